@@ -115,12 +115,13 @@ def check_jobs(jobs: Any) -> None:
         raise ParameterError(f"jobs must be a whole number >= 1, or -1 for all cores, got {jobs!r}")
 
 
-def check_choice(name: str, value: object, choices: Any) -> None:
-    """Check for one of the words of a ``Literal``."""
+def check_choice(name: str, value: Any, choices: Any) -> Any:
+    """Check for one of the words of a ``Literal``, and return it."""
     words = get_args(choices)
     if not isinstance(value, str) or value not in words:
         known = ", ".join(map(repr, words))
         raise ParameterError(f"{name} must be one of {known}, got {value!r}")
+    return value
 
 
 def check_instance(

@@ -32,10 +32,9 @@ from convexmarket.terms import (
     Spread,
     Term,
 )
-from convexmarket.terms.convexity_checks import check_convex
 from convexmarket.terms.form import StandardForm
-from convexmarket.terms.formula import Written
-from convexmarket.terms.pieces import Number, Parameter, Piece
+from convexmarket.terms.pieces import Number, Piece, check_convex
+from convexmarket.terms.records import Written
 
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 
@@ -273,20 +272,6 @@ class Market(Written, Shown):
         """
         changed = [piece.with_budget(amount) for piece in self.constraints]
         return Market(self.sellers, self.objective, changed)
-
-    def with_parameter(self, parameter: Parameter, replacement: Parameter) -> Market:
-        """Replace a parameter in the pieces and the virtual costs.
-
-        Parameters
-        ----------
-        parameter : cvxpy.Parameter
-            The one to replace.
-        replacement : cvxpy.Parameter
-        """
-        pair = parameter, replacement
-        parts = tuple(part.with_parameter(*pair) for part in self.objective.parts)
-        constraints = [piece.with_parameter(*pair) for piece in self.constraints]
-        return Market(self.sellers.with_parameter(*pair), Objective(parts), constraints)
 
     @cached_property
     def incentives(self) -> Incentives:

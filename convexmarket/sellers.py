@@ -244,10 +244,6 @@ class Sellers(Shown):
         """The CVXPY parameter of the virtual costs, if there is one."""
         return self._costs if isinstance(self._costs, cp.Parameter) else None
 
-    def with_parameter(self, parameter: cp.Parameter, replacement: cp.Parameter) -> Sellers:
-        """Replace the parameter of the virtual costs."""
-        return copy.copy(self)._set(_costs=replacement) if self._costs is parameter else self
-
     @property
     def prior(self) -> Prior | None:
         """The prior that all sellers share; None if there are several, or none."""

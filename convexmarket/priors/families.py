@@ -74,8 +74,7 @@ class Power(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.Power(2, 0.1).virtual_cost(0.05).round(4))
+    >>> float(Power(2, 0.1).virtual_cost(0.05).round(4))
     0.075
     """
 
@@ -97,8 +96,7 @@ class Exponential(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.Exponential(0.05).virtual_cost(0.05).round(4))
+    >>> float(Exponential(0.05).virtual_cost(0.05).round(4))
     0.1359
     """
 
@@ -128,8 +126,7 @@ class Beta(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> prior = cm.Beta(2, 5, 0.02, 0.10)
+    >>> prior = Beta(2, 5, 0.02, 0.10)
     >>> prior.support, float(prior.virtual_cost(0.05).round(4))
     ((0.02, 0.1), 0.0838)
     """
@@ -159,8 +156,7 @@ class TruncatedNormal(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.TruncatedNormal(0.05, 0.02, 0, 0.1).virtual_cost(0.05).round(4))
+    >>> float(TruncatedNormal(0.05, 0.02, 0, 0.1).virtual_cost(0.05).round(4))
     0.0748
     """
 
@@ -185,8 +181,7 @@ class LogNormal(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.LogNormal(-3, 0.5).virtual_cost(0.05).round(4))
+    >>> float(LogNormal(-3, 0.5).virtual_cost(0.05).round(4))
     0.0815
     """
 
@@ -209,8 +204,7 @@ class Gamma(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.Gamma(4, 0.01).virtual_cost(0.05).round(4))
+    >>> float(Gamma(4, 0.01).virtual_cost(0.05).round(4))
     0.1024
     """
 

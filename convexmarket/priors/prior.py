@@ -46,8 +46,7 @@ class Prior(ABC):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> class Ramp(cm.Prior):
+    >>> class Ramp(Prior):
     ...     support = (0.0, 1.0)
     ...     def cdf(self, c):
     ...         return np.clip(c, 0, 1) ** 2

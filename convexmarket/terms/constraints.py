@@ -15,11 +15,30 @@ from scipy import sparse
 
 from convexmarket.checks import aligned, as_float, check_positive
 from convexmarket.errors import ParameterError
-from convexmarket.terms import fields
-from convexmarket.terms.fields import checked, record
 from convexmarket.terms.form import MarketNumbers
-from convexmarket.terms.formula import named, number
 from convexmarket.terms.pieces import Constraint, Number, Quantities, value_of
+from convexmarket.terms.records import (
+    checked,
+    groups,
+    in_interval,
+    matrix,
+    named,
+    one_or_each,
+    record,
+    vector,
+    written,
+)
+
+__all__ = [
+    "Budget",
+    "Cap",
+    "EffectiveSize",
+    "EtaRange",
+    "GivenEpsilon",
+    "GroupShare",
+    "MaxEpsilon",
+    "Moments",
+]
 
 Floats = NDArray[np.float64]
 
@@ -45,7 +64,7 @@ class Cap(Constraint):
 
     separable = True
     formula_template = "a_i <= {k}/m"
-    k: float | Floats = checked(fields.one_or_each, "cap", each=True, example="5")
+    k: float | Floats = checked(one_or_each, "cap", each=True, example="5")
 
     def __post_init__(self) -> None:
         if not isinstance(self.k, Real) or self.k >= 1:
@@ -76,15 +95,12 @@ class MaxEpsilon(Constraint):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.MaxEpsilon(1.5))
+    >>> print(MaxEpsilon(1.5))
     eps_i <= 1.5
     """
 
     formula_template = "eps_i <= {epsilon}"
-    epsilon: float | Floats = checked(
-        fields.one_or_each, "the largest epsilon", each=True, example="1.0"
-    )
+    epsilon: float | Floats = checked(one_or_each, "the largest epsilon", each=True, example="1.0")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,7 +135,7 @@ class GivenEpsilon(MaxEpsilon):
     array([0.5, 1. , 2. ])
     """
 
-    epsilon: Floats = checked(fields.one_or_each, "the given epsilon", each=True)
+    epsilon: Floats = checked(one_or_each, "the given epsilon", each=True)
 
 
 @record
@@ -182,12 +198,11 @@ class GroupShare(Constraint):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.GroupShare(["old", "old", "new"], at_least={"new": 0.4}))
+    >>> print(GroupShare(["old", "old", "new"], at_least={"new": 0.4}))
     sum_{i in new} a_i >= 0.4
     """
 
-    groups: Any = checked(fields.groups, each=True)
+    groups: Any = checked(groups, each=True)
     at_least: Mapping[Any, float] = field(default_factory=dict)
     at_most: Mapping[Any, float] = field(default_factory=dict)
     equal: bool = False
@@ -312,15 +327,14 @@ class Moments(Constraint):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.terms.Moments([[30.0], [40.0], [65.0]], [45.0], tol=1))
+    >>> print(Moments([[30.0], [40.0], [65.0]], [45.0], tol=1))
     |A'a - b| <= 1
     """
 
-    A: Any = checked(fields.matrix, each=True, of="a row of public features for each seller")
-    b: Floats = checked(fields.vector)
+    A: Any = checked(matrix, each=True, of="a row of public features for each seller")
+    b: Floats = checked(vector)
     tol: float | Floats = checked(
-        fields.one_or_each, example="0.1", zero=True, unit="column of A", default=0.0
+        one_or_each, example="0.1", zero=True, unit="column of A", default=0.0
     )
 
     def __post_init__(self) -> None:
@@ -338,7 +352,7 @@ class Moments(Constraint):
 
     @property
     def formula(self) -> str:
-        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {number(self.tol, 'tol')}"
+        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {written(self.tol, 'tol')}"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return ``-tol <= A'a - b <= tol``, with each feature scaled to a largest value of one."""
@@ -364,13 +378,12 @@ class EffectiveSize(Constraint):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.terms.EffectiveSize(2.9))
+    >>> print(EffectiveSize(2.9))
     1/||a||_2^2 >= 2.9
     """
 
     formula_template = "1/||a||_2^2 >= {n}"
-    n: float = checked(fields.number, "the effective size", most=True, interval="[1, inf)")
+    n: float = checked(in_interval, "the effective size", most=True, interval="[1, inf)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return ``||m*a|| <= m*n^(-1/2)``."""

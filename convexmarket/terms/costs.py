@@ -17,15 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import as_float, is_iterable
 from convexmarket.errors import ParameterError
-from convexmarket.terms.fields import Record, checked, number, record
-from convexmarket.terms.formula import Defined
+from convexmarket.terms.records import Record, checked, in_interval, record
 
 __all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost", "TieredCost"]
 
 Floats = NDArray[np.float64]
 
 
-class PrivacyCost(Record, Defined):
+class PrivacyCost(Record):
     """A privacy cost u, the same for all sellers.
 
     Subclass it and write :meth:`expression`, elementwise convex and increasing with u(0) = 0.
@@ -80,13 +79,12 @@ class PowerCost(PrivacyCost):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> cm.PowerCost(2)([0.5, 2.0])
+    >>> PowerCost(2)([0.5, 2.0])
     array([0.25, 4.  ])
     """
 
     formula_template = "eps_i^{power}"
-    power: float = checked(number, interval="[1, inf)")
+    power: float = checked(in_interval, interval="[1, inf)")
 
     @property
     def is_linear(self) -> bool:  # type: ignore[override]
@@ -113,8 +111,7 @@ class LinearCost(PowerCost):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> cm.terms.LinearCost()([0.5, 2.0])
+    >>> LinearCost()([0.5, 2.0])
     array([0.5, 2. ])
     """
 
@@ -128,8 +125,7 @@ class ExponentialCost(PrivacyCost):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> cm.terms.ExponentialCost()([0.0, 1.0]).round(3)
+    >>> ExponentialCost()([0.0, 1.0]).round(3)
     array([0.   , 1.718])
     """
 
@@ -151,7 +147,7 @@ class ExponentialCost(PrivacyCost):
         return (self(epsilon) + 1.0,) * 2
 
 
-def _positives(value: Any, name: str) -> tuple[float, ...]:
+def _positives(name: str, value: Any) -> tuple[float, ...]:
     values = tuple(map(as_float, value)) if is_iterable(value) else (np.nan,)
     if not all(0 < number < np.inf for number in values):
         raise ParameterError(f"{name} must be a list of finite numbers > 0, got {value!r}")
@@ -173,8 +169,7 @@ class TieredCost(PrivacyCost):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> cm.terms.TieredCost([1.0, 3.0], [1.0])([0.5, 2.0])
+    >>> TieredCost([1.0, 3.0], [1.0])([0.5, 2.0])
     array([0.5, 4. ])
     """
 

@@ -1,10 +1,10 @@
-"""Terms of the objective: spread of the weights, noise in the model, payments to the sellers."""
+"""Terms of the objective: spread, noise, payments, and worst cases of sellers and costs."""
 
 from __future__ import annotations
 
 from dataclasses import field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import cvxpy as cp
 import numpy as np
@@ -13,16 +13,41 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
-from convexmarket.checks import check_instance
+from convexmarket.checks import check_choice, check_instance
 from convexmarket.errors import ParameterError
-from convexmarket.terms import fields
 from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.fields import checked, record
 from convexmarket.terms.form import MarketNumbers
 from convexmarket.terms.pieces import Quantities, Term
+from convexmarket.terms.records import (
+    checked,
+    groups,
+    in_interval,
+    matrix,
+    one_or_each,
+    record,
+    target,
+    vector,
+    written,
+)
+
+__all__ = [
+    "CVaR",
+    "Fairness",
+    "Losses",
+    "NegativeEntropy",
+    "Noise",
+    "Payments",
+    "QuadraticSpread",
+    "RobustCosts",
+    "Spread",
+    "SquaredNoise",
+    "SquaredSpread",
+]
 
 Floats = NDArray[np.float64]
-Matrix = Any  # dense or sparse
+Of = Literal["epsilon", "eps", "payments"]
+Kind = Literal["box", "budget", "ellipsoid"]
+Rule = Literal["minimax"]
 _MAX_NEWTON = 200
 #: Relative to the largest entry or eigenvalue: asymmetry and negative eigenvalues that are rounding
 #: errors, and eigenvalues that are zeros.
@@ -47,13 +72,12 @@ class Spread(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.Spread(p=3) + cm.Noise())
+    >>> print(Spread(p=3) + Noise())
     ||a||_3 + 1/eta
     """
 
-    p: float = checked(fields.number, interval="[1.01, 40]", also=np.inf, default=2)
-    reference: Floats | None = checked(fields.target, each=True, default=None)
+    p: float = checked(in_interval, interval="[1.01, 40]", also=np.inf, default=2)
+    reference: Floats | None = checked(target, each=True, default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,8 +157,7 @@ class SquaredSpread(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(3 * cm.terms.SquaredSpread() + cm.Noise())
+    >>> print(3 * SquaredSpread() + Noise())
     3 ||a||_2^2 + 1/eta
     """
 
@@ -173,13 +196,12 @@ class QuadraticSpread(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.terms.QuadraticSpread([[1.0, 0.5], [0.5, 1.0]]) + cm.Noise())
+    >>> print(QuadraticSpread([[1.0, 0.5], [0.5, 1.0]]) + Noise())
     a'Sigma a + 1/eta
     """
 
     formula_template = "a'Sigma a"
-    Sigma: Matrix = checked(fields.matrix, each=True, of="a row and a column for each seller")
+    Sigma: Any = checked(matrix, each=True, of="a row and a column for each seller")
     _factor: sparse.csr_array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -238,12 +260,11 @@ class NegativeEntropy(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.terms.NegativeEntropy([0.5, 0.5]) + cm.Noise())
+    >>> print(NegativeEntropy([0.5, 0.5]) + Noise())
     sum_i a_i log (a_i/q_i) + 1/eta
     """
 
-    reference: Floats | None = checked(fields.target, each=True, positive=True, default=None)
+    reference: Floats | None = checked(target, each=True, positive=True, default=None)
     separable = True
     is_smooth = False  # near 0, rounding of a weight changes the gradient much
 
@@ -296,8 +317,7 @@ class SquaredNoise(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.Spread() + 2 * cm.terms.SquaredNoise())
+    >>> print(Spread() + 2 * SquaredNoise())
     ||a||_2 + 2/eta^2
     """
 
@@ -320,13 +340,12 @@ class Losses(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.Spread() + cm.Noise() + 2 * cm.Losses([0.3, 0.0, 0.0]))
+    >>> print(Spread() + Noise() + 2 * Losses([0.3, 0.0, 0.0]))
     ||a||_2 + 1/eta + 2 sum_i l_i a_i
     """
 
     formula_template = "sum_i l_i a_i"
-    values: Floats = checked(fields.vector, "losses", each=True)
+    values: Floats = checked(vector, "losses", each=True)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         return self.values @ quantities.weights
@@ -374,3 +393,144 @@ class Payments(Term):
         if self.privacy_cost.is_linear:
             return replace(form, gamma=form.gamma + weight)
         return replace(form, payments=(*form.payments, (weight, self.privacy_cost)))
+
+
+@record
+class CVaR(Term):
+    """The average of the worst ``1 - level`` of the sellers: a conditional value at risk.
+
+    ``min over t of t + sum (x_i - t)_+ / ((1 - level)*m)`` (Rockafellar and Uryasev, 2000), with
+    x_i the guarantee eps_i or the expected payment psi_i*eps_i of a seller. It limits the loss of
+    privacy, or the share of the money, of a few sellers.
+
+    Parameters
+    ----------
+    level : float
+        In [0, 1): 0 is the average over all sellers; from ``1 - 1/m`` on it is the largest value.
+    of : {"epsilon", "payments"}
+        The quantity x; "eps" is "epsilon". Payments read the reports.
+
+    Examples
+    --------
+    >>> print(Spread() + Noise() + 0.1 * CVaR(0.9))
+    ||a||_2 + 1/eta + 0.1 CVaR_0.9(eps)
+    """
+
+    level: float = checked(in_interval, interval="[0, 1)")
+    of: Of = checked(check_choice, choices=Of, default="epsilon")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.of == "eps":
+            object.__setattr__(self, "of", "epsilon")
+
+    @property
+    def formula(self) -> str:
+        """The risk measure with its level."""
+        return f"CVaR_{self.level:g}({'psi ' * (self.of == 'payments')}eps)"
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the mean of the k largest, k = (1 - level)*m, which need not be an integer."""
+        risk = quantities.epsilon
+        if self.of == "payments":
+            risk = cp.multiply(quantities.virtual_costs, risk)
+        k = max(1.0, round((1.0 - self.level) * risk.size, 9))
+        return cp.sum_largest(risk, k) / k
+
+
+@record
+class Fairness(Term):
+    """The largest average guarantee of any group: ``max over g of mean over i in g of eps_i``.
+
+    It reduces the loss of privacy of the group with the largest (minimax fairness, after Rawls).
+
+    Parameters
+    ----------
+    kind : {"minimax"}
+        The largest mean of a group counts.
+    groups : array_like or pandas column, length m
+        The group of each seller, public.
+
+    Examples
+    --------
+    >>> print(Spread() + Noise() + Fairness("minimax", ["a", "a", "b"]))
+    ||a||_2 + 1/eta + max_g mean_{i in g} eps_i
+    """
+
+    formula_template = "max_g mean_{{i in g}} eps_i"
+    kind: Rule = checked(check_choice, choices=Rule)
+    groups: Any = checked(groups, each=True)
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the largest of the averages."""
+        _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
+        each = (1.0 / sizes[group], (group, np.arange(group.size)))
+        return cp.max(sparse.csr_array(each) @ quantities.epsilon)
+
+
+@record
+class RobustCosts(Term):
+    """The largest expected payments if virtual costs are known up to a radius r_i.
+
+    It is ``sup psi'eps`` over a set of virtual costs, as estimated priors have errors:
+
+    - "box": each deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973). With one radius for all
+      it is ``(1 + radius) * Payments()``, which leaves prices truthful;
+    - "budget": at most ``budget`` of them deviate (Bertsimas and Sim, 2004),
+      ``psi'eps + the sum of the budget largest r_i*eps_i``;
+    - "ellipsoid": ``sum ((psi_i' - psi_i)/r_i)^2 <= 1`` (Ben-Tal and Nemirovski, 1999),
+      ``psi'eps + ||r*eps||``.
+
+    It replaces :class:`Payments`; ``market.incentives`` is "unknown" with it.
+
+    Parameters
+    ----------
+    kind : {"box", "budget", "ellipsoid"}
+        The set of costs.
+    radius : float or array_like, shape (m,)
+        Relative: ``r_i = radius_i * psi_i``, with numbers >= 0.
+    budget : float, optional
+        For "budget": the number of costs that deviate, from 0 (exclusive) to m; a fraction counts
+        for one cost.
+
+    Examples
+    --------
+    >>> print(Spread() + Noise() + 0.1 * RobustCosts("box", 0.2))
+    ||a||_2 + 1/eta + 0.1 sum_i (1 + 0.2) psi_i eps_i
+    """
+
+    pays = True
+    kind: Kind = checked(check_choice, choices=Kind)
+    radius: float | Floats = checked(one_or_each, each=True, example="0.1", zero=True)
+    budget: float | None = checked(lambda _, value: value, most=True, default=None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind == "budget":
+            in_interval("budget", self.budget, "(0, inf)")
+        elif self.budget is not None:
+            raise ParameterError(
+                f"budget is {self.budget!r}, which the kind {self.kind!r} does not use; leave it "
+                'out, or give the kind "budget"'
+            )
+
+    @property
+    def formula(self) -> str:
+        """The largest payments over the virtual costs in the set."""
+        r = written(self.radius, "r_i")
+        if self.kind == "box":
+            return f"sum_i (1 + {r}) psi_i eps_i"
+        worst = "|| " if self.kind == "ellipsoid" else f"largest_{self.budget:g} ("
+        close = " ||_2" if self.kind == "ellipsoid" else ")"
+        return f"(sum_i psi_i eps_i + {worst}{r} psi_i eps_i{close})"
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the payments plus the largest increase in the set."""
+        epsilon, costs = quantities.epsilon, quantities.virtual_costs
+        radius = cp.multiply(np.broadcast_to(self.radius, epsilon.shape), costs)
+        off = cp.multiply(radius, epsilon)
+        if self.kind == "box":
+            return costs @ epsilon + cp.sum(off)
+        if self.kind == "budget":
+            return costs @ epsilon + cp.sum_largest(off, float(self.budget or 0))
+        return costs @ epsilon + cp.norm(off)

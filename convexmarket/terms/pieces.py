@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import cvxpy as cp
 import numpy as np
 import pandas as pd
-from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
+from cvxpy.atoms.atom import Atom
+from cvxpy.constraints import Equality, Inequality, Zero
+from cvxpy.expressions.leaf import Leaf
 
 from convexmarket.checks import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
-from convexmarket.terms.fields import Record
-from convexmarket.terms.formula import Defined, Written, times
+from convexmarket.terms.records import Record, Written, times
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,19 +24,12 @@ if TYPE_CHECKING:
     from convexmarket.terms.costs import PrivacyCost
     from convexmarket.terms.form import MarketNumbers
 
+__all__ = ["Constraint", "Objective", "Piece", "Quantities", "Term", "WeightedTerm"]
+
 
 Parameter: TypeAlias = cp.Parameter
 #: A number, or an expression in parameters.
 Number: TypeAlias = float | cp.Expression
-
-
-def _replaced(expression: Any, old: cp.Parameter, new: cp.Parameter) -> Any:
-    """Replace a parameter in an expression."""
-    if expression is old:
-        return new
-    if not any(parameter is old for parameter in expression.parameters()):
-        return expression
-    return expression.copy([_replaced(argument, old, new) for argument in expression.args])
 
 
 def value_of(number: Any) -> Any:
@@ -99,7 +94,7 @@ class Quantities:
         return cls(weights, epsilon, cp.Variable(nonneg=True, name="inverse_eta"), virtual_costs)
 
 
-class Piece(Record, Defined):
+class Piece(Record):
     """A term of an objective, or a constraint.
 
     Methods use the attributes of a piece, not its class. What a subclass does not declare is read
@@ -132,11 +127,6 @@ class Piece(Record, Defined):
     def is_parametric(self) -> bool:
         """Whether one of its numbers is a parameter."""
         return any(isinstance(value, cp.Parameter) for value in vars(self).values())
-
-    def with_parameter(self, parameter: cp.Parameter, replacement: cp.Parameter) -> Self:
-        """Replace a parameter among the numbers of the piece."""
-        changed = {name: replacement for name, value in vars(self).items() if value is parameter}
-        return replace(self, **changed) if changed and is_dataclass(self) else self
 
     def quantities_used(self, n_sellers: int) -> set[str]:
         """Return the names of the :class:`Quantities` it uses; all if that cannot be read."""
@@ -390,19 +380,9 @@ MIXED_INTEGER = (
 
 
 def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
-    """Write a cone as a comparison of expressions."""
+    """Check that a constraint is a comparison of expressions."""
     if isinstance(item, Inequality | Equality | Zero):
         return item
-    if isinstance(item, NonNeg | NonPos):
-        return item.expr >= 0 if isinstance(item, NonNeg) else item.expr <= 0
-    if isinstance(item, cp.SOC):
-        bound, vector = item.args
-        return cp.norm(vector, 2, axis=item.axis if vector.ndim > 1 else None) <= bound
-    if isinstance(item, cp.PSD):
-        return cp.lambda_max(-item.expr) <= 0
-    if isinstance(item, cp.ExpCone):
-        x, y, z = item.args
-        return x + cp.rel_entr(y, z) <= 0
     if isinstance(item, cp.FiniteSet):
         raise CurvatureError(f"{shown(piece)} returned {shown(item, str)}, {MIXED_INTEGER}")
     raise ParameterError(
@@ -467,13 +447,6 @@ class WeightedTerm(Written):
             return weight * plain
         return self.term.weighted(weight, quantities)
 
-    def with_parameter(self, parameter: cp.Parameter, replacement: cp.Parameter) -> WeightedTerm:
-        """Replace a parameter in the weight and in the term."""
-        weight = self.weight
-        if self.is_parametric:
-            weight = _replaced(weight, parameter, replacement)
-        return WeightedTerm(weight, self.term.with_parameter(parameter, replacement))
-
     def times(self, factor: Any) -> WeightedTerm:
         """Multiply the weight."""
         checked = WeightedTerm(factor, self.term)
@@ -531,3 +504,62 @@ class Objective(Summand):
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
+
+
+def check_convex(pieces: Iterable[Piece], costs: NDArray[np.float64] | cp.Parameter) -> None:
+    """Check user-defined pieces, as certificates require.
+
+    Each must be convex in the weights, guarantees and 1/eta, have no other variable, and return
+    the same expression each time.
+    """
+    if not isinstance(costs, cp.Parameter):
+        costs = np.where(np.isfinite(costs), costs, 0.0)
+    quantities: Any = Quantities.unknown(costs)
+    quantities.weights.value = quantities.epsilon.value = np.ones(costs.size) / costs.size
+    quantities.inverse_eta.value = 1.0
+    known = {id(quantity) for quantity in vars(quantities).values()}
+    for piece in pieces:
+        if piece.owner().__module__.startswith(__package__):
+            continue
+        first, second = (piece.sides(quantities) for _ in range(2))
+        for expression in first:
+            _check_closed(piece, expression, known)
+        values = [[_value(side) for side in sides] for sides in (first, second)]
+        if len(first) != len(second) or not all(
+            np.array_equal(value, other, equal_nan=True)
+            for value, other in zip(*values, strict=True)
+        ):
+            raise ParameterError(
+                f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
+                "state; fix its data at creation"
+            )
+
+
+def _check_closed(piece: Piece, expression: cp.Expression, known: set[int]) -> None:
+    """Check that an expression has no variables but the quantities, and hides no problem."""
+    for variable in (each for each in expression.variables() if id(each) not in known):
+        if variable.attributes["boolean"] or variable.attributes["integer"]:
+            raise CurvatureError(
+                f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
+            )
+        raise CurvatureError(
+            f"{shown(piece)} uses another variable {variable.name()!r}, but a piece depends on its "
+            "quantities alone; write the minimum over the variable as one expression, such as "
+            "log_sum_exp or sum_largest"
+        )
+    if not _is_tree(expression):
+        raise CurvatureError(
+            f"{shown(piece)} hides a problem inside {type(expression).__name__}, but a piece "
+            "depends on its quantities alone; write its optimal value as one expression"
+        )
+
+
+def _is_tree(expression: cp.Expression) -> bool:
+    """Test whether an expression consists of atoms and leaves."""
+    atoms = isinstance(expression, Atom) and all(map(_is_tree, expression.args))
+    return atoms or isinstance(expression, Leaf)
+
+
+def _value(expression: cp.Expression) -> NDArray[np.float64]:
+    """Return the value of an expression at a point; NaN if a parameter has no value."""
+    return np.asarray(np.nan if expression.value is None else expression.value, dtype=float)

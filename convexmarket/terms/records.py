@@ -1,10 +1,13 @@
-"""Checked, read-only fields of terms, constraints and costs; equality and repr by these fields."""
+"""Records with checked, read-only fields, and formulas as plain text and as LaTeX."""
 
 from __future__ import annotations
 
+import re
+from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, is_dataclass
 from functools import partial
+from numbers import Real
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import cvxpy as cp
@@ -14,7 +17,6 @@ from scipy import sparse
 
 from convexmarket.checks import (
     as_float,
-    check_choice,
     finite_entries,
     is_number,
     label_array,
@@ -23,17 +25,54 @@ from convexmarket.checks import (
 )
 from convexmarket.errors import ParameterError
 
-__all__ = ["Record", "checked", "record"]
-
 T = TypeVar("T")
 Floats = NDArray[np.float64]
 #: How far from one target weights may sum.
 _SUM_ERROR = 1e-6
+_COMMANDS = {
+    "eps": r"\varepsilon",
+    "in": r"\in",
+    "inf": r"\infty",
+    "subject to": r"\quad\mathrm{subject\ to}\quad ",
+    "||": r"\|",
+    "<=": r"\leq ",
+    ">=": r"\geq ",
+    "'": r"^\top ",
+}
+_SAME_IN_LATEX = re.compile(
+    "min|max|log|exp|sum|psi|eta|mu|sigma|gamma|lambda|alpha|beta|delta|tau|Sigma"
+)
+_NUMBER = r"\d+(?:\.\d+)?"
+_TOKEN = re.compile(
+    rf'"[^"]*"|({_NUMBER})e([+-]?\d+)|([_^])({_NUMBER}|inf)|subject to|[A-Za-z][A-Za-z0-9]+'
+    r"|\|\||[<>]=|'"
+)
+
+
+class Written:
+    """An object with a formula: ``str`` returns it, and a notebook typesets it."""
+
+    #: The formula, with fields in braces. Without one, the name of the class stands for it.
+    formula_template: ClassVar[str] = ""
+    _argument: ClassVar[str] = ""
+
+    @property
+    def formula(self) -> str:
+        """The formula, one line of plain text."""
+        fields = {name: written(value, f"{name[0]}_i") for name, value in vars(self).items()}
+        formula = self.formula_template.format_map(fields)
+        return formula or named(type(self).__name__) + self._argument
+
+    def __str__(self) -> str:
+        return self.formula
+
+    def _repr_latex_(self) -> str:
+        return f"${_TOKEN.sub(_latex, self.formula)}$"
 
 
 def checked(
     check: Callable[..., Any],
-    name: str = "",
+    label: str = "",
     *,
     each: bool = False,
     most: bool = False,
@@ -45,8 +84,8 @@ def checked(
     Parameters
     ----------
     check : callable
-        Returns the value of the field, given the value and its name in messages.
-    name : str
+        Returns the value of the field, given its name in messages and the value.
+    label : str
         The name in messages, by default that of the field.
     each, most : bool
         Whether an array has one entry or row per seller; whether m is the largest value.
@@ -55,7 +94,7 @@ def checked(
     **how
         Further arguments of the check.
     """
-    metadata = {"check": partial(check, **how), "name": name, "each": each, "most": most}
+    metadata = {"check": partial(check, **how), "label": label, "each": each, "most": most}
     return field(default=default, metadata=metadata)
 
 
@@ -65,21 +104,50 @@ def record(kind: type[T]) -> type[T]:
     return dataclass(frozen=True, eq=False, repr=False)(kind)
 
 
-class Record:
-    """A dataclass with checked fields; equality, hash and repr are those of its fields."""
+class Record(Written, ABC):
+    """A dataclass with checked fields, which one method defines.
+
+    Equality, hash and repr are those of its fields. Its other attributes are shortcuts. A subclass
+    that overrides the definition gets the neutral shortcuts of the base class instead of inherited
+    ones, which were written for another definition.
+
+    Attributes
+    ----------
+    definition : str
+        Name of the method.
+    shortcuts : tuple of str
+        Names of the other attributes, as the base class has them.
+    """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    definition: ClassVar[str]
+    shortcuts: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        order = cls.__mro__.index  # issubclass of an incomplete ABC would cache a wrong answer
+        for name in cls.shortcuts:
+            owners = [kind for kind in cls.__mro__ if name in vars(kind)]
+            newest, default = owners[0], owners[-1]
+            if newest is not default and order(newest) > order(cls.owner()):
+                setattr(cls, name, vars(default)[name])
 
     @classmethod
-    def _fields(cls) -> dict[str, Field[Any]]:
-        """Return the fields; none of a class that is not a dataclass."""
-        return getattr(cls, "__dataclass_fields__", {})
+    def owner(cls) -> type:
+        """Return the class that contains the definition."""
+        return next(kind for kind in cls.__mro__ if cls.definition in vars(kind))
+
+    @classmethod
+    def _fields(cls) -> list[Field[Any]]:
+        """Return the fields of the constructor; none of a class that is not a dataclass."""
+        known = getattr(cls, "__dataclass_fields__", {})
+        return [each for each in known.values() if each.init]
 
     def __post_init__(self) -> None:
-        for name, each in self._fields().items():
+        for each in self._fields():
             if check := each.metadata.get("check"):
-                value = check(getattr(self, name), each.metadata["name"] or name)
-                object.__setattr__(self, name, value)
+                value = check(each.metadata["label"] or each.name, getattr(self, each.name))
+                object.__setattr__(self, each.name, value)
 
     def check(self, n_sellers: int) -> None:
         """Check that the fields fit the number of sellers.
@@ -89,8 +157,8 @@ class Record:
         ParameterError
             If one does not.
         """
-        for field_name, each in self._fields().items():
-            name, value = each.metadata.get("name") or field_name, getattr(self, field_name, None)
+        for each in self._fields():
+            name, value = each.metadata.get("label") or each.name, getattr(self, each.name)
             shape = getattr(value, "shape", ())
             if each.metadata.get("each") and shape and shape[0] != n_sellers:
                 what = "rows" if len(shape) == 2 else "entries"
@@ -104,10 +172,8 @@ class Record:
                 )
 
     def _key(self) -> tuple[Any, ...]:
-        if not is_dataclass(self):
-            return (id(self),)
-        fields = self._fields().items()
-        return tuple(_hashable(getattr(self, name)) for name, each in fields if each.init)
+        values = tuple(_hashable(getattr(self, each.name)) for each in self._fields())
+        return values if is_dataclass(self) else (id(self),)
 
     def __eq__(self, other: Any) -> bool:
         return type(other) is type(self) and self._key() == other._key()
@@ -117,16 +183,46 @@ class Record:
 
     def __repr__(self) -> str:
         parts = []
-        for name, each in self._fields().items():
-            if not each.init:
-                continue
-            value = getattr(self, name)
-            default = each.default if each.default_factory is MISSING else each.default_factory()
-            if default is MISSING:
-                parts.append(_brief(value))
-            elif _hashable(value) != _hashable(default):
-                parts.append(f"{name}={_brief(value)}")
+        for each in self._fields():
+            value, factory = getattr(self, each.name), each.default_factory
+            default = each.default if factory is MISSING else factory()
+            if default is MISSING or _hashable(value) != _hashable(default):
+                parts.append(f"{each.name}=" * (default is not MISSING) + _brief(value))
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _latex(token: re.Match[str]) -> str:
+    """Write one token of a formula in LaTeX."""
+    text, (mantissa, exponent, sign, script) = token[0], token.groups()
+    if mantissa:
+        return rf"{mantissa} \times 10^{{{int(exponent)}}}"
+    if sign:
+        return f"{sign}{{{_COMMANDS.get(script, script)}}}"
+    if _SAME_IN_LATEX.fullmatch(text):
+        return f"\\{text}"
+    plain = re.sub(r"[^\w .,:;()/*+-]", "", text).replace("_", r"\_").replace(" ", r"\ ")
+    return _COMMANDS.get(text, rf"\mathrm{{{plain}}}")
+
+
+def named(name: object) -> str:
+    """Write a name, in quotes unless it looks like a symbol."""
+    text = " ".join(str(name).replace('"', "'").split())
+    return text if re.fullmatch("[A-Za-z]+(_[A-Za-z0-9])?", text) else f'"{text}"'
+
+
+def written(value: Any, each: str) -> str:
+    """Write a number, or an expression in parameters; ``each`` stands for an entry of a vector."""
+    if isinstance(value, cp.Expression):
+        return named(value.name() if isinstance(value, cp.Parameter) else f"({value})")
+    return f"{value:g}" if isinstance(value, Real) else each
+
+
+def times(weight: Any, formula: str) -> str:
+    """Write a weighted formula."""
+    factor = written(weight, "w")
+    if formula.startswith("1/"):
+        return factor + formula[1:]
+    return formula if factor == "1" else f"{factor} {formula}"
 
 
 def _hashable(value: Any) -> Any:
@@ -158,7 +254,7 @@ def _brief(value: Any) -> str:
     return f"<{' x '.join(map(str, shape))} entries>"
 
 
-def number(value: Any, name: str, interval: str, also: float = np.nan) -> Any:
+def in_interval(name: str, value: Any, interval: str, also: float = np.nan) -> Any:
     """Check a number in an interval such as ``"[0, 1)"``, or equal to ``also``."""
     given = as_float(value)
     low, high = map(float, interval[1:-1].split(","))
@@ -169,14 +265,8 @@ def number(value: Any, name: str, interval: str, also: float = np.nan) -> Any:
     return value
 
 
-def choice(value: Any, name: str, words: Any) -> Any:
-    """Check for one of the words of a ``Literal``."""
-    check_choice(name, value, words)
-    return value
-
-
 def vector(
-    value: Any, name: str, of: str = "a vector of finite numbers", least: float = -np.inf
+    name: str, value: Any, of: str = "a vector of finite numbers", least: float = -np.inf
 ) -> Floats:
     """Check finite numbers of at least ``least``; ``of`` describes them."""
     array = numbers_of(value)
@@ -186,7 +276,7 @@ def vector(
 
 
 def one_or_each(
-    value: Any, name: str, example: str = "", zero: bool = False, unit: str = "seller"
+    name: str, value: Any, example: str = "", zero: bool = False, unit: str = "seller"
 ) -> float | Floats | cp.Parameter:
     """Check a positive number such as ``example``, or a nonnegative one for each ``unit``.
 
@@ -204,10 +294,10 @@ def one_or_each(
     of = f"a vector with one number for each {unit}"
     if example:
         of = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or {of}"
-    return vector(value, name, of, least=0.0)
+    return vector(name, value, of, least=0.0)
 
 
-def matrix(value: Any, name: str, of: str) -> Floats | sparse.csr_array:
+def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
     """Check a matrix of finite numbers, which stays dense or sparse; ``of`` describes it."""
     if is_sparse(value):
         array: Any = sparse.csr_array(value).astype(float)
@@ -224,12 +314,12 @@ def matrix(value: Any, name: str, of: str) -> Floats | sparse.csr_array:
     return array
 
 
-def target(value: Any, name: str, positive: bool = False) -> Floats | None:
+def target(name: str, value: Any, positive: bool = False) -> Floats | None:
     """Check target weights; None is accepted."""
     if value is None:
         return None
     of = "a vector of target weights, one for each seller"
-    weights = vector(value, name, of, least=0.0)
+    weights = vector(name, value, of, least=0.0)
     if positive and not weights.all():
         raise ParameterError(
             f"{name}[{int(np.argmin(weights))}] must be a target weight > 0, got 0; leave out "
@@ -242,7 +332,7 @@ def target(value: Any, name: str, positive: bool = False) -> Floats | None:
     return weights
 
 
-def groups(value: Any, name: str) -> NDArray[Any]:
+def groups(name: str, value: Any) -> NDArray[Any]:
     """Check the group of each seller."""
     labels = label_array(value)
     if labels.ndim != 1 or labels.size == 0:
