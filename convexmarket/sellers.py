@@ -20,19 +20,15 @@ from convexmarket.checks import (
     check_distinct,
     checked_numbers,
     distinct_ids,
+    finite_entries,
     generator_of,
     is_default,
     label_array,
     labels_of,
 )
 from convexmarket.display import Shown
-from convexmarket.errors import (
-    DataError,
-    NotSupportedError,
-    ParameterError,
-    SellersError,
-)
-from convexmarket.priors.assigned import PriorOrPriors, assigned, by_prior
+from convexmarket.errors import DataError, NotSupportedError, ParameterError, SellersError
+from convexmarket.priors.assigned import PriorOrPriors, assigned
 from convexmarket.priors.prior import Prior
 
 __all__ = ["PriorOrPriors", "SellerParts", "Sellers"]
@@ -134,8 +130,10 @@ class Sellers(Shown):
             )
         columns: dict[str, Any] = {"sensitivities": sensitivities, "virtual_costs": virtual_costs}
         columns |= {"prior": prior, "ids": ids, "groups": groups}
-        name = next((name for name, given in columns.items() if labels_of(given) is not None), "")
-        index = labels_of(columns.get(name))
+        labelled = {
+            name: i for name, value in columns.items() if (i := labels_of(value)) is not None
+        }
+        name, index = next(iter(labelled.items()), ("", None))
         if ids is None and index is not None:
             check_distinct(name, index)
         sensitivities, virtual_costs, prior, ids, groups = aligned(**columns)
@@ -144,16 +142,16 @@ class Sellers(Shown):
         labels = _groups(groups, costs.size)
         priors, prior_of = ((), None) if reports is None else assigned(prior, labels, reports.size)
         default = None if index is None or is_default(index) else index
-        names = default if ids is None else ids
-        self._set(ids=distinct_ids(names, costs.size), groups=labels, parts=None)
+        names = distinct_ids(default if ids is None else ids, costs.size)
         if ids is not None and labels_of(ids) is None and index is not None:
-            ids = pd.Index(self.ids)
+            ids = pd.Index(names)
             if not index.equals(ids) and not index.symmetric_difference(ids, sort=False).size:
                 raise DataError(
                     "a column is labelled by the ids, in another order than ids has; give all "
                     "columns with labels, or put it in order first: column.loc[ids]"
                 )
-        self._set(sensitivities=reports, priors=priors, _prior_of=prior_of, _index=index)
+        self._set(ids=names, groups=labels, parts=None, sensitivities=reports, priors=priors)
+        self._set(_prior_of=prior_of, _index=index)
         self._set(_costs=costs if reports is None else self._virtual(reports))
 
     @classmethod
@@ -197,7 +195,7 @@ class Sellers(Shown):
         check_count("n_sellers", n_sellers)
         priors, prior_of = assigned(prior, _groups(groups, n_sellers), n_sellers)
         rng, drawn = generator_of(random_state), np.empty(n_sellers)
-        for distribution, who in by_prior(priors, prior_of, np.arange(n_sellers)):
+        for distribution, who in _by_prior(priors, prior_of, np.arange(n_sellers)):
             drawn[who] = distribution.sample(who.size, rng)
         each = priors[0] if prior_of is None else [priors[place] for place in prior_of]
         return cls(drawn, each, groups=groups)._set(prior_is_from_reports=False)
@@ -280,7 +278,7 @@ class Sellers(Shown):
     def by_prior(self, positions: Ints | None = None) -> list[tuple[Prior, Ints]]:
         """Return each prior with the indices into ``positions`` (default: all) of its sellers."""
         some = np.arange(len(self)) if positions is None else positions
-        return by_prior(self.priors, self._prior_of, some)
+        return _by_prior(self.priors, self._prior_of, some)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -386,6 +384,17 @@ class Sellers(Shown):
         return f"sensitivities[{position}]{owner}{group}"
 
 
+def _by_prior(
+    priors: tuple[Prior, ...], prior_of: Ints | None, positions: Ints
+) -> list[tuple[Prior, Ints]]:
+    """Return priors of some sellers, each with the indices into ``positions`` of its sellers."""
+    if prior_of is None:
+        return [(prior, np.arange(positions.size)) for prior in priors]
+    chosen = pd.Series(prior_of[positions])
+    groups: dict[int, Ints] = chosen.groupby(chosen).indices  # type: ignore[assignment]
+    return [(priors[k], places) for k, places in groups.items()]
+
+
 def _groups(groups: Any, m: int) -> NDArray[Any] | None:
     """Return the group of each seller, read-only."""
     if groups is None:
@@ -421,16 +430,9 @@ def _costs(name: str, values: Any) -> Any:
                 "nonneg=True) for m sellers"
             )
         return values
-    costs = np.array(checked_numbers(name, values, SellersError))
+    costs = checked_numbers(name, values, SellersError)
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(
             f"{name} has shape {costs.shape}; give one number for each of at least one seller"
         )
-    # One pass over a million sellers: NaN and infinities fail the comparison as well.
-    if not (costs.min() >= 0 and costs.max() < np.inf):
-        first = int(np.argmin((costs >= 0) & (costs < np.inf)))
-        raise SellersError(
-            f"{name}[{first}] is {costs[first]}; every entry must be a finite number >= 0"
-        )
-    costs.flags.writeable = False
-    return costs
+    return finite_entries(name, costs, SellersError, least=0.0)

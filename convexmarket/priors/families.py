@@ -30,9 +30,10 @@ class Family(ScipyPrior):
             value, (least, most) = given[name]
             if not (np.isfinite(number) and least <= number <= most):
                 what = "number > 0" if least > 0 else "finite number"
-                what += f", from {least:.0g}" if least > -np.inf else ""
-                what += f" to {most:.0e}" if most < np.inf else ""
-                raise PriorError(f"{kind}: {name} = {value!r}; give a {what}")
+                ends = f", from {least:.0g}" * (least > -np.inf) + f" to {most:.0e}" * (
+                    most < np.inf
+                )
+                raise PriorError(f"{kind}: {name} = {value!r}; give a {what}{ends}")
         low, high = self._parameters.get("low", 0.0), self._parameters.get("high", np.inf)
         if not 0 <= low < high:
             ends = f"low = {given['low'][0]!r}, high = {given['high'][0]!r}"
