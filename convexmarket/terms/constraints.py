@@ -179,9 +179,6 @@ class Budget(Constraint):
     def numbers(self, form: MarketNumbers) -> MarketNumbers:
         return replace(form, budgets=(*form.budgets, self.amount))
 
-    def with_budget(self, amount: Number) -> Budget:
-        return replace(self, amount=amount)
-
 
 @record
 class GroupShare(Constraint):

@@ -310,7 +310,7 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    shortcuts = (*Piece.shortcuts, "numbers", "with_budget", "shares")
+    shortcuts = (*Piece.shortcuts, "numbers", "shares")
     #: Groups of the sellers, and bounds on their shares; None if it is no bound on shares.
     shares: tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None = None
 
@@ -366,10 +366,6 @@ class Constraint(Piece):
     def shadow_prices(self, multipliers: list[Any]) -> Any:
         """Return the prices of the constraint's numbers, given its comparisons' multipliers."""
         return multipliers
-
-    def with_budget(self, amount: Number) -> Constraint:
-        """Replace the amount, if the constraint is a budget."""
-        return self
 
 
 MIXED_INTEGER = (

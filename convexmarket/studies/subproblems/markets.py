@@ -25,7 +25,7 @@ from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies.subproblems.instances import Declared, Floats, Instance, numbers
-from convexmarket.terms import EtaRange
+from convexmarket.terms import Budget, EtaRange
 
 __all__ = [
     "at_best_eta",
@@ -234,7 +234,9 @@ def budget(market: Market) -> Instance:
     def declared(formulation: str) -> Declared:
         amount = cp.Parameter(nonneg=True, name="budget", value=market.form.budget)
         unit = market.form.natural_eta if formulation == "joint-scaled" else 1.0
-        problem = ConvexProgram(market.with_budget(amount), unit)
+        others = [piece for piece in market.constraints if piece.reports != "budget"]
+        changed = Market(market.sellers, market.objective, [*others, Budget(amount)])
+        problem = ConvexProgram(changed, unit)
         return Declared(
             problem,
             partial(setattr, amount, "value"),
