@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol, Self
 
@@ -50,7 +50,7 @@ class SellerParts(Sized, Protocol):
         """Return the reports and ids at positions in ascending order."""
 
 
-@dataclass(frozen=True, init=False, eq=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Sellers(Shown):
     """The sellers of a market; validated and immutable.
 
@@ -101,12 +101,12 @@ class Sellers(Shown):
 
     sensitivities: Floats | None
     priors: tuple[Prior, ...]
-    ids: Any = field(repr=False)
+    ids: Any
     groups: NDArray[Any] | None
-    parts: SellerParts | None = field(repr=False)
-    _costs: Floats | cp.Parameter | None = field(repr=False)
-    _prior_of: Ints | None = field(repr=False)  # place in priors, if there are several
-    _index: pd.Index[Any] | None = field(repr=False)  # labels of the columns given
+    parts: SellerParts | None
+    _costs: Floats | cp.Parameter | None
+    _prior_of: Ints | None  # place in priors, if there are several
+    _index: pd.Index[Any] | None  # labels of the columns given
 
     def __init__(
         self,
@@ -161,11 +161,11 @@ class Sellers(Shown):
         Parameters
         ----------
         parts : SellerParts
-        prior : Prior, or one for each seller or group
+        prior : Prior
         """
-        sellers = object.__new__(cls)._set(parts=parts, priors=(prior,), ids=range(len(parts)))
-        absent = ("sensitivities", "groups", "_costs", "_prior_of", "_index")
-        return sellers._set(**dict.fromkeys(absent))
+        absent = dict.fromkeys(("sensitivities", "groups", "_costs", "_prior_of", "_index"))
+        given: dict[str, Any] = {"parts": parts, "priors": (prior,), "ids": range(len(parts))}
+        return object.__new__(cls)._set(**absent, **given)
 
     @classmethod
     def draw(
@@ -207,13 +207,7 @@ class Sellers(Shown):
 
     @property
     def virtual_costs(self) -> Floats:
-        """psi_i(c_i), shape (m,), ironed if the prior is not regular.
-
-        Raises
-        ------
-        NotSupportedError
-            If the reports are in parts.
-        """
+        """psi_i(c_i), shape (m,), ironed if the prior is not regular."""
         self.check_in_memory()
         if not isinstance(self._costs, cp.Parameter):
             return self._costs  # type: ignore[return-value]
@@ -223,12 +217,11 @@ class Sellers(Shown):
         return _costs("virtual_costs", self._costs.value)
 
     def check_in_memory(self) -> None:
-        """Check that the reports are in memory, not in parts.
+        """Raise a NotSupportedError if the reports are in parts.
 
         Raises
         ------
         NotSupportedError
-            If they are in parts.
         """
         if self.parts is not None:
             raise NotSupportedError(
@@ -315,9 +308,9 @@ class Sellers(Shown):
         """
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])
         prior.check_reports(report)
-        changed = self.with_virtual_cost(position, float(prior.ironed_virtual_cost(report)[0]))
+        costs = _replaced(self.virtual_costs, position, float(prior.ironed_virtual_cost(report)[0]))
         reports = _replaced(self.sensitivities, position, float(report[0]))
-        return changed._set(priors=self.priors, _prior_of=self._prior_of, sensitivities=reports)
+        return copy.copy(self)._set(sensitivities=reports, _costs=costs)
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
         """Change the virtual cost of one seller; at +inf it sells nothing. Drop all reports.
@@ -342,8 +335,8 @@ class Sellers(Shown):
         return self._with_costs(costs)
 
     def _with_costs(self, costs: Floats | cp.Parameter) -> Sellers:
-        changed = copy.copy(self)._set(_costs=costs, sensitivities=None)
-        return changed._set(priors=(), _prior_of=None)
+        without = {"sensitivities": None, "priors": (), "_prior_of": None}
+        return copy.copy(self)._set(_costs=costs, **without)
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
         """Check that the labels of a column have the order of the sellers.
@@ -355,13 +348,14 @@ class Sellers(Shown):
         """
         if labels is None or len(labels) != len(self):
             return
-        if self._index is None and (isinstance(self.ids, range) or is_default(labels)):
-            return  # by position
-        index = pd.Index(self.ids) if self._index is None else self._index
-        if labels.equals(index) or labels.equals(pd.Index(self.ids)):
+        ids = pd.Index(self.ids)
+        if self._index is None:
+            if isinstance(self.ids, range) or is_default(labels):
+                return  # by position
+            if ids.symmetric_difference(labels, sort=False).size:
+                return  # the labels name other things than sellers
+        if labels.equals(ids) or (self._index is not None and labels.equals(self._index)):
             return
-        if self._index is None and index.symmetric_difference(labels, sort=False).size:
-            return  # the labels name other things than sellers
         raise DataError(
             f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
             "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
@@ -380,7 +374,7 @@ class Sellers(Shown):
         """Name the report of one of some sellers in a message."""
         position = int(who[place])
         owner = "" if isinstance(self.ids, range) else f" of {self.ids[position]!r}"
-        group = "" if self.groups is None else f" (group {self.groups.tolist()[position]!r})"
+        group = "" if self.groups is None else f" (group {self.groups[[position]].tolist()[0]!r})"
         return f"sensitivities[{position}]{owner}{group}"
 
 
