@@ -21,7 +21,6 @@ from convexmarket.errors import ConvexMarketError, DataError, ParameterError, Se
 
 #: Range of public parameters of learners and releases: squares and ratios of two stay finite.
 SMALLEST, LARGEST = 1e-100, 1e100
-LARGEST_COUNT = 2**53  # every whole number up to it is a float
 
 #: Entries of rows: the sum of their squares neither overflows nor loses digits.
 LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
@@ -63,16 +62,24 @@ def as_float(value: object) -> float:
         return np.nan
 
 
-def _check_number(name: str, value: object, inside: Callable[[float], bool], what: str) -> float:
-    number = as_float(value)
-    if not inside(number):  # NaN is not inside
-        raise ParameterError(f"{name} must {what}, got {value!r}")
-    return number
+def _check(inside: Callable[[float], bool], what: str) -> Callable[[str, object], float]:
+    """Create a check of a number, which returns it as a float."""
+
+    def check(name: str, value: object) -> float:
+        number = as_float(value)
+        if not inside(number):  # NaN is not inside
+            raise ParameterError(f"{name} must {what}, got {value!r}")
+        return number
+
+    return check
 
 
-def check_positive(name: str, value: object) -> float:
-    """Check for a finite number > 0."""
-    return _check_number(name, value, lambda x: 0 < x < np.inf, "be a finite number > 0")
+check_positive = _check(lambda x: 0 < x < np.inf, "be a finite number > 0")
+check_nonnegative = _check(lambda x: 0 <= x < np.inf, "be a finite number >= 0")
+check_share = _check(lambda x: 0 < x < 1, "lie strictly between 0 and 1")
+_check_scale = _check(
+    lambda x: SMALLEST <= x <= LARGEST, f"lie between {SMALLEST:g} and {LARGEST:g}"
+)
 
 
 def check_positives(**numbers: object) -> None:
@@ -83,20 +90,9 @@ def check_positives(**numbers: object) -> None:
 
 def check_scales(**numbers: object) -> None:
     """Check that squares and ratios of numbers, given by name, stay within floating point."""
-    what = f"lie between {SMALLEST:g} and {LARGEST:g}"
+    check_positives(**numbers)
     for name, value in numbers.items():
-        check_positive(name, value)
-        _check_number(name, value, lambda x: SMALLEST <= x <= LARGEST, what)
-
-
-def check_nonnegative(name: str, value: object) -> float:
-    """Check for a finite number >= 0."""
-    return _check_number(name, value, lambda x: 0 <= x < np.inf, "be a finite number >= 0")
-
-
-def check_share(name: str, value: object) -> float:
-    """Check for a number strictly between 0 and 1."""
-    return _check_number(name, value, lambda x: 0 < x < 1, "lie strictly between 0 and 1")
+        _check_scale(name, value)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
@@ -104,7 +100,7 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:
         raise ParameterError(f"{name} must be a whole number >= {least}, got {value!r}")
-    if value > LARGEST_COUNT:
+    if value > 2**53:  # above, not every whole number is a float
         raise ParameterError(f"{name} must be at most 2**53, got {shown(value)}")
     return int(value)
 
@@ -115,12 +111,13 @@ def check_jobs(jobs: Any) -> None:
         raise ParameterError(f"jobs must be a whole number >= 1, or -1 for all cores, got {jobs!r}")
 
 
-def check_choice(name: str, value: object, choices: Any) -> None:
-    """Check for one of the words of a ``Literal``."""
+def check_choice(name: str, value: Any, choices: Any) -> Any:
+    """Check for one of the words of a ``Literal``, and return it."""
     words = get_args(choices)
     if not isinstance(value, str) or value not in words:
         known = ", ".join(map(repr, words))
         raise ParameterError(f"{name} must be one of {known}, got {value!r}")
+    return value
 
 
 def check_instance(
@@ -135,9 +132,8 @@ def check_instance(
 def check_callable(name: str, value: object, *, optional: bool = True) -> None:
     """Check for a function; with ``optional``, None is accepted."""
     if not callable(value) and not (optional and value is None):
-        raise ParameterError(
-            f"{name} must be a function{', or None' * optional}, got {shown(value)}"
-        )
+        what = f"a function{', or None' * optional}"
+        raise ParameterError(f"{name} must be {what}, got {shown(value)}")
 
 
 def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64] | None:
@@ -185,9 +181,27 @@ def checked_numbers(
     """Convert real numbers to an array of floats of any shape."""
     array = numbers_of(values, truth_values=truth_values)
     if array is None:  # raised outside of any handler, so that no context quotes an entry either
-        where = where_no_number(values, truth_values=truth_values)
-        raise error(f"{name} must hold numbers: {where}")
+        raise error(
+            f"{name} must hold numbers: {where_no_number(values, truth_values=truth_values)}"
+        )
     return array
+
+
+def finite_entries(
+    name: str,
+    values: NDArray[np.float64],
+    error: type[ConvexMarketError] = ParameterError,
+    least: float = -np.inf,
+) -> NDArray[np.float64]:
+    """Return a read-only copy of a vector of finite numbers of at least ``least``."""
+    good = np.isfinite(values) & (values >= least)
+    if not good.all():
+        first = int(np.argmin(good))
+        what = "a finite number" + (f" >= {least:g}" if least > -np.inf else "")
+        raise error(f"{name}[{first}] must be {what}, got {values[first]}")
+    copy = values.copy()
+    copy.flags.writeable = False
+    return copy
 
 
 def moderate(values: NDArray[Any]) -> NDArray[Any]:
@@ -311,8 +325,10 @@ def checked_id(id: Any, what: str = "id") -> str:
         id = int(id)
     if isinstance(id, int | np.integer) and not isinstance(id, bool) and -(2**63) <= id < 2**64:
         id = str(int(id))
-    if not isinstance(id, str):
-        raise ParameterError(f"{what} must be text or a whole number, such as 's17', got {_of(id)}")
+    if not isinstance(id, str):  # Python refuses to print integers of thousands of digits
+        long = isinstance(id, int) and id.bit_length() > 64
+        given = f"a number of {id.bit_length()} bits" if long else shown(id)
+        raise ParameterError(f"{what} must be text or a whole number, such as 's17', got {given}")
     form = unicodedata.normalize("NFC", "".join(id))
     if not 1 <= len(form) <= LONGEST:
         raise ParameterError(
@@ -359,9 +375,3 @@ def distinct_ids(ids: Any, m: int) -> Any:
         twice = Counter(forms).most_common(1)[0][0]
         raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
     return tuple(names)
-
-
-def _of(id: Any) -> str:
-    """Show a value that is not an id; Python refuses to print integers of thousands of digits."""
-    long = isinstance(id, int) and id.bit_length() > 64
-    return f"a number of {id.bit_length()} bits" if long else shown(id)

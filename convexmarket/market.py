@@ -19,23 +19,12 @@ from convexmarket.checks import (
 from convexmarket.display import Shown
 from convexmarket.errors import ParameterError, PriorFromReportsWarning
 from convexmarket.sellers import Sellers
-from convexmarket.terms import (
-    Cap,
-    Constraint,
-    EtaRange,
-    LinearCost,
-    MarketNumbers,
-    Noise,
-    Objective,
-    Payments,
-    PrivacyCost,
-    Spread,
-    Term,
-)
-from convexmarket.terms.convexity_checks import check_convex
-from convexmarket.terms.form import StandardForm
-from convexmarket.terms.formula import Written
-from convexmarket.terms.pieces import Number, Parameter, Piece
+from convexmarket.terms.constraints import Cap, EtaRange
+from convexmarket.terms.costs import LinearCost, PrivacyCost
+from convexmarket.terms.form import MarketNumbers, StandardForm
+from convexmarket.terms.objectives import Noise, Payments, Spread
+from convexmarket.terms.pieces import Constraint, Objective, Piece, Term, check_convex
+from convexmarket.terms.records import Written
 
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 
@@ -43,6 +32,14 @@ __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 _GIVEN = (
     "provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
     "sample, a user's own data) depends on the reports"
+)
+_BY_BUDGET = (
+    "reports enter only through the budget, and next to such a spread and noise a more expensive "
+    "seller sells no more"
+)
+_BY_PAYMENTS = (
+    "reports enter only through the payments, so a more expensive seller sells no more at the "
+    "global minimum (certified up to the gap)"
 )
 _ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
 _DIFFERENT_COSTS = (
@@ -65,22 +62,18 @@ class Incentives(str):
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
-    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> market = Market.standard(sellers, mu=1, sigma=1, gamma=1)
     >>> market.incentives, market.incentives.reason[:45]
     ('by construction', 'reports enter only through the payments, so a')
     """
 
-    __slots__ = ("reason",)
     reason: str
 
-    def __new__(cls, verdict: str, reason: str) -> Incentives:
+    def __new__(cls, verdict: str, reason: str = "") -> Incentives:
         """Create a verdict with its reason."""
         text = super().__new__(cls, verdict)
         text.reason = reason
         return text
-
-    def __reduce__(self) -> tuple[type[Incentives], tuple[str, str]]:
-        return Incentives, (str(self), self.reason)
 
 
 def as_objective(given: Objective | Term) -> Objective:
@@ -102,16 +95,15 @@ def checked_constraints(
     for piece in pieces:
         if not isinstance(piece, Constraint):
             raise ParameterError(f"{shown(piece)} is not a constraint such as Cap(5)")
-    _check_fit(pieces, sellers)
+        _check_fit(piece, sellers)
     return pieces
 
 
-def _check_fit(pieces: Iterable[Piece], sellers: Sellers) -> None:
-    """Refuse pieces for another number of sellers, or with pandas labels in another order."""
-    for piece in pieces:
-        piece.check(len(sellers))
-        for name, labels in piece.column_labels.items():
-            sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
+def _check_fit(piece: Piece, sellers: Sellers) -> None:
+    """Refuse a piece for another number of sellers, or with pandas labels in another order."""
+    piece.check(len(sellers))
+    for name, labels in piece.column_labels.items():
+        sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -141,11 +133,8 @@ class Market(Written, Shown):
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, 1.0 * cm.Spread() + 1.0 * cm.Noise() + 0.5 * cm.Payments())
-    >>> market
+    >>> cm.Market(sellers, cm.Spread() + cm.Noise() + 0.5 * cm.Payments())
     Market(2 sellers, 1 * Spread() + 1 * Noise() + 0.5 * Payments())
-    >>> print(market.objective)
-    ||a||_2 + 1/eta + 0.5 sum_i psi_i eps_i
     """
 
     sellers: Sellers
@@ -159,8 +148,8 @@ class Market(Written, Shown):
             raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
         objective = as_objective(objective)
         constraints = checked_constraints(constraints, sellers)
-        _check_fit((part.term for part in objective.parts), sellers)
         for part in objective.parts:
+            _check_fit(part.term, sellers)
             if part.term.privacy_cost is not None and part.is_idle:
                 raise ParameterError(
                     "gamma, the weight of Payments, is 0: privacy would be free and the optimal "
@@ -168,7 +157,8 @@ class Market(Written, Shown):
                 )
         costs = sellers.cost_parameter
         if sellers.parts is None:  # in parts, only pieces of this package are supported
-            check_convex(objective, constraints, sellers.virtual_costs if costs is None else costs)
+            pieces = (*(part.term for part in objective.parts), *constraints)
+            check_convex(pieces, sellers.virtual_costs if costs is None else costs)
         if sellers.prior_is_from_reports:
             warn_user(_FROM_REPORTS, PriorFromReportsWarning)
         object.__setattr__(self, "sellers", sellers)
@@ -200,10 +190,6 @@ class Market(Written, Shown):
         eta_range : (float, float), optional
             Smallest and largest total privacy, as in :class:`EtaRange`.
 
-        Returns
-        -------
-        Market
-
         Raises
         ------
         ParameterError
@@ -213,7 +199,7 @@ class Market(Written, Shown):
         --------
         >>> import convexmarket as cm
         >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
-        >>> cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5, cap=1.5)
+        >>> Market.standard(sellers, mu=2, sigma=1, gamma=0.5, cap=1.5)
         Market(2 sellers, 2 * Spread() + 1 * Noise() + 0.5 * Payments(), [Cap(1.5)])
         """
         mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
@@ -255,37 +241,15 @@ class Market(Written, Shown):
         ParameterError
             If two payment terms have different privacy costs.
         """
-        if any(cost != self._costs[0] for cost in self._costs):
+        if len(self._costs) > 1:
             raise ParameterError(f"{_DIFFERENT_COSTS}; use one")
-        return self._costs[0] if self._costs else LinearCost()
+        return next(iter(self._costs), LinearCost())
 
     @property
     def _costs(self) -> list[PrivacyCost]:
-        return [term.privacy_cost for term in self.terms if term.privacy_cost is not None]
-
-    def with_budget(self, amount: Number) -> Market:
-        """Replace the amount of each budget by a number or a parameter.
-
-        Parameters
-        ----------
-        amount : float > 0
-        """
-        changed = [piece.with_budget(amount) for piece in self.constraints]
-        return Market(self.sellers, self.objective, changed)
-
-    def with_parameter(self, parameter: Parameter, replacement: Parameter) -> Market:
-        """Replace a parameter in the pieces and the virtual costs.
-
-        Parameters
-        ----------
-        parameter : cvxpy.Parameter
-            The one to replace.
-        replacement : cvxpy.Parameter
-        """
-        pair = parameter, replacement
-        parts = tuple(part.with_parameter(*pair) for part in self.objective.parts)
-        constraints = [piece.with_parameter(*pair) for piece in self.constraints]
-        return Market(self.sellers.with_parameter(*pair), Objective(parts), constraints)
+        """The distinct privacy costs."""
+        given = [term.privacy_cost for term in self.terms if term.privacy_cost is not None]
+        return [cost for place, cost in enumerate(given) if cost not in given[:place]]
 
     @cached_property
     def incentives(self) -> Incentives:
@@ -315,21 +279,15 @@ class Market(Written, Shown):
                 f"{shown(readers['unknown'])} reads the virtual costs, and the effect of a report "
                 "on the seller's guarantee is not known; audit_incentives tests it",
             )
-        if any(cost != self._costs[0] for cost in self._costs):
+        if len(self._costs) > 1:
             return Incentives("unknown", _DIFFERENT_COSTS)
         if not readers.keys() & {"budget", "price"}:
             no_effect = "reports do not enter the problem, so no report changes it"
             return Incentives("by construction", f"{no_effect}, {_GIVEN}")
         if self.sellers.prior_is_from_reports:
             return Incentives("unknown", _FROM_REPORTS)
-        where = (
-            "the budget, and next to such a spread and noise a more expensive seller sells no more"
-            if "budget" in readers
-            else "the payments, so a more expensive seller sells no more at the global minimum "
-            "(certified up to the gap)"
-        )
-        reason = f"reports enter only through {where}, {_GIVEN}{_ALONE}"
-        return Incentives("by construction", reason)
+        where = _BY_BUDGET if "budget" in readers else _BY_PAYMENTS
+        return Incentives("by construction", f"{where}, {_GIVEN}{_ALONE}")
 
     @property
     def _budget_is_harmless(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Protocol, Self
 
@@ -20,19 +20,15 @@ from convexmarket.checks import (
     check_distinct,
     checked_numbers,
     distinct_ids,
+    finite_entries,
     generator_of,
     is_default,
     label_array,
     labels_of,
 )
 from convexmarket.display import Shown
-from convexmarket.errors import (
-    DataError,
-    NotSupportedError,
-    ParameterError,
-    SellersError,
-)
-from convexmarket.priors.assigned import PriorOrPriors, assigned, by_prior
+from convexmarket.errors import DataError, NotSupportedError, ParameterError, SellersError
+from convexmarket.priors.assigned import PriorOrPriors, assigned
 from convexmarket.priors.prior import Prior
 
 __all__ = ["PriorOrPriors", "SellerParts", "Sellers"]
@@ -54,7 +50,7 @@ class SellerParts(Sized, Protocol):
         """Return the reports and ids at positions in ascending order."""
 
 
-@dataclass(frozen=True, init=False, eq=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Sellers(Shown):
     """The sellers of a market; validated and immutable.
 
@@ -105,12 +101,12 @@ class Sellers(Shown):
 
     sensitivities: Floats | None
     priors: tuple[Prior, ...]
-    ids: Any = field(repr=False)
+    ids: Any
     groups: NDArray[Any] | None
-    parts: SellerParts | None = field(repr=False)
-    _costs: Floats | cp.Parameter | None = field(repr=False)
-    _prior_of: Ints | None = field(repr=False)  # place in priors, if there are several
-    _index: pd.Index[Any] | None = field(repr=False)  # labels of the columns given
+    parts: SellerParts | None
+    _costs: Floats | cp.Parameter | None
+    _prior_of: Ints | None  # place in priors, if there are several
+    _index: pd.Index[Any] | None  # labels of the columns given
 
     def __init__(
         self,
@@ -134,8 +130,10 @@ class Sellers(Shown):
             )
         columns: dict[str, Any] = {"sensitivities": sensitivities, "virtual_costs": virtual_costs}
         columns |= {"prior": prior, "ids": ids, "groups": groups}
-        name = next((name for name, given in columns.items() if labels_of(given) is not None), "")
-        index = labels_of(columns.get(name))
+        labelled = {
+            name: i for name, value in columns.items() if (i := labels_of(value)) is not None
+        }
+        name, index = next(iter(labelled.items()), ("", None))
         if ids is None and index is not None:
             check_distinct(name, index)
         sensitivities, virtual_costs, prior, ids, groups = aligned(**columns)
@@ -144,16 +142,16 @@ class Sellers(Shown):
         labels = _groups(groups, costs.size)
         priors, prior_of = ((), None) if reports is None else assigned(prior, labels, reports.size)
         default = None if index is None or is_default(index) else index
-        names = default if ids is None else ids
-        self._set(ids=distinct_ids(names, costs.size), groups=labels, parts=None)
+        names = distinct_ids(default if ids is None else ids, costs.size)
         if ids is not None and labels_of(ids) is None and index is not None:
-            ids = pd.Index(self.ids)
+            ids = pd.Index(names)
             if not index.equals(ids) and not index.symmetric_difference(ids, sort=False).size:
                 raise DataError(
                     "a column is labelled by the ids, in another order than ids has; give all "
                     "columns with labels, or put it in order first: column.loc[ids]"
                 )
-        self._set(sensitivities=reports, priors=priors, _prior_of=prior_of, _index=index)
+        self._set(ids=names, groups=labels, parts=None, sensitivities=reports, priors=priors)
+        self._set(_prior_of=prior_of, _index=index)
         self._set(_costs=costs if reports is None else self._virtual(reports))
 
     @classmethod
@@ -163,11 +161,11 @@ class Sellers(Shown):
         Parameters
         ----------
         parts : SellerParts
-        prior : Prior, or one for each seller or group
+        prior : Prior
         """
-        sellers = object.__new__(cls)._set(parts=parts, priors=(prior,), ids=range(len(parts)))
-        absent = ("sensitivities", "groups", "_costs", "_prior_of", "_index")
-        return sellers._set(**dict.fromkeys(absent))
+        absent = dict.fromkeys(("sensitivities", "groups", "_costs", "_prior_of", "_index"))
+        given: dict[str, Any] = {"parts": parts, "priors": (prior,), "ids": range(len(parts))}
+        return object.__new__(cls)._set(**absent, **given)
 
     @classmethod
     def draw(
@@ -197,7 +195,7 @@ class Sellers(Shown):
         check_count("n_sellers", n_sellers)
         priors, prior_of = assigned(prior, _groups(groups, n_sellers), n_sellers)
         rng, drawn = generator_of(random_state), np.empty(n_sellers)
-        for distribution, who in by_prior(priors, prior_of, np.arange(n_sellers)):
+        for distribution, who in _by_prior(priors, prior_of, np.arange(n_sellers)):
             drawn[who] = distribution.sample(who.size, rng)
         each = priors[0] if prior_of is None else [priors[place] for place in prior_of]
         return cls(drawn, each, groups=groups)._set(prior_is_from_reports=False)
@@ -209,13 +207,7 @@ class Sellers(Shown):
 
     @property
     def virtual_costs(self) -> Floats:
-        """psi_i(c_i), shape (m,), ironed if the prior is not regular.
-
-        Raises
-        ------
-        NotSupportedError
-            If the reports are in parts.
-        """
+        """psi_i(c_i), shape (m,), ironed if the prior is not regular."""
         self.check_in_memory()
         if not isinstance(self._costs, cp.Parameter):
             return self._costs  # type: ignore[return-value]
@@ -225,12 +217,11 @@ class Sellers(Shown):
         return _costs("virtual_costs", self._costs.value)
 
     def check_in_memory(self) -> None:
-        """Check that the reports are in memory, not in parts.
+        """Raise a NotSupportedError if the reports are in parts.
 
         Raises
         ------
         NotSupportedError
-            If they are in parts.
         """
         if self.parts is not None:
             raise NotSupportedError(
@@ -243,10 +234,6 @@ class Sellers(Shown):
     def cost_parameter(self) -> cp.Parameter | None:
         """The CVXPY parameter of the virtual costs, if there is one."""
         return self._costs if isinstance(self._costs, cp.Parameter) else None
-
-    def with_parameter(self, parameter: cp.Parameter, replacement: cp.Parameter) -> Sellers:
-        """Replace the parameter of the virtual costs."""
-        return copy.copy(self)._set(_costs=replacement) if self._costs is parameter else self
 
     @property
     def prior(self) -> Prior | None:
@@ -284,7 +271,7 @@ class Sellers(Shown):
     def by_prior(self, positions: Ints | None = None) -> list[tuple[Prior, Ints]]:
         """Return each prior with the indices into ``positions`` (default: all) of its sellers."""
         some = np.arange(len(self)) if positions is None else positions
-        return by_prior(self.priors, self._prior_of, some)
+        return _by_prior(self.priors, self._prior_of, some)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -321,9 +308,9 @@ class Sellers(Shown):
         """
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])
         prior.check_reports(report)
-        changed = self.with_virtual_cost(position, float(prior.ironed_virtual_cost(report)[0]))
+        costs = _replaced(self.virtual_costs, position, float(prior.ironed_virtual_cost(report)[0]))
         reports = _replaced(self.sensitivities, position, float(report[0]))
-        return changed._set(priors=self.priors, _prior_of=self._prior_of, sensitivities=reports)
+        return copy.copy(self)._set(sensitivities=reports, _costs=costs)
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
         """Change the virtual cost of one seller; at +inf it sells nothing. Drop all reports.
@@ -348,8 +335,8 @@ class Sellers(Shown):
         return self._with_costs(costs)
 
     def _with_costs(self, costs: Floats | cp.Parameter) -> Sellers:
-        changed = copy.copy(self)._set(_costs=costs, sensitivities=None)
-        return changed._set(priors=(), _prior_of=None)
+        without = {"sensitivities": None, "priors": (), "_prior_of": None}
+        return copy.copy(self)._set(_costs=costs, **without)
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
         """Check that the labels of a column have the order of the sellers.
@@ -361,13 +348,14 @@ class Sellers(Shown):
         """
         if labels is None or len(labels) != len(self):
             return
-        if self._index is None and (isinstance(self.ids, range) or is_default(labels)):
-            return  # by position
-        index = pd.Index(self.ids) if self._index is None else self._index
-        if labels.equals(index) or labels.equals(pd.Index(self.ids)):
+        ids = pd.Index(self.ids)
+        if self._index is None:
+            if isinstance(self.ids, range) or is_default(labels):
+                return  # by position
+            if ids.symmetric_difference(labels, sort=False).size:
+                return  # the labels name other things than sellers
+        if labels.equals(ids) or (self._index is not None and labels.equals(self._index)):
             return
-        if self._index is None and index.symmetric_difference(labels, sort=False).size:
-            return  # the labels name other things than sellers
         raise DataError(
             f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
             "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
@@ -386,8 +374,19 @@ class Sellers(Shown):
         """Name the report of one of some sellers in a message."""
         position = int(who[place])
         owner = "" if isinstance(self.ids, range) else f" of {self.ids[position]!r}"
-        group = "" if self.groups is None else f" (group {self.groups.tolist()[position]!r})"
+        group = "" if self.groups is None else f" (group {self.groups[[position]].tolist()[0]!r})"
         return f"sensitivities[{position}]{owner}{group}"
+
+
+def _by_prior(
+    priors: tuple[Prior, ...], prior_of: Ints | None, positions: Ints
+) -> list[tuple[Prior, Ints]]:
+    """Return priors of some sellers, each with the indices into ``positions`` of its sellers."""
+    if prior_of is None:
+        return [(prior, np.arange(positions.size)) for prior in priors]
+    chosen = pd.Series(prior_of[positions])
+    groups: dict[int, Ints] = chosen.groupby(chosen).indices  # type: ignore[assignment]
+    return [(priors[k], places) for k, places in groups.items()]
 
 
 def _groups(groups: Any, m: int) -> NDArray[Any] | None:
@@ -425,16 +424,9 @@ def _costs(name: str, values: Any) -> Any:
                 "nonneg=True) for m sellers"
             )
         return values
-    costs = np.array(checked_numbers(name, values, SellersError))
+    costs = checked_numbers(name, values, SellersError)
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(
             f"{name} has shape {costs.shape}; give one number for each of at least one seller"
         )
-    # One pass over a million sellers: NaN and infinities fail the comparison as well.
-    if not (costs.min() >= 0 and costs.max() < np.inf):
-        first = int(np.argmin((costs >= 0) & (costs < np.inf)))
-        raise SellersError(
-            f"{name}[{first}] is {costs[first]}; every entry must be a finite number >= 0"
-        )
-    costs.flags.writeable = False
-    return costs
+    return finite_entries(name, costs, SellersError, least=0.0)

@@ -93,7 +93,9 @@ def test_another_report_with_several_priors():
     assert changed.prior_of(0) == two_groups()["old"]
     with pytest.raises(PriorError, match=r"not in the support \[0, 1\]"):
         sellers.with_report(1, 1.8)
-    with pytest.raises(SellersError, match=r"sensitivity\[0\] is nan"):
+    with pytest.raises(
+        SellersError, match=r"sensitivity\[0\] must be a finite number >= 0, got nan"
+    ):
         sellers.with_report(1, np.nan)
 
 
@@ -164,19 +166,21 @@ BAD = {
         "sensitivities must hold numbers: row 0 is not a number": lambda: cm.Sellers(
             ["cheap", "dear"], uniform()
         ),
-        r"virtual_costs\[1\] is nan|virtual_costs must hold numbers": lambda: cm.Sellers(
-            virtual_costs=[0.2, None]
-        ),
+        "virtual_costs must hold numbers": lambda: cm.Sellers(virtual_costs=[0.2, None]),
         "virtual_costs must hold numbers": lambda: cm.Sellers(virtual_costs=[1j]),
         "no reports to change": lambda: cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5),
-        r"sensitivities\[1\] is nan; every entry must be a finite number >= 0": lambda: cm.Sellers(
+        r"sensitivities\[1\] must be a finite number >= 0, got nan": lambda: cm.Sellers(
             [0.2, np.nan], uniform()
         ),
-        r"sensitivities\[0\] is inf": lambda: cm.Sellers([np.inf, 0.2], uniform()),
-        r"sensitivities\[2\] is -0.1; every entry must be a finite number >= 0": lambda: cm.Sellers(
+        r"sensitivities\[0\] must be a finite number >= 0, got inf": lambda: cm.Sellers(
+            [np.inf, 0.2], uniform()
+        ),
+        r"sensitivities\[2\] must be a finite number >= 0, got -0.1": lambda: cm.Sellers(
             [0.2, 0.3, -0.1], uniform()
         ),
-        r"virtual_costs\[0\] is -1e-09": lambda: cm.Sellers(virtual_costs=[-1e-9]),
+        r"virtual_costs\[0\] must be a finite number >= 0, got -1e-09": lambda: cm.Sellers(
+            virtual_costs=[-1e-9]
+        ),
         "1 ids for 2 sellers; give one for each": lambda: cm.Sellers(
             [0.2, 0.3], uniform(), ids=["Ann"]
         ),
@@ -224,7 +228,9 @@ def test_a_million_sellers_are_checked_in_one_pass():
     costs = np.full(1_000_000, 0.5)
     assert len(cm.Sellers(virtual_costs=costs)) == 1_000_000
     costs[777_777] = np.nan
-    with pytest.raises(SellersError, match=r"virtual_costs\[777777\] is nan"):
+    with pytest.raises(
+        SellersError, match=r"virtual_costs\[777777\] must be a finite number >= 0, got nan"
+    ):
         cm.Sellers(virtual_costs=costs)
 
 

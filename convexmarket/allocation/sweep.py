@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import cvxpy as cp
@@ -94,7 +95,10 @@ def sweep(
     if not checked:
         return []
     copy.value = checked[0]
-    market = market.with_parameter(parameter, copy)
+    kept = (
+        {} if market.sellers.cost_parameter is parameter else {id(market.sellers): market.sellers}
+    )
+    market = deepcopy(market, {id(parameter): copy, **kept})
     replacements = {id(parameter): copy, id(copy): copy}
     compiled = Conic(market, solver, solver_options, replacements)
     view = compiled.view

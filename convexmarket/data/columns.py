@@ -30,19 +30,12 @@ _NAMES: dict[Role, tuple[str, ...]] = {
 def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
     """Return the columns that describe the sale, with the role of each.
 
-    Parameters
-    ----------
-    columns : sequence of str
-    **named : str, optional
-        By role, the one column that has it; where none is given, all that are commonly called so,
-        in any case.
+    ``named`` has the column of a role; for other roles, common names are recognised in any case.
 
     Examples
     --------
-    >>> roles_of(["age", "Ask", "id"])
-    {'Ask': 'report', 'id': 'id'}
-    >>> roles_of(["age", "c", "price"], report="price")
-    {'price': 'report'}
+    >>> roles_of(["age", "Ask", "id"]), roles_of(["age", "c", "price"], report="price")
+    ({'Ask': 'report', 'id': 'id'}, {'price': 'report'})
     """
     roles_of: dict[str, Role] = {}
     for column in columns:
@@ -64,13 +57,7 @@ def _is_called(column: str, common: tuple[str, ...]) -> bool:
 
 
 def refuse_reports(features: Sequence[str], **named: str | None) -> None:
-    """Refuse a report among the features that a user named.
-
-    Raises
-    ------
-    ParameterError
-        Naming the column and the remedies.
-    """
+    """Refuse a report among the features that a user named."""
     given = named.get("report")
     for column in features:
         if column == given or (given is None and column.strip().lower() in REPORT_NAMES):
@@ -87,25 +74,16 @@ def feature_columns(
     features: Sequence[str] | None = None,
     **named: str | None,
 ) -> tuple[str, ...]:
-    """Return the columns of features of a table.
+    """Return the columns of features of a table, checked if the user named them.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        Of the table.
-    target : str
-        The column of labels.
-    features : sequence of str, optional
-        Named by the user; otherwise all columns that do not concern the sale, in their order.
-    **named : str, optional
-        As for :func:`roles_of`.
+    By default they are all columns, except the labels and those that describe the sale.
 
     Raises
     ------
     DataError
         If there is none.
     ParameterError
-        As :func:`refuse_reports`; or if a feature is the target.
+        If a feature is the column of labels, or a report.
 
     Examples
     --------

@@ -62,12 +62,11 @@ def read_texts(
     ----------
     path : path
     choose : callable, optional
-        From the header to the names of the columns to read; all columns by default.
+        From the header to the names of the columns to read.
     na_values : sequence of str, optional
-        Texts that mark an empty cell, such as ``"k.A."`` or ``"-"``; blanks around them are
-        ignored.
+        Texts that mark an empty cell, such as ``"k.A."``; blanks around them are ignored.
     most_rows : int, optional
-        Number of rows to read, the first ones; all rows by default.
+        Number of rows to read, the first ones.
 
     Returns
     -------

@@ -22,18 +22,8 @@ from convexmarket.checks import (
 )
 from convexmarket.errors import DataError, ParameterError
 
-__all__ = [
-    "MarketData",
-    "RegressionData",
-    "circles",
-    "correlate",
-    "medical",
-    "medical_table",
-    "scale_rows",
-    "synthetic",
-    "synthetic_regression",
-    "wdbc",
-]
+__all__ = ["MarketData", "RegressionData", "circles", "correlate", "medical", "medical_table"]
+__all__ += ["scale_rows", "synthetic", "synthetic_regression", "wdbc"]
 
 Array = NDArray[np.float64]
 
@@ -47,20 +37,18 @@ _CIRCLES_RADIUS = 1.5
 class MarketData:
     """A data set in three parts, every row within the ball of radius ``data_norm``.
 
-    Parameters
+    Attributes
     ----------
     X_train, y_train : ndarray of shape (n_sellers, n_features) and (n_sellers,)
-        What is sold: one row per seller. Labels are -1 or 1 throughout.
-    X_validation, y_validation : ndarray
-        Public rows, for scaling constants and hyperparameters.
-    X_test, y_test : ndarray
-        Rows for the final figures.
+        Rows that are sold, one per seller. Labels are -1 or 1 throughout.
+    X_validation, y_validation, X_test, y_test : ndarray
+        Public rows, for scaling constants and hyperparameters; rows for the final figures.
     feature_names : tuple of str
-        One name per column of the X; a constant column is called ``"intercept"``.
+        Names of the columns of X; a constant column is called ``"intercept"``.
     data_norm : float
         The public bound on the Euclidean norm of every row.
     description : str
-        Where the rows come from, and how their scaling was made public.
+        Source of the rows, and their public scaling.
     """
 
     X_train: Array
@@ -74,6 +62,21 @@ class MarketData:
     description: str
 
 
+@dataclass(frozen=True, eq=False)
+class RegressionData:
+    """A regression problem in two parts, with rows in [0, 1] and labels in [-1, 1].
+
+    The attributes are those of :class:`MarketData`.
+    """
+
+    X_train: Array
+    y_train: Array
+    X_test: Array
+    y_test: Array
+    feature_names: tuple[str, ...]
+    description: str
+
+
 def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
     """Project each row on the ball: rows longer than ``data_norm`` are shortened to it.
 
@@ -82,20 +85,8 @@ def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
     Parameters
     ----------
     X : array_like of shape (n_samples, n_features)
-    data_norm : float, default 1.0
+    data_norm : float
         Radius of the ball, positive.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_features)
-        A copy.
-
-    Raises
-    ------
-    ParameterError
-        If ``data_norm`` is not positive and finite.
-    DataError
-        If X is not a finite matrix.
 
     Examples
     --------
@@ -112,9 +103,8 @@ def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
 def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
     """Permute the sensitivities so that they rank as one feature does.
 
-    The seller with the k-th smallest value of the feature gets the k-th smallest sensitivity: how
-    Anjarlekar, Etesami and Srikant test robustness to correlations between data and
-    sensitivities. Ties are broken by position.
+    Anjarlekar, Etesami and Srikant test robustness to correlations between data and sensitivities
+    in this way. Ties are broken by position.
 
     Parameters
     ----------
@@ -122,10 +112,6 @@ def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
     X : array_like of shape (n_sellers, n_features)
     column : int
         Index of the feature.
-
-    Returns
-    -------
-    ndarray of shape (n_sellers,)
 
     Raises
     ------
@@ -160,11 +146,11 @@ def wdbc(
 
     Parameters
     ----------
-    random_state : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator
         Decides the split.
-    fractions : (float, float, float), default (0.6, 0.2, 0.2)
+    fractions : (float, float, float)
         Shares of the rows that are sold, public, and for testing.
-    data_norm : float, default 1.0
+    data_norm : float
         Bound on the norm of every row.
 
     Returns
@@ -225,18 +211,17 @@ def circles(
     ----------
     n_rows : int
         At least 1; half of the rows lie on either circle.
-    noise : float, default 0.15
+    noise : float
         Standard deviation per coordinate, in radii of the outer circle; nonnegative.
-    factor : float, default 0.4
+    factor : float
         Radius of the inner circle, in the same unit; at least 0 and below 1.
-    random_state : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator
         Decides the rows.
 
     Returns
     -------
     X : ndarray of shape (n_rows, 2)
-        Scikit-learn's circles, divided by 1.5; rows that are still outside the
-        unit ball are projected on it.
+        Circles of scikit-learn, divided by 1.5; rows outside the unit ball are projected on it.
     y : ndarray of shape (n_rows,)
         1 on the inner circle, -1 on the outer one.
 
@@ -248,10 +233,8 @@ def circles(
     Examples
     --------
     >>> X, y = circles(4, noise=0.0, random_state=1)
-    >>> np.linalg.norm(X, axis=1).round(3)
-    array([0.667, 0.667, 0.267, 0.267])
-    >>> y
-    array([-1., -1.,  1.,  1.])
+    >>> np.linalg.norm(X, axis=1).round(3), y
+    (array([0.667, 0.667, 0.267, 0.267]), array([-1., -1.,  1.,  1.]))
     """
     check_count("n_rows", n_rows)
     check_nonnegative("noise", noise)
@@ -272,7 +255,7 @@ def synthetic(
     n_test: int = 2000,
     data_norm: float = 1.0,
 ) -> MarketData:
-    """Gaussian inputs labelled by a hyperplane through the origin.
+    """Gaussian inputs labelled by a hyperplane through the origin (A, section X).
 
     The coordinates are independent, of mean zero and variance ``data_norm**2 / n_features``, and
     rows outside the ball are projected on it, which changes no label.
@@ -281,26 +264,17 @@ def synthetic(
     ----------
     n_sellers, n_features : int
         Rows that are sold, and columns; at least 1.
-    random_state : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator
         Decides the hyperplane and the rows.
     n_validation, n_test : int
         Public rows and rows for testing.
-    data_norm : float, default 1.0
+    data_norm : float
         Bound on the norm of every row.
-
-    Returns
-    -------
-    MarketData
 
     Raises
     ------
     ParameterError
         If a number is too small.
-
-    References
-    ----------
-    Anjarlekar, Etesami and Srikant, Mechanism Design for Heterogeneous Differentially Private
-    Data Acquisition for Logistic Regression, Section X.
     """
     if min(n_sellers, n_features) < 1 or min(n_validation, n_test) < 0:
         raise ParameterError(
@@ -327,30 +301,6 @@ def synthetic(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class RegressionData:
-    """A regression problem in two parts, on the unit scale.
-
-    Parameters
-    ----------
-    X_train, y_train : ndarray of shape (n_sellers, n_features) and (n_sellers,)
-        What is sold: one row per seller, in [0, 1], with a label in [-1, 1].
-    X_test, y_test : ndarray
-        Rows for the final figures.
-    feature_names : tuple of str
-        One name per column of the X; a constant column is called ``"intercept"``.
-    description : str
-        Where the rows come from, and how their scaling was made public.
-    """
-
-    X_train: Array
-    y_train: Array
-    X_test: Array
-    y_test: Array
-    feature_names: tuple[str, ...]
-    description: str
-
-
 #: Public ranges of the medical data: facts about adults that do not depend on these rows.
 MEDICAL_RANGES = {
     "age": (18.0, 64.0),
@@ -369,14 +319,8 @@ MEDICAL_CATEGORIES = {
 def medical_table() -> pd.DataFrame:
     """Return the medical cost data as published: 1,338 persons and their yearly charges.
 
-    Returns
-    -------
-    pandas.DataFrame
-        Columns age, sex, bmi, children, smoker, region, charges (US dollars).
-
-    References
-    ----------
-    Brett Lantz, Machine Learning with R, 2013; Database Contents License 1.0.
+    The columns are age, sex, bmi, children, smoker, region and charges (US dollars). Source: Brett
+    Lantz, Machine Learning with R, 2013; Database Contents License 1.0.
     """
     source = resources.files("convexmarket") / "data" / "insurance.csv"
     with source.open("r", encoding="utf-8") as file:
@@ -389,25 +333,15 @@ def medical(
 ) -> RegressionData:
     """Medical cost data: predict a person's charges from age, habits and family; 12 columns.
 
-    Numbers are scaled to [0, 1], categories have a column for each value, and a constant column
-    stands for the intercept (Acharya, Boenisch, Naidu and Ziani, section 4).
+    Numbers and labels are scaled to [0, 1], categories have a column for each value, and a constant
+    column stands for the intercept (Acharya, Boenisch, Naidu and Ziani, section 4).
 
     Parameters
     ----------
-    train_fraction : float, default 0.8
+    train_fraction : float
         Share of the rows that is sold, in (0, 1).
-    random_state : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator
         Decides the split.
-
-    Returns
-    -------
-    RegressionData
-        Labels in [0, 1].
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -445,33 +379,20 @@ def synthetic_regression(
     train_fraction: float = 0.8,
     label_noise: float = 0.0,
 ) -> RegressionData:
-    r"""Uniform rows and a linear model of norm one.
+    r"""Uniform rows and a linear model of norm one (Acharya et al., section 4).
+
+    Labels are :math:`x^\top\theta^*/\sqrt d`, with :math:`\theta^*` uniform on the unit sphere.
 
     Parameters
     ----------
     n_rows, n_features : int
         Rows in all, at least 2, and columns d, at least 1.
-    random_state : int or numpy.random.Generator, default 0
+    random_state : int or numpy.random.Generator
         Decides the model, the rows and the split.
-    train_fraction : float, default 0.8
+    train_fraction : float
         Share of the rows that is sold, in (0, 1).
-    label_noise : float, default 0
+    label_noise : float
         Standard deviation of what is added to the labels, before they are clipped to [-1, 1].
-
-    Returns
-    -------
-    RegressionData
-        Labels :math:`x^\top\theta^*/\sqrt d`, with :math:`\theta^*` uniform on the unit sphere.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
-    References
-    ----------
-    Acharya, Boenisch, Naidu and Ziani, Personalized Differential Privacy for Ridge Regression,
-    section 4.
     """
     check_count("n_rows", n_rows, 2)
     check_count("n_features", n_features)

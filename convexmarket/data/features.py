@@ -97,18 +97,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         self.data_norm = data_norm
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Check the declaration; nothing is read from X.
-
-        Parameters
-        ----------
-        X, y
-            Not used.
-
-        Raises
-        ------
-        ParameterError
-            If a range or a list of categories is none.
-        """
+        """Check the declaration; X and y are not used."""
         self._check()
         return self
 
@@ -123,15 +112,13 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_rows, n_features_out)
-            Of Euclidean norm at most ``data_norm``.
+            Rows of Euclidean norm at most ``data_norm``.
 
         Raises
         ------
         DataError
-            If a column is missing, a number is none, a category is not declared, or a cell is empty
-            under ``missing="error"``; the message names row and column, and not what stands there.
-        ParameterError
-            If a range or a list of categories is none.
+            If a column is missing, a cell is not a number, its category is not declared, or it is
+            empty under ``missing="error"``; the message names row and column, not the content.
         """
         parts = self._features(X)
         scale = 1.0
@@ -142,8 +129,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     def transform_to_box(self, X: Any) -> NDArray[np.float64]:
         """Return the rows with every feature in [0, 1], as ridge regression takes them.
 
-        Parameters, shape and errors are those of :meth:`transform`. A number becomes ``(x - low) /
-        (high - low)``, and the middle of its range where it is missing.
+        A number becomes ``(x - low) / (high - low)``; otherwise it is as :meth:`transform`.
         """
         rows, numbers = self._features(X), self._numbers()
         rows[:, numbers] = (rows[:, numbers] + 1.0) / 2.0
@@ -165,13 +151,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return np.column_stack(parts)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the features of a transformed row.
-
-        Parameters
-        ----------
-        input_features
-            Not used.
-        """
+        """Return the names of the features of a transformed row."""
         names: list[str] = []
         for name, public in self.columns.items():
             names += [name] if isinstance(public, tuple) else [f"{name}={word}" for word in public]

@@ -23,13 +23,7 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
 def open_regular(path: str | Path) -> BufferedReader:
-    """Open a file for reading, unless it is a pipe, a device or a folder.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is anything but a file.
-    """
+    """Open a file for reading; a pipe, a device or a folder is an OSError."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -38,13 +32,7 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 def read_limited(path: str | Path, most: int) -> bytes:
-    """Return the content of a file of at most so many bytes.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read, is anything but a file, or is larger.
-    """
+    """Return the content of a file of at most so many bytes; others are an OSError."""
     with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:

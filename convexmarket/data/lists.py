@@ -24,21 +24,8 @@ from convexmarket.data.files import open_regular
 from convexmarket.data.tables import as_frame, read_parquet
 from convexmarket.errors import DataError, ParameterError
 
-__all__ = [
-    "Supported",
-    "blame",
-    "blank",
-    "checked_ids",
-    "checked_list",
-    "clipped",
-    "column_named",
-    "columns_listed",
-    "digest",
-    "is_class",
-    "read_list",
-    "read_sales",
-    "report_faults",
-]
+__all__ = ["Supported", "blame", "blank", "checked_ids", "checked_list", "clipped", "column_named"]
+__all__ += ["columns_listed", "digest", "is_class", "read_list", "read_sales", "report_faults"]
 
 NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
 #: The arguments of :func:`convexmarket.price` by the options of the command.
@@ -53,9 +40,7 @@ _PLAIN = "[!-~]([ -~]{0,198}[!-~])?"
 class Supported(Protocol):
     """A distribution, as far as checks of reports need it."""
 
-    @property
-    def support(self) -> tuple[float, float]:
-        """Smallest and largest possible value."""
+    support: tuple[float, float]
 
 
 def read_list(
@@ -78,15 +63,13 @@ def read_list(
     prior : Prior or None
         The distribution of the sensitivities. None if it differs between sellers: then reports are
         not compared with its support.
-    id_column, sensitivity_column : str, optional
-        Their columns, where they are not called id and sensitivity or something as common.
-    group_column : str, optional
-        The column of the sellers' groups.
-    trim : bool, default False
+    id_column, sensitivity_column, group_column : str, optional
+        Columns of ids and reports without a common name, and that of the sellers' groups.
+    trim : bool
         Whether blanks around ids are removed, and not refused.
-    na_values : sequence of str, optional
+    na_values : sequence of str
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
-    show_cells : bool, default False
+    show_cells : bool
         Whether an error shows the text of the first wrong report. Reports are private, so error
         messages name lines alone by default.
 
@@ -144,30 +127,24 @@ def checked_list(
     """Return a list with numbers as sensitivities, or name the wrong lines.
 
     ``table`` has the columns sensitivity, and id and group where they were named. Its index counts
-    the lines; ``place`` is what it counts in, such as "rows.csv: line". ``id_name`` is the name of
-    the column of ids in the file.
+    lines or rows of ``place``, such as "rows.csv: line"; ``id_name`` is the file's column of ids.
     """
     if table.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
     listed = table.assign(sensitivity=numbers_in(table["sensitivity"]))
     if is_csv and "group" in table:  # few names, each kept once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
-    faults = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
+    cells = table["sensitivity"] if show_cells else None
+    for wrong, why in report_faults(listed["sensitivity"], prior):
+        _refuse(place, wrong, why, "the report", cells)
     if "id" in table:
-        listed["id"] = _forms(table["id"], place, trim)
-        faults.append(("", blank(listed["id"]), f"is no id (column {id_name!r})"))
-        if not listed["id"].is_unique:
+        listed["id"] = forms = _forms(table["id"], place, trim)
+        _refuse(place, blank(forms), f"is no id (column {id_name!r})", cells=table["id"])
+        if not forms.is_unique:
             why = f"is the id of an earlier seller (column {id_name!r}); ids must be distinct"
-            faults.append(("", listed["id"].duplicated(), why))
+            _refuse(place, forms.duplicated(), why, cells=table["id"])
     if "group" in table:
-        faults.append(("the group", blank(table["group"]), "is missing"))
-    for what, wrong, why in faults:
-        bad = np.flatnonzero(wrong)
-        if bad.size:
-            if show_cells and what == "the report":
-                what = f"{what} {clipped(table['sensitivity'].iloc[bad[0]])}"
-            what = what or clipped(table["id"].iloc[bad[0]])
-            raise DataError(blame(place, listed.index.to_numpy()[bad], what, why))
+        _refuse(place, blank(table["group"]), "is missing", "the group")
     pa.default_memory_pool().release_unused()  # the search for equal ids takes most
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
@@ -191,18 +168,11 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
 
 
 def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
-    """Compute the normal forms of ids, or name the lines that hold none, or one twice.
-
-    The index counts the lines; ``place`` is what it counts in, such as "rows.csv: line".
-    """
+    """Compute the normal forms of ids, or name the lines that hold none, or one twice."""
     forms = _forms(ids, place)
-    for wrong, why in (
-        (blank(ids), "is no id"),
-        (forms.duplicated(), "is the id of an earlier line; ids must be distinct"),
-    ):
-        bad = np.flatnonzero(wrong)
-        if bad.size:
-            raise DataError(blame(place, ids.index.to_numpy()[bad], clipped(ids.iloc[bad[0]]), why))
+    _refuse(place, blank(ids), "is no id", cells=ids)
+    why = "is the id of an earlier line; ids must be distinct"
+    _refuse(place, forms.duplicated(), why, cells=ids)
     return forms
 
 
@@ -212,18 +182,9 @@ def read_sales(
     epsilon_column: str | None = None,
     price_column: str | None = None,
 ) -> pd.DataFrame:
-    """Read the sales of a CSV file; nothing is recorded.
+    """Read the columns id, epsilon and price of the sales in a CSV file; the index holds the lines.
 
-    Parameters
-    ----------
-    path : path of a CSV file
-    id_column, epsilon_column, price_column : str, optional
-        Their columns, where they are not called id, epsilon and payment or price.
-
-    Returns
-    -------
-    DataFrame
-        Columns id, epsilon and price; the index holds the lines.
+    The arguments name columns that are not called id, epsilon and payment or price.
 
     Raises
     ------
@@ -236,11 +197,9 @@ def read_sales(
         raise DataError(f"{path}: there is no seller in it; give one row per seller")
     status = next((name for name in table if str(name).strip().lower() == "status"), None)
     if status is not None:
-        open_offers = np.flatnonzero(table[status].str.strip().str.lower() != "accepted")
-        if open_offers.size:
-            lines = table.index.to_numpy()[open_offers]
-            why = "is not 'accepted': only what was accepted is sold; leave the others out"
-            raise DataError(blame(place, lines, f"the cell of the column {status!r}", why))
+        open_offers = table[status].str.strip().str.lower() != "accepted"
+        why = "is not 'accepted': only what was accepted is sold; leave the others out"
+        _refuse(place, open_offers, why, f"the cell of the column {status!r}")
     ids = checked_ids(table[column_named(table, id_column, ID_NAMES, "--id-column")], place)
     columns = {
         "epsilon": _amounts(table, epsilon_column, EPSILON_NAMES, "--epsilon-column", place),
@@ -255,11 +214,8 @@ def _amounts(
     """Return a column of finite numbers >= 0, or say which lines hold others."""
     texts = table[column_named(table, given, names, option)]
     numbers = numbers_in(texts)
-    bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
-    if bad.size:
-        cell = f"the cell of the column {texts.name!r}"
-        why = "is no finite number >= 0"
-        raise DataError(blame(place, table.index.to_numpy()[bad], cell, why))
+    bad = ~((numbers >= 0) & (numbers < np.inf))
+    _refuse(place, bad, "is no finite number >= 0", f"the cell of the column {texts.name!r}")
     return numbers
 
 
@@ -293,10 +249,7 @@ def blank(values: pd.Series[Any]) -> pd.Series[bool]:
 def column_named(
     columns: Iterable[Any], given: str | None, common: Sequence[str], option: str
 ) -> Any:
-    """Return the name of a column, as given or by one of its common names.
-
-    ``option`` is the one of the command line that gives it.
-    """
+    """Return the name of a column: that of the command line's ``option``, or a common one."""
     columns = list(columns)
     if given is not None and given in columns:
         return given
@@ -336,15 +289,23 @@ def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.boo
 
 
 def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
-    """Say which rows are wrong, what of them, and why.
-
-    The content of a cell is private and is not shown; ``what`` is an id, or the name of a column.
-    """
+    """Name wrong rows; ``what`` is an id or a column, as the content of a cell is private."""
     more = ""
     if rows.size > 1:
         others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")
         more = f" ({rows.size - 1} more: {others})"
     return f"{place} {rows[0]}: {what} {why}{more}"
+
+
+def _refuse(
+    place: str, wrong: pd.Series[bool], why: str, what: str = "", cells: Any = None
+) -> None:
+    """Refuse a table with wrong rows; ``cells`` may be shown."""
+    bad = np.flatnonzero(wrong)
+    if bad.size:
+        shown = [] if cells is None else [clipped(cells.iloc[bad[0]])]
+        what = " ".join([what] * bool(what) + shown)
+        raise DataError(blame(place, wrong.index.to_numpy()[bad], what, why))
 
 
 def clipped(value: Any) -> str:

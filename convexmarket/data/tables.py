@@ -17,21 +17,12 @@ __all__ = ["as_frame", "read_parquet", "read_rows", "read_table"]
 
 
 def as_frame(table: Any) -> pd.DataFrame:
-    """Return a table as a DataFrame, with the index that it has.
-
-    Parameters
-    ----------
-    table : DataFrame, mapping of str to array_like, or a table of Polars or pyarrow
+    """Return a DataFrame, a dictionary, or a table of Polars or pyarrow, as a DataFrame.
 
     Raises
     ------
     DataError
-        If it is none.
-
-    Examples
-    --------
-    >>> as_frame({"age": [40, 51]}).shape
-    (2, 1)
+        If it is none of these.
     """
     if isinstance(table, pd.DataFrame):
         return table
@@ -46,21 +37,11 @@ def as_frame(table: Any) -> pd.DataFrame:
 
 
 def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a table, or that in a CSV or Parquet file, as a DataFrame.
+    """Return a table, or the one in a CSV or Parquet file, as a DataFrame.
 
-    Parameters
-    ----------
-    table : path, or what :func:`as_frame` takes
-        A path that ends in .parquet is read as Parquet, any other as CSV with a header, whose
-        separator and decimal commas are recognised. A CSV column in which each filled cell is a
-        number is numbers; a column without a name is left out.
-    na_values : sequence of str, optional
-        Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
-
-    Raises
-    ------
-    DataError
-        If it is no table, or the file cannot be read as one.
+    A path that ends in .parquet is read as Parquet, any other as CSV with a header, whose separator
+    and decimal commas are recognised. A CSV column is numbers if each filled cell is a number; a
+    column without a name is left out. ``na_values`` mark empty cells of a CSV file.
     """
     return read_rows(table, na_values)[0]
 
@@ -101,13 +82,7 @@ def _typed(texts: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def read_parquet(path: str | Path, choose: Callable[[list[str]], Sequence[str]]) -> pd.DataFrame:
-    """Read columns of a Parquet file; the index counts the rows from 1.
-
-    Parameters
-    ----------
-    path : path
-    choose : callable
-        From the names of all columns to those of the columns to read.
+    """Read the columns of a Parquet file that ``choose`` names; the index counts rows from 1.
 
     Raises
     ------

@@ -9,31 +9,11 @@ psi(c) = dR/dq. Ironing replaces R by its convex hull, and psi by the slope of t
 regression of slopes, weighted by probability.
 """
 
+from convexmarket.priors import families, parsing
 from convexmarket.priors.empirical import EmpiricalPrior
-from convexmarket.priors.families import (
-    Beta,
-    Exponential,
-    Gamma,
-    LogNormal,
-    Power,
-    TruncatedNormal,
-    Uniform,
-)
+from convexmarket.priors.families import *
 from convexmarket.priors.mixture import Mixture
-from convexmarket.priors.parsing import parse_prior, prior_from_dict
+from convexmarket.priors.parsing import *
 from convexmarket.priors.prior import Prior
 
-__all__ = [
-    "Beta",
-    "EmpiricalPrior",
-    "Exponential",
-    "Gamma",
-    "LogNormal",
-    "Mixture",
-    "Power",
-    "Prior",
-    "TruncatedNormal",
-    "Uniform",
-    "parse_prior",
-    "prior_from_dict",
-]
+__all__ = [*families.__all__, *parsing.__all__, "EmpiricalPrior", "Mixture", "Prior"]

@@ -47,8 +47,7 @@ class EmpiricalPrior(Prior):
 
     Examples
     --------
-    >>> prior = EmpiricalPrior([1, 2, 2, 4])
-    >>> prior.virtual_cost([1, 2, 4])
+    >>> EmpiricalPrior([1, 2, 2, 4]).virtual_cost([1, 2, 4])
     array([ 1. ,  2.5, 10. ])
     """
 
@@ -66,8 +65,21 @@ class EmpiricalPrior(Prior):
                 f"samples[{np.argmax(bad)}] = {drawn[bad][0]} is not a sensitivity; "
                 f"remove the {bad.sum()} of {drawn.size} samples that are not finite and >= 0"
             )
+        times = None if counts is None else checked_numbers("counts", counts).ravel()
+        if times is not None and times.size != drawn.size:
+            raise PriorError(
+                f"counts has {times.size} entries for {drawn.size} samples; give one for each"
+            )
+        if (
+            times is not None
+            and (wrong := ~((times >= 1) & (times < 2.0**53) & (times % 1 == 0))).any()
+        ):
+            raise PriorError(
+                f"counts[{np.argmax(wrong)}] = {times[wrong][0]:g} is not a number of times; give "
+                "whole numbers of at least 1"
+            )
         self.values, place = np.unique(drawn, return_inverse=True)
-        self.counts = np.bincount(place, _counts(counts, drawn.size)).astype(np.int64)
+        self.counts = np.bincount(place, times).astype(np.int64)
         self._below = np.cumsum(self.counts)
         self.size = int(self._below[-1])
         self.masses = self.counts / self.size
@@ -96,9 +108,7 @@ class EmpiricalPrior(Prior):
     def to_dict(self) -> dict[str, Any]:
         """Describe the distinct samples, and their counts if a sample repeats."""
         described: dict[str, Any] = {"family": self.family, "samples": self.values.tolist()}
-        if self.counts.max() > 1:
-            described["counts"] = self.counts.tolist()
-        return described
+        return described | ({"counts": self.counts.tolist()} if self.counts.max() > 1 else {})
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Compute F(c), the share of samples of at most c; same shape as ``c``."""
@@ -129,7 +139,7 @@ class EmpiricalPrior(Prior):
     def _ironed_virtual_cost(self, c: FloatArray) -> FloatArray:
         return self._hull[np.searchsorted(self.values, c, side="left")]
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> Any:
         return self.values.tobytes(), self.counts.tobytes()
 
     def __repr__(self) -> str:
@@ -137,19 +147,3 @@ class EmpiricalPrior(Prior):
             return f"EmpiricalPrior({np.repeat(self.values, self.counts).tolist()})"
         low, high = self.support
         return f"EmpiricalPrior(<{self.size} samples in [{low:g}, {high:g}]>)"
-
-
-def _counts(counts: ArrayLike | None, size: int) -> FloatArray | None:
-    """Check that counts are whole numbers."""
-    if counts is None:
-        return None
-    times = checked_numbers("counts", counts).ravel()
-    if times.size != size:
-        raise PriorError(f"counts has {times.size} entries for {size} samples; give one for each")
-    bad = ~((times >= 1) & (times == np.floor(times)) & (times < 2.0**53))
-    if bad.any():
-        raise PriorError(
-            f"counts[{np.argmax(bad)}] = {times[bad][0]:g} is not a number of times; give whole "
-            "numbers of at least 1"
-        )
-    return times

@@ -30,9 +30,10 @@ class Family(ScipyPrior):
             value, (least, most) = given[name]
             if not (np.isfinite(number) and least <= number <= most):
                 what = "number > 0" if least > 0 else "finite number"
-                what += f", from {least:.0g}" if least > -np.inf else ""
-                what += f" to {most:.0e}" if most < np.inf else ""
-                raise PriorError(f"{kind}: {name} = {value!r}; give a {what}")
+                ends = f", from {least:.0g}" * (least > -np.inf) + f" to {most:.0e}" * (
+                    most < np.inf
+                )
+                raise PriorError(f"{kind}: {name} = {value!r}; give a {what}{ends}")
         low, high = self._parameters.get("low", 0.0), self._parameters.get("high", np.inf)
         if not 0 <= low < high:
             ends = f"low = {given['low'][0]!r}, high = {given['high'][0]!r}"
@@ -74,8 +75,7 @@ class Power(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.Power(2, 0.1).virtual_cost(0.05).round(4))
+    >>> float(Power(2, 0.1).virtual_cost(0.05).round(4))
     0.075
     """
 
@@ -97,8 +97,7 @@ class Exponential(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.Exponential(0.05).virtual_cost(0.05).round(4))
+    >>> float(Exponential(0.05).virtual_cost(0.05).round(4))
     0.1359
     """
 
@@ -128,8 +127,7 @@ class Beta(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> prior = cm.Beta(2, 5, 0.02, 0.10)
+    >>> prior = Beta(2, 5, 0.02, 0.10)
     >>> prior.support, float(prior.virtual_cost(0.05).round(4))
     ((0.02, 0.1), 0.0838)
     """
@@ -159,8 +157,7 @@ class TruncatedNormal(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.TruncatedNormal(0.05, 0.02, 0, 0.1).virtual_cost(0.05).round(4))
+    >>> float(TruncatedNormal(0.05, 0.02, 0, 0.1).virtual_cost(0.05).round(4))
     0.0748
     """
 
@@ -185,8 +182,7 @@ class LogNormal(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.LogNormal(-3, 0.5).virtual_cost(0.05).round(4))
+    >>> float(LogNormal(-3, 0.5).virtual_cost(0.05).round(4))
     0.0815
     """
 
@@ -209,8 +205,7 @@ class Gamma(Family):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> float(cm.priors.Gamma(4, 0.01).virtual_cost(0.05).round(4))
+    >>> float(Gamma(4, 0.01).virtual_cost(0.05).round(4))
     0.1024
     """
 

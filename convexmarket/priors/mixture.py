@@ -12,7 +12,6 @@ from scipy.special import logsumexp
 
 from convexmarket.checks import checked_numbers
 from convexmarket.errors import PriorError
-from convexmarket.priors.ironing import dense_nodes
 from convexmarket.priors.prior import FloatArray, Prior, PriorLike, as_prior
 
 __all__ = ["Mixture"]
@@ -62,11 +61,10 @@ class Mixture(Prior):
                 f"Mixture: {len(parts)} components and weights of shape {shares.shape}; give one "
                 "weight for each of at least one component"
             )
-        good = (shares > 0) & (shares < np.inf)
-        if not good.all():
-            first = int(np.argmin(good))
+        bad = ~((shares > 0) & (shares < np.inf))
+        if bad.any():
             raise PriorError(
-                f"Mixture: weights[{first}] = {shares[first]}; give finite numbers > 0"
+                f"Mixture: weights[{np.argmax(bad)}] = {shares[bad][0]}; give finite numbers > 0"
             )
         # Shares that sum to one are not divided: to_dict then describes the same prior.
         self._weights = shares if abs(shares.sum() - 1.0) < 1e-12 else shares / shares.sum()
@@ -96,9 +94,8 @@ class Mixture(Prior):
         return self._average([part.pdf(c) for part in self._components])
 
     def _logs(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        logs = np.array([part._logs(c) for part in self._components])
-        weights = self._weights.reshape(-1, *[1] * (logs.ndim - 1))
-        log_cdf, log_pdf = logsumexp(logs, axis=0, b=weights)
+        logs = np.stack([np.array(part._logs(c)) for part in self._components], axis=-1)
+        log_cdf, log_pdf = logsumexp(logs, axis=-1, b=self._weights)
         return log_cdf, log_pdf
 
     def _quantile(self, u: FloatArray) -> FloatArray:
@@ -119,12 +116,11 @@ class Mixture(Prior):
 
     @property
     def _inner_ends(self) -> FloatArray:
-        ends = np.unique([part.support for part in self._components])
-        return ends[(ends > self.support[0]) & (ends < self.support[1])]
+        return self._inside(np.array([part.support for part in self._components]))
 
     @cached_property
     def _nodes(self) -> FloatArray:
-        return np.union1d(dense_nodes(self._quantile, self.support), self._inner_ends)
+        return np.union1d(super()._nodes, self._inner_ends)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the weights and the components, ready for JSON."""
@@ -134,7 +130,7 @@ class Mixture(Prior):
             "components": [part.to_dict() for part in self._components],
         }
 
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> Any:
         return *self._weights.tolist(), *self._components
 
     def __repr__(self) -> str:

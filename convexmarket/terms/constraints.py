@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from numbers import Real
 from typing import Any
 
@@ -15,22 +15,35 @@ from scipy import sparse
 
 from convexmarket.checks import aligned, as_float, check_positive
 from convexmarket.errors import ParameterError
-from convexmarket.terms import fields
-from convexmarket.terms.fields import checked
 from convexmarket.terms.form import MarketNumbers
-from convexmarket.terms.formula import named, number
 from convexmarket.terms.pieces import Constraint, Number, Quantities, value_of
+from convexmarket.terms.records import (
+    checked,
+    groups,
+    in_interval,
+    matrix,
+    named,
+    one_or_each,
+    record,
+    vector,
+    written,
+)
+
+__all__ = [
+    "Budget",
+    "Cap",
+    "EffectiveSize",
+    "EtaRange",
+    "GivenEpsilon",
+    "GroupShare",
+    "MaxEpsilon",
+    "Moments",
+]
 
 Floats = NDArray[np.float64]
 
 
-_TOO_SMALL = (
-    "m weights of at most cap/m can only sum to one if cap >= 1; give a number >= 1, or leave the "
-    "cap out"
-)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Cap(Constraint):
     """The largest weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
@@ -45,34 +58,33 @@ class Cap(Constraint):
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
     >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
-    >>> market = cm.Market(sellers, objective, [cm.Cap(1.2)])
-    >>> cm.allocate(market).weights.round(3)
+    >>> cm.allocate(cm.Market(sellers, objective, [cm.Cap(1.2)])).weights.round(3)
     array([0.4, 0.4, 0.2])
     """
 
     separable = True
     formula_template = "a_i <= {k}/m"
-    k: float | Floats = field(metadata=checked(fields.one_or_each, "cap", each=True, example="5"))
+    k: float | Floats = checked(one_or_each, "cap", each=True, example="5")
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, Real) and not self.k >= 1:
-            raise ParameterError(f"cap is {self.k!r}, but {_TOO_SMALL}")
-        super().__post_init__()
-        if not isinstance(self.k, cp.Parameter) and np.mean(self.k) < 1:
-            raise ParameterError(f"the mean of cap is {np.mean(self.k):g}, but {_TOO_SMALL}")
+        if not isinstance(self.k, Real) or self.k >= 1:
+            super().__post_init__()
+        if not isinstance(self.k, cp.Parameter) and not np.mean(self.k) >= 1:
+            raise ParameterError(
+                f"the mean of cap is {np.mean(self.k):g}, but m weights of at most cap/m can only "
+                "sum to one if cap >= 1; give a number >= 1, or leave the cap out"
+            )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return m*a_i <= k, whose entries are of order one."""
-        m = quantities.weights.size
-        return [m * quantities.weights <= self.k]
+        return [quantities.weights.size * quantities.weights <= self.k]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers:
-        """Lower the largest weight."""
         limit = value_of(self.k) / form.virtual_costs.size
         return replace(form, max_weight=np.minimum(form.max_weight, limit))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class MaxEpsilon(Constraint):
     """Each guarantee has a largest epsilon: eps_i <= e_i.
 
@@ -83,15 +95,12 @@ class MaxEpsilon(Constraint):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.MaxEpsilon(1.5))
+    >>> print(MaxEpsilon(1.5))
     eps_i <= 1.5
     """
 
     formula_template = "eps_i <= {epsilon}"
-    epsilon: float | Floats = field(
-        metadata=checked(fields.one_or_each, "the largest epsilon", each=True, example="1.0")
-    )
+    epsilon: float | Floats = checked(one_or_each, "the largest epsilon", each=True, example="1.0")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,11 +114,10 @@ class MaxEpsilon(Constraint):
         return [m * quantities.weights <= (m * bound) * quantities.inverse_eta]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers:
-        """Lower the largest guarantee."""
         return replace(form, max_epsilon=np.minimum(form.max_epsilon, value_of(self.epsilon)))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class GivenEpsilon(MaxEpsilon):
     """Guarantees that the sellers have granted: a_i*eta <= eps_i (A, Algorithm 1; B, Eq. 3).
 
@@ -127,10 +135,10 @@ class GivenEpsilon(MaxEpsilon):
     array([0.5, 1. , 2. ])
     """
 
-    epsilon: Floats = field(metadata=checked(fields.one_or_each, "the given epsilon", each=True))
+    epsilon: Floats = checked(one_or_each, "the given epsilon", each=True)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Budget(Constraint):
     """The expected payments of linear costs are at most ``amount``: psi'eps <= B.
 
@@ -146,8 +154,7 @@ class Budget(Constraint):
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.Budget(2.0)])
-    >>> allocation = cm.allocate(market)
+    >>> allocation = cm.allocate(cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.Budget(2.0)]))
     >>> float((sellers.virtual_costs @ allocation.epsilon).round(3))
     2.0
     """
@@ -157,11 +164,10 @@ class Budget(Constraint):
     amount: Number
 
     def __post_init__(self) -> None:
-        if isinstance(self.amount, cp.Parameter):
-            if not (self.amount.is_scalar() and self.amount.is_nonneg()):
-                raise ParameterError("a budget parameter must be cp.Parameter(nonneg=True)")
-            return
-        check_positive("the budget", self.amount)
+        if not isinstance(self.amount, cp.Parameter):
+            check_positive("the budget", self.amount)
+        elif not (self.amount.is_scalar() and self.amount.is_nonneg()):
+            raise ParameterError("a budget parameter must be cp.Parameter(nonneg=True)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return psi'a <= amount/eta, linear in the weights and 1/eta."""
@@ -171,15 +177,10 @@ class Budget(Constraint):
         return [spent <= (scale * self.amount) * quantities.inverse_eta]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers:
-        """Add a budget."""
         return replace(form, budgets=(*form.budgets, self.amount))
 
-    def with_budget(self, amount: Number) -> Budget:
-        """Replace the amount."""
-        return replace(self, amount=amount)
 
-
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class GroupShare(Constraint):
     """Bounds on the share of each group in the weight, or equal shares.
 
@@ -194,12 +195,11 @@ class GroupShare(Constraint):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.GroupShare(["old", "old", "new"], at_least={"new": 0.4}))
+    >>> print(GroupShare(["old", "old", "new"], at_least={"new": 0.4}))
     sum_{i in new} a_i >= 0.4
     """
 
-    groups: Any = field(metadata=checked(fields.groups, each=True))
+    groups: Any = checked(groups, each=True)
     at_least: Mapping[Any, float] = field(default_factory=dict)
     at_most: Mapping[Any, float] = field(default_factory=dict)
     equal: bool = False
@@ -248,9 +248,8 @@ class GroupShare(Constraint):
 
         bounds: list[cp.Constraint] = [share(g) >= low for g, low in self.at_least.items()]
         bounds += [share(g) <= high for g, high in self.at_most.items()]
-        if self.equal:
-            bounds += [share(g) == 1.0 / len(self._names) for g in self._names[1:]]
-        return bounds
+        equal = self._names[1:] if self.equal else []
+        return bounds + [share(g) == 1.0 / len(self._names) for g in equal]
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
         """Return the prices of the shares, by group."""
@@ -261,19 +260,17 @@ class GroupShare(Constraint):
         }
 
     @property
-    def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:
+    def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:  # type: ignore[override]
         """The group of each seller by its number, and the least and the most share of each."""
         names, group = np.unique(self.groups, return_inverse=True)
-        least, most = np.zeros(names.size), np.ones(names.size)
-        for bounds, given in ((least, self.at_least), (most, self.at_most)):
-            for name, share in given.items():
-                bounds[names == name] = share
+        least = np.array([self.at_least.get(name, 0.0) for name in names.tolist()])
+        most = np.array([self.at_most.get(name, 1.0) for name in names.tolist()])
         if self.equal:
             least, most = np.maximum(least, 1 / names.size), np.minimum(most, 1 / names.size)
         return group, least, most
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class EtaRange(Constraint):
     """The total privacy bought lies between two public numbers, low <= eta <= high.
 
@@ -285,8 +282,7 @@ class EtaRange(Constraint):
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
     >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
-    >>> market = cm.Market(sellers, objective, [cm.EtaRange(0.5, 2.0)])
-    >>> cm.allocate(market).binding
+    >>> cm.allocate(cm.Market(sellers, objective, [cm.EtaRange(0.5, 2.0)])).binding
     ('eta_high',)
     """
 
@@ -303,16 +299,14 @@ class EtaRange(Constraint):
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return 1 <= high/eta and low/eta <= 1."""
-        inverse = quantities.inverse_eta
-        return [self.high * inverse >= 1, self.low * inverse <= 1]
+        return [self.high * quantities.inverse_eta >= 1, self.low * quantities.inverse_eta <= 1]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers:
-        """Narrow the range of eta."""
         low, high = max(form.eta_low, self.low), min(form.eta_high, self.high)
         return replace(form, eta_low=low, eta_high=high)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Moments(Constraint):
     """Weighted averages of public features match targets: ``|A'a - b| <= tol``, each one.
 
@@ -330,18 +324,14 @@ class Moments(Constraint):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.terms.Moments([[30.0], [40.0], [65.0]], [45.0], tol=1))
+    >>> print(Moments([[30.0], [40.0], [65.0]], [45.0], tol=1))
     |A'a - b| <= 1
     """
 
-    A: Any = field(
-        metadata=checked(fields.matrix, each=True, of="a row of public features for each seller")
-    )
-    b: Floats = field(metadata=checked(fields.vector, of="one for each column of A"))
-    tol: float | Floats = field(
-        default=0.0,
-        metadata=checked(fields.one_or_each, example="0.1", zero=True, unit="column of A"),
+    A: Any = checked(matrix, each=True, of="a row of public features for each seller")
+    b: Floats = checked(vector)
+    tol: float | Floats = checked(
+        one_or_each, example="0.1", zero=True, unit="column of A", default=0.0
     )
 
     def __post_init__(self) -> None:
@@ -359,8 +349,7 @@ class Moments(Constraint):
 
     @property
     def formula(self) -> str:
-        """The bound on each moment."""
-        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {number(self.tol, 'tol')}"
+        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {written(self.tol, 'tol')}"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return ``-tol <= A'a - b <= tol``, with each feature scaled to a largest value of one."""
@@ -373,7 +362,7 @@ class Moments(Constraint):
         return bounds if some.all() else [*bounds, off[~some] == 0]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class EffectiveSize(Constraint):
     """The effective size of the weights is at least n: ``1/||a||^2 >= n`` (Kish, 1965).
 
@@ -386,15 +375,12 @@ class EffectiveSize(Constraint):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.terms.EffectiveSize(2.9))
+    >>> print(EffectiveSize(2.9))
     1/||a||_2^2 >= 2.9
     """
 
     formula_template = "1/||a||_2^2 >= {n}"
-    n: float = field(
-        metadata=checked(fields.number, "the effective size", most=True, interval="[1, inf)")
-    )
+    n: float = checked(in_interval, "the effective size", most=True, interval="[1, inf)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return ``||m*a|| <= m*n^(-1/2)``."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -17,15 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import as_float, is_iterable
 from convexmarket.errors import ParameterError
-from convexmarket.terms.fields import Record, checked, number
-from convexmarket.terms.formula import Defined
+from convexmarket.terms.records import Record, checked, in_interval, record
 
 __all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost", "TieredCost"]
 
 Floats = NDArray[np.float64]
 
 
-class PrivacyCost(Record, Defined):
+class PrivacyCost(Record):
     """A privacy cost u, the same for all sellers.
 
     Subclass it and write :meth:`expression`, elementwise convex and increasing with u(0) = 0.
@@ -40,23 +39,11 @@ class PrivacyCost(Record, Defined):
 
     definition = "expression"
     shortcuts: ClassVar[tuple[str, ...]] = (
-        "formula",
-        "formula_template",
-        "__call__",
-        "priced",
-        "derivatives",
-        "name",
+        *("formula", "formula_template", "__call__", "priced", "derivatives", "is_linear"),
     )
-    shortcuts += ("is_linear",)
-    #: Its name in problem files; None for a cost without a name.
-    name: ClassVar[str | None] = None
-
     _argument = "(eps_i)"
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether it is eps itself."""
-        return False
+    #: Whether it is eps itself.
+    is_linear: bool = False
 
     @abstractmethod
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
@@ -77,17 +64,11 @@ class PrivacyCost(Record, Defined):
         return costs @ self.expression(epsilon)
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
-        """Compute u'(eps) and u''(eps); None if unknown.
-
-        Parameters
-        ----------
-        epsilon : ndarray
-            Positive guarantees.
-        """
+        """Compute u'(eps) and u''(eps) at positive guarantees; None if unknown."""
         return None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class PowerCost(PrivacyCost):
     """u(eps) = eps ** power: the cost grows faster than the lost privacy.
 
@@ -98,30 +79,25 @@ class PowerCost(PrivacyCost):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> cm.PowerCost(2)([0.5, 2.0])
+    >>> PowerCost(2)([0.5, 2.0])
     array([0.25, 4.  ])
     """
 
-    name = "power"
     formula_template = "eps_i^{power}"
-    power: float = field(metadata=checked(number, interval="[1, inf)"))
+    power: float = checked(in_interval, interval="[1, inf)")
 
     @property
-    def is_linear(self) -> bool:
+    def is_linear(self) -> bool:  # type: ignore[override]
         """Whether the power is 1."""
         return self.power == 1
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
-        """Return eps ** power."""
         return epsilon if self.power == 1 else cp.power(epsilon, float(self.power))
 
     def __call__(self, epsilon: ArrayLike) -> Floats:
-        """Return eps ** power."""
         return np.asarray(epsilon, dtype=float) ** self.power
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
-        """Return ``p * eps ** (p-1)`` and ``p * (p-1) * eps ** (p-2)``; the latter may be inf."""
         p = self.power
         if p == 1:
             return np.ones_like(epsilon), np.zeros_like(epsilon)
@@ -129,38 +105,33 @@ class PowerCost(PrivacyCost):
             return p * epsilon ** (p - 1), p * (p - 1) * epsilon ** (p - 2)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class LinearCost(PowerCost):
     """u(eps) = eps (A, section II).
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> cm.terms.LinearCost()([0.5, 2.0])
+    >>> LinearCost()([0.5, 2.0])
     array([0.5, 2. ])
     """
 
-    name = "linear"
     formula_template = "eps_i"
     power: float = field(default=1.0, init=False)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class ExponentialCost(PrivacyCost):
     """u(eps) = exp(eps) - 1: the largest factor of an adversary's odds, minus one.
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> cm.terms.ExponentialCost()([0.0, 1.0]).round(3)
+    >>> ExponentialCost()([0.0, 1.0]).round(3)
     array([0.   , 1.718])
     """
 
-    name = "exponential"
     formula_template = "(exp(eps_i) - 1)"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
-        """Return exp(eps) - 1."""
         return cp.exp(epsilon) - 1
 
     def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
@@ -169,24 +140,21 @@ class ExponentialCost(PrivacyCost):
         return cp.sum(cp.exp(epsilon[paid] + np.log(costs[paid]))) - costs.sum()
 
     def __call__(self, epsilon: ArrayLike) -> Floats:
-        """Return exp(eps) - 1."""
         with np.errstate(over="ignore"):
             return np.expm1(np.asarray(epsilon, dtype=float))
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
-        """Return exp(eps), twice."""
-        grown = self(epsilon) + 1.0
-        return grown, grown
+        return (self(epsilon) + 1.0,) * 2
 
 
-def _positives(value: Any, name: str) -> tuple[float, ...]:
+def _positives(name: str, value: Any) -> tuple[float, ...]:
     values = tuple(map(as_float, value)) if is_iterable(value) else (np.nan,)
     if not all(0 < number < np.inf for number in values):
         raise ParameterError(f"{name} must be a list of finite numbers > 0, got {value!r}")
     return values
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class TieredCost(PrivacyCost):
     """A piecewise linear u: ``u'(eps)`` is ``slopes[k]`` in tier k.
 
@@ -201,13 +169,12 @@ class TieredCost(PrivacyCost):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> cm.terms.TieredCost([1.0, 3.0], [1.0])([0.5, 2.0])
+    >>> TieredCost([1.0, 3.0], [1.0])([0.5, 2.0])
     array([0.5, 4. ])
     """
 
-    slopes: Sequence[float] = field(metadata=checked(_positives))
-    thresholds: Sequence[float] = field(default=(), metadata=checked(_positives))
+    slopes: Sequence[float] = checked(_positives)
+    thresholds: Sequence[float] = checked(_positives, default=())
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -224,16 +191,13 @@ class TieredCost(PrivacyCost):
     @property
     def _rises(self) -> list[tuple[float, float]]:
         """The increase of the rate at each threshold, with the threshold."""
-        rises = [high - low for low, high in pairwise(self.slopes)]
-        return list(zip(rises, self.thresholds, strict=True))
+        return list(zip(np.diff(self.slopes).tolist(), self.thresholds, strict=True))
 
     @property
     def formula(self) -> str:
-        """The rate of the first tier, and the increase of the rate at each threshold."""
         parts = [f"{rise:g} (eps_i - {end:g})_+" for rise, end in self._rises]
         return f"({' + '.join([f'{self.slopes[0]:g} eps_i', *parts])})"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
-        """Return the first rate times eps, and the rise of the rate at each threshold."""
         rises = (rise * cp.pos(epsilon - end) for rise, end in self._rises)
         return sum(rises, self.slopes[0] * epsilon)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,6 @@ class StandardForm:
 
     minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
     ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
-    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
-    >>> market.standard_form.virtual_costs
-    array([0.2, 0.4, 0.8])
     """
 
     virtual_costs: Floats
@@ -48,12 +40,7 @@ class StandardForm:
 
     def expected_cost(self, weights: Floats) -> float:
         """Return psi'a, the expected payment per unit of privacy bought."""
-        with np.errstate(invalid="ignore"):
-            cost = float(self.virtual_costs @ weights)
-        if np.isnan(cost):  # 0 * inf: a seller at psi = +inf sells nothing
-            used = weights > 0
-            cost = float(self.virtual_costs[used] @ weights[used])
-        return cost
+        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
 
     def objective(self, weights: Floats, eta: float) -> float:
         """Evaluate the objective at weights, shape (m,), and eta > 0."""
@@ -89,10 +76,8 @@ class MarketNumbers:
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
-    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
-    >>> numbers = market.form
-    >>> numbers.mu, numbers.sigma, numbers.gamma
-    (1.0, 1.0, 1.0)
+    >>> cm.Market.standard(sellers, mu=1, sigma=2, gamma=1).form.sigma
+    2.0
     """
 
     virtual_costs: Floats = field(default_factory=lambda: np.zeros(0))
@@ -151,7 +136,7 @@ class MarketNumbers:
     def epsilon_caps(self) -> Floats | None:
         """The largest guarantees, shape (m,), of a market of them, ``Spread(2)`` and ``Noise``."""
         paid = self.payment_terms or self.budgets or self.mu_squared or np.any(self.losses)
-        limited = np.min(self.max_weight) < 1 or self.eta_low > 0 or self.eta_high < np.inf
+        limited = np.min(self.max_weight) < 1 or self.eta_range != (0, np.inf)
         able = np.all(np.isfinite(self.virtual_costs)) and np.max(self.max_epsilon) > 0
         if self.rest or paid or limited or self.sigma == 0 or not (self.is_bounded and able):
             return None
@@ -160,17 +145,19 @@ class MarketNumbers:
     @property
     def is_budgeted(self) -> bool:
         """Whether only a budget limits the total privacy, and every seller has a cost."""
-        one_spread = (self.mu > 0) != (self.mu_squared > 0)
-        others = self.rest or self.payment_terms or self.eta_low > 0 or self.eta_high < np.inf
+        others = self.rest or self.payment_terms or self.eta_range != (0, np.inf)
         free = np.any(self.virtual_costs == 0) or np.any(np.isfinite(self.max_epsilon))
-        return bool(self.budgets and one_spread and not others and not free)
+        return bool(self.budgets and self._has_one_spread and not others and not free)
 
     @property
     def is_projectable(self) -> bool:
         """Whether projections solve it: one spread or squared spread, and a limit on privacy."""
-        one_spread = (self.mu > 0) != (self.mu_squared > 0)
         others = self.rest or self.payments or self.budgets
-        return one_spread and not others and (self.gamma > 0 or self.is_bounded)
+        return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
+
+    @property
+    def _has_one_spread(self) -> bool:
+        return (self.mu > 0) != (self.mu_squared > 0)
 
     @property
     def eta_range(self) -> tuple[float, float]:
@@ -180,9 +167,8 @@ class MarketNumbers:
     @property
     def is_limited(self) -> bool:
         """Whether a limit other than a range of eta exists."""
-        return bool(
-            self.other_constraints or self.budgets or self.is_bounded or np.min(self.max_weight) < 1
-        )
+        others = self.other_constraints or self.budgets or self.is_bounded
+        return bool(others or np.min(self.max_weight) < 1)
 
     @property
     def is_bounded(self) -> bool:
@@ -198,7 +184,7 @@ class MarketNumbers:
     @property
     def total_gamma(self) -> float:
         """The weight of all payments together."""
-        return sum(weight for weight, _ in self.payment_terms)
+        return self.gamma + sum(weight for weight, _ in self.payments)
 
     @property
     def budget(self) -> float:
@@ -221,7 +207,7 @@ class MarketNumbers:
             If there is no such seller.
         """
         finite = np.isfinite(self.virtual_costs)
-        active = finite & (self.limit(1.0) > 0)
+        active = finite & (np.minimum(self.max_weight, self.max_epsilon) > 0)
         if not active.any():
             raise InfeasibleMarketError(
                 "every seller is excluded by a bound of zero; let one sell"
@@ -233,8 +219,7 @@ class MarketNumbers:
     def restricted(self) -> tuple[MarketNumbers, NDArray[np.bool_]]:
         """Restrict the numbers to the active sellers; return the mask, too."""
         active = self.active
-        names = ("virtual_costs", "losses", "max_weight", "max_epsilon")
-        vectors = {name: vars(self)[name] for name in names if np.ndim(vars(self)[name])}
+        vectors: Any = {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
         return replace(self, **{name: v[active] for name, v in vectors.items()}), active
 
     def limit(self, eta: float) -> float | Floats:
@@ -243,15 +228,9 @@ class MarketNumbers:
 
     @property
     def natural_eta(self) -> float:
-        """An eta of the order of magnitude in the constraints, to scale 1/eta with.
-
-        Raises
-        ------
-        ParameterError
-            If a budget is a parameter without a value.
-        """
+        """An eta of the order of magnitude in the constraints, to scale 1/eta with."""
         m = self.virtual_costs.size
-        ends = [end for end in (self.eta_low, self.eta_high) if 0 < end < np.inf]
+        ends = [end for end in self.eta_range if 0 < end < np.inf]
         if ends:
             return float(np.exp(np.mean(np.log(ends))))
         costs = self.virtual_costs

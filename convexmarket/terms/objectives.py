@@ -1,10 +1,10 @@
-"""Terms of the objective: spread of the weights, noise in the model, payments to the sellers."""
+"""Terms of the objective: spread, noise, payments, and worst cases of sellers and costs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import cvxpy as cp
 import numpy as np
@@ -13,23 +13,48 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
-from convexmarket.checks import check_instance
+from convexmarket.checks import check_choice, check_instance
 from convexmarket.errors import ParameterError
-from convexmarket.terms import fields
 from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.fields import checked
 from convexmarket.terms.form import MarketNumbers
 from convexmarket.terms.pieces import Quantities, Term
+from convexmarket.terms.records import (
+    checked,
+    groups,
+    in_interval,
+    matrix,
+    one_or_each,
+    record,
+    target,
+    vector,
+    written,
+)
+
+__all__ = [
+    "CVaR",
+    "Fairness",
+    "Losses",
+    "NegativeEntropy",
+    "Noise",
+    "Payments",
+    "QuadraticSpread",
+    "RobustCosts",
+    "Spread",
+    "SquaredNoise",
+    "SquaredSpread",
+]
 
 Floats = NDArray[np.float64]
-Matrix = Any  # dense or sparse
+Of = Literal["epsilon", "eps", "payments"]
+Kind = Literal["box", "budget", "ellipsoid"]
+Rule = Literal["minimax"]
 _MAX_NEWTON = 200
 #: Relative to the largest entry or eigenvalue: asymmetry and negative eigenvalues that are rounding
 #: errors, and eigenvalues that are zeros.
 _ROUNDING, _ZERO = 1e-9, 1e-15
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Spread(Term):
     """A norm of the weights, ||a||_p: the price of relying on few sellers.
 
@@ -47,18 +72,12 @@ class Spread(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.Spread(p=3) + cm.Noise() + 0.1 * cm.Payments()
-    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
-    array([0.446, 0.37 , 0.183])
+    >>> print(Spread(p=3) + Noise())
+    ||a||_3 + 1/eta
     """
 
-    p: float = field(
-        default=2,
-        metadata=checked(fields.number, interval="[1.01, 40]", also=np.inf),
-    )
-    reference: Floats | None = field(default=None, metadata=checked(fields.target, each=True))
+    p: float = checked(in_interval, interval="[1.01, 40]", also=np.inf, default=2)
+    reference: Floats | None = checked(target, each=True, default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,11 +87,9 @@ class Spread(Term):
 
     @property
     def formula(self) -> str:
-        """The norm of the weights, or of their distance from the reference q."""
         return f"||{'a' if self.reference is None else 'a - q'}||_{self.p:g}"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return ||a||_p, or ||a - q||_p."""
         off = quantities.weights if self.reference is None else quantities.weights - self.reference
         if self.p == np.inf:
             return cp.max(off) if self.reference is None else cp.max(cp.abs(off))
@@ -89,11 +106,10 @@ class Spread(Term):
         """Whether p is finite; the largest weight has no gradient at ties."""
         return self.p < np.inf
 
-    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
-        """Add to mu, for p = 2."""
-        if self.p != 2 or self.reference is not None:
-            return None
-        return replace(form, mu=form.mu + weight)
+    @property
+    def adds_to(self) -> str | None:  # type: ignore[override]
+        """The weight is added to mu, for p = 2."""
+        return "mu" if self.p == 2 and self.reference is None else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Compute the minimum of ``weight * ||a||_p + costs'a`` by its dual.
@@ -135,27 +151,22 @@ def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
     return norm, np.maximum(slope, 1.0)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class SquaredSpread(Term):
     """The square of the Euclidean norm of the weights, ||a||^2 (A, Eq. 17).
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(3 * cm.terms.SquaredSpread() + cm.Noise())
+    >>> print(3 * SquaredSpread() + Noise())
     3 ||a||_2^2 + 1/eta
     """
 
     formula_template = "||a||_2^2"
+    adds_to = "mu_squared"
     separable = True
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return ||a||^2."""
         return cp.sum_squares(quantities.weights)
-
-    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
-        """Add to mu_squared."""
-        return replace(form, mu_squared=form.mu_squared + weight)
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
         """Compute the minimum of ``weight * ||a||^2 + costs'a`` by its dual.
@@ -170,7 +181,7 @@ class SquaredSpread(Term):
         return np.asarray(least + weight * (2 * tau - (margin**2).sum(axis=-1)))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class QuadraticSpread(Term):
     """A quadratic form of the weights, ``a' Sigma a``: the variance of the weighted average.
 
@@ -185,15 +196,12 @@ class QuadraticSpread(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.terms.QuadraticSpread([[1.0, 0.5], [0.5, 1.0]]) + cm.Noise())
+    >>> print(QuadraticSpread([[1.0, 0.5], [0.5, 1.0]]) + Noise())
     a'Sigma a + 1/eta
     """
 
     formula_template = "a'Sigma a"
-    Sigma: Matrix = field(
-        metadata=checked(fields.matrix, each=True, of="a row and a column for each seller")
-    )
+    Sigma: Any = checked(matrix, each=True, of="a row and a column for each seller")
     _factor: sparse.csr_array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -209,8 +217,7 @@ class QuadraticSpread(Term):
 
 def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
     """Factor Sigma as ``F'F``; the rows of F are scaled eigenvectors of the blocks."""
-    m, largest = Sigma.shape[0], float(abs(Sigma).max())
-    skew = float(abs(Sigma - Sigma.T).max())
+    largest, skew = float(abs(Sigma).max()), float(abs(Sigma - Sigma.T).max())
     if largest == 0:
         raise ParameterError("Sigma is zero; leave the term out")
     if skew > _ROUNDING * largest:
@@ -222,25 +229,23 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
     _, label = connected_components(whole, directed=False)
     order = np.argsort(label, kind="stable")  # sellers, block by block
     blocks = [
-        (members, *np.linalg.eigh(whole[members][:, members].toarray()))
+        np.linalg.eigh(whole[members][:, members].toarray())
         for members in np.split(order, np.cumsum(np.bincount(label))[:-1])
     ]
-    eigenvalues = np.concatenate([lengths for _, lengths, _ in blocks])
-    if eigenvalues.min() < -_ROUNDING * eigenvalues.max():
+    eigenvalues = np.concatenate([lengths for lengths, _ in blocks])
+    largest = eigenvalues.max()
+    if eigenvalues.min() < -_ROUNDING * largest:
         raise ParameterError(
-            f"Sigma has the eigenvalue {eigenvalues.min():g} beside {eigenvalues.max():g}; give a "
+            f"Sigma has the eigenvalue {eigenvalues.min():g} beside {largest:g}; give a "
             "positive semidefinite matrix, such as a covariance"
         )
-    factors = []
-    for members, lengths, vectors in blocks:
-        some = lengths > _ZERO * eigenvalues.max()
-        rows = np.sqrt(lengths[some])[:, None] * vectors.T[some]
-        row, column = np.nonzero(np.ones_like(rows))
-        factors.append(sparse.csr_array((rows.ravel(), (row, members[column])), (len(rows), m)))
-    return sparse.csr_array(sparse.vstack(factors))
+    vectors = sparse.block_diag([vectors.T for _, vectors in blocks], format="csr")
+    some = eigenvalues > _ZERO * largest
+    scaled = sparse.diags_array(np.sqrt(eigenvalues[some])) @ vectors[some]
+    return sparse.csr_array(scaled[:, np.argsort(order)])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class NegativeEntropy(Term):
     """The negative entropy of the weights, sum a_i log a_i: smallest, -log m, for equal weights.
 
@@ -255,24 +260,19 @@ class NegativeEntropy(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.terms.NegativeEntropy([0.5, 0.5]) + cm.Noise())
+    >>> print(NegativeEntropy([0.5, 0.5]) + Noise())
     sum_i a_i log (a_i/q_i) + 1/eta
     """
 
-    reference: Floats | None = field(
-        default=None, metadata=checked(fields.target, each=True, positive=True)
-    )
+    reference: Floats | None = checked(target, each=True, positive=True, default=None)
     separable = True
     is_smooth = False  # near 0, rounding of a weight changes the gradient much
 
     @property
     def formula(self) -> str:
-        """The negative entropy, or the divergence from the reference q."""
         return f"sum_i a_i log {'a_i' if self.reference is None else '(a_i/q_i)'}"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return sum a_i log a_i, or sum a_i log(a_i/q_i)."""
         if self.reference is None:
             return -cp.sum(cp.entr(quantities.weights))
         return cp.sum(cp.rel_entr(quantities.weights, self.reference))
@@ -284,7 +284,7 @@ class NegativeEntropy(Term):
         return np.asarray(-weight * logsumexp(-costs / weight, axis=-1, b=self.reference))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Noise(Term):
     """The reciprocal of the total privacy bought, 1/eta: the price of the noise in the model.
 
@@ -302,39 +302,32 @@ class Noise(Term):
     """
 
     formula_template = "1/eta"
-    is_noise = True
+    adds_to = "sigma"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return 1/eta."""
         return quantities.inverse_eta
 
-    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
-        """Add to sigma."""
-        return replace(form, sigma=form.sigma + weight)
 
-
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class SquaredNoise(Term):
     """The square of the reciprocal of the total privacy bought, 1/eta^2.
 
-    The variance of Laplace noise is proportional to 1/eta^2. The term is for buyers who minimise a
-    mean squared error instead of a distance.
+    It is proportional to the variance of Laplace noise, for buyers who minimise a mean squared
+    error instead of a distance.
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.Spread() + 2 * cm.terms.SquaredNoise())
+    >>> print(Spread() + 2 * SquaredNoise())
     ||a||_2 + 2/eta^2
     """
 
     formula_template = "1/eta^2"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return 1/eta^2."""
         return cp.square(quantities.inverse_eta)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Losses(Term):
     """The weighted losses on the sellers' rows, sum_i losses_i a_i.
 
@@ -347,24 +340,21 @@ class Losses(Term):
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> print(cm.Spread() + cm.Noise() + 2 * cm.Losses([0.3, 0.0, 0.0]))
+    >>> print(Spread() + Noise() + 2 * Losses([0.3, 0.0, 0.0]))
     ||a||_2 + 1/eta + 2 sum_i l_i a_i
     """
 
     formula_template = "sum_i l_i a_i"
-    values: Floats = field(metadata=checked(fields.vector, "losses", each=True))
+    values: Floats = checked(vector, "losses", each=True)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the losses, weighted."""
         return self.values @ quantities.weights
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
-        """Add to the losses."""
         return replace(form, losses=form.losses + weight * self.values)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Payments(Term):
     """The expected payments, sum_i psi(c_i) u(eps_i) (A, Eq. 9; with a convex u: B, Eq. 10).
 
@@ -376,11 +366,8 @@ class Payments(Term):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> cost = cm.PowerCost(2)
-    >>> market = cm.Market(sellers, cm.Spread() + cm.Noise() + cm.Payments(privacy_cost=cost))
-    >>> cm.allocate(market).epsilon.round(2)
-    array([0.82, 0.4 , 0.22])
+    >>> print(cm.Spread() + cm.Noise() + 0.1 * cm.Payments(privacy_cost=cm.PowerCost(2)))
+    ||a||_2 + 1/eta + 0.1 sum_i psi_i eps_i^2
     """
 
     reports = "price"
@@ -393,16 +380,9 @@ class Payments(Term):
 
     @property
     def formula(self) -> str:
-        """The expected payments, with the formula of the privacy cost."""
         return f"sum_i psi_i {self.privacy_cost.formula}"
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether the payments are proportional to the privacy sold."""
-        return self.privacy_cost.is_linear
-
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return psi'u(eps)."""
         return quantities.virtual_costs @ self.privacy_cost.expression(quantities.epsilon)
 
     def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
@@ -410,7 +390,147 @@ class Payments(Term):
         return self.privacy_cost.priced(weight * quantities.virtual_costs, quantities.epsilon)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
-        """Add to gamma if they are linear, else to the payments."""
-        if self.is_linear:
+        if self.privacy_cost.is_linear:
             return replace(form, gamma=form.gamma + weight)
         return replace(form, payments=(*form.payments, (weight, self.privacy_cost)))
+
+
+@record
+class CVaR(Term):
+    """The average of the worst ``1 - level`` of the sellers: a conditional value at risk.
+
+    ``min over t of t + sum (x_i - t)_+ / ((1 - level)*m)`` (Rockafellar and Uryasev, 2000), with
+    x_i the guarantee eps_i or the expected payment psi_i*eps_i of a seller. It limits the loss of
+    privacy, or the share of the money, of a few sellers.
+
+    Parameters
+    ----------
+    level : float
+        In [0, 1): 0 is the average over all sellers; from ``1 - 1/m`` on it is the largest value.
+    of : {"epsilon", "payments"}
+        The quantity x; "eps" is "epsilon". Payments read the reports.
+
+    Examples
+    --------
+    >>> print(Spread() + Noise() + 0.1 * CVaR(0.9))
+    ||a||_2 + 1/eta + 0.1 CVaR_0.9(eps)
+    """
+
+    level: float = checked(in_interval, interval="[0, 1)")
+    of: Of = checked(check_choice, choices=Of, default="epsilon")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.of == "eps":
+            object.__setattr__(self, "of", "epsilon")
+
+    @property
+    def formula(self) -> str:
+        """The risk measure with its level."""
+        return f"CVaR_{self.level:g}({'psi ' * (self.of == 'payments')}eps)"
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the mean of the k largest, k = (1 - level)*m, which need not be an integer."""
+        risk = quantities.epsilon
+        if self.of == "payments":
+            risk = cp.multiply(quantities.virtual_costs, risk)
+        k = max(1.0, round((1.0 - self.level) * risk.size, 9))
+        return cp.sum_largest(risk, k) / k
+
+
+@record
+class Fairness(Term):
+    """The largest average guarantee of any group: ``max over g of mean over i in g of eps_i``.
+
+    It reduces the loss of privacy of the group with the largest (minimax fairness, after Rawls).
+
+    Parameters
+    ----------
+    kind : {"minimax"}
+        The largest mean of a group counts.
+    groups : array_like or pandas column, length m
+        The group of each seller, public.
+
+    Examples
+    --------
+    >>> print(Spread() + Noise() + Fairness("minimax", ["a", "a", "b"]))
+    ||a||_2 + 1/eta + max_g mean_{i in g} eps_i
+    """
+
+    formula_template = "max_g mean_{{i in g}} eps_i"
+    kind: Rule = checked(check_choice, choices=Rule)
+    groups: Any = checked(groups, each=True)
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the largest of the averages."""
+        _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
+        each = (1.0 / sizes[group], (group, np.arange(group.size)))
+        return cp.max(sparse.csr_array(each) @ quantities.epsilon)
+
+
+@record
+class RobustCosts(Term):
+    """The largest expected payments if virtual costs are known up to a radius r_i.
+
+    It is ``sup psi'eps`` over a set of virtual costs, as estimated priors have errors:
+
+    - "box": each deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973). With one radius for all
+      it is ``(1 + radius) * Payments()``, which leaves prices truthful;
+    - "budget": at most ``budget`` of them deviate (Bertsimas and Sim, 2004),
+      ``psi'eps + the sum of the budget largest r_i*eps_i``;
+    - "ellipsoid": ``sum ((psi_i' - psi_i)/r_i)^2 <= 1`` (Ben-Tal and Nemirovski, 1999),
+      ``psi'eps + ||r*eps||``.
+
+    It replaces :class:`Payments`; ``market.incentives`` is "unknown" with it.
+
+    Parameters
+    ----------
+    kind : {"box", "budget", "ellipsoid"}
+        The set of costs.
+    radius : float or array_like, shape (m,)
+        Relative: ``r_i = radius_i * psi_i``, with numbers >= 0.
+    budget : float, optional
+        For "budget": the number of costs that deviate, from 0 (exclusive) to m; a fraction counts
+        for one cost.
+
+    Examples
+    --------
+    >>> print(Spread() + Noise() + 0.1 * RobustCosts("box", 0.2))
+    ||a||_2 + 1/eta + 0.1 sum_i (1 + 0.2) psi_i eps_i
+    """
+
+    pays = True
+    kind: Kind = checked(check_choice, choices=Kind)
+    radius: float | Floats = checked(one_or_each, each=True, example="0.1", zero=True)
+    budget: float | None = checked(lambda _, value: value, most=True, default=None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind == "budget":
+            in_interval("budget", self.budget, "(0, inf)")
+        elif self.budget is not None:
+            raise ParameterError(
+                f"budget is {self.budget!r}, which the kind {self.kind!r} does not use; leave it "
+                'out, or give the kind "budget"'
+            )
+
+    @property
+    def formula(self) -> str:
+        """The largest payments over the virtual costs in the set."""
+        r = written(self.radius, "r_i")
+        if self.kind == "box":
+            return f"sum_i (1 + {r}) psi_i eps_i"
+        worst = "|| " if self.kind == "ellipsoid" else f"largest_{self.budget:g} ("
+        close = " ||_2" if self.kind == "ellipsoid" else ")"
+        return f"(sum_i psi_i eps_i + {worst}{r} psi_i eps_i{close})"
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the payments plus the largest increase in the set."""
+        epsilon, costs = quantities.epsilon, quantities.virtual_costs
+        radius = cp.multiply(np.broadcast_to(self.radius, epsilon.shape), costs)
+        off = cp.multiply(radius, epsilon)
+        if self.kind == "box":
+            return costs @ epsilon + cp.sum(off)
+        if self.kind == "budget":
+            return costs @ epsilon + cp.sum_largest(off, float(self.budget or 0))
+        return costs @ epsilon + cp.norm(off)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import cvxpy as cp
 import numpy as np
 import pandas as pd
-from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
+from cvxpy.atoms.atom import Atom
+from cvxpy.constraints import Equality, Inequality, Zero
+from cvxpy.expressions.leaf import Leaf
 
 from convexmarket.checks import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
-from convexmarket.terms.fields import Record
-from convexmarket.terms.formula import Defined, Written, times
+from convexmarket.terms.records import Record, Written, times
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,19 +24,12 @@ if TYPE_CHECKING:
     from convexmarket.terms.costs import PrivacyCost
     from convexmarket.terms.form import MarketNumbers
 
+__all__ = ["Constraint", "Objective", "Piece", "Quantities", "Term", "WeightedTerm"]
+
 
 Parameter: TypeAlias = cp.Parameter
 #: A number, or an expression in parameters.
 Number: TypeAlias = float | cp.Expression
-
-
-def _replaced(expression: Any, old: cp.Parameter, new: cp.Parameter) -> Any:
-    """Replace a parameter in an expression."""
-    if expression is old:
-        return new
-    if not any(parameter is old for parameter in expression.parameters()):
-        return expression
-    return expression.copy([_replaced(argument, old, new) for argument in expression.args])
 
 
 def value_of(number: Any) -> Any:
@@ -95,15 +90,11 @@ class Quantities:
     def unknown(cls, virtual_costs: Any) -> Quantities:
         """Create three separate variables; a piece must be convex in all three."""
         m = virtual_costs.size
-        return cls(
-            weights=cp.Variable(m, nonneg=True, name="weights"),
-            epsilon=cp.Variable(m, nonneg=True, name="epsilon"),
-            inverse_eta=cp.Variable(nonneg=True, name="inverse_eta"),
-            virtual_costs=virtual_costs,
-        )
+        weights, epsilon = (cp.Variable(m, nonneg=True, name=x) for x in ("weights", "epsilon"))
+        return cls(weights, epsilon, cp.Variable(nonneg=True, name="inverse_eta"), virtual_costs)
 
 
-class Piece(Record, Defined):
+class Piece(Record):
     """A term of an objective, or a constraint.
 
     Methods use the attributes of a piece, not its class. What a subclass does not declare is read
@@ -137,28 +128,27 @@ class Piece(Record, Defined):
         """Whether one of its numbers is a parameter."""
         return any(isinstance(value, cp.Parameter) for value in vars(self).values())
 
-    def with_parameter(self, parameter: cp.Parameter, replacement: cp.Parameter) -> Self:
-        """Replace a parameter among the numbers of the piece."""
-        changed = {name: replacement for name, value in vars(self).items() if value is parameter}
-        return replace(self, **changed) if changed and is_dataclass(self) else self
-
     def quantities_used(self, n_sellers: int) -> set[str]:
         """Return the names of the :class:`Quantities` it uses; all if that cannot be read."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
-        quantities = vars(Quantities.unknown(costs))
+        quantities = Quantities.unknown(costs)
         try:
-            written = getattr(self, self.definition)(Quantities(**quantities))
+            written = getattr(self, self.definition)(quantities)
             items = written if isinstance(written, list) else [written]
             leaves = {id(x) for item in items for x in (*item.variables(), *item.parameters())}
         except Exception:  # numpy functions do not take a parameter
-            return set(quantities)
-        return {name for name, known in quantities.items() if id(known) in leaves}
+            return set(vars(quantities))
+        return {name for name, known in vars(quantities).items() if id(known) in leaves}
 
     def reading(self, n_sellers: int) -> Literal["price", "budget", "unknown", "none"]:
         """Classify the dependence of the piece on the reports."""
         if self.reports:
             return self.reports
         return "unknown" if "virtual_costs" in self.quantities_used(n_sellers) else "none"
+
+    @abstractmethod
+    def sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return the expressions that have to be convex, checked."""
 
 
 class Summand(Written, ABC):
@@ -231,14 +221,14 @@ class Term(Piece, Summand):
     """
 
     definition = "expression"
-    shortcuts = (*Piece.shortcuts, "numbers", "simplex_minimum", "weighted", "pays", "is_noise")
+    shortcuts = (*Piece.shortcuts, "adds_to", "numbers", "simplex_minimum", "weighted", "pays")
     shortcuts += ("is_norm", "is_smooth")
+    #: Name of the one of the :class:`MarketNumbers` that its weight is added to.
+    adds_to: str | None = None
     #: The privacy cost of the sellers; None for a term that pays nothing.
     privacy_cost: PrivacyCost | None = None
     #: Whether it is money for the sellers.
     pays: ClassVar[bool] = False
-    #: Whether it is 1/eta.
-    is_noise: ClassVar[bool] = False
     #: Whether it is a strictly convex norm of the weights.
     is_norm: bool = False
     #: Whether its gradient measures the distance of weights from the optimum.
@@ -253,13 +243,35 @@ class Term(Piece, Summand):
         quantities : Quantities
         """
 
+    def sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return the expression, checked to be scalar and convex.
+
+        Raises
+        ------
+        CurvatureError, ParameterError
+            If it is not; the message names the term.
+        """
+        plain = self.expression(quantities)
+        if not isinstance(plain, cp.Expression) or not plain.is_scalar():
+            what = f"shape {plain.shape}" if isinstance(plain, cp.Expression) else shown(plain)
+            raise ParameterError(
+                f"the expression of {shown(self)} is {what}; return a scalar CVXPY expression"
+            )
+        if not plain.is_convex():
+            raise CurvatureError(
+                f"{shown(self)} is {plain.curvature.lower()}, but a term must be convex in the "
+                "weights, epsilon and 1/eta"
+            )
+        return [plain]
+
     def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
         """Return ``weight * term``, scaled for a solver."""
         return weight * self.expression(quantities)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
         """Add this term to a market in numbers; None if that cannot express it."""
-        return None
+        name = self.adds_to
+        return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
     def simplex_minimum(
         self, weight: float, costs: NDArray[np.float64]
@@ -298,7 +310,9 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    shortcuts = (*Piece.shortcuts, "numbers", "with_budget", "shares")
+    shortcuts = (*Piece.shortcuts, "numbers", "shares")
+    #: Groups of the sellers, and bounds on their shares; None if it is no bound on shares.
+    shares: tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None = None
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -319,6 +333,32 @@ class Constraint(Piece):
         """
         return [_as_comparison(self, item) for item in self.constraints(quantities)]
 
+    def sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``.
+
+        Raises
+        ------
+        CurvatureError
+            If it is not convex, or in epsilon together with the weights or 1/eta.
+        """
+        items = self.comparisons(quantities)
+        factors = {id(quantities.weights), id(quantities.inverse_eta)}
+        for item in items:
+            if not item.is_dcp():
+                sides = " and ".join(side.curvature.lower() for side in item.args)
+                raise CurvatureError(
+                    f"{shown(self)} is not a convex constraint: in {shown(item, str)} the sides "
+                    f"are {sides}"
+                )
+            variables = {id(variable) for variable in item.variables()}
+            if id(quantities.epsilon) in variables and variables & factors:
+                raise CurvatureError(
+                    f"{shown(self)} binds epsilon = eta * weights together with one of its "
+                    "factors, which is not convex; write it with the weights and 1/eta alone, for "
+                    "example eps <= e as weights <= e * inverse_eta"
+                )
+        return [item.expr for item in items]
+
     def numbers(self, form: MarketNumbers) -> MarketNumbers | None:
         """Add this constraint to a market in numbers; None if that cannot express it."""
         return None
@@ -326,15 +366,6 @@ class Constraint(Piece):
     def shadow_prices(self, multipliers: list[Any]) -> Any:
         """Return the prices of the constraint's numbers, given its comparisons' multipliers."""
         return multipliers
-
-    @property
-    def shares(self) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None:
-        """Groups of the sellers, and bounds on their shares; None if it is no bound on shares."""
-        return None
-
-    def with_budget(self, amount: Number) -> Constraint:
-        """Replace the amount, if the constraint is a budget."""
-        return self
 
 
 MIXED_INTEGER = (
@@ -345,19 +376,9 @@ MIXED_INTEGER = (
 
 
 def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
-    """Write a cone as a comparison of expressions."""
+    """Check that a constraint is a comparison of expressions."""
     if isinstance(item, Inequality | Equality | Zero):
         return item
-    if isinstance(item, NonNeg | NonPos):
-        return item.expr >= 0 if isinstance(item, NonNeg) else item.expr <= 0
-    if isinstance(item, cp.SOC):
-        bound, vector = item.args
-        return cp.norm(vector, 2, axis=item.axis if vector.ndim > 1 else None) <= bound
-    if isinstance(item, cp.PSD):
-        return cp.lambda_max(-item.expr) <= 0
-    if isinstance(item, cp.ExpCone):
-        x, y, z = item.args
-        return x + cp.rel_entr(y, z) <= 0
     if isinstance(item, cp.FiniteSet):
         raise CurvatureError(f"{shown(piece)} returned {shown(item, str)}, {MIXED_INTEGER}")
     raise ParameterError(
@@ -399,27 +420,6 @@ class WeightedTerm(Written):
                 "market would not be convex; give a weight >= 0"
             )
 
-    def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the term without its weight as a CVXPY expression.
-
-        Raises
-        ------
-        CurvatureError, ParameterError
-            If it is not convex, or not scalar; the message names it.
-        """
-        plain = self.term.expression(quantities)
-        if not isinstance(plain, cp.Expression) or not plain.is_scalar():
-            what = f"shape {plain.shape}" if isinstance(plain, cp.Expression) else shown(plain)
-            raise ParameterError(
-                f"the expression of {shown(self.term)} is {what}; return a scalar CVXPY expression"
-            )
-        if not plain.is_convex():
-            raise CurvatureError(
-                f"{shown(self.term)} is {plain.curvature.lower()}, but a term must be convex "
-                "in the weights, epsilon and 1/eta"
-            )
-        return plain
-
     @property
     def is_parametric(self) -> bool:
         """Whether the weight is a parameter."""
@@ -437,18 +437,11 @@ class WeightedTerm(Written):
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
         """Return the term times a weight."""
-        plain = self.expression(quantities)  # checked
+        (plain,) = self.term.sides(quantities)
         costs: Any = quantities.virtual_costs
         if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
             return weight * plain
         return self.term.weighted(weight, quantities)
-
-    def with_parameter(self, parameter: cp.Parameter, replacement: cp.Parameter) -> WeightedTerm:
-        """Replace a parameter in the weight and in the term."""
-        weight = self.weight
-        if self.is_parametric:
-            weight = _replaced(weight, parameter, replacement)
-        return WeightedTerm(weight, self.term.with_parameter(parameter, replacement))
 
     def times(self, factor: Any) -> WeightedTerm:
         """Multiply the weight."""
@@ -473,9 +466,8 @@ class Objective(Summand):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> objective = cm.Spread() + 2 * cm.Noise()
-    >>> [part.weight for part in objective.parts], objective.weight_of(cm.Noise)
-    ([1.0, 2], 2)
+    >>> [part.weight for part in (cm.Spread() + 2 * cm.Noise()).parts]
+    [1.0, 2]
     """
 
     parts: tuple[WeightedTerm, ...]
@@ -487,7 +479,7 @@ class Objective(Summand):
         ----------
         quantities : Quantities
         """
-        pieces = [part.weight * part.expression(quantities) for part in self.parts]
+        pieces = [part.weight * part.term.sides(quantities)[0] for part in self.parts]
         return cp.sum(cp.hstack(pieces)) if pieces else cp.Constant(0.0)
 
     def value(
@@ -496,14 +488,10 @@ class Objective(Summand):
         """Evaluate the objective at weights (shape (m,)) and total privacy ``eta``."""
         return value_of(self.expression(Quantities.at(weights, eta, virtual_costs)))
 
-    def weight_of(self, kind: type[Term]) -> float:
-        """Return the total weight of the terms of one kind; 0 where there is none."""
-        return sum(part.value for part in self.parts if type(part.term) is kind)
-
     @property
     def without_noise(self) -> Objective:
         """The objective without its noise."""
-        return Objective(tuple(part for part in self.parts if not part.term.is_noise))
+        return Objective(tuple(part for part in self.parts if part.term.adds_to != "sigma"))
 
     @property
     def formula(self) -> str:
@@ -512,3 +500,62 @@ class Objective(Summand):
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
+
+
+def check_convex(pieces: Iterable[Piece], costs: NDArray[np.float64] | cp.Parameter) -> None:
+    """Check user-defined pieces, as certificates require.
+
+    Each must be convex in the weights, guarantees and 1/eta, have no other variable, and return
+    the same expression each time.
+    """
+    if not isinstance(costs, cp.Parameter):
+        costs = np.where(np.isfinite(costs), costs, 0.0)
+    quantities: Any = Quantities.unknown(costs)
+    quantities.weights.value = quantities.epsilon.value = np.ones(costs.size) / costs.size
+    quantities.inverse_eta.value = 1.0
+    known = {id(quantity) for quantity in vars(quantities).values()}
+    for piece in pieces:
+        if piece.owner().__module__.startswith(__package__):
+            continue
+        first, second = (piece.sides(quantities) for _ in range(2))
+        for expression in first:
+            _check_closed(piece, expression, known)
+        values = [[_value(side) for side in sides] for sides in (first, second)]
+        if len(first) != len(second) or not all(
+            np.array_equal(value, other, equal_nan=True)
+            for value, other in zip(*values, strict=True)
+        ):
+            raise ParameterError(
+                f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
+                "state; fix its data at creation"
+            )
+
+
+def _check_closed(piece: Piece, expression: cp.Expression, known: set[int]) -> None:
+    """Check that an expression has no variables but the quantities, and hides no problem."""
+    for variable in (each for each in expression.variables() if id(each) not in known):
+        if variable.attributes["boolean"] or variable.attributes["integer"]:
+            raise CurvatureError(
+                f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
+            )
+        raise CurvatureError(
+            f"{shown(piece)} uses another variable {variable.name()!r}, but a piece depends on its "
+            "quantities alone; write the minimum over the variable as one expression, such as "
+            "log_sum_exp or sum_largest"
+        )
+    if not _is_tree(expression):
+        raise CurvatureError(
+            f"{shown(piece)} hides a problem inside {type(expression).__name__}, but a piece "
+            "depends on its quantities alone; write its optimal value as one expression"
+        )
+
+
+def _is_tree(expression: cp.Expression) -> bool:
+    """Test whether an expression consists of atoms and leaves."""
+    atoms = isinstance(expression, Atom) and all(map(_is_tree, expression.args))
+    return atoms or isinstance(expression, Leaf)
+
+
+def _value(expression: cp.Expression) -> NDArray[np.float64]:
+    """Return the value of an expression at a point; NaN if a parameter has no value."""
+    return np.asarray(np.nan if expression.value is None else expression.value, dtype=float)

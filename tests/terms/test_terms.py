@@ -113,7 +113,6 @@ def test_a_parameter_is_a_weight():
         value(objective)
     for gamma.value in (0.5, 3.0):
         assert value(objective) == pytest.approx(2 * SPREAD + 2 * gamma.value * PAYMENTS)
-        assert objective.weight_of(cm.Payments) == 2 * gamma.value
 
 
 def test_numbers_of_a_market_follow_a_parameter():

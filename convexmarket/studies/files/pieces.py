@@ -36,7 +36,7 @@ from convexmarket.studies.files.file_tables import (
     suggestion,
 )
 from convexmarket.terms import Constraint, Objective, PrivacyCost, Term
-from convexmarket.terms.risk_terms import Kind, Of, Rule
+from convexmarket.terms.objectives import Kind, Of, Rule
 
 __all__ = ["ConstraintsTable", "GroupTable", "MarketTable", "Piece", "SellersTable", "TermsTable"]
 

@@ -26,7 +26,7 @@ from convexmarket.allocation.simplex import embed
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
-from convexmarket.terms import EtaRange
+from convexmarket.terms import Budget, EtaRange
 
 __all__ = [
     "Declared",
@@ -258,7 +258,9 @@ def budget(market: Market) -> Instance:
     def declared(formulation: str) -> Declared:
         amount = cp.Parameter(nonneg=True, name="budget", value=market.form.budget)
         unit = market.form.natural_eta if formulation == "joint-scaled" else 1.0
-        problem = ConvexProgram(market.with_budget(amount), unit)
+        others = [piece for piece in market.constraints if piece.reports != "budget"]
+        changed = Market(market.sellers, market.objective, [*others, Budget(amount)])
+        problem = ConvexProgram(changed, unit)
         return Declared(
             problem,
             partial(setattr, amount, "value"),

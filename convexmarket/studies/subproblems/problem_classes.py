@@ -150,7 +150,7 @@ def market_family(
     NotSupportedError
         If the market has no noise term or a term that is not smooth, or leaves eta no choice.
     """
-    if not any(term.is_noise for term in example.terms):
+    if not any(term.adds_to == "sigma" for term in example.terms):
         raise NotSupportedError(
             f"{example!r} has no Noise term, and studies compare markets with one; add sigma * "
             "Noise()"

@@ -1,0 +1,340 @@
+"""Records with checked, read-only fields, and formulas as plain text and as LaTeX."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, is_dataclass
+from functools import partial
+from numbers import Real
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from convexmarket.checks import (
+    as_float,
+    finite_entries,
+    is_number,
+    label_array,
+    numbers_of,
+    shown,
+)
+from convexmarket.errors import ParameterError
+
+T = TypeVar("T")
+Floats = NDArray[np.float64]
+#: How far from one target weights may sum.
+_SUM_ERROR = 1e-6
+_COMMANDS = {
+    "eps": r"\varepsilon",
+    "in": r"\in",
+    "inf": r"\infty",
+    "subject to": r"\quad\mathrm{subject\ to}\quad ",
+    "||": r"\|",
+    "<=": r"\leq ",
+    ">=": r"\geq ",
+    "'": r"^\top ",
+}
+_SAME_IN_LATEX = re.compile(
+    "min|max|log|exp|sum|psi|eta|mu|sigma|gamma|lambda|alpha|beta|delta|tau|Sigma"
+)
+_NUMBER = r"\d+(?:\.\d+)?"
+_TOKEN = re.compile(
+    rf'"[^"]*"|({_NUMBER})e([+-]?\d+)|([_^])({_NUMBER}|inf)|subject to|[A-Za-z][A-Za-z0-9]+'
+    r"|\|\||[<>]=|'"
+)
+
+
+class Written:
+    """An object with a formula: ``str`` returns it, and a notebook typesets it."""
+
+    #: The formula, with fields in braces. Without one, the name of the class stands for it.
+    formula_template: ClassVar[str] = ""
+    _argument: ClassVar[str] = ""
+
+    @property
+    def formula(self) -> str:
+        """The formula, one line of plain text."""
+        fields = {name: written(value, f"{name[0]}_i") for name, value in vars(self).items()}
+        formula = self.formula_template.format_map(fields)
+        return formula or named(type(self).__name__) + self._argument
+
+    def __str__(self) -> str:
+        return self.formula
+
+    def _repr_latex_(self) -> str:
+        return f"${_TOKEN.sub(_latex, self.formula)}$"
+
+
+def checked(
+    check: Callable[..., Any],
+    label: str = "",
+    *,
+    each: bool = False,
+    most: bool = False,
+    default: Any = MISSING,
+    **how: Any,
+) -> Any:
+    """Create a field of a dataclass whose value is checked, and replaced by the checked value.
+
+    Parameters
+    ----------
+    check : callable
+        Returns the value of the field, given its name in messages and the value.
+    label : str
+        The name in messages, by default that of the field.
+    each, most : bool
+        Whether an array has one entry or row per seller; whether m is the largest value.
+    default : Any
+        The default value, if there is one.
+    **how
+        Further arguments of the check.
+    """
+    metadata = {"check": partial(check, **how), "label": label, "each": each, "most": most}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(checked, field))
+def record(kind: type[T]) -> type[T]:
+    """Make a class a frozen dataclass with the equality, hash and repr of :class:`Record`."""
+    return dataclass(frozen=True, eq=False, repr=False)(kind)
+
+
+class Record(Written, ABC):
+    """A dataclass with checked fields, which one method defines.
+
+    Equality, hash and repr are those of its fields. Its other attributes are shortcuts. A subclass
+    that overrides the definition gets the neutral shortcuts of the base class instead of inherited
+    ones, which were written for another definition.
+
+    Attributes
+    ----------
+    definition : str
+        Name of the method.
+    shortcuts : tuple of str
+        Names of the other attributes, as the base class has them.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    definition: ClassVar[str]
+    shortcuts: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        order = cls.__mro__.index  # issubclass of an incomplete ABC would cache a wrong answer
+        for name in cls.shortcuts:
+            owners = [kind for kind in cls.__mro__ if name in vars(kind)]
+            newest, default = owners[0], owners[-1]
+            if newest is not default and order(newest) > order(cls.owner()):
+                setattr(cls, name, vars(default)[name])
+
+    @classmethod
+    def owner(cls) -> type:
+        """Return the class that contains the definition."""
+        return next(kind for kind in cls.__mro__ if cls.definition in vars(kind))
+
+    @classmethod
+    def _fields(cls) -> list[Field[Any]]:
+        """Return the fields of the constructor; none of a class that is not a dataclass."""
+        known = getattr(cls, "__dataclass_fields__", {})
+        return [each for each in known.values() if each.init]
+
+    def __post_init__(self) -> None:
+        for each in self._fields():
+            if check := each.metadata.get("check"):
+                value = check(each.metadata["label"] or each.name, getattr(self, each.name))
+                object.__setattr__(self, each.name, value)
+
+    def check(self, n_sellers: int) -> None:
+        """Check that the fields fit the number of sellers.
+
+        Raises
+        ------
+        ParameterError
+            If one does not.
+        """
+        for each in self._fields():
+            name, value = each.metadata.get("label") or each.name, getattr(self, each.name)
+            shape = getattr(value, "shape", ())
+            if each.metadata.get("each") and shape and shape[0] != n_sellers:
+                what = "rows" if len(shape) == 2 else "entries"
+                raise ParameterError(
+                    f"{name} has {shape[0]} {what} for {n_sellers} sellers; give one for each"
+                )
+            if each.metadata.get("most") and value is not None and value > n_sellers:
+                raise ParameterError(
+                    f"{name} is {value!r}, but there are {n_sellers} sellers; give at most "
+                    f"{n_sellers}"
+                )
+
+    def _key(self) -> tuple[Any, ...]:
+        values = tuple(_hashable(getattr(self, each.name)) for each in self._fields())
+        return values if is_dataclass(self) else (id(self),)
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is type(self) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key()))
+
+    def __repr__(self) -> str:
+        parts = []
+        for each in self._fields():
+            value, factory = getattr(self, each.name), each.default_factory
+            default = each.default if factory is MISSING else factory()
+            if default is MISSING or _hashable(value) != _hashable(default):
+                parts.append(f"{each.name}=" * (default is not MISSING) + _brief(value))
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _latex(token: re.Match[str]) -> str:
+    """Write one token of a formula in LaTeX."""
+    text, (mantissa, exponent, sign, script) = token[0], token.groups()
+    if mantissa:
+        return rf"{mantissa} \times 10^{{{int(exponent)}}}"
+    if sign:
+        return f"{sign}{{{_COMMANDS.get(script, script)}}}"
+    if _SAME_IN_LATEX.fullmatch(text):
+        return f"\\{text}"
+    plain = re.sub(r"[^\w .,:;()/*+-]", "", text).replace("_", r"\_").replace(" ", r"\ ")
+    return _COMMANDS.get(text, rf"\mathrm{{{plain}}}")
+
+
+def named(name: object) -> str:
+    """Write a name, in quotes unless it looks like a symbol."""
+    text = " ".join(str(name).replace('"', "'").split())
+    return text if re.fullmatch("[A-Za-z]+(_[A-Za-z0-9])?", text) else f'"{text}"'
+
+
+def written(value: Any, each: str) -> str:
+    """Write a number, or an expression in parameters; ``each`` stands for an entry of a vector."""
+    if isinstance(value, cp.Expression):
+        return named(value.name() if isinstance(value, cp.Parameter) else f"({value})")
+    return f"{value:g}" if isinstance(value, Real) else each
+
+
+def times(weight: Any, formula: str) -> str:
+    """Write a weighted formula."""
+    factor = written(weight, "w")
+    if formula.startswith("1/"):
+        return factor + formula[1:]
+    return formula if factor == "1" else f"{factor} {formula}"
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, *value.ravel().tolist()
+    if isinstance(value, cp.Parameter):
+        return id(value)
+    if isinstance(value, Mapping):
+        return frozenset(value.items())
+    if is_sparse(value):
+        return value.shape, *zip(*map(np.ndarray.tolist, sparse.find(value)), strict=True)
+    return value
+
+
+def is_sparse(value: Any) -> bool:
+    """Test for a sparse matrix, without its type, which has no shape."""
+    return sparse.issparse(value)
+
+
+def _brief(value: Any) -> str:
+    """Write a value for a repr; of an array its size, and the range of a vector of numbers."""
+    if isinstance(value, cp.Parameter):
+        return f"parameter {value.name()!r}"
+    shape = getattr(value, "shape", ())
+    if not shape:
+        return f"{value:g}" if isinstance(value, float) else repr(value)
+    if len(shape) == 1 and value.dtype.kind == "f":
+        return f"<{value.size} values in [{value.min():g}, {value.max():g}]>"
+    return f"<{' x '.join(map(str, shape))} entries>"
+
+
+def in_interval(name: str, value: Any, interval: str, also: float = np.nan) -> Any:
+    """Check a number in an interval such as ``"[0, 1)"``, or equal to ``also``."""
+    given = as_float(value)
+    low, high = map(float, interval[1:-1].split(","))
+    inside = low <= given <= high and (given != low or interval[0] == "[")
+    if not (inside and (given != high or interval[-1] == "]")) and given != also:
+        other = "" if np.isnan(also) else f", or {also:g}"
+        raise ParameterError(f"{name} must be a number in {interval}{other}, got {value!r}")
+    return value
+
+
+def vector(
+    name: str, value: Any, of: str = "a vector of finite numbers", least: float = -np.inf
+) -> Floats:
+    """Check finite numbers of at least ``least``; ``of`` describes them."""
+    array = numbers_of(value)
+    if array is None or array.ndim != 1 or array.size == 0:
+        raise ParameterError(f"{name} must be {of}, got {shown(value)}")
+    return finite_entries(name, array, least=least)
+
+
+def one_or_each(
+    name: str, value: Any, example: str = "", zero: bool = False, unit: str = "seller"
+) -> float | Floats | cp.Parameter:
+    """Check a positive number such as ``example``, or a nonnegative one for each ``unit``.
+
+    Without an example, one number for all is refused; with ``zero``, it may be 0.
+    """
+    if isinstance(value, cp.Parameter) and not zero:
+        if value.ndim > 1 or (value.ndim == 0 and not example) or not value.is_nonneg():
+            raise ParameterError(
+                f"the parameter of {name} must be cp.Parameter(nonneg=True), or have one entry for "
+                f"each {unit}"
+            )
+        return value
+    if example and (0 < as_float(value) < np.inf or (zero and is_number(value) and value == 0)):
+        return value
+    of = f"a vector with one number for each {unit}"
+    if example:
+        of = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or {of}"
+    return vector(name, value, of, least=0.0)
+
+
+def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
+    """Check a matrix of finite numbers, which stays dense or sparse; ``of`` describes it."""
+    if is_sparse(value):
+        array: Any = sparse.csr_array(value).astype(float)
+        array.sum_duplicates()
+    else:
+        array = np.array(np.nan if (numbers := numbers_of(value)) is None else numbers)
+    entries = array.data if is_sparse(value) else array
+    entries.flags.writeable = False
+    if array.ndim != 2 or 0 in array.shape or not np.isfinite(entries).all():
+        shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
+        raise ParameterError(
+            f"{name} is a {type(value).__name__}{shape}; give a matrix of finite numbers, {of}"
+        )
+    return array
+
+
+def target(name: str, value: Any, positive: bool = False) -> Floats | None:
+    """Check target weights; None is accepted."""
+    if value is None:
+        return None
+    of = "a vector of target weights, one for each seller"
+    weights = vector(name, value, of, least=0.0)
+    if positive and not weights.all():
+        raise ParameterError(
+            f"{name}[{int(np.argmin(weights))}] must be a target weight > 0, got 0; leave out "
+            "sellers without weight"
+        )
+    if abs(weights.sum() - 1.0) > _SUM_ERROR:
+        raise ParameterError(
+            f"{name} sums to {weights.sum():g}; divide it by its sum, as weights sum to one"
+        )
+    return weights
+
+
+def groups(name: str, value: Any) -> NDArray[Any]:
+    """Check the group of each seller."""
+    labels = label_array(value)
+    if labels.ndim != 1 or labels.size == 0:
+        raise ParameterError(f"{name} must name the group of each seller: a column or a list")
+    return labels
