@@ -55,10 +55,9 @@ def audit_privacy(
         :class:`~convexmarket.learners.Learner` by all numbers in attributes whose names end in
         ``_``. For a release, a function ``mechanism(X, y)`` that fits all parts without noise and
         returns a function from an integer seed to a release.
-    X : array_like of shape (n_rows, n_features)
-        Rows in the mechanism's public domain. Draws replace one of them; a formula is maximised
-        over all data sets of as many rows.
-    y : array_like of shape (n_rows,)
+    X, y : array_like of shape (n_rows, n_features) and (n_rows,)
+        Rows in the mechanism's public domain, and labels. Draws replace one row; a formula is
+        maximised over all data sets of as many rows.
     epsilon : array_like of shape (n_rows,) or float, optional
         For a learner, as in its ``fit``.
     view : callable, optional
@@ -114,26 +113,27 @@ def audit_privacy(
     """
     vectors: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     X, y, *given = aligned(X=X, y=y, **vectors)
-    options = {
-        "epsilon": given[0] if given else None,
-        "view": view,
-        "points": points,
-        "guarantee": guarantee,
-        "replacements": replacements,
-    }
-    matrix, labels = _checked_data(X, y)
+    matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
+    labels = np.array(y)
+    if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
+        raise DataError(f"X must be a table of finite numbers; its shape is {matrix.shape}")
+    if labels.shape != (len(matrix),):
+        raise DataError(f"y has shape {labels.shape} for {len(matrix)} rows; give one each")
     check_share("confidence", confidence)
     draws, n_rows = check_count("draws", draws), check_count("n_rows", n_rows)
     places = None if rows is None else _checked_rows(rows, len(matrix))
-    rng = open_generator(random_state)
     run, names = _attack(mechanism)
+    options = {"view": view, "points": points, "guarantee": guarantee, "replacements": replacements}
+    options["epsilon"] = given[0] if given else None
     passed = {name: value for name, value in options.items() if value is not None}
     if unknown := [name for name in passed if name not in names]:
         raise ParameterError(
             f"{unknown[0]}= is not for this mechanism; audit_privacy takes {', '.join(names)} here"
         )
-    terms = (places, n_rows, draws) if run is audit_by_formula else (places, draws)
-    return run(mechanism, matrix, labels, *terms, confidence, rng, **passed)
+    if run is audit_by_formula:
+        passed["n_rows"] = n_rows
+    rng = open_generator(random_state)
+    return run(mechanism, matrix, labels, places, draws, confidence, rng, **passed)
 
 
 def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, ...]]:

@@ -12,7 +12,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.attacks import PrivacyAudit, audit_privacy
-from convexmarket.attacks.audit_result import ratios
 from convexmarket.data.datasets import MarketData, wdbc
 from convexmarket.errors import ParameterError
 from convexmarket.learners import KernelERM, PersonalizedRidge, PrivateLogisticRegression
@@ -74,8 +73,9 @@ def audit_mechanisms(
     epsilon = rng.uniform(0.5, 2.0, len(market.X_train))
     jobs = _learners(market, weights * 3_000.0, epsilon) | _releases(market, draws, slow_draws)
     names = dict.fromkeys(name for name, _ in jobs)
-    if unknown := [name for name in mechanisms if name not in names]:
-        raise ParameterError(f"mechanism {unknown[0]!r} is unknown; give one of {', '.join(names)}")
+    for name in mechanisms:
+        if name not in names:
+            raise ParameterError(f"mechanism {name!r} is unknown; give one of {', '.join(names)}")
     chosen = [
         (k, *job)
         for k, job in enumerate(jobs.items())
@@ -85,7 +85,7 @@ def audit_mechanisms(
     for done, (k, (name, settings), attack) in enumerate(chosen, start=1):
         start = time.perf_counter()
         audit = attack(random_state=np.random.default_rng([seed, k]))
-        worst = int(np.argmax(ratios(audit.measured, audit.claimed)))
+        worst = int(np.argmax(audit.ratios))
         row: dict[str, Any] = {"mechanism": name, "settings": settings, "method": audit.method}
         row |= {"rows": audit.rows.size, "claimed": audit.claimed[worst]}
         row |= {"measured": audit.measured[worst], "ratio": audit.ratio}
