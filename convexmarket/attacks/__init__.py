@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit
+from convexmarket.attacks.audit_result import PrivacyAudit
 from convexmarket.attacks.draws import Mechanism, View, audit_draws, audit_learner
 from convexmarket.attacks.formula_audits import audit_by_formula
 from convexmarket.checks import aligned, check_count, check_share, checked_numbers
@@ -19,7 +19,7 @@ from convexmarket.learners.linear import ObjectiveLearner
 from convexmarket.privacy import Guarantee, RandomSource
 from convexmarket.privacy.random_sources import open_generator
 
-__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy"]
+__all__ = ["PrivacyAudit", "audit_privacy"]
 
 Floats = NDArray[np.float64]
 

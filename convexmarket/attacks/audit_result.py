@@ -23,12 +23,6 @@ class AuditCheck(NamedTuple):
     """A condition for the measured losses to be those of the mechanism.
 
     ``detail`` describes the measurement in words and numbers.
-
-    Examples
-    --------
-    >>> from convexmarket.attacks import AuditCheck
-    >>> AuditCheck('the noise has the claimed law', True, 'smallest p-value 0.3').passed
-    True
     """
 
     name: str
@@ -41,14 +35,6 @@ class Neighbours(NamedTuple):
 
     ``output`` is the released vector at which the loss was measured; None where the measured loss
     is the supremum over outputs, or a frequency.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.attacks import Neighbours
-    >>> X, y = np.zeros((2, 1)), np.array([1, -1])
-    >>> Neighbours(0, X, y, X + [[1.0], [0.0]], y).row
-    0
     """
 
     row: int

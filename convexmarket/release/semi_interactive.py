@@ -59,14 +59,11 @@ class TestSetRelease(FixedRelease):
 
     Raises
     ------
-    ParameterError
-        If an argument is out of its range.
-    DataError
-        If the model is not fitted, or points are malformed or outside the domain.
+    ParameterError, DataError, BudgetExceededError
+        If an argument is out of its range, the model is not fitted, points are outside the domain,
+        or the accountant refuses.
     NotSupportedError
         If there are more than 5,000 points.
-    BudgetExceededError
-        If the accountant refuses.
 
     References
     ----------
