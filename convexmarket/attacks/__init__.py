@@ -78,7 +78,7 @@ def audit_privacy(
         draw thousands where releases are audited.
     confidence : float, default 0.999
         Probability with which each check, and each statistical bound, is right.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
+    random_state : None, int, SeedSequence or Generator, default None
         Source of starts and seeds.
 
     Returns

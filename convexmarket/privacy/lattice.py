@@ -261,7 +261,7 @@ def lattice_release(
     *,
     gaussian: bool = False,
 ) -> Floats:
-    """Round values to the lattice, add exact noise, and return the sums, exactly.
+    """Round values to the lattice, add exact noise, and return the sums, multiples of the step.
 
     Parameters
     ----------
@@ -275,11 +275,6 @@ def lattice_release(
         Source of the noise; it advances.
     gaussian : bool, default False
         Use discrete Gaussian noise instead of discrete Laplace noise.
-
-    Returns
-    -------
-    ndarray of shape (n_values,)
-        Multiples of the step.
 
     Examples
     --------
