@@ -2,7 +2,7 @@
 
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.release.bounds import ErrorBounds, SemiInteractiveBound
-from convexmarket.release.fit import ConstrainedFit, FitFormulation, KernelBasis, declare_fit
+from convexmarket.release.fit import KernelBasis
 from convexmarket.release.function import FunctionRelease
 from convexmarket.release.interactive import Counts, InteractiveRelease
 from convexmarket.release.net import ball_net, net_size
@@ -10,10 +10,8 @@ from convexmarket.release.non_interactive import PublicRelease
 from convexmarket.release.semi_interactive import TestSetRelease
 
 __all__ = [
-    "ConstrainedFit",
     "Counts",
     "ErrorBounds",
-    "FitFormulation",
     "FunctionRelease",
     "InteractiveRelease",
     "KernelBasis",
@@ -22,6 +20,5 @@ __all__ = [
     "SemiInteractiveBound",
     "TestSetRelease",
     "ball_net",
-    "declare_fit",
     "net_size",
 ]

@@ -55,7 +55,7 @@ class TestSetRelease(FixedRelease):
     coordinates : ndarray of shape (n_points,), optional
         The released coordinates of a process: multiples of the step.
     predictor : PublicPredictor
-        The public fit; :func:`~convexmarket.release.declare_fit` declares it in CVXPY.
+        The public fit; solver studies declare it in CVXPY.
 
     Raises
     ------
