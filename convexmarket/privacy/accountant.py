@@ -1,8 +1,7 @@
 r"""Accounts of all releases about the same rows, row by row.
 
-The budget of a row bounds the privacy loss of all its releases. A release states its
-:class:`~convexmarket.privacy.Guarantee`. An account composes guarantees by their profiles, and
-refuses a release that would exceed the budget of a row, before its noise is drawn.
+The budget of a row bounds the privacy loss of all its releases. An account composes their
+guarantees, and refuses a release that would exceed the budget, before its noise is drawn.
 
 For each row the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
 :math:`e^4` of the others, and a moment. Here :math:`e` is the shift of equivalent Gaussian noise.
@@ -298,13 +297,6 @@ class PrivacyAccountant(Shown):
             Law of the profiles.
         *charges : array_like of shape (n_charges,)
             Epsilon and delta of each charge, and shift and failure of its profile.
-
-        Examples
-        --------
-        >>> account = PrivacyAccountant([1.0, 2.0])
-        >>> account.bring_forward([1, 1], "pure", [0.5, 0.25], [0, 0], [0.5, 0.25], [0, 0])
-        >>> account.remaining
-        array([1.  , 1.25])
         """
         numbers = (np.asarray(each, dtype=np.float64) for each in charges)
         with self._lock:

@@ -186,19 +186,16 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> from convexmarket import PersonalizedRidge
-    >>> table = pd.DataFrame({"age": [0.1, 0.5, 0.9]}, index=["Ann", "Bob", "Eve"])
-    >>> learner = PersonalizedRidge(feature_range=(0.0, 1.0), target_range=(0.0, 1.0))
-    >>> with account(budget=1.0) as clinic:
-    ...     _ = learner.fit(table[:2], [0.2, 0.4], epsilon=[0.5, 1.0])
-    >>> clinic.spent.round(1).to_dict()  # the noise of the model spends a little less
-    {'Ann': 0.5, 'Bob': 1.0}
+    >>> two, three = (Guarantee([0.5] * n, 0.0, "a sum", "exact", ()) for n in (2, 3))
+    >>> with account(budget=0.9) as clinic:
+    ...     reserve(two, names=pd.Index(["Ann", "Bob"]))()
+    >>> clinic.spent.to_dict()
+    {'Ann': 0.5, 'Bob': 0.5}
     >>> with clinic:
-    ...     _ = learner.fit(table, [0.2, 0.4, 0.8], epsilon=0.5)
+    ...     reserve(three, names=pd.Index(["Ann", "Bob", "Eve"]))()
     Traceback (most recent call last):
         ...
-    convexmarket.errors.BudgetExceededError: ridge regression ... would exceed ... row 'Bob' has...
+    convexmarket.errors.BudgetExceededError: a sum would exceed the budget of 2 of ...
     """
     if budget is None:
         return (_TOTAL, *_OPEN.get())[-1]
@@ -215,9 +212,8 @@ def names_of(X: Any) -> pd.Index | None:
     Returns
     -------
     Index of str, or None
-        None for an array, and where the index does not identify rows: positions 0, 1, ..., n - 1
-        in any order, labels that are neither text nor integers, or two labels with the same normal
-        form.
+        None for an array, for positions 0, 1, ..., n - 1 in any order, for labels that are neither
+        text nor integers, and for two labels with the same normal form.
 
     Examples
     --------
@@ -272,10 +268,9 @@ def reserve(
 
     Raises
     ------
-    BudgetExceededError
-        If the release would exceed a row's budget.
-    ParameterError
-        If the accountant is not an account, or the rows are not those of the accountant.
+    BudgetExceededError, ParameterError
+        If the release would exceed a row's budget, the accountant is not an account, or the rows
+        are not those of the accountant.
 
     Warns
     -----

@@ -91,10 +91,6 @@ class Guarantee(Shown):
         The privacy-loss distribution by which accounts compose the release. The default is any
         mechanism of this epsilon that fails with probability ``delta``.
 
-    Notes
-    -----
-    Guarantees are equal, and have the same hash, if all of these are equal.
-
     Examples
     --------
     >>> print(Guarantee([0.5, 1.0], 0.0, "a sum", "exact", ("the noise is secret",)))
