@@ -158,17 +158,6 @@ def _coefficients(model: PersonalizedRidge) -> Floats:
     return np.append(model.coef_, model.intercept_)
 
 
-def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
-    """Return finite rows and their labels."""
-    matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
-    labels = np.array(y)
-    if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
-        raise DataError(f"X must be a table of finite numbers; its shape is {matrix.shape}")
-    if labels.shape != (len(matrix),):
-        raise DataError(f"y has shape {labels.shape} for {len(matrix)} rows; give one each")
-    return matrix, labels
-
-
 def _checked_rows(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:
     """Return positions of rows."""
     places = np.atleast_1d(np.asarray(rows))

@@ -244,9 +244,6 @@ def test_waiting_for_others_ends(ledger, monkeypatch):
     assert len(ledger.sales()) == 3
 
 
-# ------------------------------------------------------------------ against a dictionary
-
-
 # ------------------------------------------------------------------ with what is trained
 
 

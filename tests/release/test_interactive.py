@@ -54,9 +54,6 @@ def state_of(release):
     return release.remaining, release._generator.bit_generator.state, release.predictor
 
 
-# ------------------------------------------------------------------ the noise
-
-
 # ------------------------------------------------------------------ scales and thresholds
 
 
@@ -84,12 +81,6 @@ def test_paper_scale_and_threshold_by_hand(epsilon, delta, updates):
     assert release.threshold == pytest.approx(usual, rel=1e-12)
     assert release.error_bound == pytest.approx(1.25 * usual + release._noise.step, rel=1e-12)
     assert release.guarantee.epsilon.max() == pytest.approx(epsilon, rel=1e-8)
-
-
-def scale(epsilon=1.0, delta=1e-6, updates=4, accounting="tight"):
-    return release_of(
-        model(), epsilon=epsilon, delta=delta, max_updates=updates, accounting=accounting
-    ).scale
 
 
 # ------------------------------------------------------------------ attacks on tight accounting
@@ -133,21 +124,6 @@ def test_the_dynamic_program_finds_what_is_known_in_closed_form():
 
 
 # ------------------------------------------------------------------ counting
-
-
-@st.composite
-def questions(draw):
-    """Draw questions in an order that an adversary might choose."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    points = rng.uniform(-0.7, 0.7, (draw(st.integers(1, 30)), 2))
-    order = draw(st.sampled_from(["random", "sorted", "repeated", "alternating"]))
-    if order == "sorted":
-        return points[np.argsort(points[:, 0])]
-    if order == "repeated":
-        return np.repeat(points[:1], len(points), axis=0)
-    if order == "alternating":
-        return np.where(np.arange(len(points))[:, None] % 2, [[0.7, 0.7]], [[-0.7, -0.7]])
-    return points
 
 
 def test_answers_are_the_public_models_or_noisy_and_only_the_latter_correct_it():

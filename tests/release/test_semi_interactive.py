@@ -37,10 +37,6 @@ def release_of(erm, X, epsilon=1.0, delta=1e-6, random_state=0, **options):
 # ------------------------------------------------------------------ the noise
 
 
-def refuted(noise, scale):
-    return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue < REJECTED
-
-
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 def test_process_noise_does_not_grow_with_the_number_of_points(accounting):
     erm = model()
