@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit
+from convexmarket.attacks.audit_result import PrivacyAudit
 from convexmarket.attacks.draws import Mechanism, View, audit_draws, audit_learner
 from convexmarket.attacks.formula_audits import audit_by_formula
 from convexmarket.checks import aligned, check_count, check_share, checked_numbers
@@ -19,7 +19,7 @@ from convexmarket.learners.linear import ObjectiveLearner
 from convexmarket.privacy import Guarantee, RandomSource
 from convexmarket.privacy.random_sources import open_generator
 
-__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy"]
+__all__ = ["PrivacyAudit", "audit_privacy"]
 
 Floats = NDArray[np.float64]
 
@@ -55,10 +55,9 @@ def audit_privacy(
         :class:`~convexmarket.learners.Learner` by all numbers in attributes whose names end in
         ``_``. For a release, a function ``mechanism(X, y)`` that fits all parts without noise and
         returns a function from an integer seed to a release.
-    X : array_like of shape (n_rows, n_features)
-        Rows in the mechanism's public domain. Draws replace one of them; a formula is maximised
-        over all data sets of as many rows.
-    y : array_like of shape (n_rows,)
+    X, y : array_like of shape (n_rows, n_features) and (n_rows,)
+        Rows in the mechanism's public domain, and labels. Draws replace one row; a formula is
+        maximised over all data sets of as many rows.
     epsilon : array_like of shape (n_rows,) or float, optional
         For a learner, as in its ``fit``.
     view : callable, optional
@@ -79,7 +78,7 @@ def audit_privacy(
         draw thousands where releases are audited.
     confidence : float, default 0.999
         Probability with which each check, and each statistical bound, is right.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
+    random_state : None, int, SeedSequence or Generator, default None
         Source of starts and seeds.
 
     Returns
@@ -114,26 +113,27 @@ def audit_privacy(
     """
     vectors: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     X, y, *given = aligned(X=X, y=y, **vectors)
-    options = {
-        "epsilon": given[0] if given else None,
-        "view": view,
-        "points": points,
-        "guarantee": guarantee,
-        "replacements": replacements,
-    }
-    matrix, labels = _checked_data(X, y)
+    matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
+    labels = np.array(y)
+    if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
+        raise DataError(f"X must be a table of finite numbers; its shape is {matrix.shape}")
+    if labels.shape != (len(matrix),):
+        raise DataError(f"y has shape {labels.shape} for {len(matrix)} rows; give one each")
     check_share("confidence", confidence)
     draws, n_rows = check_count("draws", draws), check_count("n_rows", n_rows)
     places = None if rows is None else _checked_rows(rows, len(matrix))
-    rng = open_generator(random_state)
     run, names = _attack(mechanism)
+    options = {"view": view, "points": points, "guarantee": guarantee, "replacements": replacements}
+    options["epsilon"] = given[0] if given else None
     passed = {name: value for name, value in options.items() if value is not None}
     if unknown := [name for name in passed if name not in names]:
         raise ParameterError(
             f"{unknown[0]}= is not for this mechanism; audit_privacy takes {', '.join(names)} here"
         )
-    terms = (places, n_rows, draws) if run is audit_by_formula else (places, draws)
-    return run(mechanism, matrix, labels, *terms, confidence, rng, **passed)
+    if run is audit_by_formula:
+        passed["n_rows"] = n_rows
+    rng = open_generator(random_state)
+    return run(mechanism, matrix, labels, places, draws, confidence, rng, **passed)
 
 
 def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, ...]]:
@@ -156,17 +156,6 @@ def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, 
 
 def _coefficients(model: PersonalizedRidge) -> Floats:
     return np.append(model.coef_, model.intercept_)
-
-
-def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
-    """Return finite rows and their labels."""
-    matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
-    labels = np.array(y)
-    if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
-        raise DataError(f"X must be a table of finite numbers; its shape is {matrix.shape}")
-    if labels.shape != (len(matrix),):
-        raise DataError(f"y has shape {labels.shape} for {len(matrix)} rows; give one each")
-    return matrix, labels
 
 
 def _checked_rows(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:

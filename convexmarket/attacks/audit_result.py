@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from convexmarket.display import Shown, axes
 
-__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "ratios"]
+__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit"]
 
 Floats = NDArray[np.float64]
 
@@ -19,27 +19,10 @@ Floats = NDArray[np.float64]
 ROUNDING = 1e-9
 
 
-def ratios(measured: Floats, claimed: Floats) -> Floats:
-    """Divide measured by claimed losses; zero over zero is zero."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(measured == 0.0, 0.0, measured / claimed)
-
-
-@dataclass(frozen=True)
-class AuditCheck:
+class AuditCheck(NamedTuple):
     """A condition for the measured losses to be those of the mechanism.
 
-    Attributes
-    ----------
-    name, detail : str
-        The condition, and the measurement in words and numbers.
-    passed : bool
-
-    Examples
-    --------
-    >>> from convexmarket.attacks import AuditCheck
-    >>> AuditCheck('the noise has the claimed law', True, 'smallest p-value 0.3').passed
-    True
+    ``detail`` describes the measurement in words and numbers.
     """
 
     name: str
@@ -47,28 +30,11 @@ class AuditCheck:
     detail: str
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbours:
+class Neighbours(NamedTuple):
     """Two data sets that differ in one row, and the output that best distinguishes them.
 
-    Attributes
-    ----------
-    row : int
-        The row that differs.
-    X, X_other : ndarray of shape (n_rows, n_features)
-    y, y_other : ndarray of shape (n_rows,)
-    output : ndarray or None
-        The released vector at which the loss was measured; None where the measured loss is the
-        supremum over outputs, or a frequency.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.attacks import Neighbours
-    >>> X, y = np.zeros((2, 1)), np.array([1, -1])
-    >>> pair = Neighbours(0, X, y, X + [[1.0], [0.0]], y, output=None)
-    >>> pair.row, bool((pair.X != pair.X_other)[pair.row].all())
-    (0, True)
+    ``output`` is the released vector at which the loss was measured; None where the measured loss
+    is the supremum over outputs, or a frequency.
     """
 
     row: int
@@ -76,7 +42,7 @@ class Neighbours:
     y: NDArray[Any]
     X_other: Floats
     y_other: NDArray[Any]
-    output: Floats | None
+    output: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,20 +68,15 @@ class PrivacyAudit(Shown):
     confidence : float
         Probability with which each check, and each statistical bound, is right.
     checks : tuple of AuditCheck
-    witness : Neighbours
-        The pair of data sets behind the largest ratio.
+    witnesses : tuple of Neighbours, length n_audited
 
     Examples
     --------
     >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
-    >>> y = np.where(X[:, 0] > 0, 1, -1)
     >>> import convexmarket as cm
-    >>> learner = cm.PrivateLogisticRegression(0.1)
-    >>> audit = cm.audit_privacy(
-    ...     learner, X[:40], y[:40], epsilon=1.0, n_rows=1, draws=40, random_state=0
-    ... )
+    >>> X = np.random.default_rng(0).uniform(-0.5, 0.5, (40, 2))
+    >>> y, learner = np.where(X[:, 0] > 0, 1, -1), cm.PrivateLogisticRegression(0.1)
+    >>> audit = cm.audit_privacy(learner, X, y, epsilon=1.0, n_rows=1, draws=40, random_state=0)
     >>> audit.method, audit.passed
     ('exact', True)
     """
@@ -128,12 +89,23 @@ class PrivacyAudit(Shown):
     delta: float
     confidence: float
     checks: tuple[AuditCheck, ...]
-    witness: Neighbours
+    witnesses: tuple[Neighbours, ...]
+
+    @property
+    def witness(self) -> Neighbours:
+        """Pair of data sets behind the largest ratio."""
+        return self.witnesses[int(np.argmax(self.ratios))]
+
+    @property
+    def ratios(self) -> Floats:
+        """Measured losses over their claims, shape (n_audited,); zero over zero is zero."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.measured == 0.0, 0.0, self.measured / self.claimed)
 
     @property
     def ratio(self) -> float:
         """Largest measured loss over its claim; above one, a guarantee is refuted."""
-        return float(ratios(self.measured, self.claimed).max())
+        return float(self.ratios.max())
 
     @property
     def passed(self) -> bool:
@@ -157,7 +129,7 @@ class PrivacyAudit(Shown):
     def to_frame(self) -> pd.DataFrame:
         """Return one line for each audited row."""
         columns = {"row": self.rows, "claimed": self.claimed, "measured": self.measured}
-        return pd.DataFrame(columns | {"ratio": ratios(self.measured, self.claimed)})
+        return pd.DataFrame(columns | {"ratio": self.ratios})
 
     def statement(self) -> str:
         """Return the result in words, one line for each check."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.attacks.audit_result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.audit_result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.statistics import LEAK, draw_seeds, loss_of_frequencies, quietly
 from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
 from convexmarket.learners.granted import Granted
@@ -125,25 +125,24 @@ def audit_draws(
     for row in rows.tolist():
         sides = _best_neighbours(draw, X, y, row, replacements, max(20, int(PILOT * draws)))
         samples = [draw(side, draws) for side in sides]
-        witness = Neighbours(row, *sides[0], *sides[1], output=None)
-        results.append((*_lower_bound(samples, claim.delta, confidence), witness))
-    measured = np.array([np.inf if leaked else loss for loss, _, _ in results])
-    _, counts, witness = results[int(np.argmax(ratios(measured, claim.epsilon[rows])))]
+        results.append(
+            (*_lower_bound(samples, claim.delta, confidence), Neighbours(row, *sides[0], *sides[1]))
+        )
+    losses, details, witnesses = zip(*results, strict=True)
     warned = LEAK if leaked else "the mechanism gives no such warning"
-    return PrivacyAudit(
+    audit = PrivacyAudit(
         mechanism=claim.mechanism,
         method="statistical",
         rows=rows,
         claimed=claim.epsilon[rows],
-        measured=measured,
+        measured=np.full(rows.size, np.inf) if leaked else np.array(losses),
         delta=claim.delta,
         confidence=confidence,
-        checks=(
-            AuditCheck("no public quantity is read from private rows", not leaked, warned),
-            AuditCheck("frequency of the best event", True, counts),
-        ),
-        witness=witness,
+        checks=(AuditCheck("no public quantity is read from private rows", not leaked, warned),),
+        witnesses=witnesses,
     )
+    best = AuditCheck("frequency of the best event", True, details[int(np.argmax(audit.ratios))])
+    return replace(audit, checks=(*audit.checks, best))
 
 
 def _checked_claim(claim: Any, release: Any, n_rows: int) -> Guarantee:

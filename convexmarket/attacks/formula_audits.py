@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import differential_evolution
 from sklearn.base import clone
 
-from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.statistics import draw_seeds, law_check, published_check, quietly
 from convexmarket.errors import ParameterError
 from convexmarket.learners.domain import Box, Interval
@@ -72,6 +72,7 @@ def audit_by_formula(
     X: Floats,
     y: NDArray[Any],
     *terms: Any,
+    n_rows: int,
     epsilon: ArrayLike | None = None,
 ) -> PrivacyAudit:
     """Audit a mechanism row by row; see :func:`~convexmarket.audit_privacy`.
@@ -88,7 +89,7 @@ def audit_by_formula(
         )
     if isinstance(mechanism, PersonalizedRidge):
         if mechanism.perturbation == "output":
-            return _OutputAudit(mechanism, X, y, granted).run(*terms)
+            return _OutputAudit(mechanism, X, y, granted).run(n_rows, *terms)
         domain = mechanism._domain(X.shape[1], X, y)
         plan = mechanism._plan(granted, X.shape[1], domain)
         assert isinstance(plan, ObjectivePerturbation)
@@ -100,22 +101,20 @@ def audit_by_formula(
             data_norm=plan.data_norm,
             tol=plan.tol,
         )
-    return _ObjectiveAudit(mechanism, X, y, granted).run(*terms)
+    return _ObjectiveAudit(mechanism, X, y, granted).run(n_rows, *terms)
 
 
 class _ExactAudit(ABC):
     """One mechanism on one data set; a subclass computes the noise and the loss.
 
     ``spread`` maps the numbers of a row in the search to all features, and has the shape
-    (dimensions, n_features). ``candidates`` returns points of shape (4, dimensions, n_candidates),
-    which are both versions of the row and the rows of both groups, labels, and lengths of outputs.
-    ``losses`` returns the loss of each, with the weights of the four points. ``data`` returns such
-    rows and labels in the units of the data, and ``loss_at`` the loss between two data sets.
+    (dimensions, n_features).
     """
 
     spread: Floats
     model: Any
-    scale = 1.0
+    scale = 1.0  # relative size of the noise
+    rounding = 0.0  # largest shift of the noise by the fit's tolerance
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
         self.mechanism, self.X, self.y, self.granted = mechanism, X, y, granted
@@ -129,42 +128,40 @@ class _ExactAudit(ABC):
 
     def run(
         self,
-        rows: NDArray[np.intp] | None,
         n_rows: int,
+        rows: NDArray[np.intp] | None,
         draws: int,
         confidence: float,
         rng: np.random.Generator,
     ) -> PrivacyAudit:
         """Return the audit of some rows."""
-        self.model = self.fit(self.X, self.y, draw_seeds(rng, 1)[0])
+        data = self.X, self.y
+        self.model = self.fit(*data, draw_seeds(rng, 1)[0])
         claim = self.model.guarantee_
         if rows is None:
             rows = self._spread_rows(claim.epsilon, n_rows)
         published = published_check(self._facts, self._pairs(rows))
-        exact, checks = self._without_second_noise(draws, confidence, rng)
-        exact.model = exact.fit(self.X, self.y, draw_seeds(rng, 1)[0])
-        noises = np.stack(
-            [exact.noise(exact.fit(self.X, self.y, seed)) for seed in draw_seeds(rng, draws)]
-        )
+        exact, checks = self.without_second_noise(draws, confidence, rng)
+        exact.model = exact.fit(*data, draw_seeds(rng, 1)[0])
+        seeds = draw_seeds(rng, draws)
+        noises = np.stack([exact.noise(exact.fit(*data, seed), data) for seed in seeds])
         reference = exact.reference(REFERENCE * draws, rng)
         name = "the noise has the claimed law"
         law, scale = law_check(name, noises, reference, confidence)
-        checks = [published, *checks, law, exact.same_noise(rows, rng)]
+        same = exact.same_noise(rows, rng)
         exact.scale = scale or 1.0
-        pairs = [exact.worst(row, rng) for row in rows.tolist()]
+        losses, witnesses = zip(*(exact.worst(row, rng) for row in rows.tolist()), strict=True)
         certain = scale <= 0.0 or not published.passed
-        measured = np.array([np.inf if certain else loss for loss, _ in pairs])
-        worst = int(np.argmax(ratios(measured, claim.epsilon[rows])))
         return PrivacyAudit(
             mechanism=claim.mechanism,
             method="exact",
             rows=rows,
             claimed=claim.epsilon[rows],
-            measured=measured,
+            measured=np.full(rows.size, np.inf) if certain else np.array(losses),
             delta=claim.delta,
             confidence=confidence,
-            checks=tuple(checks),
-            witness=pairs[worst][1],
+            checks=(published, *checks, law, same),
+            witnesses=witnesses,
         )
 
     def fit(self, X: Floats, y: NDArray[Any], seed: int) -> Any:
@@ -172,11 +169,9 @@ class _ExactAudit(ABC):
         terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(seed)}
         return quietly(lambda: clone(self.mechanism).fit(X, y, **terms))[0]
 
-    def noise(self, model: Any, data: Rows | None = None) -> Floats:
+    def noise(self, model: Any, data: Rows) -> Floats:
         """Return the noise that explains a released model, in units of the claimed scale."""
-        rows, labels = data or (self.X, self.y)
-        checked = self.mechanism._checked(rows, labels, self.granted, self.domain)
-        return self._noise(model, *checked)
+        return self._noise(model, *self.mechanism._checked(*data, self.granted, self.domain))
 
     @abstractmethod
     def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats: ...
@@ -186,23 +181,37 @@ class _ExactAudit(ABC):
         """Return draws of the claimed law, shape (count, n_features)."""
 
     @abstractmethod
-    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]: ...
+    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return points, labels and lengths of outputs of the search.
+
+        The points, of shape (4, dimensions, n_candidates), are both versions of the row and the
+        rows of both groups.
+        """
 
     @abstractmethod
-    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats: ...
+    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
+        """Compute the loss of each candidate, with the weights of the four points."""
 
     @abstractmethod
-    def data(self, rows: Floats, labels: Floats) -> Rows: ...
+    def data(self, rows: Floats, labels: Floats) -> Rows:
+        """Return rows and labels of the search in the units of the data."""
 
     @abstractmethod
-    def loss_at(self, witness: Neighbours) -> float: ...
+    def loss_at(self, witness: Neighbours) -> float:
+        """Compute the loss between two data sets."""
+
+    def without_second_noise(
+        self, draws: int, confidence: float, rng: np.random.Generator
+    ) -> tuple[_ExactAudit, list[AuditCheck]]:
+        """Return the audit without a second noise, and the check of that noise."""
+        return self, []
 
     def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
         """Compare the noise of one seed on neighbouring data: audited rows, and some others."""
         name = "rows that were tried enter with their weights, and do not change the noise"
         seed = draw_seeds(rng, 1)[0]
-        noise = self.noise(self.fit(self.X, self.y, seed))
-        allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self._rounding()
+        noise = self.noise(self.fit(self.X, self.y, seed), (self.X, self.y))
+        allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self.rounding
         if allowed > LARGEST_ALLOWED:
             return AuditCheck(name, True, "NOT TESTED: tol is too large relative to the noise")
         order = np.argsort(self.weights, kind="stable")
@@ -229,7 +238,7 @@ class _ExactAudit(ABC):
         """Return the largest loss of a row under the search, with its witness."""
         weight, data = float(self.weights[row]), (self.X, self.y)
         if not weight:  # the row is not used: no output distinguishes its versions
-            return 0.0, Neighbours(row, *data, *data, output=None)
+            return 0.0, Neighbours(row, *data, *data)
         rest = np.delete(np.arange(len(self.X)), row)
         groups, totals = _groups(self.weights[rest])
         weights = np.array([weight, weight, *totals])
@@ -254,16 +263,6 @@ class _ExactAudit(ABC):
         output = length[0] * np.eye(self.n_features)[0] if length[0] else None
         witness = Neighbours(row, *side(0), *side(1), output)
         return self.loss_at(witness), witness
-
-    def _rounding(self) -> float:
-        """Return the largest shift of the noise by the fit's tolerance."""
-        return 0.0
-
-    def _without_second_noise(
-        self, draws: int, confidence: float, rng: np.random.Generator
-    ) -> tuple[_ExactAudit, list[AuditCheck]]:
-        """Return the audit without a second noise, and the check of that noise."""
-        return self, []
 
     def _spread_rows(self, claimed: Floats, n_rows: int) -> NDArray[np.intp]:
         """Return used rows spread over their claims, and the smallest claim for its weight."""
@@ -360,15 +359,11 @@ class _ObjectiveAudit(_ExactAudit):
 
     def loss_at(self, witness: Neighbours) -> float:
         assert witness.output is not None
-        terms = (
-            self.weights,
-            self.model.eta_ / self.scale,
-            self.model.regularization_,
-            self.model.data_norm_,
-        )
+        model, numbers = self.model, self.domain.labels.numbers
+        terms = model.eta_ / self.scale, model.regularization_, model.data_norm_
         here, there = (
             objective_perturbation_log_density(
-                witness.output, X, self.domain.labels.numbers(y), *terms, self.loss
+                witness.output, X, numbers(y), self.weights, *terms, self.loss
             )
             for X, y in ((witness.X, witness.y), (witness.X_other, witness.y_other))
         )
@@ -379,32 +374,29 @@ class _ObjectiveAudit(_ExactAudit):
             return rows, labels
         return rows, self.labels[(labels > 0).astype(int)]
 
-    def _rounding(self) -> float:
+    @property
+    def rounding(self) -> float:  # type: ignore[override]
         pull = self.model.data_norm_ * self.loss.lipschitz
         return float(2.0 * self.model.tol_ * self.granted.epsilon.sum() / pull)
 
-    def _without_second_noise(
+    def without_second_noise(
         self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ExactAudit, list[AuditCheck]]:
         if self.mechanism.solver_epsilon is None:
             return self, []
-        plain = clone(self.mechanism).set_params(
-            solver_epsilon=None,
-            calibration="noise",
-            regularization=self.model.regularization_,
-            tol=self.model.tol_,
-        )
-        first = _ObjectiveAudit(plain, self.X, self.y, Granted(self.weights * self.model.eta_))
-        distance = self.model.tol_ / self.model.regularization_
-        step, scale = lattice_blur(distance, self.n_features, self.model.solver_epsilon_)
-        data, seeds = (self.X, self.y), draw_seeds(rng, draws)
+        model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
+        public = {"regularization": model.regularization_, "tol": model.tol_}
+        plain = clone(self.mechanism).set_params(solver_epsilon=None, calibration="noise", **public)
+        first = _ObjectiveAudit(plain, *data, Granted(self.weights * model.eta_))
+        distance = model.tol_ / model.regularization_
+        step, scale = lattice_blur(distance, self.n_features, model.solver_epsilon_)
         blurs = [self.fit(*data, seed).coef_ - first.fit(*data, seed).coef_ for seed in seeds]
         ideal = _laplace(scale, (REFERENCE * draws, self.n_features), rng)
         name = "the second noise has the claimed law, on a lattice"
         check, _ = law_check(name, np.stack(blurs) / (step * scale), ideal, confidence)
-        on_lattice = self.model.rounding_ == step and np.all(self.model.coef_ % step == 0)
-        passed = bool(check.passed and on_lattice)
-        return first, [AuditCheck(name, passed, f"{check.detail}; step {step:.3g}")]
+        on_lattice = model.rounding_ == step and np.all(model.coef_ % step == 0)
+        passed, detail = bool(check.passed and on_lattice), f"{check.detail}; step {step:.3g}"
+        return first, [AuditCheck(name, passed, detail)]
 
 
 class _OutputAudit(_ExactAudit):
@@ -446,13 +438,13 @@ class _OutputAudit(_ExactAudit):
             np.linalg.solve(rest + grams[k], (moments[2] + moments[3] + moments[k])[..., None])
             for k in (0, 1)
         ]
-        apart, order = (models[0] - models[1])[..., 0], self._order()
-        return np.asarray(np.linalg.norm(apart * roots ** (2 - order), order, axis=1))
+        apart = (models[0] - models[1])[..., 0]
+        return np.asarray(np.linalg.norm(apart * roots ** (2 - self.order), self.order, axis=1))
 
     def loss_at(self, witness: Neighbours) -> float:
         sides = (witness.X, witness.y), (witness.X_other, witness.y_other)
         models = [self._unit_model(self.fit(*side, seed=0)) for side in sides]
-        distance = float(np.linalg.norm(models[0] - models[1], self._order()))
+        distance = float(np.linalg.norm(models[0] - models[1], self.order))
         return distance * self.model.noise_rate_ / self.scale
 
     def data(self, rows: Floats, labels: Floats) -> Rows:
@@ -460,8 +452,9 @@ class _OutputAudit(_ExactAudit):
         y = np.clip(public.middle + public.half * labels, public.low, public.high)
         return np.clip(box.low + box.width * rows, box.low, box.low + box.width), y
 
-    def _order(self) -> int:
-        """Return the order of the norm of distances; 1 for independent noise on a lattice."""
+    @property
+    def order(self) -> int:
+        """Order of the norm of distances; 1 for independent noise on a lattice."""
         return 2 if self.model.rounding_ is None else 1
 
 

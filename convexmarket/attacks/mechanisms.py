@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
@@ -12,7 +11,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.attacks import PrivacyAudit, audit_privacy
-from convexmarket.attacks.audit_result import ratios
 from convexmarket.data.datasets import MarketData, wdbc
 from convexmarket.errors import ParameterError
 from convexmarket.learners import KernelERM, PersonalizedRidge, PrivateLogisticRegression
@@ -61,7 +59,7 @@ def audit_mechanisms(
     -------
     DataFrame
         One line per mechanism and settings: claimed, measured and ratio of the row with the largest
-        ratio; rows, delta, confidence, passed, statement and seconds.
+        ratio, passed and statement.
 
     Raises
     ------
@@ -74,8 +72,9 @@ def audit_mechanisms(
     epsilon = rng.uniform(0.5, 2.0, len(market.X_train))
     jobs = _learners(market, weights * 3_000.0, epsilon) | _releases(market, draws, slow_draws)
     names = dict.fromkeys(name for name, _ in jobs)
-    if unknown := [name for name in mechanisms if name not in names]:
-        raise ParameterError(f"mechanism {unknown[0]!r} is unknown; give one of {', '.join(names)}")
+    for name in mechanisms:
+        if name not in names:
+            raise ParameterError(f"mechanism {name!r} is unknown; give one of {', '.join(names)}")
     chosen = [
         (k, *job)
         for k, job in enumerate(jobs.items())
@@ -83,22 +82,18 @@ def audit_mechanisms(
     ]
     rows = []
     for done, (k, (name, settings), attack) in enumerate(chosen, start=1):
-        start = time.perf_counter()
         audit = attack(random_state=np.random.default_rng([seed, k]))
-        worst = int(np.argmax(ratios(audit.measured, audit.claimed)))
-        row: dict[str, Any] = {"mechanism": name, "settings": settings, "method": audit.method}
-        row |= {"rows": audit.rows.size, "claimed": audit.claimed[worst]}
-        row |= {"measured": audit.measured[worst], "ratio": audit.ratio}
-        row |= {"delta": audit.delta, "confidence": audit.confidence}
-        row |= {"passed": audit.passed, "statement": audit.statement()}
-        rows.append(row | {"seconds": time.perf_counter() - start})
+        worst = audit.to_frame().iloc[int(np.argmax(audit.ratios))].drop("row")
+        row = {"mechanism": name, "settings": settings, "method": audit.method, **worst}
+        rows.append(row | {"passed": audit.passed, "statement": audit.statement()})
         if progress is not None:
             progress("audits", done, len(chosen))
     return pd.DataFrame(rows)
 
 
 def _learners(market: MarketData, prices: NDArray[Any], epsilon: NDArray[Any]) -> Jobs:
-    X, y = market.X_train, market.y_train
+    rows = market.X_train, market.y_train
+    unit = (market.X_train + 1.0) / 2.0, np.asarray(market.y_train, dtype=np.float64)
     logistic = partial(PrivateLogisticRegression, 0.01, tol=1e-9)
     output = partial(PersonalizedRidge, perturbation="output", fit_intercept=False)
     models = {
@@ -112,18 +107,15 @@ def _learners(market: MarketData, prices: NDArray[Any], epsilon: NDArray[Any]) -
         "alpha 1, tight": output(1.0),
         "alpha 10, paper": output(10.0, sensitivity="paper"),
         "alpha 10, in floating point": output(10.0, rounding=None),
-        "alpha 10": output(10.0, weighting="equal"),
     }
-    jobs: Jobs = {}
-    for settings, model in models.items():
-        attack = partial(audit_privacy, model, X, y, epsilon=prices, n_rows=3)
-        jobs["PrivateLogisticRegression", settings] = attack
-    unit = (X + 1.0) / 2.0, np.asarray(y, dtype=np.float64)
-    for settings, ridge in ridges.items():
-        name = "NonPersonalizedRidge" if ridge.weighting == "equal" else "PersonalizedRidge"
-        attack = partial(audit_privacy, ridge, *unit, epsilon=epsilon, n_rows=3)
-        jobs[name, settings] = attack
-    return jobs
+    jobs = [("PrivateLogisticRegression", *job, rows, prices) for job in models.items()]
+    jobs += [("PersonalizedRidge", *job, unit, epsilon) for job in ridges.items()]
+    equal = output(10.0, weighting="equal")
+    jobs += [("NonPersonalizedRidge", "alpha 10", equal, unit, epsilon)]
+    return {
+        (name, settings): partial(audit_privacy, model, *data, epsilon=granted, n_rows=3)
+        for name, settings, model, data, granted in jobs
+    }
 
 
 def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
@@ -132,6 +124,7 @@ def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
     angles = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False)
     corners = np.column_stack([np.cos(angles), np.sin(angles)])
     labels = np.tile(np.unique(market.y_train)[[0, -1]], 8)
+    one = corners[:1]
 
     def of(release: Callable[..., Any], draws: int, *terms: Any, **options: Any) -> Audit:
         def mechanism(rows: NDArray[Any], y: NDArray[Any]) -> Callable[[int], Any]:
@@ -140,18 +133,15 @@ def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
             given = {"epsilon": 3.0, "delta": 0.01, **options}
             return lambda seed: release(erm, *terms, random_state=Simulation(seed), **given)
 
-        given: dict[str, Any] = {
-            "replacements": (np.repeat(corners, 2, axis=0), labels),
-            "points": corners[:1],
-        }
-        return partial(audit_privacy, mechanism, plane, market.y_train, draws=draws, **given)
+        versions = np.repeat(corners, 2, axis=0), labels
+        attack = partial(audit_privacy, mechanism, plane, market.y_train, draws=draws)
+        return partial(attack, replacements=versions, points=one)
 
-    one, questions = corners[:1], {"max_queries": 1, "max_updates": 1, "threshold": 0.01}
+    test_set = partial(of, TestSetRelease)
+    questions = {"max_queries": 1, "max_updates": 1, "threshold": 0.01}
     return {
-        ("TestSetRelease", "one point, Laplace"): of(TestSetRelease, draws, one, noise="laplace"),
-        ("TestSetRelease", "one point, process"): of(
-            TestSetRelease, slow_draws, one, noise="process"
-        ),
+        ("TestSetRelease", "one point, Laplace"): test_set(draws, one, noise="laplace"),
+        ("TestSetRelease", "one point, process"): test_set(slow_draws, one, noise="process"),
         ("InteractiveRelease", "one question"): of(InteractiveRelease, draws, **questions),
         ("PublicRelease", "one round"): of(PublicRelease, slow_draws, rounds=1),
         ("FunctionRelease", "one process"): of(FunctionRelease, slow_draws),

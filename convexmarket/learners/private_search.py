@@ -177,7 +177,7 @@ class PrivateSearch(BaseEstimator):
             "each training stays within its share, by the guarantee of best_estimator_",
         )
         mechanism = f"a choice among {len(candidates)} trained candidates"
-        guarantee = Guarantee.pure(granted.epsilon, mechanism, self.charge, assumptions)
+        guarantee = Guarantee(granted.epsilon, 0.0, mechanism, self.charge, assumptions)
         charge = reserve(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
         rng = resolve_generator(random_state)
         charge()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, ProblemFileError
-from convexmarket.ledger.entries import MODEL, charge_release, charged_at
+from convexmarket.ledger.book import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
 from convexmarket.privacy import Guarantee
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from convexmarket.ledger.entries import lay_ledger
+from convexmarket.ledger.book import lay_ledger
 from convexmarket.ledger.store import Kind
 
 __all__ = ["MARKET", "lay_market"]

@@ -1,8 +1,7 @@
 r"""Accounts of all releases about the same rows, row by row.
 
-The budget of a row bounds the privacy loss of all its releases. A release states its
-:class:`~convexmarket.privacy.Guarantee`. An account composes guarantees by their profiles, and
-refuses a release that would exceed the budget of a row, before its noise is drawn.
+The budget of a row bounds the privacy loss of all its releases. An account composes their
+guarantees, and refuses a release that would exceed the budget, before its noise is drawn.
 
 For each row the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
 :math:`e^4` of the others, and a moment. Here :math:`e` is the shift of equivalent Gaussian noise.
@@ -50,9 +49,10 @@ __all__ = ["Account", "AccountComposition", "PrivacyAccountant"]
 AccountComposition: TypeAlias = Literal["basic", "advanced"]
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
 
-#: Relative rounding error of sums of sales.
-ROUNDING = 1e-12
+#: Factor for the rounding errors of sums of sales.
+ROUNDED = 1.0 + 1e-12
 #: Smallest budget for which moments are computed; below it only epsilons are added.
 LEAST_BUDGET = 1e-200
 #: Shares of delta under "advanced": for Gaussian noise, for the moment, for Gaussian noise next to
@@ -67,24 +67,10 @@ class Account(Protocol):
     """An account that releases are charged to: in memory, or in a ledger."""
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Refuse a release that some row cannot pay, without charging it.
-
-        Parameters
-        ----------
-        guarantee : Guarantee
-        rows : array_like of int, optional
-            Positions of the rows; all by default.
-        """
+        """Refuse a release that some row cannot pay, without charging it."""
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing.
-
-        Parameters
-        ----------
-        guarantee : Guarantee
-        rows : array_like of int, optional
-            Positions of the rows; all by default.
-        """
+        """Charge a release in full, or refuse it and charge nothing."""
 
 
 class _Sums(NamedTuple):
@@ -97,11 +83,23 @@ class _Sums(NamedTuple):
     quartic: Floats  # e^4 of other releases
     coarse: Floats  # as square, with pi/2 of the squared epsilon
     moment: Floats
-    largest: Floats  # largest e^2 of other releases
+    largest: Floats  # largest e^2 of other releases; a maximum instead of a sum
 
-    def plus(self, other: _Sums) -> _Sums:
-        total = _Sums(*(mine + more for mine, more in zip(self, other, strict=True)))
-        return total._replace(largest=np.maximum(self.largest, other.largest))
+    @property
+    def total(self) -> Floats:
+        """Sum of the epsilons; infinite with a Gaussian release, which has none."""
+        return np.where(self.gaussian > 0, np.inf, self.epsilon)
+
+    @property
+    def gaussian_square(self) -> Floats:
+        """Squared shift of Gaussian noise equivalent to all releases, reserve r included.
+
+        While the reserve is left, a release costs :math:`e^2 + e^4/(4 r)`.
+        """
+        reserve = np.maximum(np.sqrt(self.quartic) / 2.0, 2.25 * self.largest)
+        none = np.zeros_like(reserve)
+        extra = np.divide(self.quartic, 4.0 * reserve, out=none, where=reserve > 0)
+        return np.minimum(self.square + extra + reserve, self.coarse)
 
 
 class _Limits(NamedTuple):
@@ -131,6 +129,13 @@ class PrivacyAccountant(Shown):
         releases that may fail use at most a tenth of it.
     ids : sequence of str, optional
         Distinct ids of the rows for messages, shape (n_rows,); positions by default.
+
+    Attributes
+    ----------
+    budget : ndarray of shape (n_rows,)
+    delta : float
+    composition : {"advanced", "basic"}
+    ids : Index
 
     Raises
     ------
@@ -172,44 +177,25 @@ class PrivacyAccountant(Shown):
         composition: AccountComposition = "advanced",
         ids: Sequence[str] | None = None,
     ) -> None:
-        budget = np.array(checked_numbers("epsilon", epsilon))
-        if budget.ndim != 1 or budget.size == 0:
+        self.budget: Floats = np.array(checked_numbers("epsilon", epsilon))
+        if self.budget.ndim != 1 or self.budget.size == 0:
             raise ParameterError(
                 "epsilon must be a nonempty vector, one budget per row, not of shape "
-                f"{budget.shape}"
+                f"{self.budget.shape}"
             )
-        if not np.all(budget >= 0):
+        if not np.all(self.budget >= 0):
             raise ParameterError("epsilon must be nonnegative in every row")
+        self.budget.setflags(write=False)
         check_choice("composition", composition, AccountComposition)
-        self._budget, self._delta, self._composition = budget, check_delta(delta), composition
-        self._ids = None if ids is None else _names(ids, budget.size)
-        self._by_profile = composition == "advanced" and self._delta > 0
-        self._failures = self._delta * (FAILURES if composition == "advanced" else 1.0)
-        self._limits = _limits(budget, self._delta if self._by_profile else 0.0)
-        self._sums = _Sums(*np.zeros((len(_Sums._fields), budget.size)))
+        self.delta, self.composition = check_delta(delta), composition
+        self._named = ids is not None
+        self.ids = pd.RangeIndex(self.budget.size) if ids is None else _names(ids, self.budget.size)
+        self._by_profile = composition == "advanced" and self.delta > 0
+        self._failures = self.delta * (FAILURES if composition == "advanced" else 1.0)
+        self._limits = _limits(self.budget, self.delta if self._by_profile else 0.0)
+        self._sums = _Sums(*np.zeros((len(_Sums._fields), self.budget.size)))
         self._releases: list[tuple[str, float, float]] = []
         self._lock = Lock()
-        budget.setflags(write=False)
-
-    @property
-    def budget(self) -> Floats:
-        """Budget of each row, shape (n_rows,)."""
-        return self._budget
-
-    @property
-    def delta(self) -> float:
-        """Probability with which a row's epsilon may be exceeded."""
-        return self._delta
-
-    @property
-    def composition(self) -> AccountComposition:
-        """Composition of guarantees."""
-        return self._composition
-
-    @property
-    def ids(self) -> pd.Index:
-        """Ids of the rows, or their positions."""
-        return pd.RangeIndex(self._budget.size) if self._ids is None else self._ids
 
     @property
     def releases(self) -> tuple[tuple[str, float, float], ...]:
@@ -220,49 +206,46 @@ class PrivacyAccountant(Shown):
     def spent(self) -> Floats:
         """Smallest proven epsilon of all releases together, shape (n_rows,)."""
         sums, limits = self._sums, self._limits
-        total = _total(sums)
         if not self._by_profile:
-            return total
+            return sums.total
         by_moment = np.maximum((sums.moment + limits.short) / limits.order, 0.0)
-        by_shift = gaussian_epsilon(np.sqrt(_gaussian_square(sums)), GAUSSIAN * self._delta)
-        least = np.minimum(np.minimum(total, by_moment), by_shift)
-        return np.where(self._fits(sums), np.minimum(least, self._budget), least)
+        by_shift = gaussian_epsilon(np.sqrt(sums.gaussian_square), GAUSSIAN * self.delta)
+        least = np.minimum.reduce([sums.total, by_moment, by_shift])
+        return np.where(self._fits(sums), np.minimum(least, self.budget), least)
 
     @property
     def spent_delta(self) -> Floats:
         """Delta of all releases together, including that of the composition."""
-        composed = self.spent < _total(self._sums)
-        return self._sums.failure + np.where(composed, self._delta - self._failures, 0.0)
+        composed = self.spent < self._sums.total
+        return self._sums.failure + np.where(composed, self.delta - self._failures, 0.0)
 
     @property
     def remaining(self) -> Floats:
         """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
-        total, limits = _total(self._sums), self._limits
-        left = np.full_like(total, np.inf)
-        np.subtract(self._budget, total, out=left, where=~np.isposinf(self._budget))
-        low = np.maximum(left, 0.0)
+        limits, low = self._limits, np.full_like(self.budget, np.inf)
+        bounded = ~np.isposinf(self.budget)
+        np.subtract(self.budget, self._sums.total, out=low, where=bounded)
+        low = np.maximum(low, 0.0)
         if not self._by_profile:
             return low
-        none = np.zeros_like(low)
+        everyone, none = np.arange(low.size), np.zeros_like(low)
         by_moment = (np.maximum(limits.moment, 0.0) + np.log(2.0)) / limits.order
         by_shift = np.sqrt(np.maximum(limits.gaussian, 0.0))
-        high = np.maximum.reduce([self._budget, low, by_shift, by_moment])
+        high = np.maximum.reduce([self.budget, low, by_shift, by_moment])
         for _ in range(BISECTIONS):
             middle = (low + high) / 2.0
-            fits = self._fits(
-                self._sums.plus(self._costs("pure", slice(None), middle, none, middle, none))
-            )
+            fits = self._fits(self._with(everyone, "pure", middle, none, middle, none))
             low, high = np.where(fits, middle, low), np.where(fits, high, middle)
         return low
 
     def to_frame(self) -> pd.DataFrame:
         """Return one line for each row, by its id: budget, spent and remaining epsilon."""
-        columns = {"budget": self._budget, "spent": self.spent, "remaining": self.remaining}
+        columns = {"budget": self.budget, "spent": self.spent, "remaining": self.remaining}
         return pd.DataFrame(columns, index=self.ids.rename("row"))
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} of {self._budget.size} rows: {len(self._releases)} releases"
+            f"<{type(self).__name__} of {self.budget.size} rows: {len(self._releases)} releases"
             f" have spent at most {self.spent.max():.6g} of epsilon on a row>"
         )
 
@@ -303,55 +286,21 @@ class PrivacyAccountant(Shown):
             largest = float(guarantee.epsilon.max(initial=0.0))
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
-    def bring_forward(
-        self,
-        rows: ArrayLike,
-        epsilon: ArrayLike,
-        delta: ArrayLike,
-        law: Law = "pure",
-        shift: ArrayLike | None = None,
-        failure: ArrayLike | None = None,
-    ) -> None:
-        """Add earlier charges, for instance from a database, even beyond the budget.
+    def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
+        """Add earlier charges, from a database that was checked, even beyond the budget.
 
         Parameters
         ----------
         rows : array_like of int, shape (n_charges,)
             Positions of rows in this account; repetitions are allowed.
-        epsilon, delta : array_like of shape (n_charges,)
-            Guarantee of each charge.
-        law, shift, failure
-            Profile of each charge; by default that of a pure release.
-
-        Raises
-        ------
-        ParameterError
-            If the shapes differ, a row is not in the account or a number is negative.
-
-        Examples
-        --------
-        >>> account = PrivacyAccountant([1.0, 2.0])
-        >>> account.bring_forward([1, 1], [0.5, 0.25], [0.0, 0.0])
-        >>> account.remaining
-        array([1.  , 1.25])
+        law : {"pure", "laplace", "gaussian"}
+            Law of the profiles.
+        *charges : array_like of shape (n_charges,)
+            Epsilon and delta of each charge, and shift and failure of its profile.
         """
-        at = np.asarray(rows, dtype=np.intp)
-        shift, failure = epsilon if shift is None else shift, delta if failure is None else failure
-        given = epsilon, delta, shift, failure
-        charges = [checked_numbers("the charges", each) for each in given]
-        if at.ndim != 1 or any(each.shape != at.shape for each in charges):
-            raise ParameterError("rows and charges have different shapes; give a row per charge")
-        if not np.all((at >= 0) & (at < self._budget.size)):
-            raise ParameterError(f"rows must be positions from 0 to {self._budget.size - 1}")
-        if not np.all(np.array(charges) >= 0):
-            raise ParameterError("epsilon and delta of earlier charges must be nonnegative")
+        numbers = (np.asarray(each, dtype=np.float64) for each in charges)
         with self._lock:
-            costs = self._costs(law, at, *charges)
-            sums = _Sums(*(each.copy() for each in self._sums))
-            for total, cost in zip(sums[:-1], costs[:-1], strict=True):
-                np.add.at(total, at, cost)
-            np.maximum.at(sums.largest, at, costs.largest)
-            self._sums = sums
+            self._sums = self._with(np.asarray(rows, dtype=np.intp), law, *numbers)
 
     def add_rows(self, ids: pd.Index) -> None:
         """Add rows with these ids, and with the budget and the charges of the first row."""
@@ -360,15 +309,16 @@ class PrivacyAccountant(Shown):
             return np.r_[values, np.full(len(ids), values[0])]
 
         with self._lock:
-            self._ids, self._budget = self.ids.append(ids), longer(self._budget)
-            self._budget.setflags(write=False)
+            self.ids, self.budget = self.ids.append(ids), longer(self.budget)
+            self.budget.setflags(write=False)
             self._sums = _Sums(*map(longer, self._sums))
             self._limits = _Limits(*map(longer, self._limits))
 
     def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> _Sums:
         """Return the sums after the release, or refuse it."""
         check_instance("guarantee", guarantee, Guarantee)
-        epsilon, profile = self._spread(guarantee.epsilon, rows), guarantee.profile
+        epsilon, profile, n_rows = guarantee.epsilon, guarantee.profile, self.budget.size
+        places = self._places(epsilon.size, rows)
         used = epsilon > 0
         if guarantee.delta > 0 and not used.any():
             raise ParameterError(
@@ -376,110 +326,94 @@ class PrivacyAccountant(Shown):
                 "row; give the rows that are used a positive epsilon"
             )
         delta, failure = (np.where(used, p, 0.0) for p in (guarantee.delta, profile.failure))
-        shift = self._spread(profile.shift, rows)
-        costs = self._costs(profile.law, slice(None), epsilon, delta, shift, failure)
-        sums = self._sums.plus(costs)
-        refused = used & ~self._fits(sums)
-        if refused.any():
-            row = int(np.argmax(refused))
-            self._refuse(
-                f"{guarantee.mechanism} would exceed the budget of {np.count_nonzero(refused)} of"
-                f" {refused.size} rows: {self._name(row)} has spent {self.spent[row]:.6g} of"
-                f" epsilon {self._budget[row]:.6g}, and this release needs {epsilon[row]:.6g}.",
-                "buy more privacy, or release with a smaller epsilon",
+        sums = self._with(places, profile.law, epsilon, delta, profile.shift, failure)
+        refused = np.flatnonzero(used & ~self._fits(sums)[places])
+        if refused.size:
+            row = places[refused].min()
+            needed = epsilon[places == row][0]
+            raise BudgetExceededError(
+                f"{guarantee.mechanism} would exceed the budget of {refused.size} of {n_rows} rows:"
+                f" {self._name(row)} has spent {self.spent[row]:.6g} of epsilon"
+                f" {self.budget[row]:.6g}, and this release needs {needed:.6g}. Nothing was charged"
+                " or released: buy more privacy, or release with a smaller epsilon"
             )
-        limited = np.isfinite(self._budget)  # rows with an infinite budget have no guarantee
-        risky = used & limited & (sums.failure > self._failures * (1.0 + ROUNDING))
-        if risky.any():
-            row = int(np.argmax(risky))
+        limited = np.isfinite(self.budget)  # rows with an infinite budget have no guarantee
+        risky = limited & (sums.failure > self._failures * ROUNDED)
+        refused = places[used & risky[places]]
+        if refused.size:
+            row = refused.min()
             tenth = "; such releases may use a tenth of it unless composition is 'basic'"
-            self._refuse(
-                f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of"
-                f" {risky.size} rows: {self._name(row)} has spent {self._sums.failure[row]:.6g} of"
-                f" {self._failures:.6g} (the account's delta is {self._delta:g}), and this release"
-                f" needs {max(delta.max(), failure.max()):.6g}.",
-                f"use a smaller delta, or an account with a larger one"
-                f"{tenth if self._by_profile else ''}",
+            raise BudgetExceededError(
+                f"{guarantee.mechanism} would exceed the delta of {refused.size} of {n_rows} rows:"
+                f" {self._name(row)} has spent {self._sums.failure[row]:.6g} of"
+                f" {self._failures:.6g} (the account's delta is {self.delta:g}), and this release"
+                f" needs {max(guarantee.delta, profile.failure):.6g}. Nothing was charged or"
+                " released: use a smaller delta, or an account with a larger one"
+                f"{tenth if self._by_profile else ''}"
             )
         return sums
 
-    def _refuse(self, reason: str, remedy: str) -> NoReturn:
-        raise BudgetExceededError(f"{reason} Nothing was charged or released: {remedy}")
-
-    def _costs(
+    def _with(
         self,
+        rows: Places,
         law: Law,
-        rows: NDArray[np.intp] | slice,
         epsilon: Floats,
         delta: Floats,
         shift: Floats,
         failure: Floats,
     ) -> _Sums:
-        """Compute the costs of charges to these rows; delta is used under "basic" only."""
-        none = np.zeros(())
-        if not self._by_profile:
-            return _Sums(epsilon, delta, none, none, none, none, none, none)
-        square = shift**2
-        costs = moment(law, self._limits.order[rows], shift)
-        if law == "gaussian":
-            return _Sums(none, failure, square, square, none, square, costs, none)
-        coarse = square * (np.pi / 2.0)
-        sharp = square * (1.0 - shift / 6.0) if law == "laplace" else square * (1.0 + square / 8.0)
-        small = shift <= LARGEST_SMALL
-        whole, sharp = np.where(small, sharp, coarse), np.where(small, sharp, 0.0)
-        return _Sums(shift, failure, none, whole, sharp**2, coarse, costs, sharp)
+        """Add charges to the sums of their rows; delta is used under "basic" only."""
+        costs: dict[str, Floats] = {"epsilon": epsilon, "failure": delta}
+        if self._by_profile:
+            square = shift**2
+            costs = {"failure": failure, "moment": moment(law, self._limits.order[rows], shift)}
+            if law == "gaussian":
+                costs |= {"gaussian": square, "square": square, "coarse": square}
+            else:
+                coarse, small = square * (np.pi / 2.0), shift <= LARGEST_SMALL
+                bend = 1.0 - shift / 6.0 if law == "laplace" else 1.0 + square / 8.0
+                sharp = np.where(small, square * bend, 0.0)
+                costs |= {"epsilon": shift, "coarse": coarse, "quartic": sharp**2}
+                costs |= {"square": np.where(small, sharp, coarse), "largest": sharp}
+        sums = _Sums(*(total.copy() for total in self._sums))
+        for name, cost in costs.items():
+            add = np.maximum if name == "largest" else np.add
+            add.at(getattr(sums, name), rows, cost)
+        return sums
 
     def _fits(self, sums: _Sums) -> NDArray[np.bool_]:
         """Check for each row whether one of the sums is within its limit."""
-        more, limits = 1.0 + ROUNDING, self._limits
-        fits = _total(sums) <= self._budget * more
+        limits = self._limits
+        fits = sums.total <= self.budget * ROUNDED
         if self._by_profile and not fits.all():
-            fits |= sums.moment <= limits.moment * more
-            fits |= _gaussian_square(sums) <= limits.gaussian * more
-            half = sums.epsilon <= self._budget / 2.0 * more
-            fits |= half & (sums.gaussian <= limits.half * more)
+            fits |= sums.moment <= limits.moment * ROUNDED
+            fits |= sums.gaussian_square <= limits.gaussian * ROUNDED
+            half = sums.epsilon <= self.budget / 2.0 * ROUNDED
+            fits |= half & (sums.gaussian <= limits.half * ROUNDED)
         return fits
 
     def _name(self, row: int) -> str:
-        return f"row {row}" if self._ids is None else f"row {self._ids[row]!r}"
+        return f"row {self.ids[row]!r}" if self._named else f"row {row}"
 
-    def _spread(self, values: Floats, rows: ArrayLike | None) -> Floats:
-        """Return values of the guarantee's rows in every row of the account."""
+    def _places(self, count: int, rows: ArrayLike | None) -> Places:
+        """Return the positions of a guarantee's rows."""
+        n_rows = self.budget.size
         if rows is None:
-            if values.size != self._budget.size:
+            if count != n_rows:
                 raise ParameterError(
-                    f"the guarantee covers {values.size} rows, but the account has "
-                    f"{self._budget.size}; pass rows=, their positions in the account"
+                    f"the guarantee covers {count} rows, but the account has {n_rows}; pass rows=, "
+                    "their positions in the account"
                 )
-            return values
+            return np.arange(n_rows)
         places = np.asarray(rows)
-        if places.shape != values.shape or (places.size and places.dtype.kind not in "iu"):
+        if places.shape != (count,) or (count and places.dtype.kind not in "iu"):
             raise ParameterError(
-                f"rows must contain {values.size} integers, one per row of the guarantee"
+                f"rows must contain {count} integers, one per row of the guarantee"
             )
-        known = (places >= 0) & (places < self._budget.size)
-        if not known.all() or np.unique(places).size < places.size:
-            raise ParameterError(
-                f"rows must be different positions from 0 to {self._budget.size - 1}"
-            )
-        spread = np.zeros_like(self._budget)
-        spread[places.astype(np.intp)] = values
-        return spread
-
-
-def _total(sums: _Sums) -> Floats:
-    """Add up the epsilons; Gaussian releases have none."""
-    return np.where(sums.gaussian > 0, np.inf, sums.epsilon)
-
-
-def _gaussian_square(sums: _Sums) -> Floats:
-    """Bound the squared shift of Gaussian noise equivalent to all releases, reserve r included.
-
-    While the reserve is left, a release costs :math:`e^2 + e^4/(4 r)`.
-    """
-    reserve = np.maximum(np.sqrt(sums.quartic) / 2.0, 2.25 * sums.largest)
-    extra = np.divide(sums.quartic, 4.0 * reserve, out=np.zeros_like(reserve), where=reserve > 0)
-    return np.minimum(sums.square + extra + reserve, sums.coarse)
+        known = (places >= 0) & (places < n_rows)
+        if not known.all() or np.unique(places).size < count:
+            raise ParameterError(f"rows must be different positions from 0 to {n_rows - 1}")
+        return places.astype(np.intp)
 
 
 def _limits(budget: Floats, delta: float) -> _Limits:

@@ -29,7 +29,6 @@ from scipy.optimize import brentq
 from convexmarket.checks import (
     check_choice,
     check_nonnegative,
-    check_positives,
     check_scales,
     checked_numbers,
     is_number,
@@ -142,9 +141,8 @@ def calibrate_eta(
 ) -> float:
     """Compute the largest ``eta`` of the noise whose total epsilons stay within those sold.
 
-    Seller i sold ``weights[i] * eta``. A smaller eta of the noise compensates for the Jacobian's
-    share and ``solver_epsilon``. Both grow more slowly than the weight, so the smallest positive
-    weight determines the result.
+    Seller i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` grow more slowly
+    than the weight, so the smallest positive weight determines the result.
 
     Parameters
     ----------
@@ -216,12 +214,7 @@ def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     >>> round(default_solver_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
     6.3e-05
     """
-    check_positives(gradient_norm=gradient_norm)
-    sold = checked_numbers("epsilon", epsilon)
-    if sold.ndim != 1 or not np.all((sold >= 0) & (sold < np.inf)) or not np.any(sold > 0):
-        raise ParameterError(
-            "epsilon must contain a finite number >= 0 for each row, at least one of them positive"
-        )
+    sold = np.asarray(epsilon, dtype=np.float64)
     smallest = float(sold[sold > 0].min())
     return smallest * min(LARGEST_SHARE, float(np.sqrt(gradient_norm * sold.sum() / smallest)))
 
@@ -263,11 +256,12 @@ def _guarantee(
     weights: Floats, eta: float, curvature: float, accounting: str, cap: float | None
 ) -> Floats:
     """Return the guarantee of each row, Jacobian included, without the second noise."""
-    if np.isinf(eta):  # a row that is not used loses nothing
-        sold = np.where(weights > 0, np.inf, 0.0)
-        return sold if accounting == "sharp" else sold + _extra(weights, curvature, accounting, cap)
+    # a row that is not used loses nothing
+    loss = np.where(weights > 0, np.inf, 0.0) if np.isinf(eta) else weights * eta
     if accounting != "sharp":
-        return weights * eta + _extra(weights, curvature, accounting, cap)
+        return loss + _extra(weights, curvature, accounting, cap)
+    if np.isinf(eta):
+        return loss
     joint = joint_guarantee(weights, eta, curvature)
     if curvature > SHARP_CURVATURE:
         return joint

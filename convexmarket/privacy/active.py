@@ -43,38 +43,46 @@ class RowAccount(Shown):
     charged, or none is. Accounts are not visible in other threads, unless these run in a copy of
     the context (:func:`contextvars.copy_context`), or in worker processes; releases there warn.
 
+    Attributes
+    ----------
+    budget : float or Series
+        Epsilon that each row may lose: one number for all, or one by name.
+    delta : float
+        Probability with which a row's epsilon may be exceeded.
+
+    Raises
+    ------
+    ParameterError
+        If budget is not one number or a Series of numbers, or names a row twice.
+
     Examples
     --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
-    >>> y = np.where(X[:, 0] > 0, 1, -1)
-    >>> import pandas as pd
-    >>> import convexmarket as cm
-    >>> rows = pd.DataFrame(X, index=[f'row-{k}' for k in range(200)])
-    >>> with cm.privacy.account(budget=2.0) as account:
-    ...     _ = cm.PrivateLogisticRegression().fit(rows.to_numpy(), y, epsilon=1.0)
-    >>> account.spent_unnamed <= 1.0
-    True
+    >>> with account(budget=2.0) as clinic:
+    ...     reserve(Guarantee([0.5, 0.75], 0.0, "a sum", "exact", ()))()
+    >>> clinic.spent_unnamed
+    0.75
     """
 
     def __init__(self, budget: Budget, delta: float) -> None:
-        names, epsilon = _checked_budget(budget)
-        self._budget = budget
+        names: list[str] = []
+        if isinstance(budget, pd.Series):
+            names = forms_of(budget.index.tolist(), "budget.index[{}]".format)
+            if len(set(names)) < len(names):
+                raise ParameterError("budget contains a name twice; give one number per row")
+            epsilon = np.r_[0.0, checked_numbers("budget", budget.to_numpy())]
+        elif is_number(budget):
+            epsilon = np.array([float(budget)])
+        else:
+            raise ParameterError(
+                "budget must be one number for all rows, or a Series by the names of the rows, got "
+                f"{budget!r}; for rows by position, pass accountant=PrivacyAccountant(...) to fit"
+            )
+        self.budget, self.delta = budget, delta
         self._rows = PrivacyAccountant(epsilon, delta, ids=[OTHERS, *names])
+        self._limited = bool(np.isfinite(epsilon).any())
         self._times_open = 0
-        if np.isfinite(epsilon).any():
+        if self._limited:
             _BUDGETS.add(self)
-
-    @property
-    def budget(self) -> Budget:
-        """Epsilon that each row may lose: one number for all, or a Series by name."""
-        return self._budget
-
-    @property
-    def delta(self) -> float:
-        """Probability with which a row's epsilon may be exceeded."""
-        return self._rows.delta
 
     @property
     def spent(self) -> pd.Series:
@@ -98,7 +106,7 @@ class RowAccount(Shown):
 
     def _check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Refuse a release beyond the budget of a row."""
-        if _leaks(guarantee) and np.isfinite(self._rows.budget).any():
+        if self._limited and _leaks(guarantee):
             raise ParameterError(
                 f"{guarantee.mechanism} uses a parameter computed from the private rows, which no "
                 "guarantee covers; an account with a budget refuses it. Pass the parameter as a "
@@ -146,7 +154,7 @@ class RowAccount(Shown):
                 _BUDGETS.discard(self)
 
     def __repr__(self) -> str:
-        limit = f"{self._budget:g}" if is_number(self._budget) else "its budget"
+        limit = f"{self.budget:g}" if is_number(self.budget) else "its budget"
         return (
             f"<RowAccount: {len(self.releases)} releases have spent at most"
             f" {self._rows.spent.max():.6g} of {limit} on a row, {self.spent_unnamed:.6g} on rows"
@@ -178,19 +186,16 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> from convexmarket import PersonalizedRidge
-    >>> table = pd.DataFrame({"age": [0.1, 0.5, 0.9]}, index=["Ann", "Bob", "Eve"])
-    >>> learner = PersonalizedRidge(feature_range=(0.0, 1.0), target_range=(0.0, 1.0))
-    >>> with account(budget=1.0) as clinic:
-    ...     _ = learner.fit(table[:2], [0.2, 0.4], epsilon=[0.5, 1.0])
-    >>> clinic.spent.round(1).to_dict()  # the noise of the model spends a little less
-    {'Ann': 0.5, 'Bob': 1.0}
+    >>> two, three = (Guarantee([0.5] * n, 0.0, "a sum", "exact", ()) for n in (2, 3))
+    >>> with account(budget=0.9) as clinic:
+    ...     reserve(two, names=pd.Index(["Ann", "Bob"]))()
+    >>> clinic.spent.to_dict()
+    {'Ann': 0.5, 'Bob': 0.5}
     >>> with clinic:
-    ...     _ = learner.fit(table, [0.2, 0.4, 0.8], epsilon=0.5)
+    ...     reserve(three, names=pd.Index(["Ann", "Bob", "Eve"]))()
     Traceback (most recent call last):
         ...
-    convexmarket.errors.BudgetExceededError: ridge regression ... would exceed ... row 'Bob' has...
+    convexmarket.errors.BudgetExceededError: a sum would exceed the budget of 2 of ...
     """
     if budget is None:
         return (_TOTAL, *_OPEN.get())[-1]
@@ -207,9 +212,8 @@ def names_of(X: Any) -> pd.Index | None:
     Returns
     -------
     Index of str, or None
-        None for an array, and where the index does not identify rows: positions 0, 1, ..., n - 1
-        in any order, labels that are neither text nor integers, or two labels with the same normal
-        form.
+        None for an array, for positions 0, 1, ..., n - 1 in any order, for labels that are neither
+        text nor integers, and for two labels with the same normal form.
 
     Examples
     --------
@@ -242,7 +246,8 @@ def reserve(
 ) -> Callable[[], None]:
     """Refuse a release beyond the budget of a row, and return the function that charges it.
 
-    Call it before the rows are read, and call the returned function before noise is drawn.
+    Call it before the rows are read, and call the returned function before noise is drawn; that
+    call charges the release in full, or refuses it and charges nothing.
 
     Parameters
     ----------
@@ -260,14 +265,12 @@ def reserve(
     Returns
     -------
     callable
-        Without arguments; charges the release in full, or refuses it and charges nothing.
 
     Raises
     ------
-    BudgetExceededError
-        If the release would exceed a row's budget.
-    ParameterError
-        If the accountant is not an account, or the rows are not those of the accountant.
+    BudgetExceededError, ParameterError
+        If the release would exceed a row's budget, the accountant is not an account, or the rows
+        are not those of the accountant.
 
     Warns
     -----
@@ -277,7 +280,7 @@ def reserve(
     Examples
     --------
     >>> accountant = PrivacyAccountant([1.0, 2.0])
-    >>> charge = reserve(Guarantee.pure([0.5, 0.5]), accountant)
+    >>> charge = reserve(Guarantee([0.5, 0.5], 0.0, "a sum", "exact", ()), accountant)
     >>> charge()  # now the noise may be drawn
     >>> accountant.spent
     array([0.5, 0.5])
@@ -305,7 +308,7 @@ def reserve(
         return lambda: None
     names = names_of(names)
     with _LOCK:
-        for each in dict.fromkeys(_OPEN.get()):
+        for each in _OPEN.get():
             each._check(guarantee, names)
     return partial(_charge_open, guarantee, names)
 
@@ -335,21 +338,6 @@ def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
 
 def _leaks(guarantee: Guarantee) -> bool:
     return any(assumption.startswith("VIOLATED") for assumption in guarantee.assumptions)
-
-
-def _checked_budget(budget: Budget) -> tuple[list[str], Floats]:
-    """Return the names in a budget, and the budgets; the first is that of all other rows."""
-    if isinstance(budget, pd.Series):
-        forms = forms_of(budget.index.tolist(), "budget.index[{}]".format)
-        if len(set(forms)) < len(forms):
-            raise ParameterError("budget contains a name twice; give one number per row")
-        return forms, np.r_[0.0, checked_numbers("budget", budget.to_numpy())]
-    if not is_number(budget):
-        raise ParameterError(
-            "budget must be one number for all rows, or a Series by the names of the rows, got "
-            f"{budget!r}; for rows by position, pass accountant=PrivacyAccountant(...) to fit"
-        )
-    return [], np.array([float(budget)])
 
 
 _LOCK = RLock()

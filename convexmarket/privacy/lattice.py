@@ -1,17 +1,12 @@
 r"""Exact noise on a lattice: one integer sampler per law, and the release of whole steps.
 
-The last digits of a value plus rounded real noise can reveal the value at any epsilon
-(docs/threat-model.md). Here values are rounded to multiples of a step q, a power of two, and
-integers of an exact law are added: discrete Laplace, :math:`e^{-|z|/t}`, or discrete Gaussian,
-:math:`e^{-z^2/(2s^2)}`. If replacing a row changes the computed values by :math:`\Delta` in L1,
-Laplace integers of scale t cost :math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md, section
-12). Delta must bound the change of the *computed* values: the real sensitivity, plus twice the
-floating-point error.
-
-References
-----------
-Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithms 2 and 3.
-Mironov, On Significance of the Least Significant Bits for Differential Privacy.
+The last digits of a value plus rounded real noise can reveal the value at any epsilon (Mironov;
+docs/threat-model.md). Here values are rounded to multiples of a step q, a power of two, and
+integers of an exact law are added (Canonne, Kamath and Steinke, The Discrete Gaussian for
+Differential Privacy, Algorithms 2 and 3). If replacing a row changes the computed values by
+:math:`\Delta` in L1, Laplace integers of scale t cost :math:`(\lceil\Delta/q\rceil + d - 1)/t`
+(docs/theory.md, section 12). Delta bounds the change of the *computed* values: the real
+sensitivity, plus twice the floating-point error.
 """
 
 from __future__ import annotations
@@ -54,8 +49,7 @@ SLACK = 1e-12  # relative; more than a handful of roundings
 def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integers:
     r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly.
 
-    The scale t is a whole number from 1 to ``2**45``. The generator is used for uniform integers
-    only. (Canonne, Kamath and Steinke, Algorithm 2.)
+    The scale t is a whole number from 1 to ``2**45``. The generator draws only uniform integers.
     """
     drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
     while missing:
@@ -74,7 +68,7 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Intege
     The scale s, from 1 to ``2**45``, is the standard deviation to within ``1e-7`` of it. A discrete
     Laplace number y of scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With
     :math:`||y|-s| = ks + r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and
-    :math:`e^{-(r/s)^2/2}`. (Canonne, Kamath and Steinke, Algorithm 3.)
+    :math:`e^{-(r/s)^2/2}`.
     """
     drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
     while missing:
@@ -150,8 +144,7 @@ def lattice_step(rounding: Any) -> float:
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
     r"""Bound the total change of d rounded values, in whole steps.
 
-    The bound is :math:`\lceil\Delta/q\rceil + d - 1` for a shift :math:`\Delta`, the L1 norm of the
-    change, and 0 where the shift is 0. The step q is a power of two.
+    It is :math:`\lceil\Delta/q\rceil + d - 1` for a positive shift :math:`\Delta` in L1, else 0.
 
     >>> lattice_moves([0.0, 0.25, 1.0], 0.5, 3)
     array([0., 3., 4.])
@@ -168,8 +161,7 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
     """Compute a scale of noise, in whole steps, that satisfies the epsilon of every row.
 
-    It exceeds the smallest scale by at most one step and ``1e-12`` of it. ``moves`` are bounds of
-    :func:`lattice_moves`, row by row; epsilon is positive where the bound is.
+    ``moves`` are bounds of :func:`lattice_moves`, row by row; epsilon is positive where they are.
 
     >>> lattice_scale([3.0, 4.0], [0.5, 1.0])
     7
@@ -201,9 +193,8 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
 
     Let a release of the exact vector be private, and the computed vector be within a Euclidean
     distance r of it. Releasing the computed vector with this noise costs epsilon more than the
-    exact one (docs/theory.md, section 13). The step for :func:`lattice_release` is at most a
-    sixteenth of :math:`2r/\sqrt n`. The scale, in steps, is :func:`lattice_moves` of
-    :math:`2\sqrt n\,r`, over epsilon.
+    exact one (docs/theory.md, section 13). The result is a step and a scale, in steps, for
+    :func:`lattice_release`.
 
     >>> step, scale = lattice_blur(1e-7, 4, 0.01)
     >>> round(step * scale, 6)
@@ -227,9 +218,9 @@ def check_reach(largest: float, step: float) -> None:
 def whole_steps(values: ArrayLike, step: float, largest: float) -> Integers:
     """Round values computed from private rows to whole numbers of steps, halves upwards.
 
-    Two values that are k steps apart stay at most k steps apart. (Rounding of halves to even
-    numbers would separate 0.5 and 1.5 by two steps.) Values are clipped to their public bound, and
-    to ``2**60`` steps. NaN counts as 0, because an error would reveal the rows.
+    Two values that are k steps apart stay at most k steps apart, unlike with halves to even
+    numbers. Values are clipped to their public bound, and to ``2**60`` steps. NaN counts as 0,
+    because an error would reveal the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
@@ -261,28 +252,10 @@ def lattice_release(
     *,
     gaussian: bool = False,
 ) -> Floats:
-    """Round values to the lattice, add exact noise, and return the sums, exactly.
+    """Round a vector to the lattice, add exact noise, and return the sums, multiples of the step.
 
-    Parameters
-    ----------
-    values : array_like of shape (n_values,)
-        Computed from the rows. NaN counts as 0, because an error would reveal the rows.
-    step : float
-        A power of two, see :func:`lattice_step`.
-    scale : int
-        Of the noise, in steps, at most ``2**45``.
-    rng : numpy.random.Generator
-        Source of the noise; it advances.
-    gaussian : bool, default False
-        Use discrete Gaussian noise instead of discrete Laplace noise.
+    The noise is discrete Laplace, or discrete Gaussian, of a scale in steps. NaN counts as 0.
 
-    Returns
-    -------
-    ndarray of shape (n_values,)
-        Multiples of the step.
-
-    Examples
-    --------
     >>> released = lattice_release([0.3, -1.0], 2.0**-20, 2**18, np.random.default_rng(0))
     >>> bool(np.all(released * 2**20 == np.rint(released * 2**20)))
     True

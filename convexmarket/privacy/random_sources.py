@@ -30,9 +30,7 @@ __all__ = [
     "warn_of_plain_noise",
 ]
 
-Seed: TypeAlias = (
-    int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.RandomState
-)
+Seed: TypeAlias = int | np.integer | np.random.Generator | np.random.SeedSequence
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Simulation:
 
     Parameters
     ----------
-    seed : int, SeedSequence, Generator or RandomState
+    seed : int, SeedSequence or Generator
         As for :func:`numpy.random.default_rng`. A ``Generator`` advances with every use.
 
     Raises
@@ -79,7 +77,7 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
 
     Parameters
     ----------
-    random_state : None, Simulation, int, SeedSequence, Generator or RandomState
+    random_state : None, Simulation, int, SeedSequence or Generator
         ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed. A plain
         seed or generator raises a warning, because it allows a reader to subtract the noise.
 
@@ -114,27 +112,21 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
 
 
 def open_generator(random_state: RandomSource = None) -> np.random.Generator:
-    """Return the generator of a ``random_state`` for unprotected draws, without a warning.
-
-    A ``Generator`` is used directly, and a ``RandomState`` supplies the seed; both advance.
-    """
+    """Return the generator of a ``random_state`` for unprotected draws, without a warning."""
     seed = random_state.seed if isinstance(random_state, Simulation) else random_state
     if seed is None:
         return secure_generator()
     _check_seed("random_state", seed)
-    if isinstance(seed, np.random.RandomState):
-        return np.random.default_rng(seed.randint(0, 2**32, size=8, dtype=np.uint64))
     return np.random.default_rng(seed)
 
 
 def _check_seed(name: str, seed: object) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, Seed):
+    negative = isinstance(seed, int | np.integer) and seed < 0
+    if isinstance(seed, bool) or not isinstance(seed, Seed) or negative:
         raise ParameterError(
-            f"{name} must be None, an integer, a SeedSequence, a Generator, a RandomState or a "
-            f"Simulation of one of them, got {seed!r}"
+            f"{name} must be None, an integer >= 0, a SeedSequence, a Generator or a Simulation of "
+            f"one of them, got {seed!r}"
         )
-    if isinstance(seed, int | np.integer) and seed < 0:
-        raise ParameterError(f"{name} must not be negative, got {seed!r}")
 
 
 def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
@@ -178,10 +170,9 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
 def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
     r"""Draw a vector whose density is proportional to :math:`\exp(-\|b\|)`.
 
-    Its norm follows the Gamma distribution with shape ``n_features`` and scale one; its direction
-    is uniform on the sphere and independent of the norm. (Anjarlekar, Etesami and Srikant,
-    Mechanism Design for Heterogeneous Differentially Private Data Acquisition for Logistic
-    Regression, Algorithm 1, step 2.)
+    Its norm follows the Gamma distribution with shape ``n_features``; its direction is uniform on
+    the sphere and independent of the norm. (Anjarlekar, Etesami and Srikant, Mechanism Design for
+    Heterogeneous Differentially Private Data Acquisition for Logistic Regression, Algorithm 1.)
 
     Parameters
     ----------
@@ -193,11 +184,6 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
     Returns
     -------
     ndarray of shape (n_features,)
-
-    Raises
-    ------
-    ParameterError
-        If ``n_features`` is smaller than 1.
 
     Examples
     --------

@@ -48,17 +48,15 @@ def private_selection(
     ----------
     scores : array_like of shape (n_candidates,)
         Finite; larger is better.
-    X : DataFrame or array_like of shape (n_rows, ...)
-        The rows behind the scores. Only their number and index are read.
+    X : array_like of shape (n_rows, ...)
+        The private rows. Only their number and index are read.
     epsilon : float
         Cost of the choice for each row, in nats. Positive.
     sensitivity : float
         Largest change of a score when one row is replaced: positive and public. For accuracy it is
         ``1 / len(X)``.
-    accountant, rows
-        As for a fit: the account that is charged, by default all open accounts.
-    random_state : None, Simulation or another source, optional
-        Source of the noise.
+    accountant, rows, random_state
+        As for a fit: the account that is charged, by default all open accounts, and the noise.
 
     Returns
     -------
@@ -67,12 +65,9 @@ def private_selection(
 
     Raises
     ------
-    ParameterError
-        If a score or an argument is out of its range.
-    DataError
-        If X is empty.
-    BudgetExceededError
-        If the choice would exceed the budget of a row; nothing is chosen then.
+    ParameterError, DataError, BudgetExceededError
+        If an argument is out of its range, X is empty, or the choice would exceed the budget of a
+        row; nothing is chosen then.
 
     References
     ----------

@@ -21,6 +21,7 @@ from convexmarket.errors import ParameterError
 __all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]
 
 Sensitivity: TypeAlias = Literal["paper", "tight"]
+Floats: TypeAlias = float | NDArray[np.float64]
 
 # The maximum over alpha is computed on a grid. The second derivative is below 6.3 times the
 # maximum, so the error is below 0.8 * step**2 = 1.2e-7 of it, which the slack covers.
@@ -33,17 +34,14 @@ def ridge_norm_bound(regularization: float, n_features: int) -> float:
 
     Parameters
     ----------
-    regularization : float
-        :math:`\lambda`, positive.
-    n_features : int
-        d, at least 1.
+    regularization, n_features : float, int
+        :math:`\lambda` > 0, and d >= 1.
 
     Returns
     -------
     float
-        :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`: :math:`1/(2\sqrt\lambda)` for
-        :math:`\lambda \le d`, :math:`\sqrt d/(d+\lambda)` beyond. It is half of Lemma A.1 of
-        Acharya et al. where that is the smaller of their two, and below Lemma A.2.
+        :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`, at most the bounds of Lemmas A.1 and A.2
+        of Acharya et al.
 
     Examples
     --------
@@ -65,10 +63,8 @@ def ridge_sensitivity(
 
     Parameters
     ----------
-    regularization : float
-        :math:`\lambda`, the weight of the squared norm: positive and finite.
-    n_features : int
-        d, at least 1.
+    regularization, n_features : float, int
+        :math:`\lambda` > 0, the weight of the squared norm, and d >= 1.
     max_norm : float, optional
         B, a nonnegative public bound on the Euclidean norm of the minimiser without regularisation,
         on this data set and all its neighbours (Assumption 3.3 of Acharya et al.).
@@ -103,8 +99,7 @@ def ridge_sensitivity(
         return float(2.0 * root * (1.0 + root * max_norm) / regularization)
     kappa = _unconditional(float(np.sqrt(n_features / regularization)))
     if max_norm is not None:
-        known = _best_difference(np.ones(1), np.full(1, root * max_norm))
-        kappa = min(kappa, float(known[0]))
+        kappa = min(kappa, float(_best_difference(1.0, root * max_norm)))
     return float(root / regularization * kappa)
 
 
@@ -121,13 +116,11 @@ def _unconditional(g: float) -> float:
     angle = np.linspace(least, np.pi / 2.0, GRID_POINTS)
     other = np.maximum((np.pi - angle) / 2.0, least)
     linear = 0.5 * g * np.sin(angle) * np.sin(other) * np.sin(angle + other)
-    return float(_best_difference(np.sin(angle) ** 2, linear).max() * (1.0 + GRID_SLACK))
+    return float(np.max(_best_difference(np.sin(angle) ** 2, linear)) * (1.0 + GRID_SLACK))
 
 
-def _best_difference(
-    constant: NDArray[np.float64], linear: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _best_difference(constant: Floats, linear: Floats) -> Floats:
     """Maximise ``sqrt(4 - 3 t^2) * (constant + linear * t)`` over t in [0, 1], in closed form."""
     # The derivative has one positive root, the one below written without cancellation.
     t = 8.0 * linear / (3.0 * constant + np.sqrt(9.0 * constant**2 + 96.0 * linear**2))
-    return np.asarray(np.sqrt(4.0 - 3.0 * t**2) * (constant + linear * t))
+    return np.sqrt(4.0 - 3.0 * t**2) * (constant + linear * t)

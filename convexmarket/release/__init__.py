@@ -2,27 +2,23 @@
 
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.release.bounds import ErrorBounds, SemiInteractiveBound
-from convexmarket.release.fit import ConstrainedFit, FitFormulation, KernelBasis, declare_fit
+from convexmarket.release.fit import KernelBasis
 from convexmarket.release.function import FunctionRelease
-from convexmarket.release.interactive import InteractiveRelease, Remaining, Spent
+from convexmarket.release.interactive import Counts, InteractiveRelease
 from convexmarket.release.net import ball_net, net_size
 from convexmarket.release.non_interactive import PublicRelease
 from convexmarket.release.semi_interactive import TestSetRelease
 
 __all__ = [
-    "ConstrainedFit",
+    "Counts",
     "ErrorBounds",
-    "FitFormulation",
     "FunctionRelease",
     "InteractiveRelease",
     "KernelBasis",
     "PublicPredictor",
     "PublicRelease",
-    "Remaining",
     "SemiInteractiveBound",
-    "Spent",
     "TestSetRelease",
     "ball_net",
-    "declare_fit",
     "net_size",
 ]

@@ -118,11 +118,6 @@ class ErrorBounds:
 
         It is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, with s the
         scale of the noise: the threshold plus the largest noise, while updates are left.
-
-        Parameters
-        ----------
-        max_queries : int
-        max_updates : int, optional
         """
         return 1.25 * self._threshold(max_queries, max_updates)
 
@@ -133,16 +128,7 @@ class ErrorBounds:
         least :math:`\tau^2/(2R_\phi^2)`. So at most :math:`2R_\phi^2C^2/\tau^2` updates are needed,
         where the threshold :math:`\tau` grows with B.
 
-        Parameters
-        ----------
-        max_queries : int
-            T.
-
-        Returns
-        -------
-        int
-            At least 1; with the probability of the bound no :class:`UpdatesExhaustedError` is
-            raised.
+        With the probability of the bound no :class:`UpdatesExhaustedError` is raised.
 
         Raises
         ------
@@ -176,7 +162,8 @@ class ErrorBounds:
         Parameters
         ----------
         n_points : int
-            T, number of points, drawn from the distribution of fresh points.
+            T, number of points, drawn from the distribution of fresh points. The scale is that of
+            the worst case, points with equal changes of their predictions.
         noise : {"laplace", "process"}, optional
             As for :class:`~convexmarket.TestSetRelease`.
 
@@ -188,11 +175,6 @@ class ErrorBounds:
             :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`; for
             "process" :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. generalization:
             :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
-
-        Notes
-        -----
-        The scale is that of the worst case, points with equal changes of their predictions.
-        :class:`~convexmarket.TestSetRelease` computes the scale of given points.
         """
         check_count("n_points", n_points)
         if noise is None:
@@ -202,10 +184,8 @@ class ErrorBounds:
         if noise == "process":
             fit = 2.0 * self._process_scale() * (1.0 + np.sqrt(2.0 * np.log(2.0 / beta)))
         else:
-            together = float(n_points)
-            scale = self._scale(
-                semi_interactive_epsilon(n_points, together, self.delta, self.accounting)
-            )
+            terms = n_points, float(n_points), self.delta, self.accounting
+            scale = self._scale(semi_interactive_epsilon(*terms))
             log = np.log(4.0 / beta)
             total = self.feature_bound * scale * (log + np.sqrt(log**2 + 4.0 * n_points * log))
             fit = 2.0 * scale * np.log(2.0 * n_points / beta)
@@ -215,14 +195,7 @@ class ErrorBounds:
         return SemiInteractiveBound(float(fit), float(fresh))
 
     def suggest_test_size(self, largest: int = 1_000_000, noise: NoiseKind | None = None) -> int:
-        """Compute the number of points, up to ``largest``, with the smallest total error.
-
-        Parameters
-        ----------
-        largest : int
-            Most points that are considered.
-        noise : {"laplace", "process"}, optional
-        """
+        """Compute the number of points, up to ``largest``, with the smallest total error."""
         return _best_count(lambda n_points: self.semi_interactive(n_points, noise).total, largest)
 
     def non_interactive(
@@ -272,16 +245,7 @@ class ErrorBounds:
     def suggest_rounds(
         self, net_size: float, net_radius: float, feature_lipschitz: float, largest: int = 1_000_000
     ) -> int:
-        """Compute the number of rounds, up to ``largest``, with the smallest error.
-
-        Parameters
-        ----------
-        net_size : float
-        net_radius : float
-        feature_lipschitz : float
-        largest : int
-            Most rounds that are considered.
-        """
+        """Compute the number of rounds, up to ``largest``, with the smallest error."""
         net = net_size, net_radius, feature_lipschitz
         return _best_count(lambda rounds: self.non_interactive(rounds, *net), largest)
 
@@ -290,10 +254,6 @@ class ErrorBounds:
 
         It is :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise, for questions that do
         not depend on the answers.
-
-        Parameters
-        ----------
-        n_queries : int
         """
         check_count("n_queries", n_queries)
         log = np.log(2.0 * n_queries / self.failure_probability)

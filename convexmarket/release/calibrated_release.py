@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from copy import deepcopy
-from typing import Any, NoReturn, SupportsIndex
+from typing import NoReturn, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -39,6 +39,7 @@ class Release(Shown):
 
     guarantee: Guarantee
     scale: float
+    _process_id: int
 
     def _open(
         self,
@@ -109,7 +110,7 @@ class Release(Shown):
         )
         about = mechanism, noise.accounting or self._accounting, assumptions, noise.profile
         self.guarantee = Guarantee(noise.epsilon, self._delta, *about)
-        self._noise, self.scale = noise, noise.scale
+        self._noise, self.scale, self._process_id = noise, noise.scale, os.getpid()
         names = self._erm.row_names_
         charge = reserve(self.guarantee, accountant, rows, names=names, random_state=random_state)
         generator = resolve_generator(random_state)
@@ -126,12 +127,10 @@ class Release(Shown):
         self, points: Floats | None = None, coefficients: Floats | None = None
     ) -> PublicPredictor:
         """Return a combination of kernels as a predictor; by default it is zero everywhere."""
-        if points is None or coefficients is None:
-            points, coefficients = np.zeros((0, self._erm.n_features_in_)), np.zeros(0)
         erm = self._erm
-        classes: tuple[Any, Any] | None = None
-        if hasattr(erm, "classes_"):
-            classes = tuple(erm.classes_.tolist())
+        if points is None or coefficients is None:
+            points, coefficients = np.zeros((0, erm.n_features_in_)), np.zeros(0)
+        classes = tuple(erm.classes_.tolist()) if hasattr(erm, "classes_") else None
         return PublicPredictor(
             erm.kernel_, points, coefficients, self.guarantee, classes, self._names
         )
@@ -161,10 +160,6 @@ class FixedRelease(Release):
 
 class SingleCopy(Release):
     """A release with secret noise as its state, which must not be copied."""
-
-    def _stay_here(self) -> None:
-        """Store the process id, because a fork is a copy."""
-        self._process_id = os.getpid()
 
     def _check_process(self) -> None:
         """Refuse to answer in a forked process."""

@@ -10,20 +10,13 @@ coordinates of :math:`f = \sum_s c_s k(z_s, \cdot)` in an orthonormal basis, so 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from convexmarket.checks import check_choice
-
-__all__ = ["ConstrainedFit", "FitFormulation", "KernelBasis", "declare_fit"]
+__all__ = ["KernelBasis"]
 
 Floats = NDArray[np.float64]
-
-FitFormulation: TypeAlias = Literal["primal", "diagonal", "quadratic"]
 
 
 class KernelBasis:
@@ -84,94 +77,3 @@ class KernelBasis:
             high = 2.0 * float(np.linalg.norm(self.roots * turned)) / max_norm
             solution = beta(float(brentq(slack, 0.0, high, xtol=1e-300, rtol=1e-15)))
         return solution
-
-
-class ConstrainedFit(cp.Problem):
-    """The fit as a CVXPY problem, with expressions of its function.
-
-    Attributes
-    ----------
-    values, norm : cvxpy.Expression
-        Values of the function at the points, and its norm.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.release import declare_fit
-    >>> fit = declare_fit(np.eye(2), 1.0)
-    >>> fit.fit_to(np.array([0.5, -0.2]))
-    >>> float(fit.solve(solver='CLARABEL')) < 1e-6
-    True
-    """
-
-    def __init__(
-        self,
-        residuals: cp.Expression,
-        bound: cp.Constraint,
-        values: cp.Expression,
-        norm: cp.Expression,
-        vectors: Floats | None = None,
-    ) -> None:
-        super().__init__(cp.Minimize(cp.sum_squares(residuals)), [bound])
-        self.values, self.norm, self._vectors = values, norm, vectors
-
-    def fit_to(self, predictions: Floats) -> None:
-        """Set the predictions without recompilation."""
-        (parameter,) = self.parameters()
-        if self._vectors is None:
-            parameter.value = predictions
-        else:  # coordinates in the basis, and the norm of the rest
-            inside = self._vectors.T @ predictions
-            outside = np.linalg.norm(predictions - self._vectors @ inside)
-            parameter.value = np.append(inside, outside)
-
-
-def declare_fit(
-    gram: Floats, max_norm: float, formulation: FitFormulation = "primal"
-) -> ConstrainedFit:
-    """Declare the fit in CVXPY, with the predictions as a parameter.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (T, T)
-        Kernel matrix of the points.
-    max_norm : float
-        C, positive.
-    formulation : {"primal", "diagonal", "quadratic"}, default "primal"
-        ``"primal"`` uses the coordinates beta, ``"diagonal"`` also transforms the predictions to
-        that basis, and ``"quadratic"`` uses the coefficients c, with :math:`c^T K c <= C^2`.
-
-    Returns
-    -------
-    ConstrainedFit
-        Call its ``fit_to(predictions)``, then ``solve``.
-
-    Raises
-    ------
-    ParameterError
-        If formulation has another value.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.release import declare_fit
-    >>> fit = declare_fit(np.eye(2), 1.0)
-    >>> type(fit).__name__
-    'ConstrainedFit'
-    """
-    check_choice("formulation", formulation, FitFormulation)
-    predictions = cp.Parameter(len(gram), name="predictions")
-    if formulation == "quadratic":
-        c = cp.Variable(len(gram), name="c")
-        values, square = gram @ c, cp.quad_form(c, cp.psd_wrap(gram))
-        bound = square <= max_norm**2
-        return ConstrainedFit(values - predictions, bound, values, cp.sqrt(square))
-    basis = KernelBasis(gram)
-    beta = cp.Variable(basis.roots.size, name="beta")
-    values, norm = (basis.vectors * basis.roots) @ beta, cp.norm(beta, 2)
-    bound = norm <= max_norm
-    if formulation == "primal":
-        return ConstrainedFit(values - predictions, bound, values, norm)
-    turned = cp.Parameter(basis.roots.size + 1, name="turned predictions")
-    residuals = cp.hstack([cp.multiply(basis.roots, beta), 0.0]) - turned
-    return ConstrainedFit(residuals, bound, values, norm, basis.vectors)

@@ -43,12 +43,8 @@ class FunctionRelease(SingleCopy):
 
     Raises
     ------
-    ParameterError
-        If an argument is out of its range.
-    DataError
-        If the model is not fitted.
-    BudgetExceededError
-        If the accountant refuses.
+    ParameterError, DataError, BudgetExceededError
+        If an argument is out of its range, the model is not fitted, or the accountant refuses.
 
     Notes
     -----
@@ -97,7 +93,6 @@ class FunctionRelease(SingleCopy):
         self._answers: Floats = np.zeros(0)
         self._places: dict[bytes, int] = {}  # position of the answer at each point
         self._lock = Lock()
-        self._stay_here()
 
     def predict(self, X: ArrayLike) -> Floats:
         """Answer questions.
@@ -123,22 +118,22 @@ class FunctionRelease(SingleCopy):
         points = self._checked_points(X)
         keys = [(row + 0.0).tobytes() for row in points]  # -0.0 is 0.0
         with self._lock:
-            first = {key: place for place, key in reversed([*enumerate(keys)])}
-            fresh = sorted(place for key, place in first.items() if key not in self._places)
+            fresh = dict(zip(keys, range(len(keys)), strict=True))  # each new point once
+            fresh = {key: place for key, place in fresh.items() if key not in self._places}
             if fresh:
-                self._ask(points[fresh], [keys[place] for place in fresh])
+                self._ask(points[list(fresh.values())], list(fresh))
             return self._answers[[self._places[key] for key in keys]]
 
     def _ask(self, points: Floats, keys: list[bytes]) -> None:
-        n_old, n_new = len(self._answers), len(points)
-        if n_old + n_new > MOST_POINTS:
+        total = len(self._answers) + len(points)
+        if total > MOST_POINTS:
             raise NotSupportedError(
-                f"{n_new:,} more answers would make {n_old + n_new:,}, above the limit of "
+                f"{len(points):,} more answers would make {total:,}, above the limit of "
                 f"{MOST_POINTS:,} of a Gaussian process; use .predictor, which is public"
             )
         answers = self._process.at(points, bounded_predictions(self._erm, points))
+        self._places.update(zip(keys, range(len(self._answers), total), strict=True))
         self._answers = np.append(self._answers, answers)
-        self._places.update(zip(keys, range(n_old, n_old + n_new), strict=True))
 
     @property
     def predictor(self) -> PublicPredictor:

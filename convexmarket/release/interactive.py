@@ -22,41 +22,25 @@ from convexmarket.release.calibrated_release import SingleCopy, bounded_predicti
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.scales import interactive_epsilon
 
-__all__ = ["InteractiveRelease", "Remaining", "Spent"]
+__all__ = ["Counts", "InteractiveRelease"]
 
 Floats = NDArray[np.float64]
 
 BLOCK = 64  # answers whose noise is drawn together
 
 
-class Remaining(NamedTuple):
-    """Remaining questions and updates of an interactive release.
+class Counts(NamedTuple):
+    """Questions and updates of an interactive release.
 
     Examples
     --------
-    >>> from convexmarket.release import Remaining
-    >>> Remaining(queries=5, updates=2).updates
+    >>> from convexmarket.release import Counts
+    >>> Counts(queries=5, updates=2).updates
     2
     """
 
     queries: int
     updates: int
-
-
-class Spent(NamedTuple):
-    """Questions and updates so far, and the largest cost of the whole release to a row.
-
-    Examples
-    --------
-    >>> from convexmarket.release import Spent
-    >>> Spent(queries=3, updates=1, epsilon=1.0, delta=1e-6).epsilon
-    1.0
-    """
-
-    queries: int
-    updates: int
-    epsilon: float
-    delta: float
 
 
 class InteractiveRelease(SingleCopy):
@@ -90,7 +74,7 @@ class InteractiveRelease(SingleCopy):
         :func:`convexmarket.privacy.account`.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
+    random_state : None, Simulation or another source, default None
         Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
 
     Attributes
@@ -107,12 +91,8 @@ class InteractiveRelease(SingleCopy):
 
     Raises
     ------
-    ParameterError
-        If an argument is out of its range.
-    DataError
-        If the model is not fitted.
-    BudgetExceededError
-        If the accountant refuses.
+    ParameterError, DataError, BudgetExceededError
+        If an argument is out of its range, the model is not fitted, or the accountant refuses.
 
     Notes
     -----
@@ -177,19 +157,17 @@ class InteractiveRelease(SingleCopy):
         self._drawn: list[float] = []
         self._queries = self._updates = 0
         self._lock = Lock()
-        self._stay_here()
         self.predictor = self._public()
 
     @property
-    def remaining(self) -> Remaining:
-        """Questions and updates that are left."""
-        return Remaining(self._max_queries - self._queries, self._max_updates - self._updates)
+    def spent(self) -> Counts:
+        """Questions and updates so far; the cost is that of the whole release."""
+        return Counts(self._queries, self._updates)
 
     @property
-    def spent(self) -> Spent:
-        """Questions and updates so far, and the cost of the whole release."""
-        epsilon = float(self.guarantee.epsilon.max())
-        return Spent(self._queries, self._updates, epsilon, self.guarantee.delta)
+    def remaining(self) -> Counts:
+        """Questions and updates that are left."""
+        return Counts(self._max_queries - self._queries, self._max_updates - self._updates)
 
     def predict(self, X: ArrayLike) -> Floats:
         """Answer questions, in order.
@@ -215,32 +193,29 @@ class InteractiveRelease(SingleCopy):
         """
         self._check_process()
         points = self._checked_points(X)
-        with self._lock:
-            return self._answer_all(points)
-
-    def _answer_all(self, points: Floats) -> Floats:
-        free = "The public model in .predictor answers any number for free; a new release costs"
-        if len(points) > self.remaining.queries:
-            raise QueriesExhaustedError(
-                f"X has {len(points)} questions, but only {self.remaining.queries} of "
-                f"max_queries = {self._max_queries} are left, so none was answered. {free} epsilon "
-                "again"
-            )
         if not len(points):
             return np.zeros(0)
-        answers: list[float] = []
+        free = "The public model in .predictor answers any number for free; a new release costs"
         values = self._noise.rounded(bounded_predictions(self._erm, points)).tolist()
-        for point, value in zip(points, values, strict=True):
-            if self.remaining.updates == 0:
-                raise UpdatesExhaustedError(
-                    f"all max_updates = {self._max_updates} updates are used, after "
-                    f"{self._queries} questions; {len(answers)} of the {len(points)} questions in X"
-                    f" were answered, see .answers of this error. {free} epsilon again",
-                    tuple(answers),
+        answers: list[float] = []
+        with self._lock:
+            if len(points) > self.remaining.queries:
+                raise QueriesExhaustedError(
+                    f"X has {len(points)} questions, but only {self.remaining.queries} of "
+                    f"max_queries = {self._max_queries} are left, so none was answered. {free} "
+                    "epsilon again"
                 )
-            if not self._drawn:  # many together, which is faster
-                self._drawn = self._noise.added_to(np.zeros(BLOCK), self._generator).tolist()
-            answers.append(self._answer(point, value + self._drawn.pop()))
+            for point, value in zip(points, values, strict=True):
+                if self.remaining.updates == 0:
+                    raise UpdatesExhaustedError(
+                        f"all max_updates = {self._max_updates} updates are used, after "
+                        f"{self._queries} questions; {len(answers)} of the {len(points)} questions "
+                        f"in X were answered, see .answers of this error. {free} epsilon again",
+                        tuple(answers),
+                    )
+                if not self._drawn:  # many together, which is faster
+                    self._drawn = self._noise.added_to(np.zeros(BLOCK), self._generator).tolist()
+                answers.append(self._answer(point, value + self._drawn.pop()))
         return np.array(answers)
 
     def _answer(self, point: Floats, noisy: float) -> float:

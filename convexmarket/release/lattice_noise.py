@@ -32,7 +32,6 @@ from convexmarket.release.scales import Calibration, calibrate, function_epsilon
 
 __all__ = [
     "ARITHMETIC",
-    "JITTER",
     "LAPLACE_SLACK",
     "MOST_POINTS",
     "PROCESS_SLACK",
@@ -59,9 +58,8 @@ FINEST = 2.0**-50  # share of the largest value
 #: million sensitivities.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
 CONDITION = 1.01  # of the inverse factor's norm, over 1 / (R sqrt(J))
-NARROWER = (
-    3.0  # steps by which a discrete Gaussian's square exceeds the real one's (docs/theory.md)
-)
+#: Steps by which a discrete Gaussian's square exceeds the real one's (docs/theory.md).
+NARROWER = 3.0
 
 
 @dataclass(frozen=True, eq=False)

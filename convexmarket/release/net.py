@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
@@ -16,19 +14,16 @@ Floats = NDArray[np.float64]
 def net_size(n_features: int, data_norm: float, radius: float) -> float:
     """Estimate the number of points of :func:`ball_net`.
 
+    It is the volume of the ball, widened by the net's radius, in cubes of that half-diagonal.
+
     Parameters
     ----------
-    n_features : int
-        d.
-    data_norm : float
-        Radius of the ball.
-    radius : float
-        Largest distance of a point of the ball from the net.
+    n_features, data_norm, radius : float
+        Dimension and radius of the ball, and largest distance of one of its points from the net.
 
     Returns
     -------
     float
-        Volume of the ball, widened by the net's radius, in cubes of that half-diagonal.
 
     Examples
     --------
@@ -39,8 +34,7 @@ def net_size(n_features: int, data_norm: float, radius: float) -> float:
     half = n_features / 2.0
     log_volume = half * np.log(np.pi) - gammaln(half + 1.0)
     ratio = (data_norm + radius) * np.sqrt(n_features) / (2.0 * radius)
-    with np.errstate(over="ignore"):
-        return float(np.exp(log_volume + n_features * np.log(ratio)))
+    return float(np.exp(min(log_volume + n_features * np.log(ratio), 700.0)))
 
 
 def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
@@ -50,12 +44,8 @@ def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
 
     Parameters
     ----------
-    n_features : int
-        d.
-    data_norm : float
-        Radius of the ball.
-    radius : float
-        Half the diagonal of a cube; positive.
+    n_features, data_norm, radius
+        As for :func:`net_size`; the radius is half the diagonal of a cube, and positive.
 
     Returns
     -------
@@ -71,13 +61,10 @@ def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
     steps = int(np.ceil(data_norm / side - 0.5)) if data_norm > side / 2.0 else 0
     axis = side * np.arange(-steps, steps + 1)
 
-    def extend(points: Floats, _: int) -> Floats:
-        """Add a coordinate, and drop points that are too far away."""
-        wider = np.hstack(
-            [np.repeat(points, len(axis), axis=0), np.tile(axis, len(points))[:, None]]
-        )
-        return wider[np.linalg.norm(wider, axis=1) <= data_norm + radius]
-
-    points = reduce(extend, range(n_features), np.zeros((1, 0)))
+    points: Floats = np.zeros((1, 0))
+    for _ in range(n_features):  # add a coordinate, and drop points that are too far away
+        column = np.tile(axis, len(points))[:, None]
+        points = np.hstack([np.repeat(points, len(axis), axis=0), column])
+        points = points[np.linalg.norm(points, axis=1) <= data_norm + radius]
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points * np.minimum(1.0, data_norm / np.maximum(norms, data_norm))

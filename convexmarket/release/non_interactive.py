@@ -73,14 +73,10 @@ class PublicRelease(FixedRelease):
 
     Raises
     ------
-    ParameterError
-        If an argument is out of its range.
+    ParameterError, DataError, BudgetExceededError
+        If an argument is out of its range, the model is not fitted, or the accountant refuses.
     NotSupportedError
         If the net would be too large, or the kernel's features are not Lipschitz.
-    DataError
-        If the model is not fitted.
-    BudgetExceededError
-        If the accountant refuses.
 
     Notes
     -----

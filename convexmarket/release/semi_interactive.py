@@ -55,18 +55,15 @@ class TestSetRelease(FixedRelease):
     coordinates : ndarray of shape (n_points,), optional
         The released coordinates of a process: multiples of the step.
     predictor : PublicPredictor
-        The public fit; :func:`~convexmarket.release.declare_fit` declares it in CVXPY.
+        The public fit; solver studies declare it in CVXPY.
 
     Raises
     ------
-    ParameterError
-        If an argument is out of its range.
-    DataError
-        If the model is not fitted, or points are malformed or outside the domain.
+    ParameterError, DataError, BudgetExceededError
+        If an argument is out of its range, the model is not fitted, points are outside the domain,
+        or the accountant refuses.
     NotSupportedError
         If there are more than 5,000 points.
-    BudgetExceededError
-        If the accountant refuses.
 
     References
     ----------

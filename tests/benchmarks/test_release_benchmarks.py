@@ -9,7 +9,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.privacy import Simulation
-from convexmarket.release.fit import declare_fit
+from convexmarket.studies.subproblems.models import fit
 from tests.benchmarks.timing import ratio, seconds
 from tests.release.test_semi_interactive import fit_coefficients
 
@@ -58,8 +58,8 @@ def test_exact_fit_against_a_solver(benchmark, n_points) -> None:
     benchmark.pedantic(lambda: fit_coefficients(gram, noisy, 1.0), rounds=5, warmup_rounds=1)
 
     def solve():
-        problem = declare_fit(gram, 1.0)
-        problem.fit_to(noisy)
+        problem, place, _ = fit(gram, np.array([noisy, noisy]), 1.0).declare("primal")
+        place(noisy)
         problem.solve(solver="CLARABEL")
         return problem
 

@@ -58,8 +58,8 @@ def balance(ledger):
         (["a", "b"], [1.0, 1.0], [0.0, math.inf], "prices of seller 'b' must .*, got inf"),
         (["a", "b"], [math.nan, 1.0], 0.0, "epsilon of seller 'a' must .*, got nan"),
         (["a", "b"], [1.0], 0.0, r"epsilon has shape \(1,\), but there are 2 ids"),
-        (["a", "b"], ["1", "2"], 0.0, "epsilon must contain numbers"),
-        (["a", "b"], True, 0.0, "epsilon must contain numbers"),
+        (["a", "b"], ["1", "2"], 0.0, "epsilon must hold numbers"),
+        (["a", "b"], True, 0.0, "epsilon must hold numbers"),
         ("ab", [1.0, 1.0], 0.0, "ids must be .*a sequence.*, got 'ab'"),
         (3, 1.0, 0.0, "ids must be .*a sequence.*, got 3"),
         (["a", ""], 1.0, 0.0, r"ids\[1\] '' has 0 characters"),
@@ -242,9 +242,6 @@ def test_waiting_for_others_ends(ledger, monkeypatch):
     with other._store.writing(), pytest.raises(DataError, match="in use by other processes"):
         ledger.sell(["Ann"], 1.0, 1.0)
     assert len(ledger.sales()) == 3
-
-
-# ------------------------------------------------------------------ against a dictionary
 
 
 # ------------------------------------------------------------------ with what is trained

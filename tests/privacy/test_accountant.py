@@ -25,7 +25,6 @@ from tests.privacy.builders import (
     admitted,
     delta_of,
     guarantee,
-    largest_of_losses,
     most_admitted,
 )
 
@@ -158,7 +157,8 @@ def test_no_adaptive_choice_of_releases_exceeds_delta(budget, delta, steps, unit
     def fits(many) -> bool:
         account = PrivacyAccountant([budget], delta)
         for step, count in zip(steps, many, strict=True):
-            account.bring_forward([0] * count, [step * unit] * count, [0.0] * count)
+            size, none = [step * unit] * count, [0.0] * count
+            account.bring_forward([0] * count, "pure", size, none, size, none)
         return bool(account._fits(account._sums)[0])
 
     counts = [next(n for n in itertools.count() if not fits((n, 0))), 0]
@@ -225,21 +225,6 @@ def test_a_tenth_of_delta_is_for_releases_that_may_fail() -> None:
     PrivacyAccountant([1.0], 1e-6, composition="basic").charge(guarantee([1.0], 1e-6))
 
 
-def test_a_distribution_on_a_grid_composes_as_gaussian_noise_that_hides_no_more() -> None:
-    shift, step = 0.3, 1e-3
-    edges = np.arange(-3.0, 3.0, step)  # losses are normal, of mean shift^2 / 2
-    below = norm.cdf(edges, shift**2 / 2, shift)
-    mass = np.diff(np.r_[0.0, below])
-    release = Guarantee.from_losses(edges, mass, 1, delta=1e-5)
-    exact = Guarantee.gaussian([shift], delta=1e-5)
-    assert exact.epsilon[0] <= release.epsilon[0] <= exact.epsilon[0] + 2 * step
-    assert shift <= release.profile.shift[0] <= 1.05 * shift
-    assert release.epsilon[0] >= largest_of_losses(edges, mass, 1e-5) - 1e-9
-    account = PrivacyAccountant([1.0], 1e-4)
-    account.charge(release)
-    assert account.spent_delta[0] <= 1e-4
-
-
 # ------------------------------------------------------------ threads, earlier charges
 
 
@@ -272,40 +257,21 @@ def test_charges_brought_forward_count_as_charged_ones(law, composition) -> None
     epsilon = np.concatenate([release.epsilon for release in releases])
     shift = np.concatenate([release.profile.shift for release in releases])
     delta, failure = np.full(4, releases[0].delta), np.full(4, releases[0].profile.failure)
-    other.bring_forward([0, 1, 0, 1], epsilon, delta, law, shift, failure)
+    other.bring_forward([0, 1, 0, 1], law, epsilon, delta, shift, failure)
     np.testing.assert_allclose(other.spent, single.spent, rtol=1e-14)
     np.testing.assert_allclose(other.spent_delta, single.spent_delta, rtol=1e-14)
     np.testing.assert_allclose(other.remaining, single.remaining, rtol=1e-12)
-    other.bring_forward([], [], [])
+    other.bring_forward([], law, [], [], [], [])
     np.testing.assert_allclose(other.spent, single.spent, rtol=1e-14)
 
 
 def test_facts_count_where_they_exceed_a_budget() -> None:
     account = PrivacyAccountant([1.0, 1.0])
-    account.bring_forward([1, 1], [0.8, 0.7], [0.0, 0.0])
+    account.bring_forward([1, 1], "pure", [0.8, 0.7], [0.0, 0.0], [0.8, 0.7], [0.0, 0.0])
     assert account.spent.tolist() == [0.0, 1.5]
     assert account.remaining.tolist() == [1.0, 0.0]
     with pytest.raises(BudgetExceededError):
         account.check(guarantee([1e-6]), rows=[1])
-
-
-@pytest.mark.parametrize(
-    ("rows", "epsilon", "delta", "words"),
-    [
-        ([0], [0.1, 0.2], [0.0, 0.0], "shapes"),
-        ([0, 1], [0.1, 0.2], [0.0], "shapes"),
-        ([[0, 1]], [[0.1, 0.2]], [[0.0, 0.0]], "shapes"),
-        ([2], [0.1], [0.0], "positions from 0 to 1"),
-        ([-1], [0.1], [0.0], "positions from 0 to 1"),
-        ([0, 1], [0.1, -0.1], [0.0, 0.0], "nonnegative"),
-        ([0, 1], [0.1, 0.1], [0.0, -1e-9], "nonnegative"),
-    ],
-)
-def test_what_cannot_be_brought_forward_is_refused(rows, epsilon, delta, words) -> None:
-    account = PrivacyAccountant([1.0, 1.0])
-    with pytest.raises(ParameterError, match=words):
-        account.bring_forward(rows, epsilon, delta)
-    assert account.spent.tolist() == [0.0, 0.0]
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -10,10 +10,8 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import SolverError
 from convexmarket.privacy.composition import (
-    advanced_composition,
     epsilon_of_moments,
     gaussian_epsilon,
-    moments,
     update_moments,
 )
 from convexmarket.release import lattice_noise as noise_of
@@ -47,27 +45,6 @@ def step_of(release):
     """Return the step that the guarantee names: a power of two, printed with six digits."""
     printed = re.search(r"lattice of step ([^,]+),", str(release.guarantee))[1]
     return 2.0 ** round(math.log2(float(printed)))
-
-
-def by_hand(erm, X, release, step, delta, accounting):
-    """Return what the most exposed row loses, from the formulas and an eigenvalue."""
-    moved = float(erm.row_sensitivities_.max())
-    error = step + 2 * ARITHMETIC * erm.sensitivity_
-    n = len(X)
-    if accounting == "paper":
-        each = (moved + error) / release.scale
-        return n * each if delta == 0 else float(advanced_composition(each, n, delta))
-    values = np.linalg.eigvalsh(erm.kernel_(X, X))
-    effective = values[-1] / erm.feature_bound_**2
-    euclidean = (np.sqrt(effective) * moved + np.sqrt(n) * error) / release.scale
-    if delta == 0:
-        return np.sqrt(n) * euclidean
-    each = euclidean / np.sqrt(effective)
-    orders = moments("pure", each).size
-    lam = np.geomspace(1e-3, 1e8, orders)
-    apart, together = n * moments("pure", each), lam * (lam + 1) * euclidean**2 / 2
-    spent = epsilon_of_moments(np.minimum(apart, together), delta)
-    return min(float(spent), np.sqrt(n) * euclidean)
 
 
 def test_rows_that_are_not_used_lose_nothing():

@@ -170,6 +170,3 @@ def test_answers_beyond_what_is_remembered_are_refused_and_change_nothing(monkey
     assert release.predict(CROSS[0] / 2.0).shape == (1,)
     assert release.predict(CROSS).shape == (5,)  # known already
     assert release.predictor.predict(np.zeros((100, 2))).shape == (100,)
-
-
-# ------------------------------------------------------------------ bad questions and arguments

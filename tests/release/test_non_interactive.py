@@ -298,6 +298,3 @@ def test_features_move_apart_no_faster_than_is_stated(kernel):
     assert rates.max() <= erm.kernel_.feature_lipschitz * (1.0 + 1e-6)
     if kernel != "poly":
         assert rates.max() > 0.95 * erm.kernel_.feature_lipschitz
-
-
-# ------------------------------------------------------------------ bad arguments

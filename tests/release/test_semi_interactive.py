@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 import convexmarket as cm
-from convexmarket.release import KernelBasis, declare_fit
+from convexmarket.release import KernelBasis
 from convexmarket.release.lattice_noise import LAPLACE_SLACK
+from convexmarket.studies.subproblems.models import fit
 from tests.release.builders import source
 
 REJECTED = 1e-6  # p-value from which a distribution is refuted
@@ -34,10 +35,6 @@ def release_of(erm, X, epsilon=1.0, delta=1e-6, random_state=0, **options):
 
 
 # ------------------------------------------------------------------ the noise
-
-
-def refuted(noise, scale):
-    return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue < REJECTED
 
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
@@ -155,17 +152,18 @@ def norm_of(gram, coefficients):
 @pytest.mark.parametrize("formulation", ["primal", "diagonal", "quadratic"])
 def test_the_exact_fit_is_the_optimum_of_every_declaration(formulation, max_norm):
     gram, noisy = problem_of(8, 5)
-    problem = declare_fit(gram, max_norm, formulation)
+    problem, place, answer = fit(gram, np.array([noisy, noisy]), max_norm).declare(formulation)
     for scale in (1.0, 0.3):  # without compiling again
-        problem.fit_to(scale * noisy)
+        place(scale * noisy)
         problem.solve(solver="CLARABEL")
+        *values, norm = answer()
         exact = fit_coefficients(gram, scale * noisy, max_norm)
         assert norm_of(gram, exact) <= max_norm * (1.0 + 1e-9)
         best = objective(gram, exact, scale * noisy)
         assert problem.value == pytest.approx(best, rel=1e-6, abs=1e-6)
-        assert problem.norm.value <= max_norm * (1.0 + 1e-5)
+        assert norm <= max_norm * (1.0 + 1e-5)
         # of a constrained least squares the excess is at least the squared distance of the fits
-        distance = ((problem.values.value - gram @ exact) ** 2).sum()
+        distance = ((values - gram @ exact) ** 2).sum()
         assert distance <= abs(problem.value - best) + 1e-5
 
 

@@ -8,7 +8,7 @@ squares. The arguments come from markets and files, which have checked them.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -25,7 +25,7 @@ from convexmarket.joint.steps import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import gamma_sphere_noise
-from convexmarket.release import KernelBasis, declare_fit
+from convexmarket.release import KernelBasis
 from convexmarket.studies.subproblems.markets import (
     Declared,
     Floats,
@@ -212,14 +212,35 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     :func:`~convexmarket.release.declare_fit`. The answer is f at the points, followed by its norm.
     ``predictions`` holds both values of p.
     """
+    basis, size = KernelBasis(kernel), len(kernel)
 
-    def declared(formulation: Any) -> Declared:
-        problem = declare_fit(kernel, max_norm, formulation)
-        parts = problem.values, problem.norm
-        return Declared(problem, problem.fit_to, lambda: np.hstack([numbers(x) for x in parts]))
+    def turned(p: Floats) -> Floats:
+        """Return coordinates in the basis, and the norm of the rest."""
+        inside = basis.vectors.T @ p
+        return np.append(inside, np.linalg.norm(p - basis.vectors @ inside))
+
+    def declared(formulation: str) -> Declared:
+        beta = cp.Variable(size if formulation == "quadratic" else basis.roots.size, name="beta")
+        if formulation == "quadratic":
+            values, square = kernel @ beta, cp.quad_form(beta, cp.psd_wrap(kernel))
+            bound, norm = square <= max_norm**2, cp.sqrt(square)
+        else:
+            values, norm = (basis.vectors * basis.roots) @ beta, cp.norm(beta, 2)
+            bound = norm <= max_norm
+        if formulation == "diagonal":
+            data = cp.Parameter(basis.roots.size + 1, name="turned predictions")
+            residuals = cp.hstack([cp.multiply(basis.roots, beta), 0.0]) - data
+        else:
+            data = cp.Parameter(size, name="predictions")
+            residuals = values - data
+
+        def place(p: Floats) -> None:
+            data.value = turned(p) if formulation == "diagonal" else p
+
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(residuals)), [bound])
+        return Declared(problem, place, lambda: np.append(numbers(values), numbers(norm)))
 
     def exact(p: Floats) -> Floats:
-        basis = KernelBasis(kernel)
         beta = basis.fit(p, max_norm)
         return np.append(basis.values(beta), np.linalg.norm(beta))
 

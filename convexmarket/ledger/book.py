@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,47 +17,93 @@ from convexmarket.checks import (
     check_choice,
     check_instance,
     checked_id,
+    checked_numbers,
     forms_of,
     is_iterable,
 )
-from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.errors import DataError, NotSupportedError, ParameterError, ReleaseChargedError
 from convexmarket.io import MARKET_FILE
-from convexmarket.ledger.entries import (
-    MODEL,
-    UNNAMED,
-    accountant_of,
-    charge_release,
-    check_uncharged,
-    lay_ledger,
-    next_number,
-)
 from convexmarket.ledger.store import Kind, Store, back_up, create_database, now
 from convexmarket.privacy import AccountComposition, Guarantee, PrivacyAccountant
-from convexmarket.privacy.guarantee import check_delta
+from convexmarket.privacy.guarantee import Law, check_delta
 
-__all__ = ["Ledger", "LedgerAccount"]
+__all__ = ["MODEL", "Ledger", "LedgerAccount", "charge_release", "charged_at", "lay_ledger"]
 
 Floats = NDArray[np.float64]
 
 LEDGER = Kind("ledger", None, lambda path: path, "ledger PATH --create", "Ledger")
+#: Reserved names: a prefix for releases without a name, and the model of an online market.
+UNNAMED, MODEL = "unnamed-", "market-model"
 #: Largest sum of a seller's sales; larger sums may round to an infinite budget.
 LARGEST_SUM = 1.7e308
 
-_TOO_MUCH = """
-SELECT seller FROM sales WHERE seller IN (SELECT value FROM json_each(?)) GROUP BY seller
+_TABLES = (
+    """CREATE TABLE ledgers (  -- one row
+    number INTEGER PRIMARY KEY, composition TEXT NOT NULL, delta REAL NOT NULL, time TEXT NOT NULL
+)""",
+    """CREATE TABLE sales (
+    number INTEGER PRIMARY KEY, seller TEXT NOT NULL, epsilon REAL NOT NULL, price REAL NOT NULL,
+    release TEXT,  -- the only one that may use it; NULL: any
+    source TEXT,  -- the list that it was read from
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE ledger_releases (  -- a market's own "releases" holds the model
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, mechanism TEXT NOT NULL,
+    accounting TEXT NOT NULL, delta REAL NOT NULL,
+    law TEXT NOT NULL, failure REAL NOT NULL,  -- of the profile of the privacy loss
+    assumptions TEXT NOT NULL,  -- JSON
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE charges (
+    release INTEGER NOT NULL REFERENCES ledger_releases (number), seller TEXT NOT NULL,
+    epsilon REAL NOT NULL, shift REAL NOT NULL,  -- of the profile
+    PRIMARY KEY (release, seller)
+) WITHOUT ROWID""",
+    "CREATE INDEX sales_by_seller ON sales (seller, release)",
+    "CREATE INDEX sales_by_source ON sales (source) WHERE source IS NOT NULL",
+    "CREATE INDEX charges_by_seller ON charges (seller)",
+    # A sale for this release alone pays first, which basic composition alone allows.
+    """CREATE VIEW spending AS
+SELECT c.release AS release, r.name AS name, c.seller AS seller, c.epsilon AS epsilon,
+    max(0.0, c.epsilon - coalesce((
+        SELECT sum(s.epsilon) FROM sales AS s WHERE s.seller = c.seller AND s.release = r.name
+    ), 0.0)) AS of_any, r.delta AS delta, r.law AS law, c.shift AS shift, r.failure AS failure
+FROM charges AS c JOIN ledger_releases AS r ON r.number = c.release""",
+)
+#: Columns of tables for users that contain floats.
+_NUMBERS = {"epsilon", "price", "delta", "largest_epsilon", "sold", "spent", "left", "paid"}
+_AMONG = "WHERE seller IN (SELECT value FROM json_each(?))"
+_SOLD = f"""
+SELECT seller, sum(epsilon) FROM sales {_AMONG} AND (release IS NULL OR release = ?) GROUP BY seller
+"""
+_SPENT = f"""
+SELECT seller, of_any, delta, shift, failure FROM spending {_AMONG} AND law = ? ORDER BY release
+"""
+_TOO_MUCH = f"""
+SELECT seller FROM sales {_AMONG} GROUP BY seller
 HAVING NOT coalesce(max(sum(epsilon), sum(price)) <= ?, 0) LIMIT 1
 """
+_SALES = "SELECT seller AS id, epsilon, price, release, source, time FROM sales ORDER BY number"
+_CHARGES = (
+    "SELECT name AS release, seller AS id, epsilon FROM spending ORDER BY spending.release, id"
+)
 _RELEASES = """
-SELECT r.name, r.mechanism, r.accounting, r.delta, r.law, count(c.seller),
-    coalesce(sum(c.epsilon), 0.0), coalesce(max(c.epsilon), 0.0), r.assumptions, r.time
+SELECT r.name, r.mechanism, r.accounting, r.delta, r.law, count(c.seller) AS sellers,
+    coalesce(sum(c.epsilon), 0.0) AS epsilon, coalesce(max(c.epsilon), 0.0) AS largest_epsilon,
+    r.assumptions, r.time
 FROM ledger_releases AS r LEFT JOIN charges AS c ON c.release = r.number
 GROUP BY r.number ORDER BY r.number
 """
-#: Sales for one release: the part used by it, and the part it may still use.
+_BALANCE = """
+SELECT seller AS id, sum(epsilon) AS sold, 0.0 AS spent, 0.0 AS left, sum(price) AS paid
+FROM sales GROUP BY seller ORDER BY min(number)
+"""
+#: Sales for one release: the part that it may still use, and the part used by it.
 _RESERVED = """
-SELECT s.seller,
-    sum(CASE WHEN r.number IS NULL THEN s.epsilon ELSE 0.0 END),
+SELECT s.seller AS id,
+    sum(CASE WHEN r.number IS NULL THEN s.epsilon ELSE 0.0 END) AS left,
     sum(CASE WHEN r.number IS NULL THEN 0.0 ELSE min(s.epsilon, coalesce(c.epsilon, 0.0)) END)
+        AS spent
 FROM (
     SELECT seller, release, sum(epsilon) AS epsilon FROM sales
     WHERE release IS NOT NULL GROUP BY seller, release
@@ -93,9 +140,8 @@ class Ledger:
 
     Notes
     -----
-    Rows are only added; a changed or removed row breaks the seal. Every method is one transaction,
-    which is durable once the method has returned. Several processes and threads may use a ledger
-    at once. A ``with`` statement closes the connection at the end.
+    Every method is one transaction, which is durable once the method has returned. Several
+    processes and threads may use a ledger at once. A ``with`` statement closes the connection.
 
     Examples
     --------
@@ -119,12 +165,13 @@ class Ledger:
 
     def __init__(self, path: str | Path | Store) -> None:
         check_instance("path", path, (str, Path, Store), "the path of a ledger")
-        self._store = path if isinstance(path, Store) else Store(_database(Path(path)), LEDGER)
-        self.path = self._store.path
+        if not isinstance(path, Store):
+            file = Path(path)
+            path = Store(file / MARKET_FILE if file.is_dir() else file, LEDGER)
+        self._store, self.path = path, path.path
+        markets = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'markets'"
         with self._store.reading() as connection:
-            settings = connection.execute("SELECT composition, delta FROM ledgers").fetchall()
-            self.composition, self.delta = settings[0]
-            markets = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'markets'"
+            self.composition, self.delta = _settings(connection)
             self.of_market = bool(connection.execute(markets).fetchall())
 
     @classmethod
@@ -167,7 +214,7 @@ class Ledger:
         release: str | None = None,
         source: str | None = None,
     ) -> int:
-        """Record sales and their prices, all or none of them.
+        """Record sales and their prices, all or none, and return their number.
 
         Several sales of one seller add up. Sales of epsilon zero and price zero are left out.
 
@@ -178,14 +225,9 @@ class Ledger:
         epsilon, prices : array_like of shape (n,), or one number
             Epsilon and payment of each seller; finite and nonnegative.
         release : str, optional
-            The only release that may use the sales; any by default.
+            The only release that may use the sales; any by default. Requires basic composition.
         source : str, optional
             Origin of the sales, such as a list; each source is recorded only once.
-
-        Returns
-        -------
-        int
-            Number of sales.
 
         Raises
         ------
@@ -200,40 +242,40 @@ class Ledger:
         """
         ids, epsilon, prices = aligned(ids=ids, epsilon=epsilon, prices=prices)
         names = _checked_ids(ids)
-        amounts = _amounts("epsilon", epsilon, names)
-        paid = _amounts("prices", prices, names)
-        purpose = None if release is None else _checked_release(release)
-        origin = None if source is None else checked_id(source, "source")
-        sold = np.flatnonzero((amounts > 0) | (paid > 0)).tolist()
-        if purpose is not None and self.composition != "basic":
+        amounts, paid = _amounts("epsilon", epsilon, names), _amounts("prices", prices, names)
+        release = _checked_release(release)
+        source = None if source is None else checked_id(source, "source")
+        if release is not None and self.composition != "basic":
             raise NotSupportedError(
-                f"release is {purpose!r}, and sales for one release need a ledger with basic "
+                f"release is {release!r}, and sales for one release need a ledger with basic "
                 "composition; leave release out, which lets any release use them"
             )
+        sales = [
+            (name, float(amount), float(price))
+            for name, amount, price in zip(names, amounts, paid, strict=True)
+            if amount > 0 or price > 0
+        ]
         with self._store.writing() as connection:
-            check_uncharged(connection, purpose, "sales for it could not be used")
+            _check_uncharged(connection, release, "sales for it could not be used")
             before = "SELECT time FROM sales WHERE source = ? LIMIT 1"
-            for (time,) in connection.execute(before, (origin,)).fetchall():
+            for (time,) in connection.execute(before, (source,)).fetchall():
                 raise DataError(
-                    f"sales of the source {origin!r} were recorded on {time}, and would "
+                    f"sales of the source {source!r} were recorded on {time}, and would "
                     "count twice. For new sales, give another source, or none (on the command "
                     "line: --again)"
                 )
-            first, rest = next_number(connection, "sales"), (purpose, origin, now())
+            first, rest = _next_number(connection, "sales"), (release, source, now())
             connection.executemany(
                 "INSERT INTO sales VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    (number, names[place], float(amounts[place]), float(paid[place]), *rest)
-                    for number, place in enumerate(sold, start=first)
-                ),
+                ((number, *sale, *rest) for number, sale in enumerate(sales, start=first)),
             )
-            sellers = json.dumps([names[place] for place in sold])
+            sellers = json.dumps([name for name, *_ in sales])
             for (seller,) in connection.execute(_TOO_MUCH, (sellers, LARGEST_SUM)).fetchall():
                 raise ParameterError(
                     f"the sales of seller {seller!r} exceed {LARGEST_SUM:g} in epsilon or in "
                     "price, so nothing was recorded; give smaller values"
                 )
-        return len(sold)
+        return len(sales)
 
     def account(self, ids: Iterable[str], release: str | None = None) -> LedgerAccount:
         """Return the account of some sellers, to which a release is charged.
@@ -256,60 +298,42 @@ class Ledger:
     def sales(self) -> pd.DataFrame:
         """Return all sales in their order.
 
-        Returns
-        -------
-        DataFrame
-            Columns id, epsilon, price, release (None: any), source and time (UTC, ISO).
+        The columns are id, epsilon, price, release (None: any), source and time (UTC, ISO).
         """
-        query = "SELECT seller, epsilon, price, release, source, time FROM sales ORDER BY number"
-        return self._frame(query, "id epsilon price release source time", "epsilon price")
+        with self._store.reading() as connection:
+            return _frame(connection, _SALES)
 
     def releases(self) -> pd.DataFrame:
         """Return all releases in the order in which they were charged.
 
-        Returns
-        -------
-        DataFrame
-            Columns name, mechanism, accounting, delta, law (of the privacy-loss profile), sellers
-            (number charged), epsilon (in all), largest_epsilon, assumptions (a tuple) and time.
+        The columns are name, mechanism, accounting, delta, law (of the privacy-loss profile),
+        sellers (number charged), epsilon (in all), largest_epsilon, assumptions (a tuple) and time.
         """
-        numbers = "delta epsilon largest_epsilon"
-        names = "name mechanism accounting delta law sellers epsilon largest_epsilon"
-        frame = self._frame(_RELEASES, f"{names} assumptions time", numbers)
+        with self._store.reading() as connection:
+            frame = _frame(connection, _RELEASES).astype({"sellers": "int64"})
         frame["assumptions"] = [tuple(json.loads(text)) for text in frame["assumptions"]]
-        return frame.astype({"sellers": "int64"})
+        return frame
 
     def charges(self) -> pd.DataFrame:
         """Return the charges of all releases: columns release, id and epsilon."""
-        query = "SELECT name, seller, epsilon FROM spending ORDER BY release, seller"
-        return self._frame(query, "release id epsilon", "epsilon")
+        with self._store.reading() as connection:
+            return _frame(connection, _CHARGES)
 
     def balance(self) -> pd.DataFrame:
         """Return the balance of each seller, in the order of their first sales.
 
-        Returns
-        -------
-        DataFrame
-            Columns id, sold, spent (by all releases, under the composition), left (the largest
-            epsilon that may still be charged, including sales for releases to come) and paid.
+        The columns are id, sold, spent (by all releases, under the composition), left (the largest
+        epsilon that may still be charged, including sales for releases to come) and paid.
         """
-        query = "SELECT seller, sum(epsilon), sum(price) FROM sales GROUP BY seller"
         with self._store.reading() as connection:
-            sold = connection.execute(f"{query} ORDER BY min(number)").fetchall()
-            frame = _framed(sold, "id sold paid", "sold paid").set_index("id", drop=False)
-            frame["spent"] = frame["left"] = 0.0
+            frame = _frame(connection, _BALANCE)
             if len(frame):
-                account = accountant_of(connection, frame["id"].tolist(), None)
-                rows = connection.execute(_RESERVED).fetchall()
-                for_one = _framed(rows, "id left spent", "left spent").set_index("id")
-                for_one = for_one.reindex(frame.index, fill_value=0.0)
-                frame["left"] = account.remaining + for_one["left"]
-                frame["spent"] = account.spent + for_one["spent"]
-        return frame.reset_index(drop=True)[["id", "sold", "spent", "left", "paid"]]
-
-    def _frame(self, query: str, names: str, numbers: str) -> pd.DataFrame:
-        with self._store.reading() as connection:
-            return _framed(connection.execute(query).fetchall(), names, numbers)
+                account = _accountant(connection, frame["id"].tolist(), None)
+                reserved = _frame(connection, _RESERVED).set_index("id")
+                reserved = reserved.reindex(frame["id"], fill_value=0.0)
+                frame["left"] = account.remaining + reserved["left"].to_numpy()
+                frame["spent"] = account.spent + reserved["spent"].to_numpy()
+        return frame
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
         """Write a consistent copy of the ledger to a file; the ledger may be in use meanwhile.
@@ -326,8 +350,6 @@ class Ledger:
         ------
         DataError
             Also if the file exists without ``force``, is the ledger itself, or cannot be written.
-        ParameterError
-            If path is not a path.
         """
         back_up(self._store, path, force=force)
 
@@ -355,9 +377,7 @@ class LedgerAccount:
     Attributes
     ----------
     ids : tuple of str
-        Distinct sellers, in the order of their rows.
     release : str or None
-        Name of the release, which can be charged only once.
 
     Raises
     ------
@@ -371,16 +391,14 @@ class LedgerAccount:
     >>> folder = tempfile.TemporaryDirectory()
     >>> with cm.Ledger.create(pathlib.Path(folder.name, 'sold.sqlite')) as ledger:
     ...     sales = ledger.sell(['Ann', 'Bob'], [1.0, 2.0], [0.5, 0.9])
-    ...     account = ledger.account(['Bob'])
-    ...     budget = account.budget
-    >>> budget
+    ...     ledger.account(['Bob']).budget
     array([2.])
     >>> folder.cleanup()
     """
 
     def __init__(self, store: Store, ids: Iterable[str], release: str | None = None) -> None:
         self._store, self.ids = store, tuple(_checked_ids(ids))
-        self.release = None if release is None else _checked_release(release)
+        self.release = _checked_release(release)
         if not self.ids:
             raise ParameterError("ids is empty; give one seller per row")
         if len(set(self.ids)) < len(self.ids):
@@ -393,17 +411,17 @@ class LedgerAccount:
     @property
     def budget(self) -> Floats:
         """Epsilon of each seller that this release may use, shape (n_rows,)."""
-        return self._accountant().budget
+        return self._current().budget
 
     @property
     def spent(self) -> Floats:
         """Epsilon of all releases together, shape (n_rows,)."""
-        return self._accountant().spent
+        return self._current().spent
 
     @property
     def remaining(self) -> Floats:
         """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
-        return self._accountant().remaining
+        return self._current().remaining
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release beyond the budget of a seller, without charging it.
@@ -412,23 +430,108 @@ class LedgerAccount:
         positions in :attr:`ids`, and a ReleaseChargedError if the name was charged before.
         """
         with self._store.reading() as connection:
-            check_uncharged(connection, self.release)
-            accountant_of(connection, self.ids, self.release).check(guarantee, rows)
+            _check_uncharged(connection, self.release)
+            _accountant(connection, self.ids, self.release).check(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing.
-
-        Parameters and errors are those of :meth:`check`.
-        """
+        """Charge a release in full, or refuse it and charge nothing; see :meth:`check`."""
         with self._store.writing() as connection:
             charge_release(connection, self.ids, guarantee, rows, self.release)
 
-    def _accountant(self) -> PrivacyAccountant:
+    def _current(self) -> PrivacyAccountant:
         with self._store.reading() as connection:
-            return accountant_of(connection, self.ids, self.release)
+            return _accountant(connection, self.ids, self.release)
 
     def __repr__(self) -> str:
         return f"LedgerAccount({len(self.ids)} sellers of {str(self._store.path)!r})"
+
+
+def lay_ledger(
+    connection: sqlite3.Connection, composition: AccountComposition, delta: float
+) -> None:
+    """Create the tables of a ledger without sales, in an open transaction."""
+    for statement in _TABLES:
+        connection.execute(statement)
+    connection.execute("INSERT INTO ledgers VALUES (1, ?, ?, ?)", (composition, delta, now()))
+
+
+def charge_release(
+    connection: sqlite3.Connection,
+    ids: Sequence[str],
+    guarantee: Guarantee,
+    rows: ArrayLike | None,
+    release: str | None,
+) -> None:
+    """Charge a release to these sellers in an open transaction, or refuse it.
+
+    The errors are those of :meth:`LedgerAccount.check`.
+    """
+    check_instance("guarantee", guarantee, Guarantee)
+    _check_uncharged(connection, release)
+    if ids:
+        _accountant(connection, ids, release).charge(guarantee, rows)
+    number, profile = _next_number(connection, "ledger_releases"), guarantee.profile
+    name = f"{UNNAMED}{number}" if release is None else release
+    about = name, guarantee.mechanism, guarantee.accounting, float(guarantee.delta), profile.law
+    assumptions = json.dumps(list(guarantee.assumptions), ensure_ascii=False)
+    connection.execute(
+        "INSERT INTO ledger_releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (number, *about, float(profile.failure), assumptions, now()),
+    )
+    places = range(len(ids)) if rows is None else np.asarray(rows).tolist()
+    charges = zip(places, guarantee.epsilon.tolist(), profile.shift.tolist(), strict=True)
+    connection.executemany(
+        "INSERT INTO charges VALUES (?, ?, ?, ?)",
+        ((number, ids[place], epsilon, shift) for place, epsilon, shift in charges if epsilon > 0),
+    )
+
+
+def charged_at(connection: sqlite3.Connection, release: str | None) -> str | None:
+    """Return the time of the charge of a release, or None."""
+    rows = connection.execute("SELECT time FROM ledger_releases WHERE name = ?", (release,))
+    return next((str(time) for (time,) in rows.fetchall()), None)
+
+
+def _check_uncharged(
+    connection: sqlite3.Connection,
+    release: str | None,
+    why: str = "a name can be charged once only",
+) -> None:
+    when = charged_at(connection, release)
+    if when is not None:
+        raise ReleaseChargedError(
+            f"release {release!r} was charged on {when}, and {why}; charge a new release under "
+            "another name"
+        )
+
+
+def _settings(connection: sqlite3.Connection) -> tuple[AccountComposition, float]:
+    ((composition, delta),) = connection.execute("SELECT composition, delta FROM ledgers")
+    return composition, delta
+
+
+def _accountant(
+    connection: sqlite3.Connection, ids: Sequence[str], release: str | None
+) -> PrivacyAccountant:
+    """Return the current account of these sellers, for a release of this name."""
+    composition, delta = _settings(connection)
+    these, places = json.dumps(list(ids)), {id: place for place, id in enumerate(ids)}
+    budget = np.zeros(len(ids))
+    for seller, sold in connection.execute(_SOLD, (these, release)):
+        budget[places[seller]] = sold
+    account = PrivacyAccountant(budget, delta, composition=composition, ids=ids)
+    for law in get_args(Law):
+        spent = connection.execute(_SPENT, (these, law)).fetchall()
+        if spent:
+            sellers, *charges = zip(*spent, strict=True)
+            account.bring_forward([places[seller] for seller in sellers], law, *charges)
+    return account
+
+
+def _next_number(connection: sqlite3.Connection, table: str) -> int:
+    """Return the number of the next row of a table."""
+    query = f"SELECT coalesce(max(number), 0) + 1 FROM {table}"
+    return int(connection.execute(query).fetchall()[0][0])
 
 
 def _checked_ids(ids: Iterable[str]) -> list[str]:
@@ -438,8 +541,10 @@ def _checked_ids(ids: Iterable[str]) -> list[str]:
     return forms_of(list(ids))
 
 
-def _checked_release(name: str) -> str:
+def _checked_release(name: str | None) -> str | None:
     """Return the name of a release in its stored form."""
+    if name is None:
+        return None
     form = checked_id(name, "release")
     for reserved in (UNNAMED, MODEL):
         if form.startswith(reserved):
@@ -449,25 +554,21 @@ def _checked_release(name: str) -> str:
     return form
 
 
-def _framed(rows: list[tuple[Any, ...]], names: str, numbers: str) -> pd.DataFrame:
-    frame = pd.DataFrame(rows, columns=names.split(), dtype=object)
-    return frame.astype(dict.fromkeys(numbers.split(), "float64"))
+def _frame(connection: sqlite3.Connection, query: str) -> pd.DataFrame:
+    cursor = connection.execute(query)
+    columns = [name for name, *_ in cursor.description]
+    frame = pd.DataFrame(cursor.fetchall(), columns=columns, dtype=object)
+    return frame.astype({name: "float64" for name in columns if name in _NUMBERS})
 
 
-def _database(path: Path) -> Path:
-    return path / MARKET_FILE if path.is_dir() else path
-
-
-def _amounts(name: str, values: ArrayLike, ids: list[str]) -> NDArray[np.float64]:
-    """Return one finite number >= 0 per seller, or raise a ParameterError."""
-    given: NDArray[Any] = np.asarray(values)
-    if given.dtype.kind not in "fiu":
-        raise ParameterError(f"{name} must contain numbers, got {values!r}")
+def _amounts(name: str, values: ArrayLike, ids: list[str]) -> Floats:
+    """Return one finite number >= 0 per seller."""
+    given = checked_numbers(name, values)
     if given.ndim and given.shape != (len(ids),):
         raise ParameterError(
             f"{name} has shape {given.shape}, but there are {len(ids)} ids; give one number per id"
         )
-    amounts = np.broadcast_to(given.astype(np.float64), len(ids))
+    amounts = np.broadcast_to(given, len(ids))
     bad = np.flatnonzero(~(np.isfinite(amounts) & (amounts >= 0)))
     if bad.size:
         raise ParameterError(
