@@ -28,7 +28,7 @@ from scipy.optimize import minimize
 from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, search_eta
-from convexmarket.allocation.projections import ProjectableForm, Projections
+from convexmarket.allocation.projections import Projections
 from convexmarket.joint.certificates import convexity_ratio
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.steps import Purchase, PurchaseStep, best_model, model_gradient, norm_price
@@ -64,51 +64,44 @@ class Descent:
             self.objective = objective
 
     def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
-        """Alternate from the present model, at a fixed eta if one is given."""
+        """Alternate from the present model, at a fixed eta if one is given.
+
+        Alternation converges linearly, so that every few steps a quasi-Newton method descends along
+        the models. With weights and eta minimised out, the objective is a function of the model
+        alone, with the gradient at the best purchase (envelope theorem).
+        """
         joint = self.joint
+
+        def bought(model: Floats) -> Purchase:
+            if eta is not None:
+                return self.step.at(model, eta)
+            return self.step(model, None if np.isnan(self.eta) else self.eta)
+
+        def reduced(model: Floats) -> tuple[float, Floats]:
+            best = bought(model)
+            self.take(model.copy(), best.weights, best.eta)
+            value = joint.objective(model, best.weights, best.eta)
+            return value, model_gradient(joint, model, best.weights, best.eta)
+
+        options: Any = {"maxiter": _ACCELERATED, "ftol": tol, "gtol": 0.0}
         for iteration in range(1, max_iterations + 1):
             before = self.objective
             if iteration % _ALTERNATIONS == 0 and joint.max_norm is None:
-                self._accelerate(eta, tol)
-            bought = self._bought(self.model, eta)
-            self.take(self.model, bought.weights, bought.eta)
-            self.residual = self._gain(bought.excess)
+                minimize(reduced, self.model, jac=True, method="L-BFGS-B", options=options)
+            best = bought(self.model)
+            self.take(self.model, best.weights, best.eta)
             self.take(best_model(joint, self.weights, self.eta), self.weights, self.eta)
             if before - self.objective <= tol * self.scale:
                 return
 
     def measure(self) -> None:
         """Set the residual: the largest gain of a change of the model or the purchase alone."""
-        bought = self.step(self.model, self.eta)
-        best = self.joint.objective(self.model, bought.weights, bought.eta)
-        self.residual = self._gain(self.objective - best + bought.excess)
-
-    def _bought(self, model: Floats, eta: float | None) -> Purchase:
-        if eta is not None:
-            return self.step.at(model, eta)
-        return self.step(model, None if np.isnan(self.eta) else self.eta)
-
-    def _accelerate(self, eta: float | None, tol: float) -> None:
-        """Descend along the models, with the best purchase for each, by a quasi-Newton method.
-
-        Alternation converges linearly. With weights and eta minimised out, the objective is a
-        function of the model alone, with the gradient at the best purchase (envelope theorem).
-        """
-
-        def reduced(model: Floats) -> tuple[float, Floats]:
-            bought = self._bought(model, eta)
-            self.take(model.copy(), bought.weights, bought.eta)
-            value = self.joint.objective(model, bought.weights, bought.eta)
-            return value, model_gradient(self.joint, model, bought.weights, bought.eta)
-
-        options: Any = {"maxiter": _ACCELERATED, "ftol": tol, "gtol": 0.0}
-        minimize(reduced, self.model, jac=True, method="L-BFGS-B", options=options)
-
-    def _gain(self, excess: float) -> float:
-        """Return the gain of the model alone and of a purchase, relative to the objective."""
+        best = self.step(self.model, self.eta)
+        objective = self.joint.objective(self.model, best.weights, best.eta)
         gradient = model_gradient(self.joint, self.model, self.weights, self.eta)
         gain = float(gradient @ gradient) / (2 * self.joint.regularization)
-        return (gain + max(excess, 0.0)) / self.scale
+        excess = max(self.objective - objective + best.excess, 0.0)
+        self.residual = (gain + excess) / self.scale
 
 
 @dataclass(eq=False)
@@ -149,22 +142,13 @@ class GlobalSearch:
     The problem is convex for a fixed eta, with expected or worst-case noise and linear payments.
     """
 
-    def __init__(
-        self, joint: JointMarket, step: PurchaseStep, form: ProjectableForm, tol: float
-    ) -> None:
+    def __init__(self, joint: JointMarket, step: PurchaseStep, tol: float) -> None:
+        assert step.form is not None
         self.joint, self.step, self.tol = joint, step, tol
-        self.ends = Projections(form).ends
+        self.ends = Projections(step.form[0]).ends
         self.records: list[SolveRecord] = []
-        self.ratio = convexity_ratio(joint)
         self.model = np.zeros(joint.X.shape[1])  # of the eta before: a good start
         self.descents: dict[float, Descent] = {}
-
-    @classmethod
-    def of(cls, joint: JointMarket, step: PurchaseStep, tol: float) -> GlobalSearch | None:
-        """Return the search, or None where the problem is not of its kind."""
-        if step.form is None or joint.noise == "realised" or convexity_ratio(joint) >= 1:
-            return None
-        return cls(joint, step, step.form[0], tol)
 
     def best(self, first: float, gap: float) -> tuple[Descent, float]:
         """Search all eta; return the best point and a lower bound on the objective."""
@@ -186,7 +170,7 @@ class GlobalSearch:
 
     def _cut(self, model: Floats, weights: Floats, eta: float) -> KeptSpreadCut:
         """Return the tangent of the convex part, with the curvature that may be kept."""
-        joint, root = self.joint, float(np.sqrt(self.ratio))
+        joint, root = self.joint, float(np.sqrt(convexity_ratio(self.joint)))
         priced, form = self.step.priced(model), self.step.form
         assert priced is not None
         assert form is not None

@@ -211,8 +211,8 @@ def allocate_jointly(
         for model in _starts(joint, 1 if convex else starts, rng):
             descents.append(Descent(joint, step, model))
             descents[-1].run(tol, most)
-        search = GlobalSearch.of(joint, step, tol)
-        if search is not None:
+        if convex and step.form is not None and joint.noise != "realised":
+            search = GlobalSearch(joint, step, tol)
             search.model = descents[0].model
             other, bound = search.best(descents[0].eta, gap)
             if other.objective < descents[0].objective:  # alternation continues at another eta
@@ -222,6 +222,8 @@ def allocate_jointly(
                 descents.append(last)
             solves = search.records
     best = min(descents, key=lambda descent: descent.objective)
+    if np.isinf(best.residual):
+        best.measure()
     status: JointStatus = "best of several starts"
     if bound >= best.objective - max(gap, _ROUNDING) * abs(best.objective):
         status = "global"

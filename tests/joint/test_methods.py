@@ -38,6 +38,7 @@ def test_all_methods_agree_inside_the_convex_region(seed, m):
     best = cm.allocate_jointly(joint)
     assert best.status == "global"
     stepped = solve_exponential(joint, 50.0)
+    stepped.measure()
     assert stepped.objective == pytest.approx(best.objective, rel=1e-5)
     assert stepped.objective >= best.lower_bound
     assert stepped.residual <= 1e-6
