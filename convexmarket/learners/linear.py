@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit
+from scipy.special import expit
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from convexmarket.checks import check_choice, check_scales
@@ -280,16 +280,6 @@ class PrivateLogisticRegression(_Classifier):
         """
         margins = self.decision_function(X)
         return np.column_stack([expit(-margins), expit(margins)])
-
-    def predict_log_proba(self, X: ArrayLike) -> Floats:
-        """Return the logarithm of :meth:`predict_proba`, exact where that is next to zero.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        """
-        margins = self.decision_function(X)
-        return np.column_stack([log_expit(-margins), log_expit(margins)])
 
     def _loss(self) -> LogisticLoss:
         return LogisticLoss()

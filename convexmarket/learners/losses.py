@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,17 +66,6 @@ class Loss(ABC):
     @abstractmethod
     def derivatives(self, f: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
         """Return values, slopes and curvatures in f, each of shape (n_rows,).
-
-        Parameters
-        ----------
-        f : array_like
-            Predictions.
-        y : array_like of shape (n_rows,)
-        """
-
-    @abstractmethod
-    def declare(self, f: cp.Expression, y: Floats) -> cp.Expression:
-        """Return the losses as a CVXPY expression, shape (n_rows,).
 
         Parameters
         ----------
@@ -141,10 +129,6 @@ class LogisticLoss(Loss):
         grown = (curvatures + TINY) * np.exp(np.minimum(distance, LARGEST_EXPONENT))
         return np.minimum(grown, 0.25)
 
-    def declare(self, f: cp.Expression, y: Floats) -> cp.Expression:
-        """Return the losses as a CVXPY expression."""
-        return cp.logistic(-cp.multiply(y, f))
-
 
 @dataclass(frozen=True)
 class _Clipped(Loss):
@@ -192,18 +176,6 @@ class _Clipped(Loss):
         low, high = self._ends(y)
         over = f - y
         return np.where(over > 0, high - slopes, slopes - low) * np.abs(over)
-
-    def declare(self, f: cp.Expression, y: Floats) -> cp.Expression:
-        """Return the losses as a CVXPY expression."""
-        low, high = (np.broadcast_to(end, np.shape(y)) for end in self._ends(y))
-        if not self.width:
-            return cp.maximum(cp.multiply(low, f - y), cp.multiply(high, f - y))
-        total = cp.Constant(0.0)
-        for part, end in ((cp.pos(f - y), high), (cp.neg(f - y), -low)):
-            bend = np.where(end > 0, end, 1.0) * self.width
-            unit = cp.huber(cp.multiply(part, 1.0 / bend), 1)
-            total = total + cp.multiply(end**2 * self.width / 2.0, unit)
-        return total
 
 
 @dataclass(frozen=True)
