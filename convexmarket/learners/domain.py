@@ -53,18 +53,15 @@ class Ball:
         _warn_of_leak("data_norm", "a public bound")
         return cls(float(row_norms(np.asarray(X, dtype=np.float64)).max()) or 1.0)
 
-    def rows(self, X: NDArray[Any]) -> Floats:
-        """Return rows in double precision, none longer than the bound.
-
-        A row that exceeds it by the rounding of its precision is scaled back, by itself.
-        """
+    def rows(self, X: NDArray[Any], what: str = "rows") -> Floats:
+        """Return rows in double precision; the excess of a row by its rounding is scaled back."""
         single = X.dtype == np.float32
         slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
         X = np.asarray(X, dtype=np.float64)
         norms = row_norms(X)
         _refuse(
             ~(norms <= self.data_norm * (1.0 + slack)),
-            f"rows are longer than data_norm = {self.data_norm:g}; project each row on the ball "
+            f"{what} are longer than data_norm = {self.data_norm:g}; project each row on the ball "
             "with convexmarket.datasets.scale_rows, or pass a larger public bound",
         )
         over = norms > self.data_norm
@@ -114,20 +111,15 @@ class Box:
         low, high = (np.broadcast_to(bound, n_features) for bound in (low, high))
         return cls(low, _width("feature_range", low, high), **options)
 
-    def rows(self, X: NDArray[Any]) -> Floats:
+    def rows(self, X: NDArray[Any], check: bool = True) -> Floats:
         """Return rows on the unit scale."""
         unit = (X - self.low) / self.width
-        _refuse(
-            np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1),
-            "rows lie outside feature_range; pass a wider public range, or clip each row to it",
-        )
-        return self._centred(np.clip(unit, 0.0, 1.0, out=unit))
-
-    def unit(self, X: NDArray[Any]) -> Floats:
-        """Return rows on the unit scale, without a check of the ranges."""
-        return self._centred((X - self.low) / self.width)
-
-    def _centred(self, unit: Floats) -> Floats:
+        if check:
+            _refuse(
+                np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1),
+                "rows lie outside feature_range; pass a wider public range, or clip each row to it",
+            )
+            unit = np.clip(unit, 0.0, 1.0, out=unit)
         unit -= self.centre
         if not self.constant:
             return unit

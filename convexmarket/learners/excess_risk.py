@@ -38,12 +38,10 @@ def logistic_risk_constants(
     ----------
     failure_probability, noise_failure_probability : float
         Probability :math:`\delta` that the concentration inequality fails, and :math:`\delta'` that
-        the noise is larger than assumed, in (0, 1).
+        the noise is larger than assumed.
     max_norm : float
-        Bound :math:`\beta` on the norm of the model, positive. For rows bounded by ``data_norm``
-        other than one, pass ``max_norm * data_norm``.
+        Bound :math:`\beta` on the norm of the model, times that on the rows.
     n_features : int
-        Dimension n of the model, at least 1.
     constants : {"proven", "paper"}, default "proven"
         ``"paper"`` are those of A, Theorem II.4, as printed and with natural logarithms, for
         reproduction. Its proof does not give them (docs/theory.md, section 6).
@@ -105,7 +103,6 @@ def logistic_norm_bound(
     regularization, eta, n_features, data_norm
         :math:`\Lambda`, what sets the noise, the dimension of the model, and R; positive.
     noise_failure_probability : float, default 0.05
-        Chance that the noise is longer than assumed.
 
     Returns
     -------

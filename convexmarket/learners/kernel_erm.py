@@ -95,10 +95,8 @@ class KernelERM(BaseEstimator):
     norm_bound_, prediction_error_ : float
         Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
         error allowed, and a certified bound on the error of any prediction.
-    feature_bound_ : float
-        R_phi.
-    classes_ : ndarray of shape (2,)
-        The label set, where the loss classifies.
+    feature_bound_, kernel_, classes_ : float, Kernel, ndarray of shape (2,)
+        R_phi, the kernel, and the label set where the loss classifies.
     pivots_, dual_coef_, norm_
         Rows whose features span the model, their coefficients, and the norm of the model in the
         RKHS. All are private.
@@ -108,10 +106,7 @@ class KernelERM(BaseEstimator):
         Assumptions of the sensitivities.
     guarantee_ : Guarantee
         Guarantee of the fitted model itself: infinite epsilon in every row that is used. The
-        releases of its predictions have finite ones: :class:`~convexmarket.InteractiveRelease`,
-        :class:`~convexmarket.TestSetRelease`, :class:`~convexmarket.release.PublicRelease` and
-        :class:`~convexmarket.release.FunctionRelease`.
-    kernel_, n_features_in_ : Kernel, int
+        releases of its predictions have finite ones (:mod:`convexmarket.release`).
 
     References
     ----------
@@ -157,17 +152,14 @@ class KernelERM(BaseEstimator):
         n_features : int
         n_points : int, default 1
             Points whose predictions :class:`~convexmarket.TestSetRelease` publishes, at
-            ``delta=0``: a positive delta needs less noise.
+            ``delta=0``.
         failure_probability, noise_failure_probability : float, default 0.05
-            In (0, 1).
 
         Returns
         -------
         mu, sigma : float
-            Of the bound ``mu * ||a|| + sigma / eta`` on what the loss of the released predictions
-            exceeds the training loss by: :func:`~convexmarket.learners.lipschitz_risk_constants`
-            within reach of ``norm_bound_``, for labels in [-1, 1], and
-            :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda`.
+            mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
+            ``norm_bound_``, and :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda`.
         """
         check_count("n_points", n_points)
         loss, kernel = loss_of(self.loss), self._bounded_kernel(n_features)
@@ -193,13 +185,11 @@ class KernelERM(BaseEstimator):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features)
-            Private rows, inside the public domain.
         y : array_like of shape (n_rows,)
-            Labels: from ``classes``, or real numbers.
         epsilon : array_like of shape (n_rows,), or float, optional
-            What each row grants to the releases of this model: nonnegative, in nats, chosen without
-            looking at the data; the same for all by default. Rows are weighted in proportion, and
-            only the proportions count here. A row that granted 0 is not used.
+            What each row grants to the releases of this model; the same for all by default. Rows
+            are weighted in proportion, and only the proportions count here. A row that granted 0 is
+            not used.
         rows, accountant, random_state
             The first two are refused, since fitting releases nothing; the third is not used.
 
@@ -373,10 +363,9 @@ def minimum_in_span(
 ) -> tuple[Floats, float]:
     """Minimise a kernel model's risk in the span of some rows' features.
 
-    ``features`` are coordinates in an orthonormal basis of the span, of shape (n_rows, rank), and
-    ``outside`` distances from it. Kinks of the loss are smoothed ever less. Returns the coordinates
-    of the model, and a bound on its distance from the minimiser over the whole RKHS, which is at
-    most ``tol`` if the search succeeds.
+    ``features`` are coordinates in an orthonormal basis of the span, and ``outside`` distances from
+    it. Kinks of the loss are smoothed ever less. Returns the coordinates of the model, and a bound
+    on its distance from the minimiser over the whole RKHS.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH

@@ -379,7 +379,7 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
         ({"regularization": 0.0}, ParameterError, "regularization must be .*.*, got 0.0"),
         ({"tol": 0.0}, ParameterError, "tol must be .*.*, got 0.0"),
         ({"classes": (1, 1)}, ParameterError, "classes must be two different labels"),
-        ({"data_norm": 0.4}, DataError, r"1 of 2 rows of X exceed data_norm = 0\.4"),
+        ({"data_norm": 0.4}, DataError, r"1 of 2 rows of X are longer than data_norm = 0\.4"),
         ({"classes": (0, 1)}, DataError, "1 of 2 labels are not in the public classes"),
         ({"tol": 1e-40}, SolverError, "larger tol"),
     ],

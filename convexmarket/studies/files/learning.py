@@ -10,7 +10,6 @@ fixed in advance. All models are trained on paired noise draws.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from inspect import signature
 from os import PathLike
@@ -920,7 +919,7 @@ class RidgeFile(_LearningFile):
             "explained": 1.0 - exact.mean / constant**2,
             "uniform_epsilon": uniform if np.isfinite(uniform_rmse) else np.nan,
             "uniform_rmse": uniform_rmse,
-            **asdict(bound),
+            **bound._asdict(),
             "bound": bound.total,
         }
 
