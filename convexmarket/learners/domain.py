@@ -109,7 +109,7 @@ class Box:
                     "give a number, or one per feature"
                 )
         low, high = (np.broadcast_to(bound, n_features) for bound in (low, high))
-        return cls(low, _width("feature_range", low, high), **options)
+        return cls(low, high - low, **options)
 
     def rows(self, X: NDArray[Any], check: bool = True) -> Floats:
         """Return rows on the unit scale."""
@@ -121,9 +121,7 @@ class Box:
             )
             unit = np.clip(unit, 0.0, 1.0, out=unit)
         unit -= self.centre
-        if not self.constant:
-            return unit
-        return np.column_stack([unit, np.full(len(unit), self.constant)])
+        return np.pad(unit, [(0, 0), (0, bool(self.constant))], constant_values=self.constant)
 
     def coefficients(self, model: Floats) -> tuple[Floats, float]:
         """Return coefficients and intercept of a model on the unit scale, of unit labels."""
@@ -199,7 +197,6 @@ class Interval:
         bounds = _pair("target_range", target_range)
         if bounds[0].ndim or bounds[1].ndim:
             raise ParameterError(f"target_range must be two numbers, got {target_range!r}")
-        _width("target_range", *bounds)
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
@@ -247,23 +244,20 @@ def _refuse(outside: NDArray[np.bool_], what: str) -> None:
 
 
 def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
+    """Check a pair of bounds; refuse an empty range and the ends of floating point."""
     pair = list(bounds) if is_iterable(bounds) else []
     low, high = map(numbers_of, pair) if len(pair) == 2 else (None, None)
     if low is None or high is None:
         raise ParameterError(
             f"{name} must be a pair (low, high) of public bounds, or None, got {bounds!r}"
         )
-    return low, high
-
-
-def _width(name: str, low: Floats, high: Floats) -> Floats:
-    """Return ``high - low``; refuse an empty range and the ends of floating point."""
-    if not (np.all(np.abs([low, high]) <= LARGEST) and np.all(high - low >= SMALLEST)):
+    sizes = np.abs([*low.flat, *high.flat])
+    if not (np.all(sizes <= LARGEST) and np.all(high - low >= SMALLEST)):
         raise ParameterError(
             f"{name} must be finite with low < high, of at most {LARGEST:g} and no narrower than "
             f"{SMALLEST:g}, not ({low}, {high})"
         )
-    return high - low
+    return low, high
 
 
 def _warn_of_leak(name: str, remedy: str) -> None:

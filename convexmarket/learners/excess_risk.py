@@ -54,14 +54,9 @@ def logistic_risk_constants(
     Notes
     -----
     With probability at least :math:`1 - \delta - \delta'`, for all models of norm at most
-    :math:`\beta` at once, if the weights were chosen without looking at the rows,
-
-    .. math:: P(\operatorname{sign}(w^\top x) \neq y) \le \frac{1}{\ln 2}
-        \Big(\sum_i a_i \ln(1 + e^{-z_i}) + b^\top w\Big) + \mu\|a\| + \frac{\sigma}{\eta},
-
-    with :math:`\mu = \frac{\beta}{\ln 2}\big(\frac12 + \tanh\frac\beta2 +
-    \sqrt{\tfrac12\ln(1/\delta)}\big)` and :math:`\sigma = 2\beta q/\ln 2`, where q is the
-    :math:`1 - \delta'` quantile of a Gamma variable of shape n.
+    :math:`\beta` at once, the error is at most the noisy training loss in bits plus
+    :math:`\mu\|a\| + \sigma/\eta`, if the weights were chosen without looking at the rows
+    (docs/theory/objective-perturbation.md).
 
     Examples
     --------

@@ -52,7 +52,6 @@ class Loss(ABC):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import HuberLoss
     >>> HuberLoss(1.0).derivatives(np.array([0.5, 3.0]), np.zeros(2))
     (array([0.125, 2.5  ]), array([0.5, 1. ]), array([1., 0.]))
@@ -105,7 +104,6 @@ class LogisticLoss(Loss):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import LogisticLoss
     >>> LogisticLoss().values(np.array([0.0, 3.0]), np.array([1.0, 1.0])).round(3)
     array([0.693, 0.049])
@@ -184,7 +182,6 @@ class HingeLoss(_Clipped):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import HingeLoss
     >>> HingeLoss().values(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
     array([1., 0.])
@@ -207,7 +204,6 @@ class HuberLoss(_Clipped):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import HuberLoss
     >>> HuberLoss(1.0).values(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
     array([0.5, 1.5])
@@ -230,7 +226,6 @@ class AbsoluteLoss(_Clipped):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import AbsoluteLoss
     >>> AbsoluteLoss().values(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
     array([1., 2.])

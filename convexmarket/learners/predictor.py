@@ -39,7 +39,6 @@ class PublicPredictor:
 
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-0.5, 0.5, (200, 2))
     >>> y = np.where(X[:, 0] > 0, 1, -1)
