@@ -33,9 +33,8 @@ from convexmarket.errors import (
     ParameterError,
     SolverError,
 )
-from convexmarket.joint.alternating import Descent
+from convexmarket.joint.alternating import Descent, PurchaseStep, best_model
 from convexmarket.joint.problem import JointMarket
-from convexmarket.joint.steps import PurchaseStep, best_model
 from convexmarket.terms import Constraint, MarketNumbers, Piece, Quantities
 
 __all__ = ["ExponentialBlock", "best_eta", "solve_exponential"]

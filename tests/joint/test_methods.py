@@ -14,8 +14,8 @@ from convexmarket.errors import (
     ParameterError,
     UnattainedOptimumError,
 )
+from convexmarket.joint.alternating import PurchaseStep
 from convexmarket.joint.exponential import ExponentialBlock, best_eta, solve_exponential
-from convexmarket.joint.steps import PurchaseStep
 from tests import one_in
 from tests.joint.builders import data, instance
 
