@@ -1,20 +1,18 @@
 """The data-dependent problem: model, weights and total privacy chosen together (A, VIII; B)."""
 
-from convexmarket.joint.certificates import (
-    FirstOrderResiduals,
+from convexmarket.joint.alternating import best_model
+from convexmarket.joint.exponential import ExponentialBlock
+from convexmarket.joint.joint_allocation import JointAllocation, allocate_jointly
+from convexmarket.joint.problem import (
+    JointMarket,
     convexity_constant,
     convexity_ratio,
     convexity_threshold,
     first_order_residuals,
 )
-from convexmarket.joint.exponential import ExponentialBlock
-from convexmarket.joint.joint_allocation import JointAllocation, allocate_jointly
-from convexmarket.joint.problem import JointMarket
-from convexmarket.joint.steps import best_model
 
 __all__ = [
     "ExponentialBlock",
-    "FirstOrderResiduals",
     "JointAllocation",
     "JointMarket",
     "allocate_jointly",

@@ -1,8 +1,7 @@
 r"""Alternating minimisation, and a global certificate where the problem is convex for each eta.
 
 A step computes the best model for the present weights and eta, the next the best weights and eta
-for that model; each is solved to the last digits, so that the objective never rises. Every few
-steps a quasi-Newton method accelerates the descent along the models.
+for that model; each is solved to the last digits, so that the objective never rises.
 
 Where the problem is convex in (w, a) for a fixed eta (:func:`convexity_ratio` below 1), linear in
 the payments and without realised noise, alternation at a fixed eta finds its global optimum, and a
@@ -12,6 +11,16 @@ sqrt(rho))`` of the curvature of the spread and of the regularization may be spl
 replaced by its tangent, since the rest is still convex. The bound keeps both and is of second
 order, like the cuts of :mod:`convexmarket.allocation.cuts`, and the same search over eta uses it.
 Its minimum over the models has a closed form, concave and nondecreasing in 1/eta.
+
+The best model for purchases is a weighted logistic regression with a priced norm,
+
+.. math:: \min_{\|w\| \le \beta}\; \sum_i a_i \log(1 + e^{-y_i w^\top x_i})
+          + \tfrac{\Lambda}{2}\|w\|^2 + v^\top w + \kappa\|w\|
+
+More regularization replaces the norm and the bound: for nu >= 0 let w(nu) minimise without either
+under Lambda + nu. It is the answer when ``nu*||w(nu)|| = kappa``, or ``||w(nu)|| = beta`` if that
+takes a larger nu; both sides are monotone in nu. It is 0 when kappa is at least the norm of the
+gradient at 0. The best purchases for a model are an allocation with its losses.
 """
 
 from __future__ import annotations
@@ -19,28 +28,195 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import minimize
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq, minimize
 
+from convexmarket.allocation import allocate
 from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
-from convexmarket.joint.certificates import convexity_ratio
-from convexmarket.joint.problem import JointMarket
-from convexmarket.joint.steps import Purchase, PurchaseStep, best_model, model_gradient, norm_price
+from convexmarket.allocation.simplex import embed
+from convexmarket.checks import check_positive, checked_numbers
+from convexmarket.errors import ParameterError, SolverError
+from convexmarket.joint.problem import JointMarket, convexity_ratio
+from convexmarket.learners.minimiser import PerturbedObjective, minimise
+from convexmarket.market import Market
+from convexmarket.terms import EtaRange, Losses
 
-__all__ = ["Descent", "GlobalSearch"]
+__all__ = ["Descent", "GlobalSearch", "PurchaseStep", "best_model", "model_gradient"]
 
 Floats = NDArray[np.float64]
 
 #: Alternations before a quasi-Newton descent, its largest number of steps, and alternations at a
 #: fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
-_MAX_SOLVES = 200
+#: Norm of the gradient of a model, relative to the largest row.
+_TOLERANCE = 1e-10
+#: Relative gap and largest number of exact evaluations over eta, and the gap of a conic search.
+_GAP, _MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
+
+
+def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
+    """Return the part of the objective that is smooth in the model."""
+    used, shift = weights > 0, np.zeros(joint.X.shape[1])
+    if joint.noise_vector is not None:
+        shift = 2.0 / eta * joint.noise_vector
+    X, y = (joint.X, joint.y) if used.all() else (joint.X[used], joint.y[used])
+    return PerturbedObjective(X, y, weights[used], shift, joint.regularization)
+
+
+def norm_price(joint: JointMarket, eta: float) -> float:
+    """Return the price of the norm of the model at an eta, due to worst-case noise."""
+    return 2.0 * joint.noise_radius / eta if joint.noise == "worst-case" else 0.0
+
+
+def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
+    """Compute the model that minimises the objective for given weights and eta.
+
+    Parameters
+    ----------
+    joint : JointMarket
+    weights : array_like, shape (m,)
+    eta : float
+
+    Returns
+    -------
+    ndarray, shape (n_features,)
+
+    Raises
+    ------
+    ParameterError, SolverError
+        If an argument is out of its range, or the minimiser fails.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.3], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
+    >>> best_model(joint, np.array([0.5, 0.5]), 1.0).round(3)
+    array([0.509])
+    """
+    weights, eta = checked_numbers("weights", weights), check_positive("eta", eta)
+    if weights.shape != joint.y.shape or not np.all((weights >= 0.0) & (weights < np.inf)):
+        raise ParameterError(
+            f"weights have shape {weights.shape}; give a finite number >= 0 for each of "
+            f"{joint.y.size} sellers"
+        )
+    smooth, kappa = _smooth(joint, weights, eta), norm_price(joint, eta)
+    slope = float(np.linalg.norm(smooth.gradient(np.zeros(joint.X.shape[1]))))
+    if slope <= kappa:
+        return np.zeros(joint.X.shape[1])
+    longest = float(np.sqrt(np.einsum("ij,ij->i", joint.X, joint.X).max())) or 1.0
+
+    @cache
+    def at(nu: float) -> Floats:
+        try:
+            level = smooth.regularized(joint.regularization + nu)
+            return minimise(level, _TOLERANCE * longest)
+        except np.linalg.LinAlgError as error:
+            raise SolverError(f"Newton's method failed: {error}") from error
+
+    def length(nu: float) -> float:
+        return float(np.linalg.norm(at(nu)))
+
+    nu = 0.0
+    if kappa > 0:  # nu*||w(nu)|| rises from 0 to the slope at 0
+        nu = _crossing(lambda x: x * length(x) - kappa, kappa / max(length(0.0), 1e-300))
+    beta = joint.max_norm
+    if beta is not None and length(nu) > beta:
+        nu = _crossing(lambda x: beta - length(x), max(nu, slope / beta), nu)
+        return at(nu) * (beta / length(nu))
+    return at(nu)
+
+
+def _crossing(rising: Callable[[float], float], guess: float, low: float = 0.0) -> float:
+    """Return the zero of a rising function above ``low``."""
+    high = max(guess, 1e-12)
+    while rising(high) < 0:
+        low, high = high, 4.0 * high
+    return float(brentq(rising, low, high, xtol=1e-14, rtol=1e-13))
+
+
+def model_gradient(
+    joint: JointMarket, model: Floats, weights: Floats, eta: float, smooth: bool = False
+) -> Floats:
+    """Compute the smallest subgradient of the objective in the model; 0 at the best model.
+
+    ``smooth`` leaves out the price of the norm and the bound on it.
+    """
+    gradient = _smooth(joint, weights, eta).gradient(model)
+    kappa, norm = norm_price(joint, eta), float(np.linalg.norm(model))
+    if smooth:
+        return gradient
+    if norm == 0:
+        length = float(np.linalg.norm(gradient))
+        return gradient * max(0.0, 1.0 - kappa / length) if length > 0 else gradient
+    gradient = gradient + kappa * model / norm
+    if joint.max_norm is not None and norm >= joint.max_norm * (1 - 1e-12):
+        outwards = float(gradient @ model) / norm**2
+        gradient = gradient - min(outwards, 0.0) * model
+    return gradient
+
+
+class Purchase(NamedTuple):
+    """Weights and eta, and a bound on their possible improvement for the same model."""
+
+    weights: Floats
+    eta: float
+    excess: float
+
+
+class PurchaseStep:
+    """The best weights and eta for a model; exact without a solver if the market allows it."""
+
+    def __init__(self, joint: JointMarket, solver: str | None = None) -> None:
+        self.joint, self.solver = joint, solver
+
+    @cached_property
+    def form(self) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
+        """The market in numbers, of the sellers who can sell; None if it has another piece."""
+        return None if self.solver else ProjectableForm.of(self.joint.market.form)
+
+    def priced(self, model: Floats) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
+        """Return the market with the losses and the noise of a model."""
+        if self.form is None:
+            return None
+        form, active = self.form
+        losses = form.losses + self.joint.losses(model)[active]
+        return replace(form, losses=losses, sigma=self.joint.noise_price(model)), active
+
+    def __call__(self, model: Floats, start: float | None = None) -> Purchase:
+        """Compute the best weights and eta for a model, starting at an eta."""
+        low = self.joint.market.form.eta_low
+        if self.joint.noise_price(model) <= 0 < low:
+            # Less privacy costs less and the noise lowers the objective: the range decides eta.
+            return self.at(model, low)
+        if (priced := self.priced(model)) is None:
+            return self._allocated(self.joint.purchase_market(model))
+        runner = Projections(priced[0])
+        best, bound = search_eta(runner, start or runner.first(), _GAP, _MAX_SOLVES, None)
+        return Purchase(embed(best.weights, priced[1]), best.eta, best.objective - bound)
+
+    def at(self, model: Floats, eta: float) -> Purchase:
+        """Compute the best weights for a model at one eta."""
+        if (priced := self.priced(model)) is not None:
+            priced[0].check_sold(eta)
+            return Purchase(embed(priced[0].weights(eta), priced[1]), eta, 0.0)
+        market = self.joint.market
+        objective = Losses(self.joint.losses(model)) + market.objective.without_noise
+        constraints = [*market.constraints, EtaRange(eta, eta)]
+        return self._allocated(Market(market.sellers, objective, constraints))
+
+    def _allocated(self, market: Market) -> Purchase:
+        method, solver = "branch_and_bound" if self.solver else "auto", self.solver or "CLARABEL"
+        answer = allocate(market, method, solver=solver, gap=_CONIC_GAP)  # type: ignore[arg-type]
+        return Purchase(answer.weights, answer.eta, answer.objective - answer.lower_bound)
 
 
 class Descent:
@@ -64,51 +240,44 @@ class Descent:
             self.objective = objective
 
     def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
-        """Alternate from the present model, at a fixed eta if one is given."""
+        """Alternate from the present model, at a fixed eta if one is given.
+
+        Alternation converges linearly, so that every few steps a quasi-Newton method descends along
+        the models. With weights and eta minimised out, the objective is a function of the model
+        alone, with the gradient at the best purchase (envelope theorem).
+        """
         joint = self.joint
+
+        def bought(model: Floats) -> Purchase:
+            if eta is not None:
+                return self.step.at(model, eta)
+            return self.step(model, None if np.isnan(self.eta) else self.eta)
+
+        def reduced(model: Floats) -> tuple[float, Floats]:
+            best = bought(model)
+            self.take(model.copy(), best.weights, best.eta)
+            value = joint.objective(model, best.weights, best.eta)
+            return value, model_gradient(joint, model, best.weights, best.eta)
+
+        options: Any = {"maxiter": _ACCELERATED, "ftol": tol, "gtol": 0.0}
         for iteration in range(1, max_iterations + 1):
             before = self.objective
             if iteration % _ALTERNATIONS == 0 and joint.max_norm is None:
-                self._accelerate(eta, tol)
-            bought = self._bought(self.model, eta)
-            self.take(self.model, bought.weights, bought.eta)
-            self.residual = self._gain(bought.excess)
+                minimize(reduced, self.model, jac=True, method="L-BFGS-B", options=options)
+            best = bought(self.model)
+            self.take(self.model, best.weights, best.eta)
             self.take(best_model(joint, self.weights, self.eta), self.weights, self.eta)
             if before - self.objective <= tol * self.scale:
                 return
 
     def measure(self) -> None:
         """Set the residual: the largest gain of a change of the model or the purchase alone."""
-        bought = self.step(self.model, self.eta)
-        best = self.joint.objective(self.model, bought.weights, bought.eta)
-        self.residual = self._gain(self.objective - best + bought.excess)
-
-    def _bought(self, model: Floats, eta: float | None) -> Purchase:
-        if eta is not None:
-            return self.step.at(model, eta)
-        return self.step(model, None if np.isnan(self.eta) else self.eta)
-
-    def _accelerate(self, eta: float | None, tol: float) -> None:
-        """Descend along the models, with the best purchase for each, by a quasi-Newton method.
-
-        Alternation converges linearly. With weights and eta minimised out, the objective is a
-        function of the model alone, with the gradient at the best purchase (envelope theorem).
-        """
-
-        def reduced(model: Floats) -> tuple[float, Floats]:
-            bought = self._bought(model, eta)
-            self.take(model.copy(), bought.weights, bought.eta)
-            value = self.joint.objective(model, bought.weights, bought.eta)
-            return value, model_gradient(self.joint, model, bought.weights, bought.eta)
-
-        options: Any = {"maxiter": _ACCELERATED, "ftol": tol, "gtol": 0.0}
-        minimize(reduced, self.model, jac=True, method="L-BFGS-B", options=options)
-
-    def _gain(self, excess: float) -> float:
-        """Return the gain of the model alone and of a purchase, relative to the objective."""
+        best = self.step(self.model, self.eta)
+        objective = self.joint.objective(self.model, best.weights, best.eta)
         gradient = model_gradient(self.joint, self.model, self.weights, self.eta)
         gain = float(gradient @ gradient) / (2 * self.joint.regularization)
-        return (gain + max(excess, 0.0)) / self.scale
+        excess = max(self.objective - objective + best.excess, 0.0)
+        self.residual = (gain + excess) / self.scale
 
 
 @dataclass(eq=False)
@@ -144,27 +313,15 @@ class _JointCut(KeptSpreadCut):
 
 
 class GlobalSearch:
-    """Solver of the joint problem at given eta, with cuts that are valid for every eta.
+    """Solver of a convex joint problem at given eta, with cuts that are valid for every eta."""
 
-    The problem is convex for a fixed eta, with expected or worst-case noise and linear payments.
-    """
-
-    def __init__(
-        self, joint: JointMarket, step: PurchaseStep, form: ProjectableForm, tol: float
-    ) -> None:
+    def __init__(self, joint: JointMarket, step: PurchaseStep, tol: float) -> None:
+        assert step.form is not None
         self.joint, self.step, self.tol = joint, step, tol
-        self.ends = Projections(form).ends
+        self.ends = Projections(step.form[0]).ends
         self.records: list[SolveRecord] = []
-        self.ratio = convexity_ratio(joint)
         self.model = np.zeros(joint.X.shape[1])  # of the eta before: a good start
         self.descents: dict[float, Descent] = {}
-
-    @classmethod
-    def of(cls, joint: JointMarket, step: PurchaseStep, tol: float) -> GlobalSearch | None:
-        """Return the search, or None where the problem is not of its kind."""
-        if step.form is None or joint.noise == "realised" or convexity_ratio(joint) >= 1:
-            return None
-        return cls(joint, step, step.form[0], tol)
 
     def best(self, first: float, gap: float) -> tuple[Descent, float]:
         """Search all eta; return the best point and a lower bound on the objective."""
@@ -186,17 +343,15 @@ class GlobalSearch:
 
     def _cut(self, model: Floats, weights: Floats, eta: float) -> KeptSpreadCut:
         """Return the tangent of the convex part, with the curvature that may be kept."""
-        joint, root = self.joint, float(np.sqrt(self.ratio))
-        priced, form = self.step.priced(model), self.step.form
-        assert priced is not None
+        joint, root = self.joint, float(np.sqrt(convexity_ratio(self.joint)))
+        form = self.step.priced(model)
         assert form is not None
-        priced, a = replace(priced, sigma=joint.sigma), weights[form[1]]
+        priced, a = replace(form[0], sigma=joint.sigma), weights[form[1]]
         weight, keep = (1 - root) * priced.weight, (1 - root) * joint.regularization
         plain = Projections(priced).solve(eta).cut
         slope = root * priced.slope(a)
-        spread = root * (
-            priced.objective(a, eta) - float(priced.prices(eta) @ a) - joint.sigma / eta
-        )
+        rest = float(priced.prices(eta) @ a) + joint.sigma / eta
+        spread = root * (priced.objective(a, eta) - rest)
         # With g the slope of Phi the model's part is keep/2*||w - v||^2 + 2*r*s*||w||, v = w - g.
         radius, norm = norm_price(joint, 1.0), float(np.linalg.norm(model))
         gradient = model_gradient(joint, model, weights, eta, smooth=norm == 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,9 @@ from convexmarket.checks import (
     generator_of,
 )
 from convexmarket.errors import InfeasibleMarketError
-from convexmarket.joint.alternating import Descent, GlobalSearch
-from convexmarket.joint.certificates import convexity_ratio
+from convexmarket.joint.alternating import Descent, GlobalSearch, PurchaseStep, best_model
 from convexmarket.joint.exponential import solve_exponential
-from convexmarket.joint.problem import JointMarket
-from convexmarket.joint.steps import PurchaseStep, best_model
+from convexmarket.joint.problem import JointMarket, convexity_ratio
 
 __all__ = ["JointAllocation", "allocate_jointly"]
 
@@ -45,20 +43,17 @@ class JointAllocation(CertifiedPurchase):
 
     Attributes
     ----------
-    model : ndarray, shape (n_features,)
-    weights : ndarray, shape (m,)
-    eta : float
-    objective : float
+    model, weights, eta, objective
+        Shapes (n_features,) and (m,), and two numbers.
     lower_bound : float
         On the objective, over all models, weights and eta; -inf if none is known.
     residual : float
         Gain that the model alone, or weights and eta alone, may still bring, relative to the
-        objective; near 0 at a point that satisfies the first-order conditions.
+        objective.
     status : str
         "global" (the lower bound proves it, up to the gap), "global for this eta" (the problem is
         convex for a fixed eta), or "best of several starts".
-    method : str
-    seconds : float
+    method, seconds : str, float
     solves : tuple of SolveRecord
         The search over eta that proves the lower bound; empty if no bound is known.
     starts : tuple of float
@@ -101,17 +96,6 @@ class JointAllocation(CertifiedPurchase):
             " for that"
         )
 
-    def certificate(self) -> dict[str, Any]:
-        """Return the evidence of optimality as plain values for JSON."""
-        names = ("objective", "residual", "status", "eta", "n_bought", "method", "seconds")
-        return {name: getattr(self, name) for name in names} | {
-            "lower_bound": self.lower_bound if np.isfinite(self.lower_bound) else None,
-            "gap": self.gap if np.isfinite(self.gap) else None,
-            "starts": list(self.starts),
-            "solves": len(self.solves),
-            "binding": list(self.binding),
-        }
-
     def __repr__(self) -> str:
         return (
             f"JointAllocation(eta={self.eta:.6g}, objective={self.objective:.10g}, "
@@ -137,11 +121,10 @@ def allocate_jointly(
     ----------
     joint : JointMarket
     method : {"alternating", "exponential"}
-        - "alternating": the best model for the purchases and the best purchases for the model, in
-          turn, with a global certificate where the problem is convex for a fixed eta; without a
-          spread, the papers' naive model, it compares every seller alone, which is exact;
-        - "exponential": weights as a = exp(z), by the convex-concave procedure with exponential
-          cones (B, section 4).
+        "alternating": the best model for the purchases and the best purchases for the model, in
+        turn, with a global certificate where the problem is convex for a fixed eta. Without a
+        spread, the papers' naive model, it compares every seller alone, which is exact.
+        "exponential": weights as a = exp(z), by the convex-concave procedure (B, section 4).
     starts : int
         Descents to run where the problem is not known to be convex: from no model, from the
         direction of the class means, and from random ones; with realised noise one more, where
@@ -197,9 +180,8 @@ def allocate_jointly(
     solves: Sequence[SolveRecord] = ()
     descents: list[Descent] = []
     if method == "exponential":
-        step = PurchaseStep(joint)
         for model in _starts(joint, starts, rng):
-            bought = step(model)
+            bought = PurchaseStep(joint)(model)
             # A descent in z only multiplies weights: no weight may start from zero.
             weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
             conic = solver or "CLARABEL"
@@ -211,8 +193,8 @@ def allocate_jointly(
         for model in _starts(joint, 1 if convex else starts, rng):
             descents.append(Descent(joint, step, model))
             descents[-1].run(tol, most)
-        search = GlobalSearch.of(joint, step, tol)
-        if search is not None:
+        if convex and step.form is not None and joint.noise != "realised":
+            search = GlobalSearch(joint, step, tol)
             search.model = descents[0].model
             other, bound = search.best(descents[0].eta, gap)
             if other.objective < descents[0].objective:  # alternation continues at another eta
@@ -222,6 +204,8 @@ def allocate_jointly(
                 descents.append(last)
             solves = search.records
     best = min(descents, key=lambda descent: descent.objective)
+    if np.isinf(best.residual):
+        best.measure()
     status: JointStatus = "best of several starts"
     if bound >= best.objective - max(gap, _ROUNDING) * abs(best.objective):
         status = "global"
@@ -266,18 +250,16 @@ def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Fl
     if b is None or not b.any():
         return models
     reach = longest / float(np.linalg.norm(b))
-    if joint.eta_low > 0:
-        reach = min(reach, 2.0 / (joint.regularization * joint.eta_low))
+    if (low := joint.market.form.eta_low) > 0:
+        reach = min(reach, 2.0 / (joint.regularization * low))
     return [-reach * b, *models]
 
 
 def _best_alone(joint: JointMarket) -> Descent | None:
     """Return the global optimum of a market without a spread, or None for another market.
 
-    That is the papers' naive model: noise, linear payments and losses, under an EtaRange at most,
-    with "expected" noise, or "worst-case" noise at a given eta. For every model and eta the
-    objective is linear in the weights, and with the best model it is concave in them. So a vertex
-    of the simplex is optimal: a single seller.
+    That is the papers' naive model: noise, linear payments and losses, under an EtaRange at most.
+    With the best model the objective is concave in the weights, so a single seller is optimal.
     """
     form = joint.market.form
     low, high = form.eta_range

@@ -7,16 +7,25 @@ r"""The joint problem: model, weights and total privacy together, as data.
 published, with ``noise(w) = 2*b'w`` for a noise vector b that was drawn beforehand, the objective
 has no minimum: along ``w = -(2/(Lambda*eta))*b`` it falls like ``-2*||b||^2/(Lambda*eta^2)`` as eta
 tends to 0. Such a problem is refused; there are three remedies to choose from.
+
+For a fixed eta, with the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a)
+if ``2*Lambda*mu >= sigma_max(X)^2``: the Schur complement of its Hessian is at least
+``Lambda*I - X'D^2X/(2*mu)`` with D between -1 and 1. A's Theorem VIII.1 asks for m in the place of
+``sigma_max(X)^2``, which is never larger (rows of norm at most one).
+
+With the norm ``mu*||a||`` it suffices that ``Lambda*mu >= m*r^3*sigma_max(X)^2`` with r the
+largest norm that the cap allows (docs/theory.md, section 10).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from functools import cache, cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
 from scipy.stats import gamma as gamma_distribution
 
 from convexmarket.checks import (
@@ -27,12 +36,21 @@ from convexmarket.checks import (
     check_share,
     checked_numbers,
     labels_of,
+    shown,
 )
-from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
+from convexmarket.errors import DataError, NotSupportedError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market
 from convexmarket.terms import Losses, Noise
 
-__all__ = ["JointMarket", "NoiseModel"]
+__all__ = [
+    "FirstOrderResiduals",
+    "JointMarket",
+    "NoiseModel",
+    "convexity_constant",
+    "convexity_ratio",
+    "convexity_threshold",
+    "first_order_residuals",
+]
 
 Floats = NDArray[np.float64]
 NoiseModel = Literal["expected", "worst-case", "realised"]
@@ -63,11 +81,9 @@ class JointMarket:
     noise : {"expected", "worst-case", "realised"}
         The addition of objective perturbation, over eta: nothing on average; at most
         ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded with
-        ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a vector b that is known.
+        ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a known ``noise_vector`` b.
     noise_vector : array_like, shape (n_features,), optional
-        b, for "realised".
     failure_probability : float
-        delta', for "worst-case".
     max_norm : float, optional
         beta, a bound on ``||w||``.
 
@@ -132,11 +148,6 @@ class JointMarket:
         """The market's weight of 1/eta."""
         return self.market.form.sigma
 
-    @property
-    def eta_low(self) -> float:
-        """The lower end of the market's EtaRange, else 0."""
-        return self.market.form.eta_low
-
     def losses(self, model: Floats) -> Floats:
         """Compute the logistic loss of every row, shape (m,).
 
@@ -177,8 +188,6 @@ class JointMarket:
     def purchase_market(self, model: Floats) -> Market:
         """Return the market in weights and eta that remains for a given model.
 
-        It is allocated like any other; its sigma may not be negative.
-
         Parameters
         ----------
         model : array_like of shape (n_features,)
@@ -194,26 +203,26 @@ class JointMarket:
         ------
         UnattainedOptimumError
         """
-        if self.eta_low > 0:
+        if self.market.form.eta_low > 0 or (self.noise_vector is None and self.sigma > 0):
             return
-        if self.noise_vector is not None:
-            length = float(np.linalg.norm(self.noise_vector))
-            enough = None if self.max_norm is None else 2 * self.max_norm * length
-            if enough is None or self.sigma <= enough * (1 + _MARGIN):
-                need = "2*max_norm*||b||" if enough is None else f"{enough:.6g} = 2*max_norm*||b||"
-                raise UnattainedOptimumError(
-                    "with a realised noise vector b the objective has no minimum: along w = "
-                    "-(2/(Lambda*eta))*b it falls like -2*||b||^2/(Lambda*eta^2) as eta tends to "
-                    'zero, faster than sigma/eta grows. Choose noise="expected" (the noise is zero '
-                    'on average) or noise="worst-case"; or give max_norm and a sigma above '
-                    f"{need} (sigma is {self.sigma:.6g}); or an EtaRange(low, high), which then "
-                    "decides the answer"
-                )
-        elif self.sigma == 0:
+        if self.noise_vector is None:
             raise UnattainedOptimumError(
                 "sigma, the weight of Noise, is 0: without a model, less privacy is always "
                 "cheaper, and eta tends to 0; give sigma > 0, or an EtaRange(low, high), which "
                 "then decides the answer (the naive model of the papers)"
+            )
+        enough, need = np.inf, "2*max_norm*||b||"
+        if self.max_norm is not None:
+            enough = 2 * self.max_norm * float(np.linalg.norm(self.noise_vector))
+            need = f"{enough:.6g} = {need}"
+        if self.sigma <= enough * (1 + _MARGIN):
+            raise UnattainedOptimumError(
+                "with a realised noise vector b the objective has no minimum: along w = "
+                "-(2/(Lambda*eta))*b it falls like -2*||b||^2/(Lambda*eta^2) as eta tends to "
+                'zero, faster than sigma/eta grows. Choose noise="expected" (the noise is zero '
+                'on average) or noise="worst-case"; or give max_norm and a sigma above '
+                f"{need} (sigma is {self.sigma:.6g}); or an EtaRange(low, high), which then "
+                "decides the answer"
             )
 
     def __repr__(self) -> str:
@@ -226,16 +235,19 @@ def _checked_rows(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, F
         np.array(checked_numbers(name, values, DataError, truth_values=True))
         for name, values in (("X", X), ("y", y))
     )
+    fault = ""
     if rows.shape != (n_sellers, rows.size // n_sellers) or not rows.size:
-        raise DataError(
+        fault = (
             f"X has shape {rows.shape}; give one row of features for each of {n_sellers} sellers"
         )
-    if labels.shape != (n_sellers,):
-        raise DataError(f"y has shape {labels.shape}; give one label for each of {n_sellers} rows")
-    if not np.isfinite(rows).all():
-        raise DataError("X holds entries that are not finite; fill or drop them")
-    if not np.isin(labels, (-1.0, 1.0)).all():
-        raise DataError("labels must be -1 or 1")
+    elif labels.shape != (n_sellers,):
+        fault = f"y has shape {labels.shape}; give one label for each of {n_sellers} rows"
+    elif not np.isfinite(rows).all():
+        fault = "X holds entries that are not finite; fill or drop them"
+    elif not np.isin(labels, (-1.0, 1.0)).all():
+        fault = "labels must be -1 or 1"
+    if fault:
+        raise DataError(fault)
     rows.flags.writeable = labels.flags.writeable = False
     return rows, labels
 
@@ -254,3 +266,174 @@ def _checked_vector(vector: ArrayLike | None, n_features: int) -> Floats:
         )
     array.flags.writeable = False
     return array
+
+
+@cache
+def convexity_constant() -> float:
+    """Return the least c for which ``exp(z)*(l(w'x) + (c/2)*(w'x)^2)`` is convex in (w, z).
+
+    It is the maximum of ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
+    """
+
+    def excess(t: float) -> float:
+        wrong = 1.0 / (1.0 + np.exp(t))
+        return float(wrong * (1.0 - wrong) - wrong**2 / np.logaddexp(0.0, -t))
+
+    return -float(minimize_scalar(excess, bounds=(-10.0, 5.0), options={"xatol": 1e-12}).fun)
+
+
+def convexity_threshold(X: ArrayLike) -> float:
+    """Return lambda_conv, above which the objective is jointly convex in (w, z), a = exp(z).
+
+    Convex on ``sum exp(z) <= 1`` (B, Theorem 4.1, with the right constant). The feasible set
+    ``sum exp(z) = 1`` is not convex, so that several local minima remain possible.
+
+    Parameters
+    ----------
+    X : array_like, shape (m, n_features)
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ParameterError
+        If X is not a table of finite numbers.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> round(cm.joint.convexity_threshold([[0.6, 0.8], [0.0, 0.5]]), 10)
+    0.2620117781
+    """
+    rows = checked_numbers("X", X)
+    if rows.ndim != 2 or rows.size == 0 or not np.isfinite(rows).all():
+        raise ParameterError(f"X has shape {rows.shape}; give a table of finite numbers")
+    return convexity_constant() * float(np.einsum("ij,ij->i", rows, rows).max())
+
+
+def convexity_ratio(joint: JointMarket) -> float:
+    """Compute the ratio that certifies convexity in (w, a) for a fixed eta.
+
+    It is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
+    ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
+
+    Parameters
+    ----------
+    joint : JointMarket
+
+    Returns
+    -------
+    float
+        Without a unit; below 1 the problem is convex for every fixed eta.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
+    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
+    >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
+    >>> round(cm.joint.convexity_ratio(joint), 4)
+    0.0675
+    """
+    check_instance("joint", joint, JointMarket)
+    form = joint.market.form
+    largest = float(np.sqrt(np.max(form.max_weight)))  # ||a||^2 <= max a * sum a
+    curvature = 2.0 * form.mu_squared + form.mu / (form.virtual_costs.size * largest**3)
+    if curvature == 0:
+        return np.inf
+    spectral = float(np.linalg.norm(joint.X, 2)) ** 2
+    return spectral / (joint.regularization * curvature)
+
+
+class FirstOrderResiduals(NamedTuple):
+    """Residuals of a point in the first-order conditions of B's Theorem 3.3.
+
+    They are ``a_i - (||a||/mu)*(tau - gamma*eta*psi_i - loss_i)_+``; the multiplier tau that makes
+    the sum of ``(...)_+`` equal to ``mu/||a||``; by how much their norm exceeds mu; and ``eta -
+    sqrt(noise(w)/(gamma*psi'a))``, relative to eta.
+    """
+
+    weights: Floats
+    tau: float
+    normalisation: float
+    eta: float
+
+    @property
+    def largest(self) -> float:
+        """The largest residual; weights are counted relative to the largest weight."""
+        return max(float(np.max(np.abs(self.weights))), abs(self.normalisation), abs(self.eta))
+
+
+def first_order_residuals(
+    joint: JointMarket, model: ArrayLike, weights: ArrayLike, eta: float
+) -> FirstOrderResiduals:
+    """Evaluate the first-order conditions of B's Theorem 3.3 at any candidate.
+
+    Parameters
+    ----------
+    joint : JointMarket
+        With ``mu*Spread()``, noise and linear payments, without a cap.
+    model : array_like, shape (n_features,)
+    weights : array_like, shape (m,)
+    eta : float
+
+    Returns
+    -------
+    FirstOrderResiduals
+        Zero at a stationary point, in the units of the objective.
+
+    Raises
+    ------
+    NotSupportedError, ParameterError
+        If the market has other pieces than the theorem, or shapes do not fit.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
+    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
+    >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
+    >>> best = cm.allocate_jointly(joint)
+    >>> residuals = cm.joint.first_order_residuals(joint, best.model, best.weights, best.eta)
+    >>> residuals.largest < 1e-6
+    True
+    """
+    check_instance("joint", joint, JointMarket)
+    eta = check_positive("eta", eta)
+    form = joint.market.standard_form
+    if form is None or form.max_weight < 1 or form.mu == 0:
+        raise NotSupportedError(
+            "Theorem 3.3 is about Spread(), Noise() and linear Payments() without a cap; this is "
+            f"{shown(joint.market)}"
+        )
+    w, a = checked_numbers("model", model), checked_numbers("weights", weights)
+    m, n = joint.X.shape
+    if w.shape != (n,) or a.shape != (m,) or not (np.isfinite(a).all() and np.any(a > 0)):
+        raise ParameterError(
+            f"model and weights have shapes {w.shape} and {a.shape}; give a coefficient for each "
+            f"of {n} features, and a finite number for each of {m} sellers, not all zero"
+        )
+    norm = float(np.linalg.norm(a))
+    prices = joint.losses(w) + form.gamma * eta * form.virtual_costs
+    tau = _level(prices, form.mu / norm)
+    margins = np.maximum(tau - prices, 0.0)
+    paid = form.gamma * form.expected_cost(a)
+    best_eta = np.sqrt(max(joint.noise_price(w), 0.0) / paid) if paid > 0 else np.inf
+    return FirstOrderResiduals(
+        weights=a - norm / form.mu * margins,
+        tau=tau,
+        normalisation=float(np.linalg.norm(margins)) - form.mu,
+        eta=float((eta - best_eta) / eta),
+    )
+
+
+def _level(prices: Floats, total: float) -> float:
+    """Return tau with ``sum (tau - prices)_+ = total``."""
+    ordered = np.sort(prices[np.isfinite(prices)])
+    filled = np.arange(1, ordered.size + 1) * ordered - np.cumsum(ordered)
+    count = int(np.searchsorted(filled, total))
+    return float((total + ordered[:count].sum()) / count)

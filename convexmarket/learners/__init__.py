@@ -24,8 +24,6 @@ from convexmarket.learners.private_learner import Learner
 from convexmarket.learners.private_search import PrivateSearch
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
 from convexmarket.learners.ridge_math import (
-    NoisyLoss,
-    RidgeErrorBound,
     ridge_error_bound,
     ridge_risk_constants,
     solve_ridge,
@@ -41,13 +39,11 @@ __all__ = [
     "Learner",
     "LogisticLoss",
     "Loss",
-    "NoisyLoss",
     "PersonalizedRidge",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateSearch",
-    "RidgeErrorBound",
     "expected_loss",
     "lipschitz_risk_constants",
     "load_model",

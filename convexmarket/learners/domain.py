@@ -53,18 +53,15 @@ class Ball:
         _warn_of_leak("data_norm", "a public bound")
         return cls(float(row_norms(np.asarray(X, dtype=np.float64)).max()) or 1.0)
 
-    def rows(self, X: NDArray[Any]) -> Floats:
-        """Return rows in double precision, none longer than the bound.
-
-        A row that exceeds it by the rounding of its precision is scaled back, by itself.
-        """
+    def rows(self, X: NDArray[Any], what: str = "rows") -> Floats:
+        """Return rows in double precision; the excess of a row by its rounding is scaled back."""
         single = X.dtype == np.float32
         slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
         X = np.asarray(X, dtype=np.float64)
         norms = row_norms(X)
         _refuse(
             ~(norms <= self.data_norm * (1.0 + slack)),
-            f"rows are longer than data_norm = {self.data_norm:g}; project each row on the ball "
+            f"{what} are longer than data_norm = {self.data_norm:g}; project each row on the ball "
             "with convexmarket.datasets.scale_rows, or pass a larger public bound",
         )
         over = norms > self.data_norm
@@ -112,26 +109,19 @@ class Box:
                     "give a number, or one per feature"
                 )
         low, high = (np.broadcast_to(bound, n_features) for bound in (low, high))
-        return cls(low, _width("feature_range", low, high), **options)
+        return cls(low, high - low, **options)
 
-    def rows(self, X: NDArray[Any]) -> Floats:
+    def rows(self, X: NDArray[Any], check: bool = True) -> Floats:
         """Return rows on the unit scale."""
         unit = (X - self.low) / self.width
-        _refuse(
-            np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1),
-            "rows lie outside feature_range; pass a wider public range, or clip each row to it",
-        )
-        return self._centred(np.clip(unit, 0.0, 1.0, out=unit))
-
-    def unit(self, X: NDArray[Any]) -> Floats:
-        """Return rows on the unit scale, without a check of the ranges."""
-        return self._centred((X - self.low) / self.width)
-
-    def _centred(self, unit: Floats) -> Floats:
+        if check:
+            _refuse(
+                np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1),
+                "rows lie outside feature_range; pass a wider public range, or clip each row to it",
+            )
+            unit = np.clip(unit, 0.0, 1.0, out=unit)
         unit -= self.centre
-        if not self.constant:
-            return unit
-        return np.column_stack([unit, np.full(len(unit), self.constant)])
+        return np.pad(unit, [(0, 0), (0, bool(self.constant))], constant_values=self.constant)
 
     def coefficients(self, model: Floats) -> tuple[Floats, float]:
         """Return coefficients and intercept of a model on the unit scale, of unit labels."""
@@ -207,7 +197,6 @@ class Interval:
         bounds = _pair("target_range", target_range)
         if bounds[0].ndim or bounds[1].ndim:
             raise ParameterError(f"target_range must be two numbers, got {target_range!r}")
-        _width("target_range", *bounds)
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
@@ -255,23 +244,20 @@ def _refuse(outside: NDArray[np.bool_], what: str) -> None:
 
 
 def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
+    """Check a pair of bounds; refuse an empty range and the ends of floating point."""
     pair = list(bounds) if is_iterable(bounds) else []
     low, high = map(numbers_of, pair) if len(pair) == 2 else (None, None)
     if low is None or high is None:
         raise ParameterError(
             f"{name} must be a pair (low, high) of public bounds, or None, got {bounds!r}"
         )
-    return low, high
-
-
-def _width(name: str, low: Floats, high: Floats) -> Floats:
-    """Return ``high - low``; refuse an empty range and the ends of floating point."""
-    if not (np.all(np.abs([low, high]) <= LARGEST) and np.all(high - low >= SMALLEST)):
+    sizes = np.abs([*low.flat, *high.flat])
+    if not (np.all(sizes <= LARGEST) and np.all(high - low >= SMALLEST)):
         raise ParameterError(
             f"{name} must be finite with low < high, of at most {LARGEST:g} and no narrower than "
             f"{SMALLEST:g}, not ({low}, {high})"
         )
-    return high - low
+    return low, high
 
 
 def _warn_of_leak(name: str, remedy: str) -> None:

@@ -38,12 +38,10 @@ def logistic_risk_constants(
     ----------
     failure_probability, noise_failure_probability : float
         Probability :math:`\delta` that the concentration inequality fails, and :math:`\delta'` that
-        the noise is larger than assumed, in (0, 1).
+        the noise is larger than assumed.
     max_norm : float
-        Bound :math:`\beta` on the norm of the model, positive. For rows bounded by ``data_norm``
-        other than one, pass ``max_norm * data_norm``.
+        Bound :math:`\beta` on the norm of the model, times that on the rows.
     n_features : int
-        Dimension n of the model, at least 1.
     constants : {"proven", "paper"}, default "proven"
         ``"paper"`` are those of A, Theorem II.4, as printed and with natural logarithms, for
         reproduction. Its proof does not give them (docs/theory.md, section 6).
@@ -56,14 +54,9 @@ def logistic_risk_constants(
     Notes
     -----
     With probability at least :math:`1 - \delta - \delta'`, for all models of norm at most
-    :math:`\beta` at once, if the weights were chosen without looking at the rows,
-
-    .. math:: P(\operatorname{sign}(w^\top x) \neq y) \le \frac{1}{\ln 2}
-        \Big(\sum_i a_i \ln(1 + e^{-z_i}) + b^\top w\Big) + \mu\|a\| + \frac{\sigma}{\eta},
-
-    with :math:`\mu = \frac{\beta}{\ln 2}\big(\frac12 + \tanh\frac\beta2 +
-    \sqrt{\tfrac12\ln(1/\delta)}\big)` and :math:`\sigma = 2\beta q/\ln 2`, where q is the
-    :math:`1 - \delta'` quantile of a Gamma variable of shape n.
+    :math:`\beta` at once, the error is at most the noisy training loss in bits plus
+    :math:`\mu\|a\| + \sigma/\eta`, if the weights were chosen without looking at the rows
+    (docs/theory/objective-perturbation.md).
 
     Examples
     --------
@@ -105,7 +98,6 @@ def logistic_norm_bound(
     regularization, eta, n_features, data_norm
         :math:`\Lambda`, what sets the noise, the dimension of the model, and R; positive.
     noise_failure_probability : float, default 0.05
-        Chance that the noise is longer than assumed.
 
     Returns
     -------

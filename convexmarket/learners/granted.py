@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, DataTypeError, NotSupportedError, ParameterError
 from convexmarket.learners.partitioned_rows import PartedRows, in_parts
 
-__all__ = ["Granted", "Perturbation", "dense_rows", "validated"]
+__all__ = ["Granted", "Perturbation", "dense_rows"]
 
 Vector = NDArray[np.float64]
 
@@ -72,15 +70,8 @@ class Granted:
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None) -> Granted:
         """Check the granted epsilons of the rows of X, of which only the number is read.
 
-        Less than a millionth of the mean is an error of a solver, and counts as 0.
-
-        Raises
-        ------
-        ParameterError
-            If epsilon is missing, an entry is negative or no number, their number is wrong, or all
-            are zero.
-        DataError
-            If X has no rows.
+        Less than a millionth of the mean is an error of a solver, and counts as 0. Raises a
+        ParameterError, or a DataError if X has no rows.
         """
         if epsilon is None:
             raise ParameterError(
@@ -141,10 +132,6 @@ class Granted:
         spread[self.used] = values
         return spread
 
-    def above(self, weight: float) -> Granted:
-        """Return the epsilons, with 0 for rows below a weight."""
-        return Granted(self.spread(np.where(self.weights() >= weight, self.positive, 0.0)))
-
     def weights(self) -> Vector:
         """Return the weights of the used rows, in proportion to their epsilons.
 
@@ -174,11 +161,10 @@ def _rows_of(X: Any) -> int:
 
 
 def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
-    """Validate rows, and labels if given, by scikit-learn.
+    """Validate rows, and labels if given, by scikit-learn, as real numbers of moderate size.
 
-    A table becomes rows by the estimator's ``features``, of the unit box or of their ball. Rows in
-    partitions raise a NotSupportedError, and malformed, complex or sparse ones a DataError, which
-    quotes no entry.
+    A table becomes rows by the estimator's ``features``, of the unit box or of their ball. Neither
+    the message of a DataError nor its context quotes an entry.
     """
     if in_parts(X):
         raise NotSupportedError(
@@ -190,14 +176,6 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     if features is not None:
         check_instance("features", features, PublicFeatures)
         X = features.transform_to_box(X) if box else features.transform(X)
-    return validated(partial(validate_data, estimator), X, *labels, **options)
-
-
-def validated(check: Callable[..., Any], X: Any, *labels: Any, **options: Any) -> Any:
-    """Apply a validation of scikit-learn, and require real numbers of moderate size.
-
-    If it fails, neither the message of the DataError nor its context quotes an entry.
-    """
     for name, values in zip(("X", "y"), (X, *labels), strict=False):
         kind = getattr(getattr(values, "dtype", None), "kind", "")
         numeric = values is not None and (name == "X" or options.get("y_numeric"))
@@ -210,7 +188,7 @@ def validated(check: Callable[..., Any], X: Any, *labels: Any, **options: Any) -
             )
     result, words = None, ""
     try:
-        result = check(X, *labels, **options)
+        result = validate_data(estimator, X, *labels, **options)
     except (TypeError, ValueError, OverflowError) as error:
         words = str(error)
     if result is None:  # raised outside the handler, because its error may quote rows

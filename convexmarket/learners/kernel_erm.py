@@ -14,9 +14,8 @@ bounds the distance from the minimiser over the whole space, which releases add 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
@@ -61,9 +60,8 @@ class KernelERM(BaseEstimator):
     Parameters
     ----------
     loss : {"logistic", "hinge", "huber", "absolute"} or Loss, default "logistic"
-        "logistic" and "hinge" classify, the others fit any real labels. Or a
-        :class:`~convexmarket.learners.Loss`, such as ``HuberLoss(0.5)`` or a new subclass. All are
-        Lipschitz.
+        "logistic" and "hinge" classify, the others fit any real labels. Or any
+        :class:`~convexmarket.learners.Loss`.
     kernel : {"linear", "poly", "rbf", "laplacian", "cosine"}, default "rbf"
         As in :func:`sklearn.metrics.pairwise.pairwise_kernels`.
     regularization : float, default 0.1
@@ -80,14 +78,12 @@ class KernelERM(BaseEstimator):
         The public label set; the second is the positive one. ``None`` infers it from the private
         labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. For losses that classify.
     features : PublicFeatures or None, default None
-        Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
-        accept the table. The ball of its rows must be no larger than that of ``data_norm``.
+        Public ranges and categories of the columns of a table X.
     epsilon : default None
         Default ``epsilon`` of ``fit``.
     tol : float, default 0.01
         Largest error of a prediction, in units of ``sensitivity_``. Releases add twice this to
-        the sensitivity of every row, so with unequal weights it must be well below the ratio of the
-        smallest to the largest weight.
+        the sensitivity of every row.
 
     Attributes
     ----------
@@ -99,10 +95,8 @@ class KernelERM(BaseEstimator):
     norm_bound_, prediction_error_ : float
         Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
         error allowed, and a certified bound on the error of any prediction.
-    feature_bound_ : float
-        R_phi.
-    classes_ : ndarray of shape (2,)
-        The label set, where the loss classifies.
+    feature_bound_, kernel_, classes_ : float, Kernel, ndarray of shape (2,)
+        R_phi, the kernel, and the label set where the loss classifies.
     pivots_, dual_coef_, norm_
         Rows whose features span the model, their coefficients, and the norm of the model in the
         RKHS. All are private.
@@ -112,10 +106,7 @@ class KernelERM(BaseEstimator):
         Assumptions of the sensitivities.
     guarantee_ : Guarantee
         Guarantee of the fitted model itself: infinite epsilon in every row that is used. The
-        releases of its predictions have finite ones: :class:`~convexmarket.InteractiveRelease`,
-        :class:`~convexmarket.TestSetRelease`, :class:`~convexmarket.release.PublicRelease` and
-        :class:`~convexmarket.release.FunctionRelease`.
-    kernel_, n_features_in_ : Kernel, int
+        releases of its predictions have finite ones (:mod:`convexmarket.release`).
 
     References
     ----------
@@ -161,17 +152,14 @@ class KernelERM(BaseEstimator):
         n_features : int
         n_points : int, default 1
             Points whose predictions :class:`~convexmarket.TestSetRelease` publishes, at
-            ``delta=0``: a positive delta needs less noise.
+            ``delta=0``.
         failure_probability, noise_failure_probability : float, default 0.05
-            In (0, 1).
 
         Returns
         -------
         mu, sigma : float
-            Of the bound ``mu * ||a|| + sigma / eta`` on what the loss of the released predictions
-            exceeds the training loss by: :func:`~convexmarket.learners.lipschitz_risk_constants`
-            within reach of ``norm_bound_``, for labels in [-1, 1], and
-            :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda`.
+            mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
+            ``norm_bound_``, and :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda`.
         """
         check_count("n_points", n_points)
         loss, kernel = loss_of(self.loss), self._bounded_kernel(n_features)
@@ -197,13 +185,11 @@ class KernelERM(BaseEstimator):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features)
-            Private rows, inside the public domain.
         y : array_like of shape (n_rows,)
-            Labels: from ``classes``, or real numbers.
         epsilon : array_like of shape (n_rows,), or float, optional
-            What each row grants to the releases of this model: nonnegative, in nats, chosen without
-            looking at the data; the same for all by default. Rows are weighted in proportion, and
-            only the proportions count here. A row that granted 0 is not used.
+            What each row grants to the releases of this model; the same for all by default. Rows
+            are weighted in proportion, and only the proportions count here. A row that granted 0 is
+            not used.
         rows, accountant, random_state
             The first two are refused, since fitting releases nothing; the third is not used.
 
@@ -223,8 +209,19 @@ class KernelERM(BaseEstimator):
                 "nothing; pass them to the release"
             )
         names, labels = names_of(X), labels_of(y) if labels_of(X) is None else labels_of(X)
-        problem = self._problem(X, y, epsilon)
-        loss, kernel, granted = problem.loss, problem.kernel, problem.granted
+        loss, classes = loss_of(self.loss), None
+        check_scales(regularization=self.regularization, tol=self.tol)
+        X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
+        granted = Granted.of(X, 1.0 if epsilon is None else epsilon)
+        options: Any = {"dtype": np.float64, "order": "C", "y_numeric": not loss.classifies}
+        matrix, targets = dense_rows(self, *granted.rows(X, y), **options)
+        kernel = self._bounded_kernel(matrix.shape[1])
+        kernel.check_domain(matrix, "X")
+        if loss.classifies:
+            classes = Classes.of(self.classes, targets)
+            targets = classes.numbers(targets)
+        else:
+            targets = moderate(checked_numbers("y", targets, DataError, truth_values=True))
         weights = granted.weights()
         shifts = 2.0 * loss.lipschitz * kernel.feature_bound**2 / self.regularization * weights
         sensitivity = float(shifts.max())
@@ -232,9 +229,9 @@ class KernelERM(BaseEstimator):
         distance_allowed = allowed / kernel.feature_bound
         # The search may use half of the allowed error.
         outside = distance_allowed * self.regularization / (2.0 * loss.lipschitz)
-        matrix, weights = problem.X[used], weights[used]
+        matrix, weights = matrix[used], weights[used]
         pivots, features, residuals = cholesky_features(kernel, matrix, weights, outside)
-        terms = problem.targets[used], weights, loss, self.regularization, distance_allowed
+        terms = targets[used], weights, loss, self.regularization, distance_allowed
         theta, distance = minimum_in_span(features, np.sqrt(residuals), *terms)
         error = distance * kernel.feature_bound
         if not error <= allowed:
@@ -252,7 +249,7 @@ class KernelERM(BaseEstimator):
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
         self.prediction_error_ = error
         self.row_names_, self._labels = names, labels
-        self.assumptions_ = self._assumptions(problem)
+        self.assumptions_ = self._assumptions(kernel, classes)
         self.guarantee_ = Guarantee(
             epsilon=granted.spread(np.where(used, np.inf, 0.0)),
             delta=0.0,
@@ -260,8 +257,8 @@ class KernelERM(BaseEstimator):
             accounting="exact",
             assumptions=("fitting releases nothing; a release of the model has a guarantee",),
         )
-        if problem.classes is not None:
-            self.classes_ = problem.classes.values
+        if classes is not None:
+            self.classes_ = classes.values
         elif hasattr(self, "classes_"):  # attributes of an earlier fit with another loss
             del self.classes_
         return self
@@ -324,40 +321,17 @@ class KernelERM(BaseEstimator):
         measure = accuracy_score if hasattr(self, "classes_") else r2_score
         return float(measure(y, self.predict(X)))
 
-    def declare(
-        self, X: ArrayLike, y: ArrayLike, *, epsilon: ArrayLike | None = None
-    ) -> cp.Problem:
-        """Return the problem that :meth:`fit` solves, in CVXPY, in the coefficients "beta".
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        y : array_like of shape (n_rows,)
-        epsilon : array_like, optional
-        """
-        problem = self._problem(X, y, epsilon)
-        gram = problem.kernel(problem.X, problem.X)
-        beta = cp.Variable(len(gram), name="beta")
-        losses = problem.loss.declare(gram @ beta, problem.targets)
-        # A square root of the matrix keeps the quadratic term a sum of squares.
-        values, vectors = np.linalg.eigh(gram)
-        root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-        penalty = self.regularization / 2.0 * cp.sum_squares(root @ beta)
-        return cp.Problem(cp.Minimize(problem.granted.weights() @ losses + penalty))
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        if not loss_of(self.loss).classifies:
-            tags.estimator_type = "regressor"
-            tags.regressor_tags = RegressorTags()
-        else:
+        if loss_of(self.loss).classifies:
             tags.estimator_type = "classifier"
             tags.classifier_tags = ClassifierTags(multi_class=False)
+        else:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
         return tags
 
-    def _assumptions(self, problem: _Problem) -> tuple[str, ...]:
-        kernel, classes = problem.kernel, problem.classes
+    def _assumptions(self, kernel: Kernel, classes: Classes | None) -> tuple[str, ...]:
         domain = (
             f"the features of private and queried rows have norm at most {kernel.feature_bound:g}"
         )
@@ -377,33 +351,6 @@ class KernelERM(BaseEstimator):
         gamma = 1.0 / n_features if self.gamma is None else self.gamma
         return Kernel(self.kernel, gamma, self.degree, self.coef0, self.data_norm)
 
-    def _problem(self, X: ArrayLike, y: ArrayLike, epsilon: ArrayLike | None) -> _Problem:
-        """Return the used rows, and the problem on them."""
-        loss, classes = loss_of(self.loss), None
-        check_scales(regularization=self.regularization, tol=self.tol)
-        X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
-        granted = Granted.of(X, 1.0 if epsilon is None else epsilon)
-        options: dict[str, Any] = {"dtype": np.float64, "order": "C"}
-        options["y_numeric"] = not loss.classifies
-        rows, labels = dense_rows(self, *granted.rows(X, y), **options)
-        kernel = self._bounded_kernel(rows.shape[1])
-        kernel.check_domain(rows, "X")
-        if loss.classifies:
-            classes = Classes.of(self.classes, labels)
-            targets = classes.numbers(labels)
-        else:
-            targets = moderate(checked_numbers("y", labels, DataError, truth_values=True))
-        return _Problem(loss, kernel, rows, targets, granted, classes)
-
-
-class _Problem(NamedTuple):
-    loss: Loss
-    kernel: Kernel
-    X: Floats
-    targets: Floats
-    granted: Granted
-    classes: Classes | None
-
 
 def minimum_in_span(
     features: Floats,
@@ -416,10 +363,9 @@ def minimum_in_span(
 ) -> tuple[Floats, float]:
     """Minimise a kernel model's risk in the span of some rows' features.
 
-    ``features`` are coordinates in an orthonormal basis of the span, of shape (n_rows, rank), and
-    ``outside`` distances from it. Kinks of the loss are smoothed ever less. Returns the coordinates
-    of the model, and a bound on its distance from the minimiser over the whole RKHS, which is at
-    most ``tol`` if the search succeeds.
+    ``features`` are coordinates in an orthonormal basis of the span, and ``outside`` distances from
+    it. Kinks of the loss are smoothed ever less. Returns the coordinates of the model, and a bound
+    on its distance from the minimiser over the whole RKHS.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH

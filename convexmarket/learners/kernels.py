@@ -19,9 +19,9 @@ from convexmarket.checks import (
     check_count,
     check_nonnegative,
     check_scales,
-    row_norms,
 )
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.learners.domain import Ball
 
 __all__ = ["Kernel", "cholesky_features"]
 
@@ -38,7 +38,6 @@ TAKES: dict[str, tuple[str, ...]] = {
 #: Kernels with features bounded by the norm of the rows; other features have norm 1 or 0.
 UNBOUNDED = ("linear", "poly")
 LARGEST_EXPONENT = 700.0  # of a float
-NORM_SLACK = 1e-12  # relative excess over the bound that rounding explains in scaled rows
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,6 @@ class Kernel:
         Of "poly"; at least 1, and nonnegative.
     data_norm : float or None
         Public bound on the Euclidean norm of every row.
-
-    Raises
-    ------
-    ParameterError
-        If a parameter is out of its range, or nothing bounds the features.
 
     Examples
     --------
@@ -161,16 +155,8 @@ class Kernel:
         """
         if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding
             raise DataError(f"{what} holds rows whose norms overflow; scale them")
-        if self.data_norm is None:
-            return
-        norms = row_norms(X)
-        too_long = np.count_nonzero(~(norms <= self.data_norm * (1.0 + NORM_SLACK)))
-        if too_long:
-            raise DataError(
-                f"{too_long} of {norms.size} rows of {what} exceed data_norm = "
-                f"{self.data_norm:g}; project each row on the ball with "
-                "convexmarket.datasets.scale_rows, or state a larger public bound"
-            )
+        if self.data_norm is not None:
+            Ball(self.data_norm).rows(X, f"rows of {what}")
 
 
 def cholesky_features(
@@ -178,12 +164,10 @@ def cholesky_features(
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     r"""Factor the kernel matrix, pivot by pivot, until what is left out is small.
 
-    The factorisation stops when the residuals r, the squared distances of the rows' features from
-    the span of the pivots', have :math:`\sum_i a_i\sqrt{r_i}` below ``tol``, or drown in rounding.
-
-    Returns the pivots, rows whose features span the others'; the features G of shape (n_rows,
-    rank), with :math:`GG^\top` the kernel matrix up to the residuals and lower triangular rows of
-    pivots; and the residuals, the diagonal of the difference, which is positive semidefinite.
+    Returns the pivots, rows whose features span the others' up to the residuals r; features G of
+    shape (n_rows, rank), with :math:`GG^\top` the kernel matrix up to a positive semidefinite
+    difference of diagonal r, and lower triangular rows of pivots; and r. It stops when
+    :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r drowns in rounding.
     """
     residuals = np.maximum(kernel.diagonal(X), 0.0)
     floor = 4.0 * np.finfo(np.float64).eps * float(residuals.max(initial=0.0))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit
+from scipy.special import expit
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from convexmarket.checks import check_choice, check_scales
@@ -69,10 +69,6 @@ class ObjectiveLearner(PrivateLearner):
     def _labels(self, y: Any = None) -> Classes | Interval:
         """Return the public labels; None reads them from y."""
 
-    def _accounting(self) -> tuple[Accounting, float | None]:
-        """Return the bound on the privacy loss, and the cap on weights that it uses."""
-        return "general", None
-
     def risk(
         self,
         n_features: int,
@@ -114,7 +110,6 @@ class ObjectiveLearner(PrivateLearner):
 
     def _plan(self, granted: Granted, n_features: int, domain: Domain) -> ObjectivePerturbation:
         assert isinstance(domain.rows, Ball)
-        accounting, cap = self._accounting()
         return ObjectivePerturbation.of(
             granted.weights(),
             granted.positive,
@@ -123,15 +118,11 @@ class ObjectiveLearner(PrivateLearner):
             data_norm=domain.rows.data_norm,
             loss=self._loss(),
             second=SecondNoise(self.tol, self.solver_epsilon),
-            accounting=accounting,
-            cap=cap,
+            accounting=getattr(self, "accounting", "general"),
+            cap=getattr(self, "cap", None),
             calibration=self.calibration,
             norm=self._norm,
         )
-
-    def _publish(self, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.rows, Ball)
-        return super()._publish(domain) | {"data_norm_": domain.rows.data_norm}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -156,10 +147,6 @@ class _Classifier(ClassifierMixin, ObjectiveLearner):
         tags.classifier_tags.multi_class = False
         return tags
 
-    def _publish(self, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.labels, Classes)
-        return super()._publish(domain) | {"classes_": domain.labels.values}
-
     def _labels(self, y: Any = None) -> Classes:
         return Classes.of(self.classes, y)
 
@@ -178,15 +165,14 @@ class PrivateLogisticRegression(_Classifier):
         private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
     classes : pair of labels or None, default (-1, 1)
         The public label set; the second label is the positive one. ``None`` infers it from the
-        private labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+        private labels, with the same warning.
     accounting : {"sharp", "general", "paper"}, default "sharp"
         The bound on the privacy loss, see
         :func:`~convexmarket.privacy.objective_perturbation_guarantee`. It decides the noise under
         ``calibration="total"``. ``"paper"`` is Proposition II.2, for reproduction.
     calibration : {"total", "noise"}, default "total"
         ``"total"``: ``epsilon_`` is at most the granted epsilon of each row. ``"noise"`` is
-        Algorithm 1 as printed, for reproduction: the total exceeds the granted epsilon by the
-        Jacobian's share, which the guarantee states.
+        Algorithm 1 as printed, for reproduction: the total exceeds it by the Jacobian's share.
     cap : float or None, default None
         The market's public k, where weights are at most k / n_sellers; used by
         ``accounting="paper"`` only.
@@ -203,18 +189,17 @@ class PrivateLogisticRegression(_Classifier):
         noise: the guarantee then assumes that digits below ``2 * tol / regularization`` are not
         read, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
     features : PublicFeatures or None, default None
-        Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
-        take the table as it is. Its rows lie in a ball no larger than that of ``data_norm``.
+        Public ranges and categories of the columns of a table X. Its rows lie in a ball no larger
+        than that of ``data_norm``.
     epsilon, random_state : default None
-        Used by ``fit`` where it gets none, under the same rules.
+        Defaults of the arguments of ``fit``.
 
     Attributes
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
         The released model w, and zero. For an intercept append a constant column to X, and let
-        ``data_norm`` bound the rows with it: it is then regularised and perturbed like the others.
+        ``data_norm`` bound the rows with it.
     classes_ : ndarray of shape (2,)
-        The label set.
     epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
         Total guarantee of each row, in nats, and the same with its assumptions.
     eta_, regularization_, data_norm_, tol_, solver_epsilon_ : float
@@ -225,7 +210,6 @@ class PrivateLogisticRegression(_Classifier):
         Proven bound on the norm of the objective's gradient where the solver stopped. With a second
         noise it is ``tol``, as the norm that was reached depends on the rows.
     n_features_in_, feature_names_in_
-        Number of features, and names of the columns, where X has string names.
 
     References
     ----------
@@ -281,21 +265,8 @@ class PrivateLogisticRegression(_Classifier):
         margins = self.decision_function(X)
         return np.column_stack([expit(-margins), expit(margins)])
 
-    def predict_log_proba(self, X: ArrayLike) -> Floats:
-        """Return the logarithm of :meth:`predict_proba`, exact where that is next to zero.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        """
-        margins = self.decision_function(X)
-        return np.column_stack([log_expit(-margins), log_expit(margins)])
-
     def _loss(self) -> LogisticLoss:
         return LogisticLoss()
-
-    def _accounting(self) -> tuple[Accounting, float | None]:
-        return self.accounting, self.cap
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -304,8 +275,7 @@ class PrivateLinearSVC(_Classifier):
 
     Parameters
     ----------
-    regularization, data_norm, classes, calibration, tol, solver_epsilon, features, epsilon, \
-random_state
+    others
         As for :class:`PrivateLogisticRegression`, as are the attributes.
     width : float, default 1.0
         Of the parabola that replaces the hinge's kink; the loss's curvature is one over it.
@@ -339,11 +309,10 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
 
     Parameters
     ----------
-    regularization, data_norm, calibration, tol, solver_epsilon, features, epsilon, random_state
+    others
         As for :class:`PrivateLogisticRegression`, as are the attributes.
     threshold : float, default 1.0
-        Residual at which half of its square becomes linear: the most that a row can pull. A
-        smaller one takes less noise.
+        Residual at which half of its square becomes linear; a smaller one takes less noise.
     target_range : pair of floats, default (-1, 1)
         Public lowest and highest label.
 
@@ -366,12 +335,7 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     _public = ("data_norm", "target_range")
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_``.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        """
+        """Return ``X @ coef_``."""
         return self._predicted(X)
 
     def _loss(self) -> HuberLoss:

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,7 +52,6 @@ class Loss(ABC):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import HuberLoss
     >>> HuberLoss(1.0).derivatives(np.array([0.5, 3.0]), np.zeros(2))
     (array([0.125, 2.5  ]), array([0.5, 1. ]), array([1., 0.]))
@@ -67,17 +65,6 @@ class Loss(ABC):
     @abstractmethod
     def derivatives(self, f: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
         """Return values, slopes and curvatures in f, each of shape (n_rows,).
-
-        Parameters
-        ----------
-        f : array_like
-            Predictions.
-        y : array_like of shape (n_rows,)
-        """
-
-    @abstractmethod
-    def declare(self, f: cp.Expression, y: Floats) -> cp.Expression:
-        """Return the losses as a CVXPY expression, shape (n_rows,).
 
         Parameters
         ----------
@@ -117,7 +104,6 @@ class LogisticLoss(Loss):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import LogisticLoss
     >>> LogisticLoss().values(np.array([0.0, 3.0]), np.array([1.0, 1.0])).round(3)
     array([0.693, 0.049])
@@ -140,10 +126,6 @@ class LogisticLoss(Loss):
         """Bound p(1 - p), which grows at most by the factor exp(distance)."""
         grown = (curvatures + TINY) * np.exp(np.minimum(distance, LARGEST_EXPONENT))
         return np.minimum(grown, 0.25)
-
-    def declare(self, f: cp.Expression, y: Floats) -> cp.Expression:
-        """Return the losses as a CVXPY expression."""
-        return cp.logistic(-cp.multiply(y, f))
 
 
 @dataclass(frozen=True)
@@ -193,18 +175,6 @@ class _Clipped(Loss):
         over = f - y
         return np.where(over > 0, high - slopes, slopes - low) * np.abs(over)
 
-    def declare(self, f: cp.Expression, y: Floats) -> cp.Expression:
-        """Return the losses as a CVXPY expression."""
-        low, high = (np.broadcast_to(end, np.shape(y)) for end in self._ends(y))
-        if not self.width:
-            return cp.maximum(cp.multiply(low, f - y), cp.multiply(high, f - y))
-        total = cp.Constant(0.0)
-        for part, end in ((cp.pos(f - y), high), (cp.neg(f - y), -low)):
-            bend = np.where(end > 0, end, 1.0) * self.width
-            unit = cp.huber(cp.multiply(part, 1.0 / bend), 1)
-            total = total + cp.multiply(end**2 * self.width / 2.0, unit)
-        return total
-
 
 @dataclass(frozen=True)
 class HingeLoss(_Clipped):
@@ -212,7 +182,6 @@ class HingeLoss(_Clipped):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import HingeLoss
     >>> HingeLoss().values(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
     array([1., 0.])
@@ -235,7 +204,6 @@ class HuberLoss(_Clipped):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import HuberLoss
     >>> HuberLoss(1.0).values(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
     array([0.5, 1.5])
@@ -258,7 +226,6 @@ class AbsoluteLoss(_Clipped):
 
     Examples
     --------
-    >>> import numpy as np
     >>> from convexmarket.learners import AbsoluteLoss
     >>> AbsoluteLoss().values(np.array([0.0, 3.0]), np.array([1.0, 1.0]))
     array([1., 2.])

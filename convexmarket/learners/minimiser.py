@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,22 +140,27 @@ class PerturbedObjective:
         same.regularization, same._point = regularization, None
         return same
 
-    def thinned(self, step: int) -> PerturbedObjective:
-        """Return the objective on every ``step``-th row, with the same total weight."""
-        weights = self.weights[::step]
-        weights = weights * (self.weights.sum() / weights.sum())
-        thin = (self.X[::step], self.targets[::step], weights, self.shift)
-        return PerturbedObjective(*thin, self.regularization, self.loss)
+    def thinned(self) -> PerturbedObjective:
+        """Return the objective on every tenth row, with the same total weight."""
+        return self._part(self.X[::10], slice(None, None, 10))
+
+    def _part(self, X: Matrix, rows: Any) -> PerturbedObjective:
+        weights = self.weights[rows]
+        terms = weights * (self.weights.sum() / weights.sum()), self.shift, self.regularization
+        return PerturbedObjective(X, self.targets[rows], *terms, self.loss)
 
     def _move_to(self, w: Vector) -> None:
         if self._point is not None and np.array_equal(self._point, w):
             return
-        losses, self._slopes, self._curvatures = self.loss.derivatives(self.X @ w, self.targets)
-        linear_and_quadratic = self.shift @ w + self.regularization * (w @ w) / 2.0
-        self._value = float(self.weights @ losses + linear_and_quadratic)
-        self._gradient = self.shift + self.regularization * w
-        self._gradient += (self.weights * self._slopes) @ self.X
+        value, gradient = self._of_data(w)
+        self._value = float(value + (self.shift @ w + self.regularization * (w @ w) / 2.0))
+        self._gradient = self.shift + self.regularization * w + gradient
         self._point = w.copy()
+
+    def _of_data(self, w: Vector) -> tuple[float, Vector]:
+        """Return the losses and their gradient, each a sum over the rows."""
+        losses, self._slopes, self._curvatures = self.loss.derivatives(self.X @ w, self.targets)
+        return float(self.weights @ losses), (self.weights * self._slopes) @ self.X
 
 
 def relative_error(operations: int) -> float:
@@ -176,7 +182,7 @@ def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = N
             w = alone
         if n_rows >= max(10_000, 100 * n_features):
             goal = 1e-3 * float(np.linalg.norm(objective.gradient(w)))
-            thin = objective.thinned(10)
+            thin = objective.thinned()
             w = minimise(thin, max(tol, goal))
             solve, last = thin.newton_solver(w), math.inf
     else:

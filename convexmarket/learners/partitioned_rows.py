@@ -149,24 +149,17 @@ class PartedObjective(PerturbedObjective):
         """Return the Hessian at w, shape (n_features, n_features)."""
         return self.regularization * np.eye(w.size) + self._sum("hessian", w)
 
-    def thinned(self, step: int) -> PerturbedObjective:
+    def thinned(self) -> PerturbedObjective:
         """Return the objective on the fetched rows, with the same total weight."""
-        weights = self.weights[self.X.sampled]
-        weights = weights * (self.weights.sum() / weights.sum())
-        thin = (self.X.sample, self.targets[self.X.sampled], weights, self.shift)
-        return PerturbedObjective(*thin, self.regularization, self.loss)
+        return self._part(self.X.sample, self.X.sampled)
 
     def _sum(self, method: str, w: Vector, *arguments: Any) -> Any:
         on_part = partial(_on_part, method, w, arguments, self.loss)
         return np.sum(self.X.each(on_part, self._sent), axis=0)
 
-    def _move_to(self, w: Vector) -> None:
-        if self._point is not None and np.array_equal(self._point, w):
-            return
+    def _of_data(self, w: Vector) -> tuple[float, Vector]:
         value, *gradient = self._sum("value_and_gradient", w)
-        self._value = float(value + self.shift @ w + self.regularization * (w @ w) / 2.0)
-        self._gradient = self.shift + self.regularization * w + np.asarray(gradient)
-        self._point = w.copy()
+        return value, np.asarray(gradient)
 
     def _data_error(self, magnitudes: Vector, n_rows: int) -> Vector:
         assert self._point is not None

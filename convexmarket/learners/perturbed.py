@@ -8,19 +8,10 @@ and Eq. 12 of Anjarlekar, Etesami and Srikant, who take the logistic loss and R 
 and that of the second noise, which hides the distance of the computed minimiser from the exact one,
 are derived in :mod:`convexmarket.privacy.accounting`.
 
-**A public rule for Lambda.** With regularization "auto",
-
-.. math:: \Lambda = \frac{2LR\sqrt{n(n+1)}}{\eta W}, \qquad W = \frac sR\Big(\frac\eta n\Big)^{1/4}.
-
-*Derivation.* By strong convexity the noise :math:`b'` costs at most
-:math:`E\|b'\|^2/(2\Lambda)` of the objective, with
-:math:`E\|b'\|^2 = 4L^2R^2n(n+1)/\eta^2`, and the bias against models of norm W is at most
-:math:`\Lambda W^2/2`. The sum is smallest at this Lambda, and is then
-:math:`2LRW\sqrt{n(n+1)}/\eta` (n features, that of the intercept included). More
-information per feature supports longer models: the power of W, and its scale s for each loss,
-were chosen by simulation on synthetic data
-(docs/theory/objective-perturbation.md), which no report uses. Where eta is calibrated from Lambda,
-both follow from one equation with one root. Lambda is at least what keeps the second noise small.
+**A public rule for Lambda.** With regularization "auto" it is
+:math:`2LR\sqrt{n(n+1)}/(\eta W)` for models of norm :math:`W = \frac sR(\eta/n)^{1/4}`, and at
+least what keeps the second noise small. The derivation is in docs/theory/objective-perturbation.md.
+Where eta is calibrated from Lambda, both follow from one equation with one root.
 """
 
 from __future__ import annotations
@@ -83,16 +74,13 @@ class SecondNoise:
 
     def check(self) -> None:
         """Raise a ParameterError if a parameter is out of its range."""
-        if self.tol != "auto":
-            check_positives(tol=self.tol)
-            if self.solver_epsilon is not None:
-                check_scales(tol=self.tol)
-        if isinstance(self.solver_epsilon, str) and self.solver_epsilon != "auto":
-            raise ParameterError(
-                f"solver_epsilon must be 'auto', a number or None, got {self.solver_epsilon!r}"
-            )
-        if self.solver_epsilon not in ("auto", None):
-            check_scales(solver_epsilon=self.solver_epsilon)
+        tol, cost = self.tol, self.solver_epsilon
+        if tol != "auto":
+            (check_positives if cost is None else check_scales)(tol=tol)
+        if isinstance(cost, str) and cost != "auto":
+            raise ParameterError(f"solver_epsilon must be 'auto', a number or None, got {cost!r}")
+        if cost not in ("auto", None):
+            check_scales(solver_epsilon=cost)
 
     def unit(self, n_rows: int, eta: float = np.inf) -> float:
         """Return the tolerance for rows and slopes of size 1, for up to 10,000 features."""
@@ -105,7 +93,9 @@ class SecondNoise:
         if self.solver_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
             return granted
         n_rows = granted.positive.size
-        return granted.above(min(self.unit(n_rows) / LARGEST_SHARE**2, LEAST_OF_MEAN / n_rows))
+        least = min(self.unit(n_rows) / LARGEST_SHARE**2, LEAST_OF_MEAN / n_rows)
+        worth = np.where(granted.weights() >= least, granted.positive, 0.0)
+        return Granted(granted.spread(worth))
 
     def paid(self, sold: Floats, unit: float) -> float:
         """Return the cost to each row; 0 without a second noise."""
@@ -127,6 +117,11 @@ class ObjectivePerturbation(Perturbation):
     tol: float  # largest norm of the gradient at the solver's point
     paid: float  # by each row, for the second noise
     blur: tuple[float, int] | None  # step and scale of the second noise
+
+    @property
+    def unit(self) -> float:
+        """The scale of the noise in the gradient."""
+        return 2.0 * self.loss.lipschitz * self.data_norm / self.eta
 
     @classmethod
     def of(
@@ -165,44 +160,54 @@ class ObjectivePerturbation(Perturbation):
         epsilon = np.where(used, objective_perturbation_guarantee(weights, eta, *terms), 0.0)
         if calibration == "total" and np.isfinite(eta):
             epsilon = np.minimum(epsilon, sold)
+        noisy, distance = bool(np.isfinite(eta)), tol / regularization
         name = "by objective perturbation"
-        if np.isfinite(eta):
+        if noisy:
             name += ", " + ("exact noise on a lattice" if paid else "noise in plain floating point")
+        assumptions = [
+            f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
+            f" are read no finer than {2.0 * distance:.3g}",
+            "noise and coefficients, computed in double precision, are treated as real numbers",
+        ]
+        if paid:
+            assumptions = [
+                f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers"
+                f" the distance of at most {distance:.3g} to the minimiser, for {paid:.3g} of each"
+                " row's epsilon",
+                "arithmetic follows IEEE 754; log1p, sin, cos and hypot are accurate to two units"
+                " in the last place",
+                "the solver succeeds on neighbouring data as well; the failure of a fit is not"
+                " covered",
+            ]
         return cls(
             weights=weights,
             epsilon=epsilon,
             regularization=regularization,
             name=name,
             accounting=accounting,
-            assumptions=_assumptions(tol, tol / regularization, paid),
-            noisy=bool(np.isfinite(eta)),
+            assumptions=tuple(assumptions),
+            noisy=noisy,
             exact=second.solver_epsilon is not None,
             eta=eta,
             data_norm=data_norm,
             loss=loss,
             tol=tol,
             paid=paid,
-            blur=lattice_blur(tol / regularization, n_features, paid) if paid else None,
+            blur=lattice_blur(distance, n_features, paid) if paid else None,
         )
 
     def release(
         self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
     ) -> tuple[Floats, dict[str, Any]]:
-        """Return the noisy minimiser, and its fitted attributes.
-
-        A SolverError means that the gradient norm is not reached, or not provably, or that the
-        coefficients are too many steps of the second noise.
-        """
+        """Return the noisy minimiser, and its fitted attributes, or raise a SolverError."""
         weights, n_features = self.weights, X.shape[1]
         if not (used := weights > 0).all():  # a share can round to zero
             X, y, weights = X[used], y[used], weights[used]
         shift = np.zeros(n_features)
         if self.noisy:
-            scale = 2.0 * self.loss.lipschitz * self.data_norm / self.eta
-            shift = scale * gamma_sphere_draw(n_features, rng)
-        terms = y, weights, shift, self.regularization, self.loss
+            shift = self.unit * gamma_sphere_draw(n_features, rng)
         kind: Any = PartedObjective if isinstance(X, PartedRows) else PerturbedObjective
-        objective = kind(X, *terms)
+        objective = kind(X, y, weights, shift, self.regularization, self.loss)
         slack = 0.0
         if self.blur is not None:
             slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
@@ -245,27 +250,9 @@ class ObjectivePerturbation(Perturbation):
 
     def noise_effect(self, second: Floats) -> float:
         """Return the deviation that noise adds to a prediction, at half of the loss's curvature."""
-        scale = 2.0 * self.loss.lipschitz * self.data_norm / self.eta
-        gradient = scale * np.sqrt(second.size + 1.0)
+        gradient = self.unit * np.sqrt(second.size + 1.0)
         bent = second * self.loss.curvature / 2.0
         return float(gradient * np.sqrt(np.sum(second / (bent + self.regularization) ** 2)))
-
-
-def _assumptions(tol: float, distance: float, paid: float) -> tuple[str, ...]:
-    if not paid:
-        return (
-            f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
-            f" are read no finer than {2.0 * distance:.3g}",
-            "noise and coefficients, computed in double precision, are treated as real numbers",
-        )
-    return (
-        f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers the"
-        f" distance of at most {distance:.3g} to the minimiser, for {paid:.3g} of each row's"
-        " epsilon",
-        "arithmetic follows IEEE 754; log1p, sin, cos and hypot are accurate to two units in the"
-        " last place",
-        "the solver succeeds on neighbouring data as well; the failure of a fit is not covered",
-    )
 
 
 def public_regularization(
@@ -285,15 +272,11 @@ def public_regularization(
         return float(np.clip(NO_NOISE * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
     goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0
-
     sizes = np.log(bent) + np.log(shares)
 
-    def eta_at(log_regularization: float) -> float:
-        lost = np.logaddexp(0.0, sizes - log_regularization)
-        return float(np.min((bounds - lost) / shares))
-
     def excess(log_regularization: float) -> float:
-        eta = eta_at(log_regularization)
+        lost = np.logaddexp(0.0, sizes - log_regularization)
+        eta = float(np.min((bounds - lost) / shares))
         return log_regularization + 1.25 * np.log(eta) - goal if eta > 0.0 else -1.0
 
     low = goal - 1.25 * float(np.log(np.min(bounds / shares)))

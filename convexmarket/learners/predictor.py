@@ -36,11 +36,9 @@ class PublicPredictor:
     classes : tuple of two labels, optional
         The public label set, where the loss classifies.
     feature_names : tuple of str, optional
-        Names of the columns, where the model was fitted to a table with names.
 
     Examples
     --------
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-0.5, 0.5, (200, 2))
     >>> y = np.where(X[:, 0] > 0, 1, -1)
@@ -101,13 +99,9 @@ class PublicPredictor:
     ) -> Self:
         r"""Return a function that is nearer to the answer at a point, drawn into a ball.
 
-        If the truth f lies in the ball, :math:`|f(z) - v| \le x` for the answer v and the old
-        function is off by d at z, the squared distance from f falls by
-        :math:`(d^2 - x^2)/D` at least; drawing into the ball does not increase it.
-
-        The ball has the radius ``max_norm``, a public bound on the norm of the truth. The divisor D
-        is at least k(z, z), which is the default: then the function takes the answer. Where the
-        noise may exceed the disagreement, a D that is the same everywhere keeps its harm small.
+        If the truth f lies in the ball of radius ``max_norm``, :math:`|f(z) - v| \le x` for the
+        answer v and the old function is off by d at z, the squared distance from f falls by
+        :math:`(d^2 - x^2)/D` at least. The divisor D is at least k(z, z), the default.
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])
@@ -116,21 +110,14 @@ class PublicPredictor:
         step = (answer - float(self.predict(row)[0])) / (divisor or square)
         points, steps = np.vstack([self.points, row]), np.append(self.coefficients, step)
         moved = replace(self, points=points, coefficients=steps)
-        norm = moved.norm
-        if norm <= max_norm:
-            return moved
-        return replace(moved, coefficients=moved.coefficients * (max_norm / norm))
+        shrunk = min(1.0, max_norm / max(moved.norm, TINY))
+        return replace(moved, coefficients=moved.coefficients * shrunk)
 
 
 def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = None) -> Floats:
-    """Return rows as a finite matrix with the right columns; one row may be a vector.
+    """Return rows as a finite matrix with the right columns, or raise a DataError.
 
-    Names of the columns of a table have to be the given ones, in the same order.
-
-    Raises
-    ------
-    DataError
-        If they are not.
+    One row may be a vector. A table has columns of the given names, in their order.
     """
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and tuple(columns) != names:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from convexmarket.checks import aligned, check_count, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.domain import Ball, Domain, Interval
+from convexmarket.learners.domain import Ball, Classes, Domain, Interval
 from convexmarket.learners.granted import Granted, Perturbation, dense_rows
 from convexmarket.learners.partitioned_rows import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
@@ -55,8 +55,7 @@ class Learner(Protocol):
     def risk(self, n_features: int) -> tuple[float, float]:
         """Return (mu, sigma): the learner's excess risk is ``mu * ||a|| + sigma / eta``.
 
-        With them it enters a market: ``mu * Spread() + sigma * Noise() + gamma * Payments()``. They
-        depend on public quantities alone.
+        With them it enters a market. They depend on public quantities alone.
 
         Parameters
         ----------
@@ -76,8 +75,7 @@ class Learner(Protocol):
         """Release a model of the rows, each under what it granted in ``epsilon``, in nats.
 
         A row that granted 0 is dropped before it is read. The account may refuse the release before
-        a row is read, and is charged with the guarantee before noise is drawn. ``rows`` are the
-        positions of the rows in it, all by default.
+        a row is read, and is charged with the guarantee before noise is drawn.
 
         Parameters
         ----------
@@ -86,7 +84,7 @@ class Learner(Protocol):
         epsilon : array_like of shape (n_rows,)
             Largest epsilon of each row.
         rows : array_like of int, optional
-            Positions of the rows; all by default.
+            Positions of the rows in the account; all by default.
         accountant : PrivacyAccountant, LedgerAccount or None
         """
         ...
@@ -130,10 +128,6 @@ class PrivateLearner(BaseEstimator):
         """Return the granted epsilons, without rows for which exact noise is too expensive."""
         return granted
 
-    def _publish(self, domain: Domain) -> dict[str, Any]:
-        """Return fitted attributes that describe the domain."""
-        return {}
-
     def fit(
         self,
         X: ArrayLike,
@@ -155,15 +149,15 @@ class PrivateLearner(BaseEstimator):
             Labels from the public set or range.
         epsilon : array_like of shape (n_rows,), or float
             Epsilon of each row, or one number for all: nonnegative, in nats, independent of the
-            data. The constructor's by default. A row with epsilon 0 is not read. Infinity means no
+            data; the constructor's by default. A row with epsilon 0 is not read. Infinity means no
             protection: by default only rows with infinity are then used, without noise.
         rows : array_like of int, optional
             Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
             Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance; by
             default all open accounts, see :func:`convexmarket.privacy.account`. It may refuse
-            before the rows are read, and is charged before the model is computed. The charge
-            remains if the fit fails later, because the failure depends on the rows.
+            before the rows are read. The charge remains if the fit fails later, because the failure
+            depends on the rows.
         random_state : None or Simulation, default None
             Source of the noise; the constructor's by default. ``None`` means a fresh seed, which is
             not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible, and protects no
@@ -213,8 +207,11 @@ class PrivateLearner(BaseEstimator):
         self.coef_ = domain.half * coef
         self.intercept_ = float(domain.half * level + domain.middle)
         self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
-        for name, value in (self._publish(domain) | attributes).items():
-            setattr(self, name, value)
+        if isinstance(domain.rows, Ball):
+            self.data_norm_ = domain.rows.data_norm
+        if isinstance(domain.labels, Classes):
+            self.classes_ = domain.labels.values
+        self.__dict__.update(attributes)
         return self
 
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
@@ -237,14 +234,13 @@ class PrivateLearner(BaseEstimator):
         Parameters
         ----------
         epsilon : array_like, shape (n_rows,)
-            Granted epsilon of each row.
         n_features : int, optional
             Columns of X; by default those of ``features``.
 
         Raises
         ------
         ParameterError
-            As in ``fit``, or without the number of features, which ``features`` has too.
+            As in ``fit``, or without the number of features.
         """
         if n_features is None:
             if self.features is None:
@@ -319,9 +315,9 @@ class PrivateLearner(BaseEstimator):
             labels = labels_of(X, y)[granted.used]
             corner = np.broadcast_to(np.zeros(X.shape[1]), (labels.size, X.shape[1]))
             return X, dense_rows(self, corner, labels, y_numeric=numeric)[1]  # notes the columns
-        options: dict[str, Any] = {"box": self._box, "order": "C", "y_numeric": numeric}
-        kinds = np.float64 if self._box else (np.float64, np.float32)
-        rows, labels = dense_rows(self, *granted.rows(X, y), dtype=kinds, **options)
+        options: Any = {"box": self._box, "order": "C", "y_numeric": numeric}
+        options["dtype"] = np.float64 if self._box else (np.float64, np.float32)
+        rows, labels = dense_rows(self, *granted.rows(X, y), **options)
         return rows, labels
 
     def _checked(
@@ -339,16 +335,24 @@ class PrivateLearner(BaseEstimator):
     def _guarantee(
         self, granted: Granted, plan: Perturbation, domain: Domain, source: RandomSource
     ) -> Guarantee:
-        places = tuple(
-            part.assumption
-            if getattr(self, name) is not None
-            else f"VIOLATED: {name} was computed from the private rows"
+        places = [
+            f"VIOLATED: {name} was computed from the private rows"
+            if getattr(self, name) is None
+            else part.assumption
             for name, part in zip(self._public, (domain.rows, domain.labels), strict=True)
-        )
+        ]
         epsilon = granted.spread(plan.epsilon)
         profile = Profile("pure", epsilon, plan.delta)
         if plan.shift is not None:
             profile = Profile("gaussian", granted.spread(plan.shift))
+        over, exceeding = epsilon > granted.epsilon, []
+        if over.any():
+            exceeding = [
+                f"EXCEEDED: {np.count_nonzero(over)} of {over.size} rows lose more than their "
+                "epsilon, by a factor of up to "
+                f"{np.max(epsilon[over] / granted.epsilon[over]):.3g}: calibration='noise' ignores "
+                "the Jacobian's share"
+            ]
         return Guarantee(
             epsilon=epsilon,
             delta=plan.delta,
@@ -356,7 +360,7 @@ class PrivateLearner(BaseEstimator):
             accounting=plan.accounting,
             assumptions=(
                 noise_assumption(source, any_noise=plan.noisy),
-                *_exceeding(epsilon, granted.epsilon),
+                *exceeding,
                 *places,
                 "epsilon and all parameters do not depend on the data",
                 *plan.assumptions,
@@ -364,14 +368,3 @@ class PrivateLearner(BaseEstimator):
             ),
             profile=profile,
         )
-
-
-def _exceeding(total: Floats, granted: Floats) -> tuple[str, ...]:
-    over = total > granted
-    if not over.any():
-        return ()
-    return (
-        f"EXCEEDED: {np.count_nonzero(over)} of {total.size} rows lose more than their epsilon, by"
-        f" a factor of up to {np.max(total[over] / granted[over]):.3g}: calibration='noise'"
-        " ignores the Jacobian's share",
-    )

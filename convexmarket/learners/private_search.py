@@ -11,12 +11,7 @@ in A, Remark IV.2). There are two ways to charge it, both for learners with delt
     :math:`\epsilon_i`, for any number of candidates (Papernot and Steinke, Hyperparameter Tuning
     with Renyi Differential Privacy).
 
-Proof of the second, for one row that is replaced and :math:`e = \epsilon_i/2`. Let Q be the law of
-one trial, and order its results by score. With :math:`f(q) = E\,q^J` the result y is published with
-probability :math:`f(Q_{\le y}) - f(Q_{<y}) = Q(y)\int_0^1 f'(Q_{<y} + uQ(y))\,du`, and
-:math:`f'(q) \propto 1/(1-(1-\gamma)q) = 1/(\gamma + (1-\gamma)(1-q))`. Replacing the row changes
-Q(y), and every :math:`1 - q`, which is the probability of better results, by a factor of at most
-:math:`e^e`; so f' changes by at most that factor, and the product by :math:`e^{2e}`. End of proof.
+The proof of the second is in docs/theory/objective-perturbation.md.
 """
 
 from __future__ import annotations
@@ -68,11 +63,10 @@ class PrivateSearch(BaseEstimator):
     validation : (X, y)
         Public rows and labels, by which candidates are scored.
     charge : {"trials", "sum"}, default "trials"
-        Method of charging; see the module. ``"sum"`` is better for two candidates, and equal for
-        three or four.
+        Method of charging; see the module. ``"sum"`` is better for two candidates.
     trials : float, default 10.0
         Mean number of trials; for ``charge="trials"``.
-    epsilon : float, array_like of shape (n_rows,) or None, default None
+    epsilon : default None
         Default ``epsilon`` of ``fit``.
 
     Attributes
@@ -130,19 +124,12 @@ class PrivateSearch(BaseEstimator):
     ) -> Self:
         """Train candidates, and keep the best.
 
-        The arguments are those of the learner. ``epsilon`` is what each row granted to the whole
-        search, finite, and is charged once. ``random_state`` draws the choice and the noise.
-
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-        y : array_like of shape (n_rows,)
+        X, y, rows, accountant, random_state
+            Those of the learner.
         epsilon : array_like of shape (n_rows,) or float, optional
-            Largest epsilon of each row.
-        rows : array_like of int, optional
-            Positions of the rows; all by default.
-        accountant : PrivacyAccountant or LedgerAccount, optional
-        random_state : RandomSource, optional
+            What each row granted to the whole search, finite; charged once.
 
         Raises
         ------
@@ -159,10 +146,10 @@ class PrivateSearch(BaseEstimator):
         candidates, share = self._candidates(), self._share()
         gamma = _stopping(self.trials)
         part = granted.epsilon * (share * (1.0 - BELOW))
-        for parameters in candidates:
-            promise = getattr(self._learner(parameters), "promise", None)
-            if promise is not None:
-                promise(part)  # before the charge, so that none is refused afterwards
+        learners = [unfitted(self.learner).set_params(**chosen) for chosen in candidates]
+        for learner in learners:
+            if hasattr(learner, "promise"):
+                learner.promise(part)  # before the charge, so that none is refused afterwards
         how = "each candidate is trained once, and their privacy losses add up"
         if self.charge == "trials":
             how = (
@@ -182,19 +169,19 @@ class PrivateSearch(BaseEstimator):
         rng = resolve_generator(random_state)
         charge()
 
-        def trained(parameters: dict[str, Any]) -> tuple[float, Any]:
-            learner = self._learner(parameters)
-            source: dict[str, Any] = {} if random_state is None else {"random_state": rng}
-            if isinstance(random_state, Simulation):
-                source = {"random_state": Simulation(rng)}
-            learner.fit(X, y, epsilon=part, accountant=PrivacyAccountant(part), **source)
-            return float(learner.score(*self.validation)), learner
-
         order = list(range(len(candidates)))
         if self.charge == "trials":
-            count = int(rng.logseries(1.0 - gamma))
-            order = rng.integers(0, len(candidates), count).tolist()
-        scores, models = zip(*(trained(candidates[k]) for k in order), strict=True)
+            order = rng.integers(0, len(order), int(rng.logseries(1.0 - gamma))).tolist()
+        source: dict[str, Any] = {} if random_state is None else {"random_state": rng}
+        if isinstance(random_state, Simulation):
+            source = {"random_state": Simulation(rng)}
+        models, scores = [], []
+        for k in order:
+            model = unfitted(learners[k])
+            models.append(
+                model.fit(X, y, epsilon=part, accountant=PrivacyAccountant(part), **source)
+            )
+            scores.append(float(model.score(*self.validation)))
         best = int(np.argmax(scores))
         self.best_estimator_, self.best_params_ = models[best], candidates[order[best]]
         self.scores_ = np.array(scores) if self.charge == "sum" else None
@@ -212,18 +199,15 @@ class PrivateSearch(BaseEstimator):
         return self.best_estimator_.predict(X)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Return the chosen model's score.
+        """Return the score of the chosen model.
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-        y : array_like of shape (n_rows,)
+        X, y
+            Those of the learner.
         """
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))
-
-    def _learner(self, parameters: dict[str, Any]) -> Any:
-        return unfitted(self.learner).set_params(**parameters)
 
     def _candidates(self) -> list[dict[str, Any]]:
         try:
@@ -245,7 +229,4 @@ def _stopping(trials: float) -> float:
     if not 1.0 < as_float(trials) <= MOST_TRIALS:
         raise ParameterError(f"trials must lie above 1, at most {MOST_TRIALS:g}, got {trials!r}")
 
-    def excess(log_gamma: float) -> float:
-        return float(np.expm1(-log_gamma) / -log_gamma - trials)
-
-    return float(np.exp(brentq(excess, -40.0, -1e-12)))
+    return float(np.exp(brentq(lambda x: np.expm1(-x) / -x - trials, -40.0, -1e-12)))

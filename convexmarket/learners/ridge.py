@@ -11,20 +11,8 @@ threshold, like :math:`\lambda` (:mod:`.perturbed`), follows a public rule:
 
 .. math:: T = \min\Big(1, \max\Big(\frac18, \frac1{160}\sqrt{\frac\eta n}\Big)\Big).
 
-*Derivation.* The noise grows with T, and the bias of the model against the mean falls with it. So T
-is as small as information per feature, :math:`\eta/n`, is scarce. The two constants were chosen by
-simulation on synthetic data with symmetric, skewed and heavy-tailed labels, which no report uses:
-2,179 data sets, 200 to 16,000 rows, 1 to 30 features, epsilon 0.1 to 10. There the error with both
-rules is 1.05 times that with the best :math:`\lambda`, T and perturbation, in the geometric mean.
-
-**Statistics and output.** With noise n of the gradient of half the objective,
-:math:`E\|n\|^2 = v`, the excess over a model of norm W is at most
-:math:`\max_h \frac{h v}{(h+\lambda)^2} + \frac{\lambda^2 h W^2}{(h+\lambda)^2} \le
-\frac v{4\lambda} + \frac{\lambda W^2}4` over the eigenvalues h of the second moments. It is
-smallest at :math:`\lambda = \sqrt v/W`. For statistics :math:`v = 2n(1+W^2)\kappa^2/\eta^2`, and
-W = 1 was best in the same simulation. For output perturbation :math:`\kappa` depends on
-:math:`\lambda`, and the sum of :math:`\frac13 n\,E z^2`, for features that are uniform on their
-ranges, and :math:`\lambda W^2/4` is minimised on a grid.
+**Statistics and output** take a :math:`\lambda` from a bound on the excess loss. The derivations
+are in docs/theory/ridge.md, section 7.4.
 """
 
 from __future__ import annotations
@@ -90,14 +78,14 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         by the rules of the module. 0 is for rows without a guarantee.
     perturbation : {"auto", "objective", "statistics", "output"}, default "auto"
         Where noise is added. ``"objective"`` is best in nearly all simulations, and is what
-        ``"auto"`` takes. ``"statistics"`` perturbs sums, by noise that does not depend on the
-        regularization and grows with the square of the number of features. ``"output"`` perturbs
-        the model; with ``weighting="granted"`` and ``fit_intercept=False`` it is PDP-OP.
+        ``"auto"`` takes. ``"statistics"`` perturbs sums, by noise that grows with the square of the
+        number of features. ``"output"`` perturbs the model; with ``weighting="granted"`` and
+        ``fit_intercept=False`` it is PDP-OP.
     weighting : {"granted", "bound", "equal"} or array_like of shape (n_rows,), default "granted"
         ``"granted"``: in proportion to epsilon, which is the least noise. ``"bound"`` minimises the
-        bound of :meth:`risk` under the same guarantees, which trades noise for spread and needs
-        ``label_noise``. ``"equal"``: the same weight, and the smallest epsilon, for all. Or
-        weights chosen without looking at the data, nonnegative and summing to one.
+        bound of :meth:`risk` under the same guarantees and needs ``label_noise``. ``"equal"``: the
+        same weight, and the smallest epsilon, for all. Or weights chosen without looking at the
+        data, nonnegative and summing to one.
     fit_intercept : bool, default True
         Whether there is a constant feature, regularised like the others. Features are then centred
         unless the perturbation is ``"output"``.
@@ -109,8 +97,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         bound of :meth:`risk` fails; for ``weighting="bound"``.
     delta : float, default 0.0
         Probability with which a row may lose more than it granted, for ``"statistics"`` with an
-        intercept: then the noise is Gaussian, and grows with the number of features instead of its
-        square. Accounts compose such fits as Gaussian noise.
+        intercept: then the noise is Gaussian, and grows with the number of features.
     feature_range : pair, or None, default (0, 1)
         Public lowest and highest values of the features, numbers or one per feature; mapped to
         [0, 1]. ``None`` takes them from the private rows, with a
@@ -119,19 +106,18 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         The same for the labels; mapped to [-1, 1]. Predictions are clipped to it.
     rounding : "auto", float or None, default "auto"
         For ``"output"``. A number: the model is rounded, on the unit scale, to multiples of the
-        largest power of two that is at most this, and gets exact discrete noise, so that the
-        guarantee holds in floating point. ``"auto"`` takes a step that adds less than a hundredth
-        to the noise, and leaves out rows of less than a millionth of the mean weight; where the
-        error of the solve has no bound (fewer rows than features, or a tiny ``regularization``) the
-        noise is in floating point, which the guarantee states. ``None``: noise of density
-        :math:`e^{-\eta_z\|z\|}` in floating point, as in the paper, whose last digits distinguish
-        neighbours, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a
-        simulation. Exact noise has a root mean square :math:`\sqrt{2d/(d+1)}` times as large.
+        largest power of two that is at most this, and gets exact discrete noise, with a root mean
+        square :math:`\sqrt{2d/(d+1)}` times that of the paper's. ``"auto"`` takes a step that adds
+        less than a hundredth to the noise, and leaves out rows of less than a millionth of the mean
+        weight; where the error of the solve has no bound (fewer rows than features, or a tiny
+        ``regularization``) the noise is in floating point, which the guarantee states. ``None``:
+        noise of density :math:`e^{-\eta_z\|z\|}` in floating point, as in the paper, whose last
+        digits distinguish neighbours, with a :class:`~convexmarket.errors.PrivacyLeakWarning`
+        unless it is a simulation.
     features : PublicFeatures or None, default None
-        Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
-        take the table as it is. Its rows lie in the unit box.
+        Public ranges and categories of the columns of a table X. Its rows lie in the unit box.
     epsilon, random_state : default None
-        Used by ``fit`` where it gets none, under the same rules.
+        Defaults of the arguments of ``fit``.
 
     Attributes
     ----------
@@ -200,11 +186,9 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         ----------
         n_features : int
         label_noise : float, optional
-            Standard deviation of the labels' noise, on the unit scale. The constructor's by
-            default where there is one, and otherwise 1, which no noise within the labels' range
-            exceeds.
+            Standard deviation of the labels' noise, on the unit scale; by default the
+            constructor's, else 1, which no noise within the labels' range exceeds.
         failure_probability : float, default 0.05
-            Chance that the bound fails.
 
         Returns
         -------
@@ -382,18 +366,17 @@ def expected_loss(
     Parameters
     ----------
     estimator : PersonalizedRidge
-        With ``perturbation="output"``, or rows without a guarantee. It is not changed.
+        With ``perturbation="output"``, or rows without a guarantee.
     X, y, epsilon
         As for its ``fit``.
     X_test, y_test : array_like
-        Rows to measure the loss on.
     penalty : float, default 0
         :math:`\lambda` of the regularised test loss; 0 is the mean squared error.
 
     Returns
     -------
-    NoisyLoss
-        In squared units of the label.
+    mean, std : float
+        Expectation and standard deviation, in squared units of the label.
 
     Raises
     ------
@@ -427,12 +410,7 @@ def expected_loss(
     rows, labels = estimator._checked(*read, granted, domain)
     assert isinstance(domain.rows, Box)
     try:
-        options: dict[str, Any] = {
-            "box": True,
-            "dtype": np.float64,
-            "y_numeric": True,
-            "reset": False,
-        }
+        options: Any = {"box": True, "dtype": np.float64, "y_numeric": True, "reset": False}
         test_rows, test_labels = dense_rows(estimator, X_test, y_test, **options)
     except DataError as error:
         raise DataError(f"the test rows: {error}") from None
@@ -442,6 +420,6 @@ def expected_loss(
             "the expected loss is a closed form for perturbation='output' only; pass that"
         )
     half = domain.half
-    test, truth = domain.rows.unit(test_rows), (test_labels - domain.middle) / half
+    test, truth = domain.rows.rows(test_rows, check=False), (test_labels - domain.middle) / half
     loss = noisy_loss(plan.solve(rows, labels), plan.rate, test, truth, penalty, plan.step)
     return NoisyLoss(loss.mean * half**2, loss.std * half**2)

@@ -7,10 +7,10 @@ solution. The test loss is a quadratic in Z, so its mean and standard deviation 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
+from functools import partial, reduce
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,13 +58,9 @@ def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vecto
 
 
 def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> Matrix:
-    total = None
-    for start in range(0, max(1, X.shape[0]), CHUNK):
-        rows = slice(start, start + CHUNK)
-        part = work(X[rows], *(column[rows] for column in columns))
-        total = part if total is None else total + part
-    assert total is not None
-    return total
+    chunks = [slice(start, start + CHUNK) for start in range(0, max(1, X.shape[0]), CHUNK)]
+    parts = (work(X[rows], *(column[rows] for column in columns)) for rows in chunks)
+    return reduce(operator.add, parts)
 
 
 def _normal_equations(X: Matrix, y: Vector, root: Vector) -> Matrix:
@@ -117,20 +113,8 @@ def solve_ridge(
     return np.asarray(cho_solve(cho_factor(gram), moment))
 
 
-@dataclass(frozen=True)
-class NoisyLoss:
-    """Expectation and standard deviation of the loss of a model released with noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.learners import PersonalizedRidge, expected_loss
-    >>> X, y = np.random.default_rng(0).uniform(size=(200, 2)), np.zeros(200)
-    >>> ridge = PersonalizedRidge(1.0, perturbation='output', fit_intercept=False)
-    >>> loss = expected_loss(ridge, X, y, X, y, epsilon=1.0)
-    >>> loss.mean > 0, loss.std > 0
-    (True, True)
-    """
+class NoisyLoss(NamedTuple):
+    """Expectation and standard deviation of the loss of a model released with noise."""
 
     mean: float
     std: float
@@ -178,21 +162,10 @@ def noisy_loss(
     return NoisyLoss(float(centre + second * diagonal.sum()), float(np.sqrt(variance)))
 
 
-@dataclass(frozen=True)
-class RidgeErrorBound:
-    r"""The three terms that bound :math:`\|\theta^* - \hat\theta\|` (Acharya et al., Theorem 3.6).
+class RidgeErrorBound(NamedTuple):
+    r"""Three terms that bound :math:`\|\theta^* - \hat\theta\|` (Acharya et al., Theorem 3.6).
 
     They are those of the regularisation, of the noise for privacy, and of the labels' noise.
-
-    Examples
-    --------
-    >>> from convexmarket.learners import ridge_error_bound
-    >>> bound = ridge_error_bound(
-    ...     [0.5, 0.5], 100.0, 1.0, n_features=2, coef_norm=1.0, label_noise=0.1,
-    ...     failure_probability=0.1,
-    ... )
-    >>> bound.total == bound.bias + bound.privacy + bound.labels
-    True
     """
 
     bias: float
@@ -202,7 +175,7 @@ class RidgeErrorBound:
     @property
     def total(self) -> float:
         """The sum of the three terms."""
-        return self.bias + self.privacy + self.labels
+        return sum(self)
 
 
 def ridge_error_bound(
@@ -228,7 +201,7 @@ def ridge_error_bound(
     rate : float
         Rate of the noise; infinity means none.
     regularization, n_features, failure_probability : float, int, float
-        :math:`\lambda`, positive, d, and a chance in (0, 1).
+        :math:`\lambda`, d, and the chance.
     coef_norm, label_noise, smallest_eigenvalue : float
         Public: :math:`\|\theta^*\|` or a bound on it, the standard deviation of the :math:`e_i`,
         and a lower bound on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
@@ -283,7 +256,7 @@ def ridge_risk_constants(
     Parameters
     ----------
     regularization, n_features, label_noise, failure_probability
-        As for :func:`ridge_error_bound`; all public.
+        As for :func:`ridge_error_bound`.
     max_norm, sensitivity
         As for :func:`~convexmarket.privacy.ridge_sensitivity`.
     exact : bool, default False

@@ -4,12 +4,20 @@ import sys
 from functools import cache, partial
 from types import ModuleType
 
+import cvxpy as cp
 import numpy as np
 from scipy import integrate, stats
 from sklearn.base import clone
 
 import convexmarket as cm
-from convexmarket.learners import PrivateLogisticRegression, objective_perturbation_log_density
+from convexmarket.learners import (
+    AbsoluteLoss,
+    HuberLoss,
+    LogisticLoss,
+    PrivateLogisticRegression,
+    objective_perturbation_log_density,
+)
+from convexmarket.learners.losses import loss_of
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import Simulation, ridge_sensitivity
 from tests import ROOT
@@ -145,3 +153,33 @@ def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
     if not len(points):
         return 0.0
     return float(np.sqrt(max(coefficients @ first.kernel_(points, points) @ coefficients, 0.0)))
+
+
+def declared_losses(loss, f, y):
+    """Return a loss of the package in CVXPY, by its own formula."""
+    if isinstance(loss, LogisticLoss):
+        return cp.logistic(-cp.multiply(y, f))
+    if isinstance(loss, HuberLoss):
+        return cp.huber(f - y, loss.threshold) / 2
+    if isinstance(loss, AbsoluteLoss):
+        return (
+            cp.abs(f - y)
+            if not loss.width
+            else cp.huber((f - y) / loss.width, 1) * (loss.width / 2)
+        )
+    short = cp.pos(1 - cp.multiply(y, f))
+    return short if not loss.width else cp.huber(short / loss.width, 1) * (loss.width / 2)
+
+
+def declared_kernel_erm(erm, X, y, epsilon=None, losses=declared_losses) -> cp.Problem:
+    """Return the problem that a kernel model solves, in CVXPY, in the coefficients "beta"."""
+    weights = np.full(len(y), 1.0) if epsilon is None else np.asarray(epsilon)
+    X, y, weights = X[weights > 0], np.asarray(y)[weights > 0], weights[weights > 0]
+    gram = erm.kernel_(X, X)
+    beta = cp.Variable(len(gram), name="beta")
+    # A square root of the matrix keeps the quadratic term a sum of squares.
+    values, vectors = np.linalg.eigh(gram)
+    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+    penalty = erm.regularization / 2.0 * cp.sum_squares(root @ beta)
+    risk = weights / weights.sum() @ losses(loss_of(erm.loss), gram @ beta, y)
+    return cp.Problem(cp.Minimize(risk + penalty))

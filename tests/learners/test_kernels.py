@@ -172,7 +172,9 @@ def check_stop(kernel, X, weights, tolerance, G, residuals) -> None:
 def test_rows_outside_the_ball_are_counted(name) -> None:
     X = rows(0, 10, 3)
     X[2:4] = [[RADIUS, RADIUS, 0.0], [0.0, 0.0, RADIUS * (1 + 1e-9)]]
-    with pytest.raises(DataError, match=r"2 of 10 rows of the questions exceed data_norm = 1\.7"):
+    with pytest.raises(
+        DataError, match=r"2 of 10 rows of the questions are longer than data_norm = 1\.7"
+    ):
         KERNELS[name].check_domain(X, "the questions")
     X[3, 2] = RADIUS * (1 + 1e-13)
     X[2] = 0.0

@@ -1,6 +1,5 @@
 """The losses are what their slopes, constants and declarations say."""
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +15,7 @@ from convexmarket.learners import (
     Loss,
 )
 from convexmarket.learners.losses import loss_of
+from tests.learners.builders import declared_losses
 
 KINKED = [HingeLoss(), AbsoluteLoss()]
 SMOOTH = [LogisticLoss(), HingeLoss(0.5), HingeLoss(2.0), HuberLoss(), HuberLoss(0.05)]
@@ -109,12 +109,9 @@ def test_the_gap_of_the_hinge_vanishes_beyond_the_parabola(width):
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_the_declaration_agrees(loss):
     f, y = points(loss, 2, 0.1, 60)
-    expression = loss.declare(cp.Constant(f), y)
-    assert expression.shape == (60,)
-    assert expression.value == pytest.approx(loss.values(f, y), rel=1e-9, abs=1e-12)
-    declared = loss.declare(cp.Variable(60), y)
-    assert declared.is_convex()
-    assert not declared.is_affine()
+    assert declared_losses(loss, f, y).value == pytest.approx(
+        loss.values(f, y), rel=1e-9, abs=1e-12
+    )
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -144,9 +141,6 @@ def test_a_loss_with_kinks_that_cannot_be_smoothed_is_refused():
 
         def derivatives(self, f, y):
             return np.abs(f), np.sign(f), np.zeros_like(f)
-
-        def declare(self, f, y):
-            return cp.abs(f)
 
     with pytest.raises(NotSupportedError, match="define it"):
         Kinked().smoothed(0.1)

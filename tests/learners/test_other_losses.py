@@ -19,6 +19,7 @@ from convexmarket.learners.losses import HingeLoss
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
 from convexmarket.privacy import Simulation, accounting, objective_perturbation_guarantee
 from tests import one_in
+from tests.learners.builders import declared_kernel_erm, declared_losses
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(12, 3))
@@ -58,7 +59,7 @@ def test_the_minimum_is_that_of_the_declaration(loss):
     plan = ObjectivePerturbation.of(weights, np.full(12, np.inf), 0.02, 3, **options)
     coef, fitted = plan.release(X, y, np.random.default_rng(0))
     w = cp.Variable(3)
-    risk = weights @ loss.declare(X @ w, y) + 0.01 * cp.sum_squares(w)
+    risk = weights @ declared_losses(loss, X @ w, y) + 0.01 * cp.sum_squares(w)
     cp.Problem(cp.Minimize(risk)).solve(solver="CLARABEL")
     np.testing.assert_allclose(coef, w.value, atol=1e-5)
     assert fitted["gradient_norm_"] <= 1e-11
@@ -108,7 +109,7 @@ def test_the_risk_holds_against_coins():
 
 
 class Squashed(cm.learners.Loss):
-    """sqrt(1 + (f - y)^2): a loss of one's own in six lines, three of which are formulas."""
+    """sqrt(1 + (f - y)^2): a loss of a user's own."""
 
     classifies, lipschitz, curvature = False, 1.0, 1.0
 
@@ -116,8 +117,9 @@ class Squashed(cm.learners.Loss):
         length = np.hypot(1.0, f - y)
         return length, (f - y) / length, length**-3.0
 
-    def declare(self, f, y):
-        return cp.hstack([cp.norm(cp.hstack([1.0, f[i] - y[i]])) for i in range(y.size)])
+
+def squashed(loss, f, y):
+    return cp.hstack([cp.norm(cp.hstack([1.0, f[i] - y[i]])) for i in range(y.size)])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,8 @@ class Squashed(cm.learners.Loss):
 def test_a_kernel_takes_any_lipschitz_loss(loss):
     y = SIGNS if getattr(loss, "classifies", False) else NUMBERS
     erm = KernelERM(loss, gamma=1.0, regularization=0.05, tol=1e-4).fit(X, y, epsilon=EPSILON)
-    problem = erm.declare(X, y, epsilon=EPSILON)
+    losses = squashed if isinstance(loss, Squashed) else declared_losses
+    problem = declared_kernel_erm(erm, X, y, EPSILON, losses)
     problem.solve(solver="CLARABEL")
     result = erm.decision_function(X)
     declared = erm.kernel_(X, X) @ problem.variables()[0].value

@@ -380,7 +380,7 @@ def test_parameters_that_a_model_could_not_have_had_are_refused(make, parameters
         ({"name": "poly", "gamma": 1e200, "degree": 3}, "parameters.gamma holds"),
         ({"name": "poly", "data_norm": 1e150, "degree": 300}, "data_norm must lie between"),
         ({"name": "poly", "degree": 10**9}, "no finite bound"),
-        ({"data_norm": 1e-3}, "exceed data_norm"),
+        ({"data_norm": 1e-3}, "longer than data_norm"),
     ],
 )
 def test_a_kernel_whose_predictions_overflow_is_refused(kernel, match, tmp_path):

@@ -10,7 +10,6 @@ fixed in advance. All models are trained on paired noise draws.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from inspect import signature
 from os import PathLike
@@ -822,7 +821,7 @@ class RidgeFile(_LearningFile):
             "simulated_error": losses.sem(),
             "uniform_epsilon": uniform or np.nan,
             "uniform_rmse": uniform_rmse,
-            **asdict(bound),
+            **bound._asdict(),
             "bound": bound.total,
         }
 

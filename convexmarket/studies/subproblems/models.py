@@ -8,7 +8,6 @@ squares. The arguments come from markets and files, which have checked them.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -21,7 +20,7 @@ from convexmarket.allocation.views import FixedEta
 from convexmarket.checks import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.joint import ExponentialBlock, JointMarket, best_model
-from convexmarket.joint.steps import PurchaseStep
+from convexmarket.joint.alternating import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import gamma_sphere_noise
