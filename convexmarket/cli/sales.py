@@ -22,7 +22,6 @@ from convexmarket.cli.consoles import (
     needs,
     print_pairs,
     say,
-    stages,
     warn_of_reports,
 )
 from convexmarket.errors import ParameterError
@@ -129,7 +128,7 @@ def price(
             at_least=shares_of(at_least),
             na_values=na_values or (),
             show_cells=show_cells,
-            progress=stages(status),
+            progress=status.update,
         )
         status.update("auditing ...")
         audit = deal.audit()
@@ -243,7 +242,7 @@ def buy(
                 at_least=shares_of(at_least),
                 na_values=na_values or (),
                 show_cells=show_cells,
-                progress=stages(status),
+                progress=status.update,
             )
             status.update("writing ...")
             recorded = None
