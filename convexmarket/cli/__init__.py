@@ -12,10 +12,9 @@ import typer
 
 from convexmarket.cli.compare import compare_command, run
 from convexmarket.cli.consoles import File, Force, errors_in_one_line, run_to_the_end, say
-from convexmarket.cli.diff import diff_command
 from convexmarket.cli.ledger import ledger_command
 from convexmarket.cli.online import online_app
-from convexmarket.cli.report import report_command
+from convexmarket.cli.report import diff_command, report_command
 from convexmarket.cli.sales import buy, init, price
 
 __all__ = ["app", "main"]

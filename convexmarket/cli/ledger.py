@@ -68,10 +68,10 @@ def ledger_command(
         actions = {"create": create, "record": record, "export": export, "backup": backup}
         chosen = [name for name, value in actions.items() if value]
         for name in chosen:
-            others = {other: value for other, value in actions.items() if other != name}
-            excludes(f"--{name}", **others, seller=seller, json=as_json)
-        names = {"id_column": id_column, "epsilon_column": epsilon_column}
-        names |= {"price_column": price_column}
+            excludes(f"--{name}", **actions | {name: None}, seller=seller, json=as_json)
+        names = {
+            "id_column": id_column, "epsilon_column": epsilon_column, "price_column": price_column,
+        }  # fmt: skip
         needs("--record", record, release=release, again=again, **names)
         needs("--export", export, what=what)
         needs("--export or --backup", export or backup, force=force)
@@ -117,14 +117,12 @@ def _show(ledger: Ledger, as_json: bool) -> None:
     """Print the totals of a ledger, its releases, and the smallest remaining guarantees."""
     balance, releases = ledger.balance(), ledger.releases()
     least = balance.sort_values("left", kind="stable").head(_MOST_SELLERS)
-    totals: dict[str, Any] = {
-        "sellers": len(balance),
-        **{name: float(balance[name].sum()) for name in _TOTALS},
-    }
+    totals: dict[str, Any] = {"sellers": len(balance)}
+    totals |= {name: float(balance[name].sum()) for name in _TOTALS}
     totals |= {"composition": ledger.composition, "delta": ledger.delta}
     if as_json:
         listed = {"releases": releases.to_dict("records"), "least_left": least.to_dict("records")}
-        print_json({**totals, **listed})
+        print_json(totals | listed)
         return
     print_table("Ledger", [totals], list(totals))
     names = ("name", "mechanism", "sellers", "largest_epsilon", "delta", "time")
@@ -137,16 +135,15 @@ def _show_seller(ledger: Ledger, id: str, as_json: bool) -> None:
     from convexmarket.checks import checked_id
 
     id = checked_id(id)
-    balance, sales, charges = (
-        table[table["id"] == id] for table in (ledger.balance(), ledger.sales(), ledger.charges())
-    )
-    if balance.empty:
+    tables = {"balance": ledger.balance(), "sales": ledger.sales(), "charges": ledger.charges()}
+    tables = {name: table[table["id"] == id] for name, table in tables.items()}
+    if tables["balance"].empty:
         raise ParameterError(f"seller {id!r} has sold nothing; check the id")
     if as_json:
-        parts = {"sales": sales, "charges": charges}
-        listed = {name: t.drop(columns="id").to_dict("records") for name, t in parts.items()}
-        print_json({**balance.to_dict("records")[0], **listed})
+        (balance,) = tables.pop("balance").to_dict("records")
+        listed = {name: t.drop(columns="id").to_dict("records") for name, t in tables.items()}
+        print_json(balance | listed)
         return
-    print_table(f"Seller {id}", balance, _TOTALS)
-    print_table("Sales", sales, ("epsilon", "price", "release", "time"))
-    print_table("Releases", charges, ("release", "epsilon"))
+    print_table(f"Seller {id}", tables["balance"], _TOTALS)
+    print_table("Sales", tables["sales"], ("epsilon", "price", "release", "time"))
+    print_table("Releases", tables["charges"], ("release", "epsilon"))

@@ -1,4 +1,4 @@
-"""``convexmarket report``: reports, their index, and audits of the privacy guarantees."""
+"""``convexmarket report`` and ``diff``: reports, their index and differences; privacy audits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from convexmarket.cli.compare import run_file
 from convexmarket.cli.consoles import (
     PARTLY,
+    AsJson,
     File,
     Force,
     Formats,
@@ -18,15 +19,13 @@ from convexmarket.cli.consoles import (
     err,
     errors_in_one_line,
     needs,
+    print_json,
     print_table,
     reason,
     say,
     write_table,
 )
 from convexmarket.errors import ConvexMarketError, ParameterError
-
-#: The name of a problem file next to its data; its report has the folder's name.
-_IN_FOLDER = "market.toml"
 
 
 def report_command(
@@ -73,19 +72,13 @@ def report_command(
 
 
 def report_names(problems: Path) -> dict[str, Path]:
-    """List the problem files of a folder, by the names of their reports.
+    """List the problem files of a folder by the names of their reports.
 
-    A file is named after itself, ``wdbc.toml``; with data next to it, after the folder they are
-    in, ``online-clinic/market.toml``.
-
-    Raises
-    ------
-    ParameterError
-        If the folder has no problem file, or two have the same name.
+    These are ``wdbc`` for ``wdbc.toml``, and ``clinic`` for ``clinic/market.toml`` with its data.
     """
     names: dict[str, Path] = {}
-    for file in sorted([*problems.glob("*.toml"), *problems.glob(f"*/{_IN_FOLDER}")]):
-        name = file.parent.name if file.name == _IN_FOLDER else file.stem
+    for file in sorted([*problems.glob("*.toml"), *problems.glob("*/market.toml")]):
+        name = file.stem if file.parent == problems else file.parent.name
         if name in names:
             raise ParameterError(f"{names[name]} and {file} would have the same report, {name}")
         names[name] = file
@@ -100,10 +93,9 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
     from convexmarket.report import write_index
     from convexmarket.studies.files import load_file
 
-    names = report_names(problems)
+    names, failed = report_names(problems), 0
     for name in ("index.html", "README.md"):
         check_place(reports / name, "--reports", force=force)
-    failed = 0
     for number, (name, file) in enumerate(names.items(), start=1):
         say(f"{number} of {len(names)}: {name}", to=err)
         try:
@@ -121,10 +113,7 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
 
 
 def _outdated(problem: Any, folder: Path) -> str:
-    """Explain why a report is out of date, or return an empty string.
-
-    Data files that a problem names are not compared.
-    """
+    """Explain why a report is older than its problem file, or return an empty string."""
     from convexmarket.report import read_report
 
     if not folder.exists():
@@ -162,3 +151,47 @@ def _audit(seed: int, mechanisms: list[str], file: Path | None, force: bool) -> 
         write_table(table, file, force=force)
     if len(refuted):
         raise typer.Exit(PARTLY)
+
+
+def diff_command(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    folder: Annotated[File, typer.Option("--out", help="Folder for a report.")] = None,
+    tolerance: Annotated[float, typer.Option(help="Relative difference of equal numbers.")] = 1e-9,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 1 if they differ.")
+    ] = False,
+    as_json: AsJson = False,
+    formats: Formats = "",
+) -> None:
+    """Print the differences between two reports: settings, versions and results.
+
+    Times and memory are compared by ratios and never count as a difference.
+    """
+    from convexmarket.report import compare_reports
+
+    with errors_in_one_line():
+        if folder is not None:
+            for source in (a, b):
+                place = source if source.is_dir() else source.parent
+                if folder.resolve().is_relative_to(place.resolve()) or folder == source:
+                    raise ParameterError(
+                        f"--out {folder} is, or lies in, a compared report; name another one"
+                    )
+            check_report_folder(folder)
+        changes = compare_reports(a, b, tolerance=tolerance)
+        if folder is not None:
+            page = changes.report({"a": a, "b": b}).write(folder, ("md", "html", *formats))
+    if as_json:
+        print_json(changes.as_data())
+    else:
+        say("\n".join(changes.statements()))
+        for title, frame in (("Cells", changes.cells), ("Rows", changes.rows)):
+            if len(frame):
+                more = f", the first 10 of {len(frame):,}" if len(frame) > 10 else ""
+                text = frame.head(10).to_string(index=False, max_colwidth=40)
+                say(f"\n{title}{more}:\n{text}")
+        if folder is not None:
+            say(f"Wrote {page}")
+    if exit_code and not changes.same:
+        raise typer.Exit(1)

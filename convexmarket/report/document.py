@@ -370,7 +370,7 @@ class Report:
         title, finding = escape(printable(self.title)), html_of(escape_markdown(self.finding))
         parts = [f"<h2>{title}</h2>", finding]
         for block in self._of(False):
-            inline = ()
+            inline: tuple[str, ...] = ()
             if isinstance(block, Figure):
                 inline = (f"data:image/png;base64,{b64encode(block.saved('png')).decode()}",)
             parts.append(block.to_html(*inline))
@@ -473,8 +473,8 @@ class Report:
                     files[f"tables/{block.name}.csv"] = cells.getvalue().encode()
             blocks.append({"kind": type(block).__name__, **plain(fields)})
         described = {each: getattr(self, each) for each in _FIELDS}
-        content = {**described, "files": sorted(self.attachments), "blocks": blocks}
-        return files | {RESULTS: results_text(content)}
+        described |= {"files": sorted(self.attachments), "blocks": blocks}
+        return files | {RESULTS: results_text(described)}
 
 
 def read_report(folder: str | Path) -> Report:
