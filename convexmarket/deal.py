@@ -49,15 +49,7 @@ from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.random_sources import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
-from convexmarket.terms import (
-    Constraint,
-    GroupShare,
-    Noise,
-    Objective,
-    Payments,
-    Spread,
-    Term,
-)
+from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payments, Spread, Term
 
 __all__ = ["Deal", "buy", "certificate_of", "price", "versions"]
 

@@ -17,13 +17,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 import pandas as pd
 
-from convexmarket.checks import (
-    check_count,
-    check_instance,
-    check_nonnegative,
-    checked_id,
-    forms_of,
-)
+from convexmarket.checks import check_count, check_instance, check_nonnegative, checked_id, forms_of
 from convexmarket.errors import ConvexMarketError, MarketClosedError, OfferError, ParameterError
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger import Ledger

@@ -15,14 +15,7 @@ import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES
 from convexmarket.data.csv_rows import read_texts
-from convexmarket.data.lists import (
-    blame,
-    blank,
-    checked_ids,
-    clipped,
-    column_named,
-    read_list,
-)
+from convexmarket.data.lists import blame, blank, checked_ids, clipped, column_named, read_list
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.online.online_market import OnlineMarket
 
