@@ -327,7 +327,9 @@ class OnlineMarket:
             return [self._answer(connection, id, answer) for id in checked]
 
     def _answer(self, connection: sqlite3.Connection, id: str, answer: Answer) -> Offer:
-        offer = _known_offer(connection, id)
+        offer = _offer_to(connection, id)
+        if offer is None:
+            raise OfferError(f"seller {id!r} was never quoted; check the id, or quote it first")
         if offer.status == answer:
             return offer
         if offer.status == "nothing bought":
@@ -342,17 +344,6 @@ class OnlineMarket:
             )
         connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (offer.number, answer, now()))
         return replace(offer, status=answer)
-
-    def offer(self, id: str) -> Offer:
-        """Return the offer of a seller who was quoted; otherwise raise an OfferError.
-
-        Parameters
-        ----------
-        id : str
-        """
-        id = checked_id(id)
-        with self._store.reading() as connection:
-            return _known_offer(connection, id)
 
     # ------------------------------------------------------------------ contents
 
@@ -477,13 +468,6 @@ class OnlineMarket:
 def _offer_to(connection: sqlite3.Connection, id: str) -> Offer | None:
     rows = connection.execute(f"{_OFFERS} WHERE q.id = ?", (id,)).fetchall()
     return Offer(*rows[0][:-1]) if rows else None
-
-
-def _known_offer(connection: sqlite3.Connection, id: str) -> Offer:
-    stored = _offer_to(connection, id)
-    if stored is None:
-        raise OfferError(f"seller {id!r} was never quoted; check the id, or quote it first")
-    return stored
 
 
 def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:

@@ -93,11 +93,11 @@ class Figure:
         image = f"![{escape_markdown(self.alt)}](figures/{self.name}.png)"
         return f"{image}\n\n{escape_markdown(self.caption)}".strip()
 
-    def to_html(self, source: str = "") -> str:
-        """Return an HTML figure; ``source`` replaces the path of the image."""
+    def to_html(self) -> str:
+        """Return an HTML figure."""
         alt, caption = (escape(printable(text)) for text in (self.alt, self.caption))
         return (
-            f'<figure><img src="{source or f"figures/{self.name}.png"}" alt="{alt}">'
+            f'<figure><img src="figures/{self.name}.png" alt="{alt}">'
             f"<figcaption>{caption}</figcaption></figure>"
         )
 
@@ -365,16 +365,6 @@ class Report:
             return _page(self.title, body, link="index.html", footer=html_of(self._footer))
         link = "appendix.html" if self._of(True) else ""
         return _page(self.title, body, self.question, self.finding, link, html_of(self._footer))
-
-    def _repr_html_(self) -> str:
-        title, finding = escape(printable(self.title)), html_of(escape_markdown(self.finding))
-        parts = [f"<h2>{title}</h2>", finding]
-        for block in self._of(False):
-            inline: tuple[str, ...] = ()
-            if isinstance(block, Figure):
-                inline = (f"data:image/png;base64,{b64encode(block.saved('png')).decode()}",)
-            parts.append(block.to_html(*inline))
-        return "\n".join(parts)
 
     @property
     def _footer(self) -> str:

@@ -206,8 +206,6 @@ def test_text_from_data_never_becomes_an_element_or_an_attribute(words):
     page = Page(report.to_html())
     assert page.elements == plain.elements
     assert len(page.attributes) == len(plain.attributes)
-    notebook = Page(report._repr_html_())
-    assert notebook.elements == Page(report_of("plain")._repr_html_()).elements
 
 
 @given(texts.filter(str.strip))
