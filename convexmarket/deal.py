@@ -6,7 +6,7 @@ import json
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -49,15 +49,7 @@ from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.random_sources import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
-from convexmarket.terms import (
-    Constraint,
-    GroupShare,
-    Noise,
-    Objective,
-    Payments,
-    Spread,
-    Term,
-)
+from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payments, Spread, Term
 
 __all__ = ["Deal", "buy", "certificate_of", "price", "versions"]
 
@@ -66,8 +58,6 @@ Progress = Callable[[str], None]
 
 #: Markets drawn for a budget: their average adds a 25th to the variance of one market's payments.
 _DRAWS = 25
-#: Solves that the payment of one seller takes, and seconds that a stage announces.
-_SOLVES_PER_PAYMENT, _LONG = 1.5, 10.0
 #: Distributions that a result depends on.
 _DEPENDENCIES = (
     "convexmarket", "numpy", "scipy", "pandas", "scikit-learn", "cvxpy",
@@ -94,10 +84,10 @@ class Deal(Shown):
     Attributes
     ----------
     offers : DataFrame
-        One row per seller, in the order and with the index of the table: ``ask`` (reported cost per
-        unit of epsilon), ``epsilon`` (privacy bought, in nats), ``weight`` of the row, ``payment``,
-        and ``surplus``, which is payment minus reported cost. Private, as reports are. A Dask
-        DataFrame for sellers in partitions.
+        By seller, in the order and with the index of the table: ``ask`` (reported cost per unit of
+        epsilon), ``epsilon`` (privacy bought, in nats), ``weight`` of the row, ``payment``, and
+        ``surplus`` (payment minus reported cost). Private. A Dask DataFrame for sellers in
+        partitions.
     market : Market
     allocation : Allocation or PartedAllocation
     model : Learner or None
@@ -105,8 +95,8 @@ class Deal(Shown):
     account : PrivacyAccountant or None
         The privacy that each seller sold, and the part of it that the model has spent.
     expected_error : float or None
-        Standard deviation that the noise adds to a prediction, from public numbers:
-        :meth:`noise_effect` of the learner, where it has one and its domain is public.
+        Standard deviation that the noise adds to a prediction, from public numbers: the learner's
+        :meth:`noise_effect`, if it has one and its domain is public.
     test_errors : dict or None
         Error on public test rows of the ``"model"`` and of the best ``"constant"``: the root mean
         squared error of a regression, the share of wrong labels of a classifier.
@@ -153,20 +143,14 @@ class Deal(Shown):
     def totals(self) -> dict[str, float]:
         """Sums of the offers, the largest epsilon and the smallest surplus.
 
-        ``expected_payments`` estimates the payments averaged over the prior, as the sum of virtual
-        costs of the epsilons bought.
+        ``expected_payments``, the sum of virtual costs of the epsilons bought, estimates the
+        average of the payments over the prior.
         """
         sold = np.asarray(self.market.privacy_cost(self.offers["epsilon"].to_numpy()))
-        return combined_totals([totals_of(self.offers, self.market.sellers.virtual_costs, sold)])
+        return totals_of(self.offers, self.market.sellers.virtual_costs, sold)
 
     def audit(self, **options: Any) -> IncentiveAudit:
-        """Audit the gains of misreports: :func:`~convexmarket.audit_incentives`.
-
-        Parameters
-        ----------
-        **options
-            Of ``audit_incentives``.
-        """
+        """Audit the gains of misreports, with options of :func:`~convexmarket.audit_incentives`."""
         return audit_incentives(self.market, **{"allocation": self.allocation} | options)
 
     def to_frame(self) -> pd.DataFrame:
@@ -174,16 +158,7 @@ class Deal(Shown):
         return self.offers.copy()
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw epsilon and payment against the asks, in two panels.
-
-        Parameters
-        ----------
-        axes : pair of matplotlib Axes, optional
-
-        Returns
-        -------
-        array of two matplotlib Axes
-        """
+        """Draw epsilon and payment against the asks, on a pair of Matplotlib Axes."""
         if axes is None:
             from matplotlib import pyplot as plt
 
@@ -225,13 +200,7 @@ class Deal(Shown):
         return sentences
 
     def to_dict(self, audit: IncentiveAudit | None = None) -> dict[str, Any]:
-        """Return the certificate of the offers as plain values for JSON.
-
-        Parameters
-        ----------
-        audit : IncentiveAudit, optional
-            Of this deal, to be included.
-        """
+        """Return the certificate of the offers as plain values for JSON, with an audit of them."""
         budgeted = [] if self.budget is None else [_BUDGETED.format(self.budget)]
         return {
             "statements": [*self.statements(), *_TERMS_OF_SALE, *budgeted],
@@ -251,95 +220,52 @@ class Deal(Shown):
     ) -> tuple[Path, ...]:
         """Write the offers, and their certificate as JSON next to them: both or neither.
 
-        Only their owner may read new files; replaced files keep their mode.
-
-        Parameters
-        ----------
-        path : path
-            A CSV file, or a Parquet file if it ends in .parquet. For sellers in partitions, a new
-            folder, which all workers can write.
-        audit : IncentiveAudit, optional
-            Of this deal, to be included in the certificate.
-        force : bool, default False
-            Whether existing files may be replaced.
-
-        Returns
-        -------
-        tuple of pathlib.Path
-            ``offers.csv`` and ``offers.certificate.json``, for example; or the folder.
+        The path is a CSV file; a Parquet file if it ends in .parquet; or for sellers in partitions
+        a new folder. The certificate includes an ``audit`` of this deal. Only their owner may read
+        new files. Existing files are replaced with ``force``, and keep their mode.
 
         Raises
         ------
         ParameterError
-            If a file of another kind exists, or a file of an online market.
+            If a file exists that may not be replaced.
         DataError
             If a file cannot be written. Existing files are then unchanged.
         """
         place = Path(path)
         if place.is_dir() or not place.name:
             raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
-        table = self._with_names()
-        offers: Content = lambda file: write_csv(table, file)  # noqa: E731
-        if place.suffix == ".parquet":
-            offers = table.to_parquet(index=False)
+        offers = self._file(parquet=place.suffix == ".parquet")
         contents = {place: offers, certificate_of(place): json_of(self.to_dict(audit))}
         write_together(contents, private=True, force=force)
         return tuple(contents)
 
     def report(self, folder: str | PathLike[str]) -> Path:
-        """Write the offers, their certificate and the model into a folder.
+        """Write a folder for its owner: offers, certificate and model; return ``deal.md``.
 
-        Parameters
-        ----------
-        folder : path
-            Created if it does not exist. It contains ``deal.md``, with :meth:`statements`;
-            ``offers.csv``; ``certificate.json``; and ``model.json``, for :func:`load_model`. Only
-            their owner may read them. A model that cannot be saved is left out, and ``deal.md``
-            names the reason.
-
-        Returns
-        -------
-        pathlib.Path
-            Of ``deal.md``.
-
-        Raises
-        ------
-        DataError
-            If they cannot be written. Existing files are then unchanged.
+        ``deal.md`` contains :meth:`statements`, and the reason if a model cannot be saved. The
+        other files are ``offers.csv``, ``certificate.json`` and ``model.json``, for
+        :func:`load_model`. A DataError leaves existing files unchanged.
         """
-        place, table = Path(folder), self._with_names()
+        place = Path(folder)
         paragraphs = [
             "# What was bought",
             *self.statements(),
             "`offers.csv` and this page contain the reports and the offers of sellers: private.",
         ]
-        contents: dict[Path, Content] = {
-            place / "offers.csv": lambda file: write_csv(table, file),
-            place / "certificate.json": json_of(self.certificate),
-        }
+        contents = {"offers.csv": self._file(), "certificate.json": json_of(self.certificate)}
         if self.model is not None:
             try:
-                contents[place / "model.json"] = saved_model(self.model)
+                contents["model.json"] = saved_model(self.model)
             except NotSupportedError as error:  # of a user's learner
                 paragraphs.append(f"The model is not written here: {error}")
-        page = place / "deal.md"
-        contents[page] = ("\n\n".join(paragraphs) + "\n").encode()
-        write_together(contents, private=True)
-        return page
+        contents["deal.md"] = ("\n\n".join(paragraphs) + "\n").encode()
+        write_together({place / name: text for name, text in contents.items()}, private=True)
+        return place / "deal.md"
 
     def record(self, ledger: Ledger, source: str | None = None) -> int:
-        """Record the sales in a ledger, and charge the model to the sellers.
+        """Record the sales in a ledger, charge the model to the sellers, and count the sales.
 
-        Parameters
-        ----------
-        ledger : Ledger
-        source : str, optional
-            Identifies the table; a ledger refuses a source that it has recorded before.
-
-        Returns
-        -------
-        int
-            Number of sellers who sold.
+        A ledger refuses a ``source``, which identifies the table, that it recorded before.
 
         Raises
         ------
@@ -357,9 +283,10 @@ class Deal(Shown):
             ledger.account(ids).charge(self.model.guarantee_)
         return sold
 
-    def _with_names(self) -> pd.DataFrame:
-        """Return the offers with the names of the sellers as the first column."""
-        return self.offers.reset_index(names=str(self.offers.index.name or "id"))
+    def _file(self, parquet: bool = False) -> Content:
+        """Return a file of the offers, with the names of the sellers as the first column."""
+        table = self.offers.reset_index(names=str(self.offers.index.name or "id"))
+        return table.to_parquet(index=False) if parquet else partial(write_csv, table)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {' '.join(self.statements()[:2])}>"
@@ -382,12 +309,6 @@ def totals_of(offers: pd.DataFrame, virtual_costs: Floats, sold: Floats) -> dict
         "epsilon": float(offers["epsilon"].sum()),
         "largest_epsilon": float(np.max(offers["epsilon"].to_numpy(), initial=0.0)),
     }
-
-
-def combined_totals(parts: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Combine the totals of partitions."""
-    ends = {"smallest_surplus": min, "largest_epsilon": max}
-    return {name: ends.get(name, sum)(part[name] for part in parts) for name in parts[0]}
 
 
 def price(
@@ -416,11 +337,12 @@ def price(
     prior : Prior or frozen scipy.stats distribution, or mapping from group to one
         The distribution that costs are drawn from: common knowledge, fixed before the reports.
     objective : Objective or Term
-        The objective to be minimised, such as ``1.0 * Spread() + 100 * Noise()``: without payments
-        if ``gamma`` or ``budget`` is given, else with payments.
-    ask : str, optional
-        The column of reported costs per unit of epsilon, in a currency. By default the column
-        called ask, sensitivity, cost or report.
+        To be minimised, such as ``1.0 * Spread() + 100 * Noise()``: without payments if ``gamma``
+        or ``budget`` is given, else with payments.
+    ask, id, group : str, optional
+        Columns of the reported costs per unit of epsilon (by default the column called ask,
+        sensitivity, cost or report), of the sellers' names (the index of a table in memory; the
+        column called id, seller or name of a file), and of their groups.
     constraints : iterable of Constraint
         Such as ``[Cap(5), MaxEpsilon(2)]``.
     gamma : float, optional
@@ -429,11 +351,6 @@ def price(
         In place of gamma, the sum of the payments on average over the prior
         (:func:`~convexmarket.calibrate_gamma`). No report affects the weight, so truth is a best
         reply.
-    id : str, optional
-        The column of the sellers' names. By default the index of a table in memory, and the column
-        called id, seller or name of a file.
-    group : str, optional
-        The column of their groups.
     at_least : mapping of str to float, optional
         Smallest share of the weight of groups (:class:`GroupShare`).
     na_values : sequence of str, optional
@@ -442,8 +359,7 @@ def price(
         Whether an error shows the text of the first wrong report. By default errors name only
         lines, because reports are private.
     progress : callable, optional
-        Called with the name of each stage as it starts; "paying, about 40 s" where the payments
-        will take more than ten seconds.
+        Called with the name of each stage as it starts.
 
     Returns
     -------
@@ -484,20 +400,19 @@ def price(
         return table.deal(
             as_prior(prior, error=ParameterError), objective, constraints, ask, id, stage
         )
-    columns = {"ask": ask, "id": id, "group": group}
     cells: Any = {"na_values": na_values, "show_cells": show_cells}
-    source: dict[str, str | None] = {"file": None, "sha256": None}
+    source: dict[str, Any] = {}
     stage("reading")
     if isinstance(table, str | PathLike):
         listed = read_list(table, _one_prior(prior), id, ask, group, trim=True, **cells)
         listed = listed.set_axis(pd.Index(listed.pop("id"), name=id or "id"))
-        source = {"file": str(table), "sha256": digest(Path(table))}
+        source = {"source": {"file": str(table), "sha256": digest(Path(table))}}
     else:
-        _, listed = _people(table, prior, columns, **cells)
+        columns = {"ask": ask, "id": id, "group": group}
+        listed = _people(table, prior, columns, **cells)[1]
     if at_least:
         constraints = [*constraints, GroupShare(listed["group"].to_numpy(), at_least)]
-    deal = _offers(listed, prior, objective, constraints, gamma=gamma, budget=budget, stage=stage)
-    return replace(deal, source=source)
+    return replace(_offers(listed, prior, objective, constraints, gamma, budget, stage), **source)
 
 
 def buy(
@@ -597,7 +512,7 @@ def buy(
     if objective is None:
         mu, sigma = learner.risk(n_features)
         objective = mu * Spread() + sigma * Noise()
-    deal = _offers(listed, prior, objective, constraints, gamma=gamma, budget=budget, stage=stage)
+    deal = _offers(listed, prior, objective, constraints, gamma, budget, stage)
     sold = deal.allocation.epsilon
     expected = _expected_error(learner, sold, n_features)
     source: dict[str, Any] = {} if random_state is None else {"random_state": random_state}
@@ -609,7 +524,7 @@ def buy(
             f"{type(model).__name__} has no guarantee_ after fit, so nothing can be charged for"
             " it; follow the protocol of convexmarket.learners.Learner"
         )
-    names = [str(name) for name in people.index]
+    names = list(map(str, people.index))
     account = PrivacyAccountant(sold, guarantee.delta, composition="basic", ids=names)
     account.charge(guarantee)
     errors = None
@@ -665,12 +580,11 @@ def _offers(
     prior: PriorOrPriors,
     objective: Objective | Term,
     constraints: Iterable[Constraint],
-    *,
     gamma: float | None,
     budget: float | None,
     stage: Progress,
 ) -> Deal:
-    """Return a deal without a model; ``stage`` is called as a stage starts."""
+    """Return a deal without a model."""
     groups = None if "group" not in listed else listed["group"].to_numpy()
     reports = listed["sensitivity"]  # named only for errors of several priors, for speed
     sellers = Sellers(
@@ -694,19 +608,12 @@ def _offers(
         )
     stage("allocating")
     allocation = allocate(market)
-    solves = max(len(allocation.solves), 1)
-    left = _SOLVES_PER_PAYMENT * len(sellers) * allocation.seconds / solves * (solves > 1)
-    stage(f"paying, about {left:.0f} s" if left > _LONG else "paying")
+    stage("paying")
     paid = payments(market, allocation)
     asks, epsilon = np.asarray(sellers.sensitivities), allocation.epsilon
-    columns = {
-        "ask": asks,
-        "epsilon": epsilon,
-        "weight": allocation.weights,
-        "payment": paid,
-        "surplus": paid - asks * np.asarray(market.privacy_cost(epsilon)),
-    }
-    offers = pd.DataFrame(columns, index=listed.index)
+    offers = pd.DataFrame({"ask": asks, "epsilon": epsilon}, index=listed.index)
+    surplus = paid - asks * np.asarray(market.privacy_cost(epsilon))
+    offers = offers.assign(weight=allocation.weights, payment=paid, surplus=surplus)
     return Deal(offers, market, allocation, budget=budget)
 
 
@@ -786,15 +693,13 @@ def json_of(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=2) + "\n").encode()
 
 
-def versions() -> dict[str, Any]:
-    """Return the platform and the versions of the dependencies, as plain values for JSON."""
-    facts = {"python": platform.python_version(), "platform": platform.platform()}
-    return facts | {name: _version(name) for name in _DEPENDENCIES}
-
-
 @cache
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+def versions() -> dict[str, str]:
+    """Return the platform and the versions of the dependencies."""
+    facts = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in _DEPENDENCIES:
+        try:
+            facts[name] = version(name)
+        except PackageNotFoundError:
+            facts[name] = "not installed"
+    return facts

@@ -1,9 +1,7 @@
 """Sellers and rows in the partitions of Dask, and the offers of lists that do not fit in memory.
 
-Only this optional module imports Dask. :func:`sellers` and :func:`rows` wrap Dask
-collections; markets and learners take what they return, and see it only as parts over which
-functions are mapped (:class:`~convexmarket.sellers.SellerParts`,
-:class:`~convexmarket.learners.partitioned_rows.RowParts`). Dask repeats the work of a dead worker,
+Only this optional module imports Dask. Markets and learners see the results of :func:`sellers` and
+:func:`rows` only as parts over which functions are mapped. Dask repeats the work of a dead worker,
 so every mapped function gives the same result each time.
 """
 
@@ -30,7 +28,7 @@ from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import column_named
-from convexmarket.deal import Deal, combined_totals, json_of, totals_of
+from convexmarket.deal import Deal, json_of, totals_of
 from convexmarket.errors import (
     AllocationError,
     DataError,
@@ -65,7 +63,6 @@ CERTIFICATE = "_certificate.json"
 #: Small row groups of a file are read together, up to this number of rows.
 _ROWS = 1 << 20
 _COLUMNS = ("id", "ask")
-_OFFERED = ("epsilon", "weight", "payment", "surplus")
 _NOTHING = pd.DataFrame({"id": pd.Series(dtype=object), "ask": np.zeros(0)})
 
 
@@ -131,7 +128,7 @@ def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     Parameters
     ----------
     sensitivities : Dask Series or one-dimensional Array
-        For example one column of a Parquet folder. A pass checks it.
+        Checked in one pass.
     prior : Prior or frozen scipy.stats distribution
         The distribution of all sensitivities.
     ids : Dask Series, optional
@@ -174,9 +171,9 @@ class _Column:
     def __init__(
         self, series: Any, ids: Any, prior: Prior, place: Callable[[int, int], str]
     ) -> None:
-        self._series, self._reports, self._place = series, _parts_of(series), place
+        self._series, self._reports, self._ids = series, _parts_of(series), None
         low, high = prior.support
-        checked = self.map_parts(partial(_checked, max(low, 0.0), high))
+        checked = self.map_parts(partial(_first_outside, max(low, 0.0), high))
         self._sizes = [size for size, _ in checked]
         for number, (_, bad) in enumerate(checked):
             if bad >= 0:
@@ -186,7 +183,6 @@ class _Column:
                 )
         if not len(self):
             raise SellersError("all partitions are empty; give at least one seller")
-        self._ids = None
         if ids is not None:
             self._ids = _parts_of(ids) if hasattr(ids, "to_delayed") else []
             if len(self._ids) != len(self._reports):
@@ -194,13 +190,14 @@ class _Column:
                     f"ids has {len(self._ids)} partitions, sensitivities {len(self._reports)}; "
                     "give columns of one Dask DataFrame"
                 )
-            self._check_ids(self._ids)
+            for window in range(windows := -(-len(self) // _HASHES)):
+                self._check_ids(self._ids, window, windows, place)
 
     def __len__(self) -> int:
         return sum(self._sizes)
 
     def map_parts(self, work: Callable[[Floats], Any]) -> Sequence[Any]:
-        return _computed(partial(_on_reports, work), self._reports)
+        return _computed(lambda part: work(_numbers(part)), self._reports)
 
     def column(self, work: Callable[[Floats], Any], name: str) -> Any:
         # A delayed object is sent once to each worker, and not with each partition.
@@ -213,37 +210,39 @@ class _Column:
         rows = {int(k): positions[part == k] - (ends[k] - self._sizes[k]) for k in np.unique(part)}
 
         def read(parts: list[Any]) -> list[Any]:
-            values = _computed(_rows_at, [(parts[k], places) for k, places in rows.items()])
+            values = _computed(
+                lambda pair: pair[0].iloc[pair[1]].tolist(),
+                [(parts[k], places) for k, places in rows.items()],
+            )
             return [value for some in values for value in some]
 
         reports = np.array(read(self._reports), dtype=float)
         return reports, positions.tolist() if self._ids is None else read(self._ids)
 
-    def _check_ids(self, parts: list[Any]) -> None:
-        """Check that ids are well-formed and distinct, by windows of their hashes."""
-        windows = -(-len(self) // _HASHES)
-        for window in range(windows):
-            checked = _computed(partial(_hashes, window, windows), parts)
-            for number, (_, row, fault) in enumerate(checked):
-                if fault:
-                    raise SellersError(f"{self._place(number, row)}: {fault}")
-                if row != self._sizes[number]:
+    def _check_ids(
+        self, parts: list[Any], window: int, windows: int, place: Callable[[int, int], str]
+    ) -> None:
+        """Check that the ids with hashes in a window are well-formed and distinct."""
+        checked = _computed(partial(_hashes, window, windows), parts)
+        for number, (_, row, fault) in enumerate(checked):
+            if fault:
+                raise SellersError(f"{place(number, row)}: {fault}")
+            if row != self._sizes[number]:
+                raise SellersError(
+                    f"partition {number} has {self._sizes[number]} sellers and {row} ids"
+                )
+        hashes, counts = np.unique(np.concatenate([x for x, _, _ in checked]), return_counts=True)
+        first: dict[Any, str] = {}
+        twice = hashes[counts > 1]
+        again = _computed(partial(_with_hashes, twice), parts) if twice.size else []
+        for number, pairs in enumerate(again):
+            for form, row in pairs:
+                if form in first:
                     raise SellersError(
-                        f"partition {number} has {self._sizes[number]} sellers and {row} ids"
+                        f"id {form!r} stands for more than one seller, {first[form]} and "
+                        f"{place(number, row)}; ids must be distinct"
                     )
-            hashes = np.sort(np.concatenate([part for part, _, _ in checked]))
-            twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
-            first: dict[Any, str] = {}
-            again = _computed(partial(_with_hashes, twice), parts) if twice.size else []
-            for number, pairs in enumerate(again):
-                for form, row in pairs:
-                    place = self._place(number, row)
-                    if form in first:
-                        raise SellersError(
-                            f"id {form!r} stands for more than one seller, {first[form]} and "
-                            f"{place}; ids must be distinct"
-                        )
-                    first[form] = place
+                first[form] = place(number, row)
 
 
 def _parts_of(series: Any) -> list[Any]:
@@ -256,24 +255,15 @@ def _computed(work: Callable[[Any], Any], parts: Sequence[Any]) -> Sequence[Any]
     return dask.compute(*(dask.delayed(work, pure=False)(part) for part in parts))
 
 
-def _rows_at(part: tuple[Any, NDArray[np.intp]]) -> list[Any]:
-    column, places = part
-    return column.iloc[places].tolist()
-
-
 def _numbers(part: Any) -> Floats:
     return np.ascontiguousarray(part.to_numpy(dtype=float, na_value=np.nan))
-
-
-def _on_reports(work: Callable[[Floats], Any], part: Any) -> Any:
-    return work(_numbers(part))
 
 
 def _row_by_row(part: Any, work: Callable[[Floats], Any], name: str) -> Any:
     return pd.Series(work(_numbers(part)), index=part.index, name=name)
 
 
-def _checked(low: float, high: float, reports: Floats) -> tuple[int, int]:
+def _first_outside(low: float, high: float, reports: Floats) -> tuple[int, int]:
     """Return the number of reports, and the position of the first bad one, or -1."""
     bad = ~((reports >= low) & (reports <= high) & (reports < np.inf))
     return reports.size, int(np.argmax(bad)) if bad.any() else -1
@@ -416,10 +406,10 @@ class PartedTable:
     ) -> PartedDeal:
         """Return the offers to the sellers; ``stage`` is called as a stage starts."""
         stage("reading")
+        place = _row_of_partition
         if self.path is None:
             names = _names(self.frame.columns, ask, id)
-            frame = self.frame[list(names)].rename(columns=dict(zip(names, _COLUMNS, strict=True)))
-            place = _row_of_partition
+            frame = self.frame[names].rename(columns=dict(zip(names, _COLUMNS, strict=True)))
         else:
             pieces = [piece for file in self.files for piece in _pieces(file, ask, id)]
             if not pieces:
@@ -432,10 +422,9 @@ class PartedTable:
         allocation: Any = allocate(market)
         parts = _parts_of(frame)
         offers = dask.dataframe.from_delayed(
-            _on_parts(_offers_by_id, allocation, parts),
-            meta=_NOTHING.assign(**dict.fromkeys(_OFFERED, 0.0)).set_index("id"),
+            _on_parts(_offers, allocation, parts), meta=_offers(allocation, _NOTHING),
             verify_meta=False,
-        )
+        )  # fmt: skip
         origin = {"file": self.path, "sha256": None}
         return PartedDeal(offers, market, allocation, source=origin, parts=parts)
 
@@ -449,28 +438,19 @@ class PartedDeal(Deal):
     @cached_property
     def totals(self) -> dict[str, float]:
         """As :attr:`Deal.totals`."""
-        return combined_totals(dask.compute(*_on_parts(_totals_of, self.allocation, self.parts)))
+        return _combined(dask.compute(*_on_parts(_totals, self.allocation, self.parts)))
 
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
     ) -> tuple[Path, ...]:
-        """Write a file for each partition and the certificate; the folder appears complete.
+        """Write a new folder of a file for each partition and the certificate, all at once.
 
-        Parameters
-        ----------
-        path : path
-            A new folder, which all workers can write.
-        audit, force
-            As for :meth:`Deal.write`; ``force`` has no effect.
+        All workers can write the folder. ``force`` has no effect.
 
         Raises
         ------
-        ParameterError
-            If the folder exists.
-        AllocationError
-            If the table has changed since the offers were computed.
-        DataError
-            If the folder cannot be written.
+        ParameterError, AllocationError, DataError
+            If the folder exists, the table has changed since, or the disk refuses.
         """
         folder = Path(path)
         if os.path.lexists(folder):
@@ -481,7 +461,7 @@ class PartedDeal(Deal):
             write = partial(_write, fresh.absolute())
             numbers = range(len(self.parts))
             written = dask.compute(*_on_parts(write, self.allocation, self.parts, numbers))
-            vars(self)["totals"] = totals = combined_totals(written)
+            vars(self)["totals"] = totals = _combined(written)
             unread = totals["sellers"] != self.allocation.n_sellers
             if unread or abs(totals["weight"] - 1) > 1e-9:
                 raise AllocationError(
@@ -504,9 +484,9 @@ class _Piece(NamedTuple):
     """Row groups of a Parquet file, its rows before them, and its columns of ids and reports."""
 
     path: str
-    groups: tuple[int, ...]
+    groups: list[int]
     before: int
-    names: tuple[str, str]
+    names: list[Any]
 
 
 def _row_of_file(pieces: Sequence[_Piece], partition: int, row: int) -> str:
@@ -519,17 +499,17 @@ def _read(piece: _Piece, columns: Sequence[str] | None = None) -> pd.DataFrame:
     wanted = list(columns or _COLUMNS)
     names = [piece.names[_COLUMNS.index(name)] for name in wanted]
     with open_parquet(piece.path) as file:
-        rows = file.read_row_groups(list(piece.groups), columns=names)
+        rows = file.read_row_groups(piece.groups, columns=names)
         return rows.select(names).to_pandas().set_axis(wanted, axis=1)
 
 
-def _names(header: Iterable[str], ask: str | None, id: str | None) -> tuple[str, str]:
+def _names(header: Iterable[Any], ask: str | None, id: str | None) -> list[Any]:
     """Return the names of the columns of ids and reports."""
     columns = list(header)
-    return (
+    return [
         column_named(columns, id, ID_NAMES, "--id-column"),
         column_named(columns, ask, REPORT_NAMES, "--sensitivity-column"),
-    )
+    ]
 
 
 def _pieces(path: Path, ask: str | None, id: str | None) -> Iterator[_Piece]:
@@ -540,12 +520,10 @@ def _pieces(path: Path, ask: str | None, id: str | None) -> Iterator[_Piece]:
         if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
             raise DataError(f"{path}: the column {names[1]!r} contains {kind}; give numbers")
         sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-    ends = np.cumsum([0, *sizes])
-    begin = 0
+    ends, begin = np.cumsum([0, *sizes]).tolist(), 0
     for end in range(1, len(sizes) + 1):
         if end == len(sizes) or ends[end + 1] - ends[begin] > _ROWS:
-            groups = tuple(range(begin, end))
-            yield _Piece(str(path.absolute()), groups, int(ends[begin]), names)
+            yield _Piece(str(path.absolute()), list(range(begin, end)), ends[begin], names)
             begin = end
 
 
@@ -558,34 +536,33 @@ def _on_parts(
     return [on_part(sent, *each) for each in zip(parts, *more, strict=True)]
 
 
-def _offers_of(allocation: PartedAllocation, part: pd.DataFrame) -> pd.DataFrame:
-    """Compute the offers of a partition, the same on any worker."""
+def _offers(allocation: PartedAllocation, part: pd.DataFrame) -> pd.DataFrame:
+    """Compute the offers of a partition by id, the same on any worker."""
     asks = _numbers(part["ask"])
     weights, paid = allocation.weights_of(asks), part_payments(allocation, asks)
     epsilon = allocation.eta * weights
-    offered = (epsilon, weights, paid, paid - asks * epsilon)
-    return part.assign(**dict(zip(_OFFERED, offered, strict=True)))
+    offers = part.set_index("id").assign(epsilon=epsilon, weight=weights, payment=paid)
+    return offers.assign(surplus=paid - asks * epsilon)
 
 
-def _offers_by_id(allocation: PartedAllocation, part: pd.DataFrame) -> pd.DataFrame:
-    return _offers_of(allocation, part).set_index("id")
-
-
-def _sums(allocation: PartedAllocation, offers: pd.DataFrame) -> dict[str, float]:
-    costs = np.asarray(allocation.prior.ironed_virtual_cost(_numbers(offers["ask"])))
+def _totals(allocation: PartedAllocation, part: pd.DataFrame) -> dict[str, float]:
+    costs = np.asarray(allocation.prior.ironed_virtual_cost(_numbers(part["ask"])))
+    offers = part if "epsilon" in part else _offers(allocation, part)
     return totals_of(offers, costs, offers["epsilon"].to_numpy())
 
 
-def _totals_of(allocation: PartedAllocation, part: pd.DataFrame) -> dict[str, float]:
-    return _sums(allocation, _offers_of(allocation, part))
+def _combined(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Combine the totals of partitions."""
+    ends = {"smallest_surplus": min, "largest_epsilon": max}
+    return {name: ends.get(name, sum)(part[name] for part in parts) for name in parts[0]}
 
 
 def _write(
     folder: Path, allocation: PartedAllocation, part: pd.DataFrame, number: int
 ) -> dict[str, float]:
     """Write the offers of one partition, and return their totals."""
-    offers = _offers_of(allocation, part)
+    offers = _offers(allocation, part)
     hidden = folder / f".{number}.{secrets.token_hex(4)}"
-    offers.to_parquet(hidden, index=False)
+    offers.reset_index().to_parquet(hidden, index=False)
     os.replace(hidden, folder / f"part.{number:06}.parquet")
-    return _sums(allocation, offers)
+    return _totals(allocation, offers)

@@ -186,5 +186,5 @@ def test_an_online_market_quotes_a_seller_once_whatever_the_spelling_of_its_id(t
     with cm.OnlineMarket.create(tmp_path / "market", policy) as market:
         for first, second in zip(*spellings, strict=True):
             assert market.quote(first, 0.1) == market.quote(second, 0.1)
-            assert market.accept(second) == market.offer(first)
+            assert market.accept(second) == market.quote(first, 0.1)
         assert market.counts()["quoted"] == 2

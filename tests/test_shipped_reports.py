@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from convexmarket.cli.report import report_names
+from convexmarket.cli.experiments import report_names
 from convexmarket.report import read_report, read_tables
 from convexmarket.studies.files import load_file
 from convexmarket.studies.files.loading import subproblems_of

@@ -10,13 +10,10 @@ from typing import Annotated
 
 import typer
 
-from convexmarket.cli.compare import compare_command, run
 from convexmarket.cli.consoles import File, Force, errors_in_one_line, run_to_the_end, say
-from convexmarket.cli.diff import diff_command
-from convexmarket.cli.ledger import ledger_command
+from convexmarket.cli.experiments import compare_command, diff_command, report_command, run
 from convexmarket.cli.online import online_app
-from convexmarket.cli.report import report_command
-from convexmarket.cli.sales import buy, init, price
+from convexmarket.cli.sales import buy, init, ledger_command, price
 
 __all__ = ["app", "main"]
 
@@ -89,8 +86,7 @@ def _options(
 
 @app.command()
 def schema(
-    file: Annotated[File, typer.Option("--out", help="File to write.")] = None,
-    force: Force = False,
+    file: Annotated[File, typer.Option("--out", help="File to write.")] = None, force: Force = False
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
     from convexmarket.io import check_place, write_together

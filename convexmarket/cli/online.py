@@ -111,7 +111,7 @@ def quote(
     seller: SellerId = None,
     sensitivity: Annotated[float | None, typer.Option(help="Reported sensitivity.")] = None,
     file: Annotated[File, typer.Option("--csv", help="List of ids and sensitivities.")] = None,
-    offers_file: Annotated[File, typer.Option("--out", help="File for the offers.")] = None,
+    target: Annotated[File, typer.Option("--out", help="File for the offers.")] = None,
     id_column: IdColumn = None,
     sensitivity_column: SensitivityColumn = None,
     as_json: AsJson = False,
@@ -124,53 +124,38 @@ def quote(
     code is 3.
     """
     from convexmarket.online.online_market import OnlineMarket
-
-    with errors_in_one_line():
-        columns = {"id_column": id_column, "sensitivity_column": sensitivity_column}
-        needs("--csv", file, out=offers_file, force=force, **columns)
-        if file is not None:
-            excludes("--csv", id=seller, sensitivity=sensitivity, json=as_json)
-            _quote_list(folder, file, offers_file, (id_column, sensitivity_column), force)
-            return
-        if seller is None or sensitivity is None:
-            raise ParameterError("give --id and --sensitivity of a seller, or --csv with a list")
-        with OnlineMarket(folder) as market:
-            offer = market.quote(seller, sensitivity)
-    if as_json:
-        print_json(asdict(offer))
-    else:
-        say(_sentence(offer))
-
-
-def _quote_list(
-    folder: Path,
-    file: Path,
-    offers_file: Path | None,
-    columns: tuple[str | None, str | None],
-    force: bool,
-) -> None:
-    from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.quote_lists import quote_list
     from convexmarket.studies.progress import ProgressLines
 
-    if offers_file is not None:
-        check_other_place(offers_file, file, "the list of arrivals", force=force)
-    with OnlineMarket(folder) as market:
-        quoted = quote_list(market, file, *columns, ProgressLines())
-        expected = market.policy.expected_sellers
-    offers = quoted.offers
-    print_pairs(
-        {
-            "quoted": len(offers),
-            "of them before, at the same terms": quoted.repeated,
-            "offered something": int((offers["epsilon"] > 0).sum()),
-            "privacy offered to them": float(offers["epsilon"].sum()),
-            "payments offered to them": float(offers["payment"].sum()),
-            "turned away": quoted.turned_away,
-        }
-    )
-    if offers_file is not None:
-        write_table(offers, offers_file, force=force)
+    with errors_in_one_line():
+        columns = {"id_column": id_column, "sensitivity_column": sensitivity_column}
+        needs("--csv", file, out=target, force=force, **columns)
+        if file is None and (seller is None or sensitivity is None):
+            raise ParameterError("give --id and --sensitivity of a seller, or --csv with a list")
+        if file is not None:
+            excludes("--csv", id=seller, sensitivity=sensitivity, json=as_json)
+        if file is not None and target is not None:
+            check_other_place(target, file, "the list of arrivals", force=force)
+        with OnlineMarket(folder) as market:
+            if file is None:
+                offer = market.quote(str(seller), sensitivity or 0.0)
+                print_json(asdict(offer)) if as_json else say(_sentence(offer))
+                return
+            quoted = quote_list(market, file, **columns, progress=ProgressLines())
+            expected = market.policy.expected_sellers
+        offers = quoted.offers
+        print_pairs(
+            {
+                "quoted": len(offers),
+                "of them before, at the same terms": quoted.repeated,
+                "offered something": int((offers["epsilon"] > 0).sum()),
+                "privacy offered to them": float(offers["epsilon"].sum()),
+                "payments offered to them": float(offers["payment"].sum()),
+                "turned away": quoted.turned_away,
+            }
+        )
+        if target is not None:
+            write_table(offers, target, force=force)
     if quoted.turned_away:
         say(
             f"{quoted.turned_away:,} sellers were turned away: the market stops after the "
@@ -207,11 +192,11 @@ def answer(
         elif seller is None:
             raise ParameterError("give --id of a seller, or --csv with a list of ids")
         with OnlineMarket(folder) as market:
-            if file is not None:
+            if file is None:
+                say(_sentence(*market.answer([str(seller)], given)))
+            else:
                 number = answer_list(market, file, given, id_column, ProgressLines())
                 say(f"{number:,} sellers: {given}")
-            elif seller is not None:
-                say(_sentence(*market.answer([seller], given)))
 
 
 @online_app.command()
@@ -319,24 +304,29 @@ def _state_of(market: OnlineMarket) -> dict[str, Any]:
         state = "closed" if market.released is not None else "closing: close it again"
     elif counts["quoted"] == counts["expected"]:
         state = "full: answers are taken, no more sellers"
-    eta = ["privacy sold, eta", "privacy in unanswered offers", "privacy planned in all"]
-    paid = ["payments promised", "payments in unanswered offers", "payments planned in all, about"]
-    names = ["plan", "after", "bought up to", "expected eta", "expected loss"]
-    plans = [
-        (
-            p.number,
-            p.after,
-            p.policy.highest_sensitivity,
-            p.policy.plan.eta,
-            p.policy.plan.objective,
-        )
-        for p in market.plans()
-    ]
+    eta, paid = totals["epsilon"], totals["payment"]
     return {
         "market": str(market.folder),
         "state": state,
         "sellers": counts,
-        "eta": dict(zip(eta, [*totals["epsilon"], start.plan.eta], strict=True)),
-        "payments": dict(zip(paid, [*totals["payment"], planned(start)["payments"]], strict=True)),
-        "plans": [dict(zip(names, plan, strict=True)) for plan in plans],
+        "eta": {
+            "privacy sold, eta": eta["accepted"],
+            "privacy in unanswered offers": eta["offered"],
+            "privacy planned in all": start.plan.eta,
+        },
+        "payments": {
+            "payments promised": paid["accepted"],
+            "payments in unanswered offers": paid["offered"],
+            "payments planned in all, about": planned(start)["payments"],
+        },
+        "plans": [
+            {
+                "plan": made.number,
+                "after": made.after,
+                "bought up to": made.policy.highest_sensitivity,
+                "expected eta": made.policy.plan.eta,
+                "expected loss": made.policy.plan.objective,
+            }
+            for made in market.plans()
+        ],
     }

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import check_instance, checked_numbers
-from convexmarket.errors import AllocationError, ParameterError
+from convexmarket.errors import AllocationError, ConvexMarketError, ParameterError
 from convexmarket.online.plan import Plan, Terms, plan
-from convexmarket.online.policy import OnlinePolicy
-from convexmarket.priors import EmpiricalPrior, Prior
+from convexmarket.online.policy import ARGUMENTS, PLAN, OnlinePolicy
+from convexmarket.priors import EmpiricalPrior, Prior, prior_from_dict
 
 __all__ = ["AdaptivePolicy", "policy_from_dict"]
 
@@ -69,10 +69,6 @@ class AdaptivePolicy:
     ParameterError
         If an argument is out of its range, or ``replan`` and ``learn`` are both False.
 
-    Notes
-    -----
-    problems/papers/online.py measures the cost of not knowing the prior.
-
     Examples
     --------
     >>> import convexmarket as cm
@@ -118,10 +114,8 @@ class AdaptivePolicy:
     def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
         """Return the policy for the next sellers; the opening if no plan exists.
 
-        Parameters
-        ----------
-        reports, sold : array_like, shape (n,)
-            Reports of the sellers so far, and the guarantees that they sold (0 if declined).
+        ``reports`` are those of the sellers so far, and ``sold`` the guarantees that they sold (0
+        if declined).
 
         Raises
         ------
@@ -136,14 +130,14 @@ class AdaptivePolicy:
                 "still to come"
             )
         buyer, prior = self.buyer, self._learnt(reports) if self.learn else self.prior
-        total, squares = float(sold.sum()), float(sold @ sold)
+        history: dict[str, Any] = {}
+        if self.replan and sold.any():
+            total, squares = float(sold.sum()), float(sold @ sold)
+            history = {"n": remaining, "total": total, "squares": squares}
+        elif self.replan:  # a new market, with a cap of k over the sellers to come
+            buyer = replace(buyer, m=remaining)
         try:
-            if not self.replan:
-                made = plan(prior, buyer, gap=_GAP)
-            elif total > 0:
-                made = plan(prior, buyer, remaining, total, squares, _GAP)
-            else:  # a new market, with a cap of k over the sellers to come
-                made = plan(prior, replace(buyer, m=remaining), gap=_GAP)
+            made = plan(prior, buyer, **history, gap=_GAP)
         except AllocationError:
             return self.opening
         return replace(self.start, prior=prior, plan=made)
@@ -174,12 +168,11 @@ class AdaptivePolicy:
 
 
 def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
-    """Return the policy that ``to_dict`` of either kind describes.
+    """Return the policy that ``to_dict`` of either kind describes, the same to the last bit.
 
     Parameters
     ----------
     described : mapping
-        The result of ``to_dict``.
 
     Returns
     -------
@@ -188,7 +181,7 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
     Raises
     ------
     ParameterError
-        If it does not describe one.
+        If an entry is missing or not valid.
 
     Examples
     --------
@@ -198,21 +191,25 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
     >>> again.quote(0.1) == policy.quote(0.1)
     True
     """
-    kind = described.get("policy") if isinstance(described, Mapping) else None
-    if kind == "fixed":
-        return OnlinePolicy.from_dict(described)
-    if kind != "adaptive":
-        raise ParameterError(
-            f"this describes no online policy: its key 'policy' is {kind!r}, not 'fixed' or "
-            "'adaptive'; give what to_dict returned"
-        )
-    options = {name: value for name, value in described.items() if name not in ("policy", "start")}
     try:
-        return AdaptivePolicy(OnlinePolicy.from_dict(described["start"]), **options)
-    except (KeyError, TypeError) as error:
+        kind = described["policy"]
+        if kind == "adaptive":
+            start: Any = policy_from_dict(described["start"])
+            return AdaptivePolicy(start, **{name: described[name] for name in _OPTIONS})
+        if kind != "fixed":
+            raise ValueError(f"policy is {kind!r}")
+        numbers = [float(described["plan"][name]) for name in PLAN]
+        made = Plan(Terms(*numbers[:3]), *numbers[3:])
+        low, high = map(float, described["support"])
+        given: dict[str, Any] = {name: described[name] for name in ARGUMENTS}
+        prior = prior_from_dict(described["prior"])
+    except (LookupError, TypeError, ValueError) as error:
+        if isinstance(error, ConvexMarketError):
+            raise
         raise ParameterError(
-            f"this does not describe an online policy ({error!r}); give what to_dict returned"
+            f"this does not describe an online policy ({error!r}); give the result of to_dict"
         ) from None
+    return OnlinePolicy(prior, **given, plan=made, support=(low, high))
 
 
 def _stages(m: int) -> tuple[int, ...]:

@@ -6,25 +6,18 @@ A seller who accepts has sold, which the ledger of the market records in the sam
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from convexmarket.checks import (
-    check_count,
-    check_instance,
-    check_nonnegative,
-    checked_id,
-    forms_of,
-)
+from convexmarket.checks import check_count, check_instance, check_nonnegative, checked_id, forms_of
 from convexmarket.errors import ConvexMarketError, MarketClosedError, OfferError, ParameterError
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger import Ledger
@@ -40,7 +33,6 @@ __all__ = ["MarketPlan", "Offer", "OnlineMarket"]
 
 Answer: TypeAlias = Literal["accepted", "declined"]
 Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
-Policy = TypeVar("Policy")
 
 #: Unanswered ids that an error names.
 _SHOWN = 5
@@ -154,23 +146,22 @@ class OnlineMarket:
         with self._store.reading() as connection:
             row = connection.execute("SELECT expected, problem, policy FROM markets").fetchall()[0]
         self._expected, self.problem = int(row[0]), str(row[1])
-        self.policy = self._stored(row[2], policy_from_dict)
+        self.policy = self._stored(row[2])
         self._latest: tuple[int, OnlinePolicy] | None = None  # plan of the last quote
 
     @classmethod
     def create(
         cls, folder: str | Path, policy: OnlinePolicy | AdaptivePolicy, problem: str = ""
     ) -> Self:
-        """Create a market in a folder without one, which is made if it does not exist.
-
-        The folder is on a disk of this computer; ``problem`` is a text to store with the market.
+        """Create a market in a folder without one, on a disk of this computer.
 
         Parameters
         ----------
         folder : path
+            Made if it does not exist.
         policy : OnlinePolicy or AdaptivePolicy
         problem : str, optional
-            Text of the problem file.
+            Text of the problem file, stored with the market.
         """
         policies = (OnlinePolicy, AdaptivePolicy)
         check_instance("policy", policy, policies, "an OnlinePolicy or an AdaptivePolicy")
@@ -183,10 +174,10 @@ class OnlineMarket:
         )
         return cls(folder)
 
-    def _stored(self, text: str, from_dict: Callable[[Any], Policy]) -> Policy:
+    def _stored(self, text: str) -> Any:
         """Read a policy from JSON text; a database without a seal may be damaged."""
         try:
-            return from_dict(json.loads(text))
+            return policy_from_dict(json.loads(text))
         except (ConvexMarketError, ValueError):
             raise damaged(self._store.path, "(a policy in it cannot be read)") from None
 
@@ -229,26 +220,20 @@ class OnlineMarket:
         while together := list(itertools.islice(reports, batch)):
             offers: list[Offer] = []
             fault: ConvexMarketError | None = None
-            with self._quoting() as connection:
-                for id, sensitivity in together:
-                    try:
-                        offers.append(self._quote(connection, id, sensitivity))
-                    except ConvexMarketError as error:  # raised before anything of it was stored
-                        fault = error
-                        break
+            try:
+                with self._store.writing() as connection:
+                    for id, sensitivity in together:
+                        try:
+                            offers.append(self._quote(connection, id, sensitivity))
+                        except ConvexMarketError as error:  # nothing of this seller was stored
+                            fault = error
+                            break
+            except BaseException:  # the transaction failed, and with it perhaps a new plan
+                self._latest = None
+                raise
             yield from offers
             if fault is not None:
                 raise fault
-
-    @contextlib.contextmanager
-    def _quoting(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction; the plan in memory is dropped if it fails."""
-        try:
-            with self._store.writing() as connection:
-                yield connection
-        except BaseException:
-            self._latest = None
-            raise
 
     def _quote(self, connection: sqlite3.Connection, id: str, sensitivity: float) -> Offer:
         """Return a seller's offer, its stored one or a new one; nothing is stored on an error."""
@@ -278,7 +263,7 @@ class OnlineMarket:
             plan = self._replan(connection, quoted, plan)
         if self._latest is None or self._latest[0] != plan:  # the same in every process
             rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,))
-            self._latest = plan, self._stored(rows.fetchall()[0][0], OnlinePolicy.from_dict)
+            self._latest = plan, self._stored(rows.fetchall()[0][0])
         epsilon, payment = self._latest[1].quote(sensitivity)
         connection.execute(
             "INSERT INTO quotes VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -342,7 +327,9 @@ class OnlineMarket:
             return [self._answer(connection, id, answer) for id in checked]
 
     def _answer(self, connection: sqlite3.Connection, id: str, answer: Answer) -> Offer:
-        offer = _known_offer(connection, id)
+        offer = _offer_to(connection, id)
+        if offer is None:
+            raise OfferError(f"seller {id!r} was never quoted; check the id, or quote it first")
         if offer.status == answer:
             return offer
         if offer.status == "nothing bought":
@@ -358,27 +345,10 @@ class OnlineMarket:
         connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (offer.number, answer, now()))
         return replace(offer, status=answer)
 
-    def offer(self, id: str) -> Offer:
-        """Return the offer of a seller who was quoted; otherwise raise an OfferError.
-
-        Parameters
-        ----------
-        id : str
-        """
-        id = checked_id(id)
-        with self._store.reading() as connection:
-            return _known_offer(connection, id)
-
     # ------------------------------------------------------------------ contents
 
     def offers(self) -> pd.DataFrame:
-        """Return all offers in the order of arrival.
-
-        Returns
-        -------
-        DataFrame
-            Columns id, number, sensitivity, epsilon, payment, status, and the number of the plan.
-        """
+        """Return all offers by arrival: id, number, sensitivity, epsilon, payment, status, plan."""
         with self._store.reading() as connection:
             return _frame_of(connection)
 
@@ -386,19 +356,10 @@ class OnlineMarket:
         """Return the plans so far, including the first."""
         with self._store.reading() as connection:
             rows = connection.execute("SELECT number, after, policy FROM plans ORDER BY number")
-            return [
-                MarketPlan(number, after, self._stored(text, OnlinePolicy.from_dict))
-                for number, after, text in rows
-            ]
+            return [MarketPlan(number, after, self._stored(text)) for number, after, text in rows]
 
     def counts(self) -> dict[str, int]:
-        """Count the quoted sellers by the status of their offers.
-
-        Returns
-        -------
-        dict
-            Keys quoted, offered (unanswered), accepted, declined, nothing bought, expected.
-        """
+        """Count the sellers: quoted, offered (unanswered), accepted, ..., expected."""
         statuses = ("offered", "accepted", "declined", "nothing bought")
         with self._store.reading() as connection:
             rows = connection.execute(f"SELECT status, count(*) FROM ({_OFFERS}) GROUP BY status")
@@ -436,9 +397,9 @@ class OnlineMarket:
         lapse : bool, default False
             Whether unanswered offers count as declined; otherwise they are an OfferError.
         guarantee : callable, optional
-            Returns the guarantee of the result for each accepted offer, without reading a row. By
-            default everything sold counts as used. A seller who sold less, or spent too much of it
-            elsewhere, is a BudgetExceededError, and the market stays open.
+            Returns the guarantee of the result for each accepted offer, without reading a row; by
+            default all that was sold. A seller who sold less, or spent too much of it elsewhere, is
+            a BudgetExceededError, and the market stays open.
 
         Returns
         -------
@@ -447,9 +408,9 @@ class OnlineMarket:
 
         Notes
         -----
-        First one transaction checks the stored rows, ends quoting and charges the guarantee. Then
-        one process at a time calls ``release``, and its result is stored. After a failure nothing
-        is released, the charge stays, and the market can be closed again.
+        One transaction checks the stored rows, ends quoting and charges the guarantee. Then one
+        process at a time calls ``release``, and its result is stored. After a failure nothing is
+        released, the charge stays, and the market can be closed again.
 
         After a kill, an interrupt, or an error that refuses the input before noise is drawn, the
         next attempt is charged as far as it guarantees less than those before, because at most one
@@ -482,14 +443,11 @@ class OnlineMarket:
     def backup(self, path: str | Path, *, force: bool = False) -> None:
         """Copy the market into a file, while others may use it; docs/ledger.md explains restoring.
 
-        With ``force`` an existing file is replaced, after the copy is complete, checked and on
-        disk.
-
         Parameters
         ----------
         path : path
         force : bool, default False
-            Whether an existing file may be replaced.
+            Whether an existing file is replaced, once the copy is complete, checked and on disk.
         """
         back_up(self._store, path, force=force)
 
@@ -510,13 +468,6 @@ class OnlineMarket:
 def _offer_to(connection: sqlite3.Connection, id: str) -> Offer | None:
     rows = connection.execute(f"{_OFFERS} WHERE q.id = ?", (id,)).fetchall()
     return Offer(*rows[0][:-1]) if rows else None
-
-
-def _known_offer(connection: sqlite3.Connection, id: str) -> Offer:
-    stored = _offer_to(connection, id)
-    if stored is None:
-        raise OfferError(f"seller {id!r} was never quoted; check the id, or quote it first")
-    return stored
 
 
 def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:

@@ -78,17 +78,11 @@ class OnlineOutcome(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per quoted seller, by its place in line: report, epsilon and payment."""
-        names = ["sensitivity", "epsilon", "payment"]
-        columns = zip(names, (self.sensitivities, self.epsilon, self.payments), strict=True)
-        return pd.DataFrame(dict(columns)).rename_axis(index="arrival")
+        columns = {"sensitivity": self.sensitivities, "epsilon": self.epsilon}
+        return pd.DataFrame(columns | {"payment": self.payments}).rename_axis(index="arrival")
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the epsilon sold against the report, on matplotlib Axes, which are returned.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-        """
+        """Draw the epsilon sold against the report, on Matplotlib Axes, which are returned."""
         ax = axes(ax, xlabel="sensitivity", ylabel="epsilon sold")
         ax.plot(self.sensitivities, self.epsilon, ".", ms=4)
         return ax
@@ -100,12 +94,7 @@ class OnlineOutcome(Shown):
         )
 
     def loss(self, prior: Prior) -> float:
-        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf if nothing was sold.
-
-        Parameters
-        ----------
-        prior : Prior
-        """
+        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf if nothing was sold."""
         bought = self.epsilon > 0
         costs = np.asarray(as_prior(prior).ironed_virtual_cost(self.sensitivities[bought]))
         return self._loss(float(costs @ self.epsilon[bought]))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,8 +18,8 @@ from convexmarket.checks import (
 )
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import Curve
-from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
-from convexmarket.priors import Prior, prior_from_dict
+from convexmarket.online.plan import Buyer, Plan, algorithm_3, plan
+from convexmarket.priors import Prior
 from convexmarket.priors.prior import as_prior
 
 __all__ = ["OnlinePolicy", "Quote", "Rule"]
@@ -29,8 +28,8 @@ Floats = NDArray[np.float64]
 Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 
 #: Numbers of a plan, and arguments besides the prior, as :meth:`OnlinePolicy.to_dict` names them.
-_PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
-_ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
+PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
+ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
 #: Where Assumption IV.3 looks at the density next to zero, in quantiles.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
 
@@ -161,19 +160,24 @@ class OnlinePolicy:
         return Buyer(self.mu, self.sigma, self.gamma, self.expected_sellers, cap)
 
     def quote(self, sensitivity: ArrayLike) -> Quote:
-        """Quote a report in the support, or an array of them.
+        """Quote a report in the support, or an array of them; others are a PriorError.
 
-        Parameters
-        ----------
-        sensitivity : float or array_like
-            Reported cost per unit of privacy lost.
+        Raises
+        ------
+        PriorError
+            If a report is outside the support.
         """
         low, high = self.support
         reports = checked_numbers("sensitivity", sensitivity)
         flat = reports.ravel()
         # One pass: NaN and infinities fail the comparison as well.
         if flat.size and not (flat.min() >= low and flat.max() <= high and flat.max() < np.inf):
-            self._refuse(flat)
+            outside = ~((flat >= low) & (flat <= high) & np.isfinite(flat))
+            raise PriorError(
+                f"{int(outside.sum())} of {flat.size} sensitivities are not in the support "
+                f"[{low:g}, {high:g}] of {self.prior!r}; the first is {flat[np.argmax(outside)]}. "
+                "Correct the report, or declare a prior that covers it"
+            )
         sold, rent = self._curve.sell(flat)
         paid = flat * sold + rent
         if reports.ndim == 0:
@@ -201,44 +205,10 @@ class OnlinePolicy:
         return {
             "policy": "fixed",
             "prior": self.prior.to_dict(),
-            **{name: getattr(self, name) for name in _ARGUMENTS},
+            **{name: getattr(self, name) for name in ARGUMENTS},
             "support": [_written(bound) for bound in self.support],
-            "plan": dict(zip(_PLAN, map(_written, numbers), strict=True)),
+            "plan": dict(zip(PLAN, map(_written, numbers), strict=True)),
         }
-
-    @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Self:
-        """Return the policy that :meth:`to_dict` describes, with the same terms to the last bit.
-
-        Raises
-        ------
-        ParameterError
-            If an entry is missing or not valid.
-        """
-        try:
-            numbers = [float(described["plan"][name]) for name in _PLAN]
-            made = Plan(Terms(*numbers[:3]), *numbers[3:])
-            low, high = map(float, described["support"])
-            given: dict[str, Any] = {name: described[name] for name in _ARGUMENTS}
-            prior = prior_from_dict(described["prior"])
-        except (LookupError, TypeError, ValueError) as error:
-            if isinstance(error, PriorError):
-                raise
-            raise ParameterError(
-                f"this does not describe an online policy ({error!r}); give what to_dict returned"
-            ) from None
-        return cls(prior, **given, plan=made, support=(low, high))
-
-    def _refuse(self, reports: Floats) -> None:
-        """Raise the error for reports outside the support."""
-        low, high = self.support
-        inside = (reports >= low) & (reports <= high) & np.isfinite(reports)
-        first = int(np.argmin(inside))
-        raise PriorError(
-            f"{int((~inside).sum())} of {reports.size} sensitivities are not in the support "
-            f"[{low:g}, {high:g}] of {self.prior!r}; the first is {reports[first]}. Correct the "
-            "report, or declare a prior that covers it"
-        )
 
     def __repr__(self) -> str:
         cap = "" if self.cap is None else f", cap={self.cap:g}"
@@ -251,18 +221,16 @@ class OnlinePolicy:
 
 def _density_at_zero(prior: Prior) -> float:
     """Return the density of the virtual cost at 0: half that of the sensitivity there."""
-    why = ""
     if prior.is_step:
         why = "it is a sample, which has no density"
     elif prior.support[0] > 0:
         why = f"its density at 0 is 0, as its support starts at {prior.support[0]:g}"
     else:
         near = np.asarray(prior.pdf(prior.quantile(_NEXT_TO_ZERO)), dtype=float)
-        density = float(near[-1])
         settled = np.abs(np.diff(np.log(np.maximum(near, np.finfo(float).tiny))))[-3:]
-        if np.isfinite(density) and density > 0 and settled.max() <= 1e-2:
-            return 0.5 * density
-        why = f"its density next to 0 is {density:.3g}, and tends to 0 or to infinity"
+        if 0 < near[-1] < np.inf and settled.max() <= 1e-2:
+            return 0.5 * float(near[-1])
+        why = f"its density next to 0 is {near[-1]:.3g}, and tends to 0 or to infinity"
     raise PriorError(
         f"{prior!r} violates A's Assumption IV.3, which Algorithm 3 needs (a density at 0 that "
         f"is positive and finite): {why}; the general rule needs no such assumption, give "

@@ -9,21 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES
 from convexmarket.data.csv_rows import read_texts
-from convexmarket.data.lists import (
-    blame,
-    blank,
-    checked_ids,
-    clipped,
-    column_named,
-    read_list,
-)
+from convexmarket.data.lists import blame, blank, checked_ids, clipped, column_named, read_list
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.online.online_market import OnlineMarket
 
@@ -32,6 +24,7 @@ __all__ = ["QuotedList", "answer_list", "quote_list"]
 Answer = Literal["accepted", "declined"]
 #: Called with the stage, the steps done and the steps in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
+_silent: Progress = lambda *_: None  # noqa: E731
 #: Status of a seller with an offer of zero.
 NOTHING = "nothing bought"
 #: Sellers of a list in one transaction.
@@ -52,22 +45,25 @@ def quote_list(
     path: str | Path,
     id_column: str | None = None,
     sensitivity_column: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = _silent,
 ) -> QuotedList:
     """Quote the sellers of a CSV file, in its order; sellers quoted before keep their terms.
 
-    Without names, the columns are recognised by common names. ``progress`` is called with the
-    stage, the steps done and all steps. A list with a bad row is a DataError that names the lines.
+    A list with a bad row is a DataError that names the lines.
 
     Raises
     ------
+    DataError
+        If a seller was quoted at another report.
     MarketClosedError
         If the market was closed and the list has sellers that were not quoted before.
     """
-    place = f"{path}: line"
     listed = read_list(path, market.policy.prior, id_column, sensitivity_column)
     known = _known(market)
-    _check_terms(listed, known, place)
+    before = listed["id"].map(known["sensitivity"])
+    differs = before.notna() & (before != listed["sensitivity"])
+    why = "reports another sensitivity here than it was quoted at; a seller is quoted once"
+    _refuse(listed["id"][differs], f"{path}: line", why)
     new = listed[~listed["id"].isin(known.index)]
     if len(new) and market.is_closed:
         raise MarketClosedError(
@@ -75,20 +71,17 @@ def quote_list(
             f"quoted before ({new['id'].iloc[0]}, for one); quote them in another market"
         )
     repeated, total = len(listed) - len(new), len(listed)
-    done = repeated
-    if progress is not None:
-        progress("quote", done, total)
+    progress("quote", repeated, total)
     try:
         stream = zip(new["id"].tolist(), new["sensitivity"].tolist(), strict=True)
         for done, _ in enumerate(market.quote_many(stream, TOGETHER), start=repeated + 1):
-            if progress is not None:
-                progress("quote", done, total)
+            progress("quote", done, total)
     except MarketClosedError:
         pass  # the market is full; the database has the quotes
     known = _known(market)
     offers = known.reindex(listed["id"][listed["id"].isin(known.index)]).reset_index()
     columns = ["id", "number", "sensitivity", "epsilon", "payment", "status"]
-    return QuotedList(offers[columns], repeated, len(listed) - len(offers))
+    return QuotedList(offers[columns], repeated, total - len(offers))
 
 
 def answer_list(
@@ -96,7 +89,7 @@ def answer_list(
     path: str | Path,
     answer: Answer,
     id_column: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = _silent,
 ) -> int:
     """Record the same answer of every seller of a CSV file; return the number of sellers.
 
@@ -108,7 +101,7 @@ def answer_list(
         If the list cannot be read, or a seller cannot give this answer; the message names the
         lines. No answer was recorded then.
     """
-    table = read_texts(path)
+    table, place = read_texts(path), f"{path}: line"
     ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
     ids = ids[~blank(ids)]
     if ids.empty:
@@ -119,26 +112,22 @@ def answer_list(
         raise DataError(
             f"{path}: no seller in the list was offered anything, so there is nothing to answer"
         )
-    lines, place = ids.index.to_numpy(), f"{path}: line"
     ids = checked_ids(ids, place)
     statuses = ids.map(_known(market)["status"])
     other = "declined" if answer == "accepted" else "accepted"
-    checks: list[tuple[pd.Series[bool], str]] = [
-        (statuses.isna(), "was not quoted; quote the seller first"),
-        (statuses == NOTHING, "was offered nothing, so there is nothing to answer"),
-        (statuses == other, f"has {other} already, and an answer cannot be taken back"),
-    ]
+    _refuse(ids[statuses.isna()], place, "was not quoted; quote the seller first")
+    faults = {
+        NOTHING: "was offered nothing, so there is nothing to answer",
+        other: f"has {other} already, and an answer cannot be taken back",
+    }
     if market.is_closed:
-        checks.append((statuses == "offered", "did not answer before the market was closed"))
-    for wrong, why in checks:
-        bad = np.flatnonzero(wrong)
-        if bad.size:
-            raise DataError(blame(place, lines[bad], clipped(ids.iloc[bad[0]]), why))
+        faults["offered"] = "did not answer before the market was closed"
+    for status, why in faults.items():
+        _refuse(ids[statuses == status], place, why)
     for start in range(0, len(ids), TOGETHER):
         together = ids.iloc[start : start + TOGETHER]
         market.answer(together, answer)
-        if progress is not None:
-            progress("answer", start + len(together), len(ids))
+        progress("answer", start + len(together), len(ids))
     return len(ids)
 
 
@@ -147,16 +136,7 @@ def _known(market: OnlineMarket) -> pd.DataFrame:
     return market.offers().set_index("id")
 
 
-def _check_terms(listed: pd.DataFrame, known: pd.DataFrame, place: str) -> None:
-    """Refuse sellers who were quoted at another report, with their lines."""
-    before = listed["id"].map(known["sensitivity"])
-    bad = np.flatnonzero(before.notna() & (before != listed["sensitivity"]))
-    if bad.size:
-        raise DataError(
-            blame(
-                place,
-                listed.index.to_numpy()[bad],
-                clipped(listed["id"].iloc[bad[0]]),
-                "reports another sensitivity here than it was quoted at; a seller is quoted once",
-            )
-        )
+def _refuse(ids: pd.Series[Any], place: str, why: str) -> None:
+    """Raise an error about ids, which are indexed by line, if there are any."""
+    if len(ids):
+        raise DataError(blame(place, ids.index.to_numpy(), clipped(ids.iloc[0]), why))

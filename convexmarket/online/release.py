@@ -38,11 +38,10 @@ class MarketRows:
 
     Attributes
     ----------
-    ids : sequence of str
-        Owners of the private rows.
-    X, y, X_test, y_test : ndarray
-        Private rows with labels -1 or 1, and public rows, possibly none.
-    feature_names : tuple of str
+    ids, X, y
+        Owners of the private rows, the rows, and labels -1 or 1.
+    X_test, y_test
+        Public rows, possibly none.
     data_norm : float
         The public bound on the Euclidean norm of every row.
     description : str
@@ -92,8 +91,7 @@ def check_closing(
 ) -> None:
     """Check that a market can close with a model; nothing is trained, and it stays open.
 
-    ``rows`` reads the rows of the sellers, after the check of what they have left. The other
-    arguments are those of :func:`release_model`.
+    ``rows`` reads the rows of the sellers, after the check of what they have left.
 
     Raises
     ------
@@ -176,25 +174,10 @@ def release_model(
     *,
     seed: np.random.SeedSequence | None = None,
 ) -> str:
-    """Train on the rows of the sellers who accepted, under the guarantees sold.
+    """Train on the rows of the sellers who accepted, under the guarantees sold; return JSON text.
 
-    Parameters
-    ----------
-    learner : PrivateLogisticRegression
-        It is copied, and gets the classes of the rows.
-    rows : MarketRows
-    accepted : DataFrame
-        Columns id and epsilon of the sellers who accepted.
-    leave_out : sequence of str
-        Sellers who accepted and whose rows are not used.
-    seed : SeedSequence, optional
-        Of the noise, for experiments; by default fresh from the operating system.
-
-    Returns
-    -------
-    str
-        The model as JSON: coefficients, classes, guarantees and their assumptions, and its error on
-        the public rows.
+    The text has the coefficients, the classes of ``rows``, the guarantees and their assumptions,
+    and the error on public rows. A ``seed`` of the noise is for experiments.
     """
     used = _usable(accepted, leave_out)
     model_guarantee(learner, used)

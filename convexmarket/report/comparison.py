@@ -60,13 +60,7 @@ class Comparison:
         return f"95 % interval {low} to {high}, n = {self.n_pairs:,}"
 
     def sentence(self, a: str, b: str) -> str:
-        """Return the result as a sentence.
-
-        Parameters
-        ----------
-        a, b : str
-            Noun phrases for the two quantities, such as "The error of the mechanism".
-        """
+        """Return the result as a sentence; a and b are noun phrases, a with a capital letter."""
         size = format_number(abs(self.estimate))
         if self.verdict == "tie":
             return f"{a} and {b} tie: they differ by {size} ({self.interval})."
@@ -80,18 +74,19 @@ class Comparison:
 def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     """Compare two sets of draws by their means.
 
+    The interval is that of a paired t-test, or of Welch's test. That of a single draw is infinite,
+    unless a and b are the same number.
+
     Parameters
     ----------
     a, b : array_like, shape (n,)
-        One number for each draw. Paired draws have the same length and order.
+        One number for each draw.
     paired : bool, default True
-        Whether ``a[i]`` and ``b[i]`` come from the same draw. The interval is that of a paired
-        t-test, otherwise that of Welch's test.
+        Whether ``a[i]`` and ``b[i]`` come from the same draw.
 
     Returns
     -------
     Comparison
-        A single draw has an infinite interval, unless a and b are the same number.
 
     Raises
     ------
@@ -111,20 +106,16 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
         )
     if not (left.size and right.size and np.isfinite(left).all() and np.isfinite(right).all()):
         raise ParameterError("a and b must hold finite numbers, at least one each; leave out NaN")
-    n_pairs = min(left.size, right.size)
-    estimate = float(left.mean() - right.mean())
+    n_pairs, estimate = min(left.size, right.size), float(left.mean() - right.mean())
     spread = (left - right).std() if paired else max(left.std(), right.std())
     rounding = _ROUNDING * max(np.abs(left).max(), np.abs(right).max())
     if n_pairs < 2:
         low, high = (estimate, estimate) if estimate == 0 else (-np.inf, np.inf)
     elif spread <= rounding:  # the same difference in all draws
         low = high = estimate if abs(estimate) > rounding else 0.0
+    elif paired:
+        low, high = stats.ttest_rel(left, right).confidence_interval()
     else:
-        test = (
-            stats.ttest_rel(left, right)
-            if paired
-            else stats.ttest_ind(left, right, equal_var=False)
-        )
-        low, high = test.confidence_interval()
+        low, high = stats.ttest_ind(left, right, equal_var=False).confidence_interval()
     means = float(left.mean()), float(right.mean())
     return Comparison(*means, estimate, float(low), float(high), n_pairs)

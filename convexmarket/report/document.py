@@ -32,9 +32,9 @@ from convexmarket.report.results import (
     read_bytes,
     read_content,
     restored_frame,
+    results_text,
     stored_frame,
     tidy,
-    write_content,
 )
 from convexmarket.report.table_formats import Table, escape_markdown, printable
 
@@ -93,11 +93,11 @@ class Figure:
         image = f"![{escape_markdown(self.alt)}](figures/{self.name}.png)"
         return f"{image}\n\n{escape_markdown(self.caption)}".strip()
 
-    def to_html(self, source: str = "") -> str:
-        """Return an HTML figure; ``source`` replaces the path of the image."""
+    def to_html(self) -> str:
+        """Return an HTML figure."""
         alt, caption = (escape(printable(text)) for text in (self.alt, self.caption))
         return (
-            f'<figure><img src="{source or f"figures/{self.name}.png"}" alt="{alt}">'
+            f'<figure><img src="figures/{self.name}.png" alt="{alt}">'
             f"<figcaption>{caption}</figcaption></figure>"
         )
 
@@ -109,8 +109,8 @@ class Report:
     """A report of any experiment, built block by block.
 
     A page holds at most 400 words of text, 3 figures and 2 tables, in the order of their addition;
-    the table of claims comes before all others. Of more than 8 claims the page names their number
-    and those that do not hold, 8 at most. The appendix holds the other blocks.
+    the table of claims comes first. Of more than 8 claims the page names their number and at most 8
+    that do not hold. The appendix holds the other blocks.
 
     Parameters
     ----------
@@ -118,8 +118,7 @@ class Report:
     question : str, optional
         The question that the experiment answers.
     settings : mapping, optional
-        Parameters, seeds, the text of a problem file: the inputs that :func:`compare_reports`
-        compares.
+        Inputs that :func:`compare_reports` compares: parameters, seeds, the text of a problem file.
 
     Attributes
     ----------
@@ -160,18 +159,17 @@ class Report:
         self.question = _text("question", question) if question else ""
         self.settings: dict[str, Any] = plain(settings or {})
         self.finding = ""
-        self.versions: dict[str, str] = versions()
+        self.versions = dict(versions())
         self.blocks: list[Block] = []
         self.attachments: dict[str, bytes] = {}
 
     def headline(self, finding: str) -> None:
-        """Set the finding in one sentence, which the index of reports repeats.
-
-        Compute it from the results, for instance by :meth:`Comparison.sentence`.
+        """Set the finding in one sentence, such as :meth:`Comparison.sentence`.
 
         Parameters
         ----------
         finding : str
+            The index of reports repeats it.
         """
         self.finding = _text("finding", finding)
 
@@ -185,36 +183,29 @@ class Report:
         keys: Sequence[str] = (),
         formats: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        rows: int | None = None,
-        private: bool = False,
         appendix: bool = False,
     ) -> None:
         """Add text, a table, a figure, or a result with its statements, table and plot.
+
+        The page shows 8 rows of a table, the appendix 15; ``results.json`` and CSV hold all. With a
+        table that has the columns ``id`` and ``sensitivity``, only their owner may read the files.
 
         Parameters
         ----------
         block : str, DataFrame, matplotlib Figure or object
             Markdown; a table; a figure; or an object with at least one of the methods
             ``statements()``, ``plot()`` and ``to_frame()``, all of which are used.
-        caption : str
-            Of a table or figure.
-        name : str, optional
-            Stem of the files: lower-case letters, digits, ``_`` and ``-``. Default: ``table-1`` or
-            ``figure-1``.
+        caption, name : str, optional
+            Of a table or figure. The name is the stem of the files, of lower-case letters, digits,
+            ``_`` and ``-``; by default ``table-1`` or ``figure-1``.
         alt : str
-            Description of a figure for readers who do not see it. Default: the caption.
+            Description of a figure for readers who do not see it; by default the caption.
         keys : sequence of str
-            Columns of a table that identify its rows when two reports are compared. Default: named
-            levels of the index, or ``frame.attrs["keys"]``.
+            Columns of a table that identify its rows when two reports are compared; by default
+            named levels of the index, or ``frame.attrs["keys"]``.
         formats, headers : mapping of str to str, optional
-            Format specifications and headers of columns. Default: four significant digits, and the
-            name of the column.
-        rows : int, optional
-            Rows that are shown, by default 8, and 15 in the appendix; ``results.json`` and CSV
-            hold all.
-        private : bool, default False
-            Whether a row describes one seller. The files of the report are then readable by their
-            owner only, as with every table that has the columns ``id`` and ``sensitivity``.
+            Format specifications and headers of columns; by default four significant digits, and
+            the name of the column.
         appendix : bool, default False
             Whether the block belongs to ``appendix.md`` and ``appendix.html``.
 
@@ -241,8 +232,7 @@ class Report:
                     f"the keys {', '.join(keys)} do not identify the rows of the table {name!r}; "
                     "add a column to keys"
                 )
-            private = private or {"id", "sensitivity"} <= set(frame)
-            rows = rows or (15 if appendix else 8)
+            private, rows = {"id", "sensitivity"} <= set(frame), 15 if appendix else 8
             table = Table(name, caption, frame, keys, formats, headers, rows, private, appendix)
             self.blocks.append(table)
         elif hasattr(block, "savefig"):
@@ -354,7 +344,6 @@ class Report:
         Parameters
         ----------
         appendix : bool, default False
-            Whether to return the appendix instead of the page.
         """
         blocks = [block.to_markdown() for block in self._of(appendix)]
         lead = [f"# {escape_markdown(self.title)}"]
@@ -370,26 +359,12 @@ class Report:
         Parameters
         ----------
         appendix : bool, default False
-            Whether to return the appendix instead of the page.
         """
         body = "\n".join(block.to_html() for block in self._of(appendix))
         if appendix:
             return _page(self.title, body, link="index.html", footer=html_of(self._footer))
         link = "appendix.html" if self._of(True) else ""
         return _page(self.title, body, self.question, self.finding, link, html_of(self._footer))
-
-    def _repr_html_(self) -> str:
-        parts = [
-            f"<h2>{escape(printable(self.title))}</h2>",
-            html_of(escape_markdown(self.finding)),
-        ]
-        for block in self._of(False):
-            if isinstance(block, Figure):
-                data = b64encode(block.saved("png")).decode()
-                parts.append(block.to_html(f"data:image/png;base64,{data}"))
-            else:
-                parts.append(block.to_html())
-        return "\n".join(parts)
 
     @property
     def _footer(self) -> str:
@@ -413,12 +388,9 @@ class Report:
         return chosen
 
     def write(
-        self,
-        folder: str | Path,
-        formats: Collection[Format] = ("md", "html"),
-        force: bool = False,
+        self, folder: str | Path, formats: Collection[Format] = ("md", "html"), force: bool = False
     ) -> Path:
-        """Write the report as a folder, all at once.
+        """Write the report as a folder, all at once; return its page.
 
         Parameters
         ----------
@@ -446,11 +418,14 @@ class Report:
             check_choice("formats", each, Format)
         target = Path(folder).resolve()
         check_folder(target, force=force)
+        private = any(table.private for table in self.tables)
         try:
             with replacing(target) as fresh:
-                self._fill(fresh, formats)
+                for name, content in self._files(formats).items():
+                    (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                    (fresh / name).write_bytes(content)
                 for path in (fresh, *fresh.rglob("*")):
-                    if path.is_file() and any(table.private for table in self.tables):
+                    if private and path.is_file():
                         path.chmod(0o600)
                     keep_access(target / path.relative_to(fresh), path)
         except OSError as error:
@@ -460,8 +435,8 @@ class Report:
             ) from error
         return target / ("index.html" if "html" in formats else "report.md")
 
-    def _fill(self, folder: Path, formats: Collection[Format]) -> None:
-        """Write all files into a new folder."""
+    def _files(self, formats: Collection[Format]) -> dict[str, bytes]:
+        """Return the content of all files by their names in the folder."""
         files: dict[str, bytes] = dict(self.attachments)
         for md, html, appendix in (("report", "index", False), ("appendix", "appendix", True)):
             if self._of(appendix) or not appendix:
@@ -487,25 +462,15 @@ class Report:
                     write_csv(block.frame, cells)
                     files[f"tables/{block.name}.csv"] = cells.getvalue().encode()
             blocks.append({"kind": type(block).__name__, **plain(fields)})
-        for name, content in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
         described = {each: getattr(self, each) for each in _FIELDS}
-        write_content({**described, "files": sorted(self.attachments), "blocks": blocks}, folder)
+        described |= {"files": sorted(self.attachments), "blocks": blocks}
+        return files | {RESULTS: results_text(described)}
 
 
 def read_report(folder: str | Path) -> Report:
-    """Read a report from its folder.
+    """Read a report from its folder, or from the ``results.json`` in it.
 
-    Parameters
-    ----------
-    folder : path
-        The folder that :meth:`Report.write` wrote, or the ``results.json`` in it.
-
-    Returns
-    -------
-    Report
-        The same text, claims and tables; figures are the stored PNG files.
+    Text, claims and tables are the same as written; figures are the stored PNG files.
 
     Raises
     ------
@@ -552,8 +517,6 @@ def read_report(folder: str | Path) -> Report:
 def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
     """Read the tables of a report by name, claims among them, to the last bit.
 
-    ``folder`` is that of :func:`read_report`.
-
     Examples
     --------
     >>> read_tables("reports/wdbc")["curve"].groupby("model").payments.sum()  # doctest: +SKIP
@@ -564,17 +527,8 @@ def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
 def write_index(reports: str | Path, *, force: bool = True) -> Path:
     """Write an index of the reports in a folder, as ``index.html`` and ``README.md``.
 
-    Parameters
-    ----------
-    reports : path
-        A folder with reports as sub-folders. Reports that cannot be read are named as such.
-    force : bool, default True
-        Whether an existing index may be replaced.
-
-    Returns
-    -------
-    pathlib.Path
-        The page ``index.html``.
+    The reports are sub-folders; those that cannot be read are named as such. Without ``force`` an
+    existing index is not replaced. The page is returned.
 
     Raises
     ------
@@ -602,14 +556,7 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
 
 
 def check_folder(folder: Path, *, force: bool = False) -> None:
-    """Check that a report may be written into a folder, before a long run.
-
-    Raises
-    ------
-    ParameterError
-        If it is a file, the working directory lies in it, or it holds files and no report and
-        ``force`` is False.
-    """
+    """Refuse a place that is a file, holds files and no report, or holds the working directory."""
     target = folder.resolve()
     if not target.exists():
         return

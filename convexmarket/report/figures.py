@@ -112,12 +112,8 @@ def lines(
     Parameters
     ----------
     frame : pandas.DataFrame
-    x, y : str
-        Columns.
-    hue, panels : str, optional
-        Columns whose values are the series, at most eight, and panels with common axes.
-    low, high : str, optional
-        Columns of the ends of an interval around y.
+    x, y, hue, panels, low, high : str
+        Columns; ``hue`` and ``panels`` give at most eight series, and panels with common axes.
     log : str
         Logarithmic axes, of ``"xy"``.
     levels : mapping of str to float, optional
@@ -166,11 +162,7 @@ def lines(
 def bars(
     frame: pd.DataFrame, x: str, y: str, *, hue: str | None = None, xlabel: str = ""
 ) -> Figure:
-    """Draw a horizontal bar for each category.
-
-    ``x`` and ``y`` are the columns of the values and of the categories, one row for each category
-    and series; ``hue`` and ``xlabel`` are those of :func:`lines`.
-    """
+    """Draw a horizontal bar of length ``x`` for each category ``y`` and series ``hue``."""
     series, categories = _styles(frame, hue), list(frame[y].astype(str).unique())
     height = 0.8 / len(series)
     with report_style():
@@ -193,11 +185,7 @@ def bars(
 def scale_axis(
     axes: Axes, which: str, values: pd.Series, *, log: bool = False, beside: int = 1
 ) -> None:
-    """Scale an axis and set its ticks: round numbers, however narrow the range.
-
-    ``which`` is "x" or "y", and ``values`` are the numbers on the axis. ``beside`` is the number of
-    panels in a row; with more panels there are fewer ticks.
-    """
+    """Scale an axis and set its ticks: round numbers, fewer with more panels ``beside``."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     values = values[np.isfinite(values.astype(float))].astype(float)
     most, digits = max(3, 10 // beside) if which == "x" else 10, 5

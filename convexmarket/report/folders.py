@@ -23,13 +23,10 @@ _FORMER = "former"
 
 
 def lock(file: IO[bytes]) -> bool:
-    """Lock an open file until it is closed; return whether no other process holds the lock.
-
-    Windows has no such lock, and the result is True.
-    """
+    """Lock an open file until it is closed; return whether no other process holds the lock."""
     try:
         from fcntl import LOCK_EX, LOCK_NB, flock
-    except ImportError:
+    except ImportError:  # Windows has no such lock
         return True
     try:
         flock(file, LOCK_EX | LOCK_NB)
@@ -40,13 +37,7 @@ def lock(file: IO[bytes]) -> bool:
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Make a hidden folder that takes the place of a report at the end, or leaves it unchanged.
-
-    Raises
-    ------
-    DataError
-        If the system refuses to move both the new report and, after that, the former one.
-    """
+    """Make a hidden folder that takes the place of a report at the end, or leaves it unchanged."""
     target.parent.mkdir(parents=True, exist_ok=True)
     put_back(target)
     place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))

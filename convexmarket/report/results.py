@@ -102,12 +102,12 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
-def write_content(content: dict[str, Any], folder: Path) -> None:
-    """Write ``results.json``, with a line for each key."""
+def results_text(content: dict[str, Any]) -> bytes:
+    """Return ``results.json``, with a line for each key."""
     dump = partial(json.dumps, ensure_ascii=False, allow_nan=False)
     items = ({"format": FORMAT} | content).items()
     lines = ",\n ".join(f"{dump(key)}: {dump(value)}" for key, value in items)
-    (folder / RESULTS).write_text(f"{{{lines}}}\n", encoding="utf-8")
+    return f"{{{lines}}}\n".encode()
 
 
 def read_bytes(file: Path) -> bytes:

@@ -50,17 +50,13 @@ class Diff:
 
     Examples
     --------
-    >>> import tempfile
     >>> import pandas as pd
     >>> import convexmarket as cm
     >>> from convexmarket.report import compare_reports
-    >>> reports = []
-    >>> for loss in (1.0, 2.0):
-    ...     report = cm.Report('A study')
+    >>> reports = [cm.Report('A study'), cm.Report('A study')]
+    >>> for loss, report in enumerate(reports):
     ...     report.add(pd.DataFrame({'n': [10], 'loss': [loss]}), name='losses', keys=['n'])
-    ...     reports.append(report)
-    >>> diff = compare_reports(*reports)
-    >>> diff.same
+    >>> compare_reports(*reports).same
     False
     """
 
@@ -139,11 +135,6 @@ def compare_reports(
         Reports, or folders of reports.
     tolerance : float, default 1e-9
         Numbers are the same if they differ by no more, relative to the larger one.
-
-    Returns
-    -------
-    Diff
-        ``report.add(diff)`` adds its statements and cells to a report.
 
     Raises
     ------

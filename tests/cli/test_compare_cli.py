@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from convexmarket.cli.compare import journal_of
+from convexmarket.cli.experiments import journal_of
 from convexmarket.report import read_tables
 from tests import PROBLEMS, ROOT
 from tests.cli.builders import invoke, plain

@@ -11,7 +11,7 @@ from convexmarket import deal, ledger
 from convexmarket import io as writing
 from convexmarket import report as reports
 from convexmarket.attacks import mechanisms
-from convexmarket.cli import report as report_cli
+from convexmarket.cli import experiments
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import check_place, write_together
 from convexmarket.online import OnlineMarket
@@ -40,7 +40,7 @@ WORK = {
     "run a study": (SolversFile, "perform"),
     "compare": (solver_study, "compare_solvers"),
     "report": (reports, "read_report"),
-    "report --all": (report_cli, "run_file"),
+    "report --all": (experiments, "run_file"),
     "diff": (reports, "compare_reports"),
     "price": (deal, "price"),
     "init": (drafts, "draft_problem"),

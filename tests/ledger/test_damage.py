@@ -163,7 +163,7 @@ def test_a_backup_is_the_market_of_that_instant(market, tmp_path):
     assert backup.stat().st_mode & 0o777 == 0o600
     with cm.OnlineMarket(backup.parent) as restored:
         assert everything(restored)["offers"].equals(expected["offers"])
-        assert restored.quote("Cyd", 1.2) == market.offer("Cyd")
+        assert restored.quote("Cyd", 1.2) == market.quote("Cyd", 1.2)
         assert restored.close(lambda accepted: json.dumps(len(accepted)), lapse=True) == "1"
 
 

@@ -86,7 +86,7 @@ def test_a_sale_that_is_refused_undoes_the_answer(market, monkeypatch):
         )
     with pytest.raises(DataError, match="refused a step"):
         market.accept("f")
-    assert market.offer("f").status == "offered"
+    assert market.quote("f", 1.2).status == "offered"
     assert len(market.ledger.sales()) == 4
 
 

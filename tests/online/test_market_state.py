@@ -68,7 +68,6 @@ def test_refusals_name_the_seller_and_the_reason(tmp_path):
         r"'yes' has accepted.*cannot be declined": lambda: market.decline("yes"),
         r"'no' has declined.*cannot be accepted": lambda: market.accept("no"),
         "'who' was never quoted; check the id": lambda: market.accept("who"),
-        "'who' was never quoted": lambda: market.offer("who"),
         "nothing is bought from seller 'dear'": lambda: market.accept("dear"),
     }
     for words, call in refused.items():
@@ -115,7 +114,7 @@ def test_offers_of_a_stream_are_stored_before_they_are_told(market):
     stream = market.quote_many(((f"s{i}", BOUGHT) for i in range(6)), batch=3)
     first = next(stream)
     with OnlineMarket(market.folder) as other:
-        assert other.offer(first.id) == first
+        assert other.offers()["id"][0] == first.id
         assert other.counts()["quoted"] == 3
 
 
@@ -175,7 +174,7 @@ def test_the_model_is_released_once(market):
     (accepted,) = frames
     assert accepted["id"].tolist() == ["s0", "s2"]
     assert set(accepted["status"]) == {"accepted"}
-    assert market.offer("s1").status == "declined"
+    assert market.quote("s1", BOUGHT).status == "declined"
     assert market.is_closed
 
 
@@ -210,7 +209,7 @@ def test_a_folder_holds_one_market(market):
     before = market.quote("s0", BOUGHT)
     with pytest.raises(DataError, match=r"already contains a market; .* with OnlineMarket"):
         OnlineMarket.create(market.folder, fixed())
-    assert OnlineMarket(market.folder).offer("s0") == before
+    assert OnlineMarket(market.folder).quote("s0", BOUGHT) == before
     assert not list(market.folder.glob("*.new"))
 
 
@@ -280,7 +279,7 @@ def test_what_is_told_again_is_synced_first(market, monkeypatch):
     monkeypatch.setattr(store, "sync", lambda path: synced.append(path.name))
     market.quote("s0", BOUGHT)
     assert synced == []  # the commit has synced it
-    for tell in (lambda: market.quote("s0", BOUGHT), lambda: market.offer("s0"), market.offers):
+    for tell in (lambda: market.quote("s0", BOUGHT), market.offers):
         synced.clear()
         tell()
         assert synced == ["market.sqlite-journal"]

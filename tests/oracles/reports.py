@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.cli.report import report_names
+from convexmarket.cli.experiments import report_names
 from convexmarket.studies.files.loading import load_file, subproblems_of
 from problems.papers.__main__ import NAMES, PARTS, experiment
 from tests import PROBLEMS

@@ -206,8 +206,6 @@ def test_text_from_data_never_becomes_an_element_or_an_attribute(words):
     page = Page(report.to_html())
     assert page.elements == plain.elements
     assert len(page.attributes) == len(plain.attributes)
-    notebook = Page(report._repr_html_())
-    assert notebook.elements == Page(report_of("plain")._repr_html_()).elements
 
 
 @given(texts.filter(str.strip))
@@ -367,17 +365,13 @@ def test_a_failure_leaves_the_former_report(tmp_path, monkeypatch):
 
 
 def test_reports_about_single_sellers_are_readable_by_their_owner_only(tmp_path):
-    for name, frame, private in (
-        ("a", pd.DataFrame({"id": ["x"], "sensitivity": [1.0]}), False),
-        ("b", pd.DataFrame({"n": [1]}), True),
-        ("c", pd.DataFrame({"n": [1]}), False),
-    ):
+    for name, columns in (("a", ["id", "sensitivity"]), ("b", ["id"])):
         report = cm.Report("x")
-        report.add(frame, private=private)
+        report.add(pd.DataFrame({column: [1.0] for column in columns}))
         report.write(tmp_path / name)
         modes = {stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / name).iterdir() if p.is_file()}
-        assert all(mode & 0o077 == 0 for mode in modes) is (name != "c")
-    assert read_report(tmp_path / "b").tables[0].private
+        assert all(mode & 0o077 == 0 for mode in modes) is (name == "a")
+    assert read_report(tmp_path / "a").tables[0].private
 
 
 @pytest.mark.parametrize(

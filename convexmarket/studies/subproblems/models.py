@@ -207,9 +207,8 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
     A private model predicts at T public points. Its predictions p are released with noise, and a
-    public model f, no larger than the private one may be, is fitted to them by
-    :func:`~convexmarket.release.declare_fit`. The answer is f at the points, followed by its norm.
-    ``predictions`` holds both values of p.
+    public model f, no larger than the private one may be, is fitted to them. The answer is f at
+    the points, followed by its norm. ``predictions`` holds both values of p.
     """
     basis, size = KernelBasis(kernel), len(kernel)
 

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 import convexmarket as cm
 from convexmarket.checks import checked_id
-from convexmarket.cli.report import report_names
+from convexmarket.cli.experiments import report_names
 from convexmarket.report import compare_reports, read_report
 from tests import ROOT
 from tests.campaign.reliability.mutations import mutations

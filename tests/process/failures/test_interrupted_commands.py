@@ -94,7 +94,7 @@ REPLACES_A_FOLDER = ("run", "report", "report in place", "diff --out")
 
 
 MOMENTS = {
-    "while the report is built": at(document, "write_content"),
+    "while the report is built": at(document, "keep_access"),
     "before the former report is moved": at(folders.os, "replace", 1),
     "between the two renames": at(folders.os, "replace", 1, after=True),
     "after the second rename": at(folders.os, "replace", 2, after=True),
@@ -186,7 +186,7 @@ def test_a_disk_that_fills_up_on_the_way_changes_nothing(here, name):
             raise OSError(28, "No space left on device")
 
         if name in REPLACES_A_FOLDER:
-            document.write_content = full
+            document.keep_access = full
         else:
             writing.os.replace = full
 

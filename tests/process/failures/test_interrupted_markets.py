@@ -137,7 +137,7 @@ def test_a_single_step_is_taken_or_not(here, command, number):
 def test_closing_again_ends_with_one_model(sold, tmp_path, number):
     here = shutil.copytree(sold, tmp_path / "here")
     arguments = ["online", "close", "m", "--lapse"]
-    code, command = stop(arguments, here, at(document, "write_content"), number)
+    code, command = stop(arguments, here, at(document, "keep_access"), number)
     assert code == CODES[number]
     if number == signal.SIGINT:
         check_one_line(command.said, "stopped")
@@ -178,7 +178,7 @@ def test_a_full_disk_at_the_end_keeps_the_model_and_says_how_to_go_on(sold, tmp_
         def full(*_arguments):
             raise OSError(28, "No space left on device")
 
-        document.write_content = full
+        document.keep_access = full
 
     code, command = run(["online", "close", "m", "--lapse"], here, patch)
     assert code == 2

@@ -198,7 +198,7 @@ def test_closing_in_the_middle_of_quotes(tmp_path):
     counts = market.counts()
     assert counts["offered"] == 0
     assert counts["quoted"] == int(released) == 1 + sum(len(part) for part in message)
-    first = asdict(market.offer("first"))
+    first = asdict(market.quote("first", BOUGHT))
     check_all_told(market, [first, *joined(message)], counts["quoted"])
 
 

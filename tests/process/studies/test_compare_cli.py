@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from convexmarket.cli.compare import journal_of
+from convexmarket.cli.experiments import journal_of
 from tests import PROBLEMS
 from tests.cli.builders import invoke
 

@@ -1,0 +1,361 @@
+"""``convexmarket run``, ``compare``, ``report`` and ``diff``: experiments and their reports."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from convexmarket.cli.consoles import (
+    INTERRUPTED,
+    PARTLY,
+    AsJson,
+    File,
+    Force,
+    Formats,
+    Open,
+    Settings,
+    check_ending,
+    check_report_folder,
+    err,
+    errors_in_one_line,
+    needs,
+    print_json,
+    print_report,
+    print_table,
+    reason,
+    say,
+    write_table,
+)
+from convexmarket.errors import ConvexMarketError, ParameterError
+
+if TYPE_CHECKING:
+    from convexmarket.report import Report
+    from convexmarket.studies.files import ProblemFile
+    from convexmarket.studies.runs import Runs
+
+
+def _list_of(kind: Callable[[str], Any], help: str) -> Any:
+    """Build an option for a list separated by commas."""
+    return typer.Option(
+        parser=lambda text: [kind(part.strip()) for part in text.split(",") if part.strip()],
+        metavar="A,B,...",
+        help=help,
+    )
+
+
+_PLUGIN = typer.Option(metavar="NAME=module:Class", help="A custom solver. Repeatable.")
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="Problem file, such as problems/wdbc.toml.")],
+    settings: Settings = None,
+    data: Annotated[File, typer.Option(help="File of rows, in place of the file's.")] = None,
+    folder: Annotated[File, typer.Option("--out", help="Folder for the report.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Parallel jobs; -1 for all cores.")] = None,
+    show: Open = False,
+    formats: Formats = "",
+) -> None:
+    """Run the experiment of a problem file and write its report.
+
+    The report is a folder: index.html opens in any browser, without a network.
+    """
+    from convexmarket.studies.files import load_file
+
+    with errors_in_one_line():
+        changes = list(settings or ())
+        if jobs is not None:
+            changes.append(f"run.jobs={jobs}")
+        if data is not None:
+            seen = os.path.relpath(data.resolve(), file.parent.resolve())
+            changes.append(f"data.file={json.dumps(seen, ensure_ascii=False)}")
+        problem = load_file(file, changes)
+        if problem.run.workers < problem.run.jobs:
+            say(
+                f"run.jobs is {problem.run.jobs}, limited to the {problem.run.workers} cores",
+                to=err,
+            )
+        report, page = run_file(problem, folder or Path("out", file.stem), formats=formats)
+    print_report(report, page, show)
+
+
+def compare_command(
+    problems: Annotated[list[str], typer.Argument(help="Problem files, or classes such as ridge.")],
+    solvers: Annotated[Any, _list_of(str, "CVXPY's names, and exact for our methods.")] = "",
+    formulations: Annotated[Any, _list_of(str, "Such as primal,dual,projection.")] = "",
+    classes: Annotated[Any, _list_of(str, "Such as allocation,ridge; all by default.")] = "",
+    sizes: Annotated[Any, _list_of(int, "Sellers, rows or points.")] = "100,1000",
+    draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
+    settings: Annotated[Any, _list_of(str, "default, solver-default, low, mid, high.")] = "",
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path(
+        "out/study"
+    ),
+    time_limit: Annotated[float, typer.Option(help="Seconds of a run.")] = 60.0,
+    jobs: Annotated[int, typer.Option(help="Runs at a time, -1: one per core.")] = -1,
+    pin: Annotated[bool, typer.Option("--pin/--no-pin", help="Bind each run to one core.")] = True,
+    plugin: Annotated[list[str] | None, _PLUGIN] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Also repeat recorded runs.")] = False,
+    show: Open = False,
+    formats: Formats = "",
+) -> None:
+    """Compare solvers and formulations on the subproblems of problem files.
+
+    The same command resumes an interrupted comparison: each run is recorded next to the report's
+    folder, in out/study.runs.jsonl. A file of kind "solvers" states these and further options.
+    """
+    from convexmarket.studies.files.loading import subproblems_of
+    from convexmarket.studies.files.solvers import entries_of
+    from convexmarket.studies.solver_study import DEFAULT_SOLVERS, compare_solvers
+
+    with errors_in_one_line():
+        chosen = {name: name for name in solvers or DEFAULT_SOLVERS}
+        options: dict[str, Any] = {
+            "solvers": chosen | dict(_plugin(text) for text in plugin or ()),
+            "formulations": formulations,
+            "classes": classes,
+            "sizes": sizes,
+            "draws": draws,
+            "settings": settings or ("default",),
+            "time_limit": time_limit,
+            "jobs": jobs,
+            "pin": pin,
+        }
+
+        def work(journal: Path) -> Runs:
+            entries = entries_of(tuple(problems), subproblems_of)
+            return compare_solvers(entries, journal=journal, **options)
+
+        runs = _resumable(work, folder, fresh)
+        report = runs.report("Solvers compared")
+        page = report.write(folder, ("md", "html", *formats))
+    print_report(report, page, show)
+
+
+def run_file(
+    problem: ProblemFile, folder: Path, *, fresh: bool = False, formats: Any = ()
+) -> tuple[Report, Path]:
+    """Run or resume a problem; return its report and the written page."""
+    from convexmarket.studies.files.loading import subproblems_of
+    from convexmarket.studies.files.reports import report_of
+
+    runs = _resumable(lambda file: problem.perform(subproblems_of, journal=file), folder, fresh)
+    report = report_of(problem, runs)
+    page = report.write(folder, ("md", "html", *formats))
+    if not problem.keeps_journal:
+        journal_of(folder).unlink(missing_ok=True)
+    return report, page
+
+
+def journal_of(folder: Path) -> Path:
+    """Return the journal that belongs to the folder of a report."""
+    return folder.parent / f"{folder.name}.runs.jsonl"
+
+
+def _resumable(work: Callable[[Path], Runs], folder: Path, fresh: bool) -> Runs:
+    """Work with a journal, and print the findings, or after an interrupt the command to resume."""
+    check_report_folder(folder)
+    journal = journal_of(folder)
+    if fresh:
+        journal.unlink(missing_ok=True)
+    try:
+        runs = work(journal)
+    except KeyboardInterrupt:
+        if not journal.exists():
+            raise
+        say(f"Stopped. Finished runs are in {journal}; the same command resumes there.", to=err)
+        raise typer.Exit(INTERRUPTED) from None
+    for text in runs.statements()[1:]:
+        say(text)
+    return runs
+
+
+def _plugin(text: str) -> tuple[str, Any]:
+    """Parse ``NAME=module:Class``, and return the name and the solver."""
+    name, _, place = text.partition("=")
+    module, _, kind = place.partition(":")
+    if not (name and module and kind):
+        raise ParameterError(
+            "--plugin must be NAME=module:Class, where the class is a solver interface of "
+            f"CVXPY, got {text!r}"
+        )
+    try:
+        return name, getattr(importlib.import_module(module), kind)()
+    except Exception as error:  # importing runs the module, which may raise anything
+        raise ParameterError(
+            f"the solver {place!r} cannot be imported ({type(error).__name__}: {error}); give "
+            "module:Class of a solver interface of CVXPY that Python finds"
+        ) from None
+
+
+def report_command(
+    folder: Annotated[File, typer.Argument(metavar="DIR", help="Folder of a report.")] = None,
+    target: Annotated[File, typer.Option("--out", help="Folder, or file for --audit.")] = None,
+    index: Annotated[File, typer.Option(help="Write an index of the reports in a folder.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Reports of all problem files.")
+    ] = False,
+    problems: Annotated[File, typer.Option(help="With --all: the problem files.")] = None,
+    reports: Annotated[File, typer.Option(help="With --all: the reports.")] = None,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Run every problem again.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="Attack all privacy guarantees.")] = False,
+    seed: Annotated[int | None, typer.Option(help="With --audit: of the attacks.", min=0)] = None,
+    mechanism: Annotated[list[str] | None, typer.Option(help="With --audit: only this.")] = None,
+    formats: Formats = "",
+    force: Force = False,
+) -> None:
+    """Rewrite one report, all reports or their index from results; or audit guarantees.
+
+    --all runs the problem files that have changed since their report. --audit takes two to three
+    minutes; its exit code is 3 if a guarantee was refuted.
+    """
+    from convexmarket.report import read_report, write_index
+
+    with errors_in_one_line():
+        if [folder is not None, index is not None, everything, audit].count(True) != 1:
+            raise ParameterError("give one of: the folder of a report, --index DIR, --all, --audit")
+        needs("the folder of a report, or with --audit", folder or audit, out=target)
+        needs("--audit", audit, seed=seed, mechanism=mechanism)
+        needs("--all", everything, problems=problems, reports=reports, rerun=rerun)
+        if audit:
+            _audit(seed or 0, mechanism or [], target, force)
+        elif everything:
+            _all(problems or Path("problems"), reports or Path("reports"), rerun, force)
+        elif index is not None:
+            say(f"Wrote {write_index(index, force=force)}")
+        elif folder is not None:
+            if target is not None:
+                check_report_folder(target, force=force)
+            report = read_report(folder)  # it may restore the folder
+            place = target or (folder if folder.is_dir() else folder.parent)
+            say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
+
+
+def report_names(problems: Path) -> dict[str, Path]:
+    """List the problem files of a folder by the names of their reports.
+
+    These are ``wdbc`` for ``wdbc.toml``, and ``clinic`` for ``clinic/market.toml`` with its data.
+    """
+    names: dict[str, Path] = {}
+    for file in sorted([*problems.glob("*.toml"), *problems.glob("*/market.toml")]):
+        name = file.stem if file.parent == problems else file.parent.name
+        if name in names:
+            raise ParameterError(f"{names[name]} and {file} would have the same report, {name}")
+        names[name] = file
+    if not names:
+        raise ParameterError(f"{problems} has no problem files; give --problems DIR")
+    return names
+
+
+def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
+    """Run the problem files that changed and write the index; failures decide the exit code."""
+    from convexmarket.io import check_place
+    from convexmarket.report import write_index
+    from convexmarket.studies.files import load_file
+
+    names, failed = report_names(problems), 0
+    for name in ("index.html", "README.md"):
+        check_place(reports / name, "--reports", force=force)
+    for number, (name, file) in enumerate(names.items(), start=1):
+        say(f"{number} of {len(names)}: {name}", to=err)
+        try:
+            problem = load_file(file)
+            outdated = "--rerun was given" if rerun else _outdated(problem, reports / name)
+            if outdated:
+                run_file(problem, reports / name, fresh=rerun)
+            say(f"{name}: {f'run, as {outdated}' if outdated else 'up to date'}")
+        except (ConvexMarketError, OSError, MemoryError) as error:  # the others are still written
+            failed += 1
+            say(f"{name}: failed: {reason(error)}")
+    say(f"{len(names)} reports, {failed} failed. Wrote {write_index(reports, force=force)}")
+    if failed:
+        raise typer.Exit(PARTLY)
+
+
+def _outdated(problem: Any, folder: Path) -> str:
+    """Explain why a report is older than its problem file, or return an empty string."""
+    from convexmarket.report import read_report
+
+    if not folder.exists():
+        return "it had no report"
+    try:
+        stored = read_report(folder).settings.get("problem file") or {}
+    except ConvexMarketError as error:
+        return str(error)
+    if stored.get("text") != problem.source.text:
+        return "the problem file has changed"
+    changes = ", ".join(stored.get("overrides", ()))
+    return f"it was run with {changes}" if changes else ""
+
+
+def _audit(seed: int, mechanisms: list[str], file: Path | None, force: bool) -> None:
+    """Attack the guarantees and print the measured losses; exit with 3 if one was refuted."""
+    from convexmarket.attacks.mechanisms import audit_mechanisms
+    from convexmarket.io import check_place
+    from convexmarket.studies.progress import ProgressLines
+
+    if file is not None:
+        check_ending(file, "--out")
+        check_place(file, force=force)
+    table = audit_mechanisms(seed, mechanisms, progress=ProgressLines())
+    refuted = table[~table["passed"]]
+    names = ["mechanism", "settings", "method", "claimed", "measured", "ratio", "passed"]
+    print_table("Audits", table, names)
+    say(
+        f"{len(refuted)} of {len(table)} guarantees refuted; the largest measured loss is "
+        f"{table['ratio'].max():.3f} of its guarantee."
+    )
+    for statement in refuted["statement"]:
+        say(statement)
+    if file is not None:
+        write_table(table, file, force=force)
+    if len(refuted):
+        raise typer.Exit(PARTLY)
+
+
+def diff_command(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    folder: Annotated[File, typer.Option("--out", help="Folder for a report.")] = None,
+    tolerance: Annotated[float, typer.Option(help="Relative difference of equal numbers.")] = 1e-9,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 1 if they differ.")
+    ] = False,
+    as_json: AsJson = False,
+    formats: Formats = "",
+) -> None:
+    """Print the differences between two reports: settings, versions and results.
+
+    Times and memory are compared by ratios and never count as a difference.
+    """
+    from convexmarket.report import compare_reports
+
+    with errors_in_one_line():
+        if folder is not None:
+            for source in (a, b):
+                place = source if source.is_dir() else source.parent
+                if folder.resolve().is_relative_to(place.resolve()) or folder == source:
+                    raise ParameterError(
+                        f"--out {folder} is, or lies in, a compared report; name another one"
+                    )
+            check_report_folder(folder)
+        changes = compare_reports(a, b, tolerance=tolerance)
+        if folder is not None:
+            page = changes.report({"a": a, "b": b}).write(folder, ("md", "html", *formats))
+    if as_json:
+        print_json(changes.as_data())
+    else:
+        say("\n".join(changes.statements()))
+        for title, frame in (("Cells", changes.cells), ("Rows", changes.rows)):
+            if len(frame):
+                more = f", the first 10 of {len(frame):,}" if len(frame) > 10 else ""
+                text = frame.head(10).to_string(index=False, max_colwidth=40)
+                say(f"\n{title}{more}:\n{text}")
+        if folder is not None:
+            say(f"Wrote {page}")
+    if exit_code and not changes.same:
+        raise typer.Exit(1)
