@@ -141,10 +141,9 @@ def run_file(
 ) -> tuple[Report, Path]:
     """Run or resume a problem; return its report and the written page."""
     from convexmarket.studies.files.loading import subproblems_of
-    from convexmarket.studies.files.reports import report_of
 
     runs = _resumable(lambda file: problem.perform(subproblems_of, journal=file), folder, fresh)
-    report = report_of(problem, runs)
+    report = problem.report(runs)
     page = report.write(folder, ("md", "html", *formats))
     if not problem.keeps_journal:
         journal_of(folder).unlink(missing_ok=True)

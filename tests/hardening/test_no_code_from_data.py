@@ -19,7 +19,7 @@ JOBLIB = {"dump", "load", "Memory"}
 PANDAS = {"read_pickle", "to_pickle"}
 IMPORT = "import_module"
 #: Where a name becomes a module: a plugin that the user of the command line has named.
-IMPORTERS = {"cli/compare.py"}
+IMPORTERS = {"cli/experiments.py"}
 
 
 def violations(source):
