@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
 from convexmarket.checks import check_choice, check_instance, checked_numbers, is_number
 from convexmarket.display import Shown
@@ -26,6 +27,8 @@ Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 WEAK = 10.0
 #: Smallest epsilon, or shift, of a row that is used.
 LEAST = float(np.finfo(np.float64).tiny)
+#: Relative; larger than the rounding of sums over a grid of losses.
+GRID_SLACK = 1e-9
 
 
 def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
@@ -89,7 +92,8 @@ class Guarantee(Shown):
         as declared by the user.
     profile : Profile, optional
         The privacy-loss distribution by which accounts compose the release. The default is any
-        mechanism of this epsilon that fails with probability ``delta``.
+        mechanism of this epsilon that fails with probability ``delta``. The constructors
+        :meth:`pure`, :meth:`laplace`, :meth:`gaussian` and :meth:`from_losses` set it.
 
     Examples
     --------
@@ -142,6 +146,19 @@ class Guarantee(Shown):
             )
 
     @classmethod
+    def pure(
+        cls, epsilon: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
+    ) -> Self:
+        """Describe a release of these epsilons without a delta.
+
+        Examples
+        --------
+        >>> Guarantee.pure([0.5]).profile.law
+        'pure'
+        """
+        return cls(checked_numbers("epsilon", epsilon), 0.0, mechanism, "pure", assumptions)
+
+    @classmethod
     def laplace(
         cls, shift: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
@@ -187,6 +204,81 @@ class Guarantee(Shown):
         epsilon = gaussian_epsilon(size, check_delta(delta, positive=True))
         epsilon = np.where(size > 0, np.maximum(epsilon, LEAST), 0.0)
         return cls(epsilon, delta, mechanism, "gaussian", assumptions, Profile("gaussian", size))
+
+    @classmethod
+    def from_losses(
+        cls,
+        losses: ArrayLike,
+        probabilities: ArrayLike,
+        n_rows: int,
+        delta: float = 1e-6,
+        mechanism: str = "a release",
+        assumptions: Texts = (),
+    ) -> Self:
+        r"""Describe a release by the distribution of its privacy loss on a grid.
+
+        Parameters
+        ----------
+        losses : array_like of shape (n_losses,)
+            Increasing values of the loss :math:`\log P/Q`, rounded up to a grid.
+        probabilities : array_like of shape (n_losses,)
+            Their probabilities under P. The rest up to one belongs to an infinite loss. The
+            distribution must bound the loss for either order of the two data sets.
+        n_rows : int
+            Number of rows, each with this distribution.
+        delta : float, default 1e-6
+            The delta at which ``epsilon`` is stated; at least the probability of an infinite loss.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments are not such a distribution.
+
+        Notes
+        -----
+        Accounts compose the release as Gaussian noise whose trade-off curve lies below all corners
+        of the curve of this distribution.
+
+        Examples
+        --------
+        >>> e = np.exp(0.5)
+        >>> released = Guarantee.from_losses([-0.5, 0.5], [1 / (1 + e), e / (1 + e)], 1, 0.0)
+        >>> released.epsilon.round(6), released.profile.shift.round(3)
+        (array([0.5]), array([0.624]))
+        """
+        loss = checked_numbers("losses", losses)
+        mass = checked_numbers("probabilities", probabilities)
+        infinite = 1.0 - float(mass.sum())
+        infinite = 0.0 if abs(infinite) <= GRID_SLACK else infinite
+        if (
+            loss.ndim != 1
+            or loss.shape != mass.shape
+            or not (np.all(np.isfinite(loss)) and np.all(np.diff(loss) > 0))
+            or not (np.all(mass >= 0) and infinite >= 0 and np.any(mass[loss >= 0] > 0))
+        ):
+            raise ParameterError(
+                "losses must be increasing, and probabilities nonnegative with a sum of at most one"
+                " and a loss >= 0; give the distribution of log(P/Q) under P"
+            )
+        if not infinite <= check_delta(delta):
+            raise ParameterError(
+                f"delta is {delta:g}, below the probability {infinite:.3g} of an infinite loss; "
+                "give a larger delta"
+            )
+        power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # of the tests "the loss is at least l"
+        level = np.cumsum((mass * np.exp(-loss))[::-1])[::-1][loss >= 0]
+        excess = power + infinite - delta
+        used = excess > 0
+        epsilon = float(np.log(excess[used] / level[used]).max(initial=LEAST))
+        epsilon *= 1.0 + GRID_SLACK
+        corners = (power > 0) & (power < 1) & (level > 0)
+        shift = float((ndtri(power[corners]) - ndtri(level[corners])).max(initial=LEAST))
+        if np.any(power >= 1):
+            shift = np.inf
+        size = np.full(n_rows, shift * (1.0 + GRID_SLACK))
+        profile = Profile("gaussian", size, infinite)
+        given = delta, mechanism, "privacy-loss distribution", assumptions
+        return cls(np.full(n_rows, epsilon), *given, profile)
 
     def statement(self) -> str:
         """Return the guarantee and its assumptions as text, one assumption per line."""

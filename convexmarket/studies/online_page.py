@@ -9,7 +9,7 @@ import pandas as pd
 
 from convexmarket.display import axes
 from convexmarket.online.release import model_text
-from convexmarket.report import Report, escape_markdown, format_number
+from convexmarket.report import Report, compare, escape_markdown, format_number
 from convexmarket.report.figures import lines
 
 _QUANTITIES = {
@@ -28,11 +28,19 @@ _STYLES = ("-", "--", ":", "-.")
 
 def statements(runs: Any) -> list[str]:
     """Summarise the sales and the errors of the model."""
-    facts = runs.facts
+    facts, draws = runs.facts, runs.tables.get("draws", ())
+    if len(draws) > 1:
+        sold = compare(draws.eta, draws.planned_eta)
+        texts = [sold.sentence("The privacy sold", "that of the plan")]
+        if draws.error.notna().all():
+            errors = compare(draws.error, draws.error_of_one_class)
+            subject = f"The error of the model, {errors.mean_a:.1%} of the public rows,"
+            texts.append(errors.sentence(subject, "that of the more common class"))
+        return [f"In {len(draws)} simulated markets: {' '.join(texts)}"]
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
     test = facts["model"]["test"]
     finding = (
-        f"In {'one simulated market (a single draw),' if facts['simulated'] else 'this market'} "
+        f"In {'one simulated' if facts['simulated'] else 'this'} market "
         f"{counts['accepted']:,} of {counts['expected']:,} expected sellers sold "
         f"η = {format_number(realised['eta'])} for "
         f"{format_number(realised['payments'])}, {realised['eta'] / planned['eta']:.0%} of the "

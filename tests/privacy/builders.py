@@ -42,7 +42,7 @@ def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:
 
 #: Constructors of guarantees by the law of their profile.
 MAKERS = {
-    "pure": guarantee,
+    "pure": Guarantee.pure,
     "laplace": Guarantee.laplace,
     "gaussian": Guarantee.gaussian,
 }
@@ -125,6 +125,16 @@ def most_admitted(sequence, epsilon: float, delta: float, least: int) -> int:
         fits = delta_of(releases[:middle], epsilon) <= delta
         low, high = (middle, high) if fits else (low, middle)
     return low
+
+
+def largest_of_losses(losses, mass, delta) -> float:
+    """Compute the epsilon of a distribution of losses by bisection."""
+    low, high = 0.0, float(losses.max())
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = mass @ np.maximum(-np.expm1(np.minimum(middle - losses, 0.0)), 0) <= delta
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
 # ------------------------------------------------------------------------ laws of noise

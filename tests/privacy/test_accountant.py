@@ -25,6 +25,7 @@ from tests.privacy.builders import (
     admitted,
     delta_of,
     guarantee,
+    largest_of_losses,
     most_admitted,
 )
 
@@ -223,6 +224,21 @@ def test_a_tenth_of_delta_is_for_releases_that_may_fail() -> None:
     with pytest.raises(BudgetExceededError, match=r"may use a tenth of it.*composition is 'basic'"):
         account.charge(guarantee([0.1], 1e-9))
     PrivacyAccountant([1.0], 1e-6, composition="basic").charge(guarantee([1.0], 1e-6))
+
+
+def test_a_distribution_on_a_grid_composes_as_gaussian_noise_that_hides_no_more() -> None:
+    shift, step = 0.3, 1e-3
+    edges = np.arange(-3.0, 3.0, step)  # losses are normal, of mean shift^2 / 2
+    below = norm.cdf(edges, shift**2 / 2, shift)
+    mass = np.diff(np.r_[0.0, below])
+    release = Guarantee.from_losses(edges, mass, 1, delta=1e-5)
+    exact = Guarantee.gaussian([shift], delta=1e-5)
+    assert exact.epsilon[0] <= release.epsilon[0] <= exact.epsilon[0] + 2 * step
+    assert shift <= release.profile.shift[0] <= 1.05 * shift
+    assert release.epsilon[0] >= largest_of_losses(edges, mass, 1e-5) - 1e-9
+    account = PrivacyAccountant([1.0], 1e-4)
+    account.charge(release)
+    assert account.spent_delta[0] <= 1e-4
 
 
 # ------------------------------------------------------------ threads, earlier charges

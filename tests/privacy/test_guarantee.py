@@ -61,7 +61,7 @@ def test_the_stated_chance_of_a_guess_is_that_of_the_worst_mechanism(epsilon, de
 
 def test_the_constructors_state_the_epsilon_of_their_profile() -> None:
     laplace, gaussian = Guarantee.laplace([0.5, 0.0]), Guarantee.gaussian([0.25, 0.0], 1e-5)
-    assert laplace == Guarantee.laplace([0.5, 0.0]) != guarantee([0.5, 0.0])
+    assert laplace == Guarantee.laplace([0.5, 0.0]) != Guarantee.pure([0.5, 0.0])
     assert laplace.epsilon.tolist() == [0.5, 0.0]
     assert gaussian.epsilon == pytest.approx([0.926, 0.0], abs=1e-3)
     hidden = Guarantee.gaussian([1e-9, 0.0], 1e-5).epsilon  # its delta alone covers the shift
@@ -69,6 +69,20 @@ def test_the_constructors_state_the_epsilon_of_their_profile() -> None:
     assert (gaussian.profile.law, gaussian.profile.failure) == ("gaussian", 0.0)
     plain = guarantee([0.5], 1e-6).profile
     assert (plain.law, plain.shift.tolist(), plain.failure) == ("pure", [0.5], 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("losses", "probabilities", "delta", "words"),
+    [
+        ([0.5, -0.5], [0.5, 0.5], 0.0, "increasing"),
+        ([-0.5, 0.5], [0.5, -0.1], 0.0, "nonnegative"),
+        ([-0.5, 0.5], [0.8, 0.8], 0.0, "at most one"),
+        ([-0.5, 0.5], [0.4, 0.5], 0.05, "infinite loss"),
+    ],
+)
+def test_a_wrong_distribution_of_losses_is_refused(losses, probabilities, delta, words) -> None:
+    with pytest.raises(ParameterError, match=words):
+        Guarantee.from_losses(losses, probabilities, 1, delta)
 
 
 def test_a_profile_has_a_shift_for_each_row() -> None:

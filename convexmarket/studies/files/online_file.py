@@ -146,6 +146,8 @@ class SimulationTable(Table):
     """Sellers who arrive; by default all, at most as many as expected."""
     acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Probability that a seller accepts an offer."""
+    draws: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Simulated markets. The tables are those of the first; intervals need at least two."""
 
 
 class OnlineFile(ProblemFile):
@@ -239,18 +241,40 @@ class OnlineFile(ProblemFile):
         journal: str | PathLike[str] | None = None,
         progress: bool | Progress = True,
     ) -> Runs:
-        """Simulate the market in a temporary database; arrivals and answers are drawn.
+        """Simulate the market in temporary databases; arrivals and answers are drawn.
 
-        The tables are those of :func:`close_market`.
+        The tables are those of :func:`close_market`, of the first draw, and ``draws``, a row for
+        each draw.
         """
         policy, rows, advance = self.policy(), self.market_rows(), reporter(progress)
-        arrival, cost, answer = (np.random.default_rng(self.run.stream(k)) for k in range(_NOISE))
         owners, arrivals = len(rows.ids), self.simulation.arrivals
         if arrivals is not None and arrivals > owners:
             raise ProblemFileError(
                 f"simulation.arrivals is {arrivals}, and the data have rows of {owners} sellers; "
                 "give at most as many"
             )
+        first, draws = self._simulated(policy, rows, advance), []
+        for draw in range(self.simulation.draws):
+            facts = self._simulated(policy, rows, advance, draw).facts if draw else first.facts
+            row = {"draw": draw, "planned_eta": facts["planned"]["eta"], **facts["realised"]}
+            tested = facts["model"]["test"] or {}
+            row |= {name: tested.get(name, np.nan) for name in ("error", "error_of_one_class")}
+            draws.append(row)
+        tables = {**first.tables, "draws": pd.DataFrame(draws)}
+        return Runs("online", {**first.keys, "draws": ("draw",)}, tables, first.facts)
+
+    def _simulated(
+        self,
+        policy: OnlinePolicy | AdaptivePolicy,
+        rows: MarketRows,
+        advance: Callable[[str, int, int], None],
+        *draw: int,
+    ) -> Runs:
+        """Simulate one market; further draws are further branches of the seed."""
+        arrival, cost, answer = (
+            np.random.default_rng(self.run.stream(k, *draw)) for k in range(_NOISE)
+        )
+        owners, arrivals = len(rows.ids), self.simulation.arrivals
         number = min(owners, policy.expected_sellers) if arrivals is None else arrivals
         order = arrival.permutation(owners)[:number]
         reports = self.prior.sample(number, cost) if rows.reports is None else rows.reports[order]
@@ -267,7 +291,7 @@ class OnlineFile(ProblemFile):
                     (market.accept if accepts[place] else market.decline)(owner)
                 advance("quote and answer", place + 1, quoted)
             released = market.close(
-                partial(release_model, learner, rows, seed=self.run.stream(_NOISE)),
+                partial(release_model, learner, rows, seed=self.run.stream(_NOISE, *draw)),
                 guarantee=partial(model_guarantee, learner),
             )
             return self._result(market, released, turned_away=number - quoted, simulated=True)

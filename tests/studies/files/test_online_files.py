@@ -175,13 +175,26 @@ def test_the_same_file_gives_the_same_market_and_results_can_be_read_back(result
         for name, table in result.tables.items():
             pd.testing.assert_frame_equal(table, again.tables[name])
         assert again.facts == result.facts
-        assert repr(again) == "<Runs of 30 online: offers plans curves audits>"
+        assert repr(again) == "<Runs of 30 online: offers plans curves audits draws>"
     assert run("run.seed=1").facts["model"] != result.facts["model"]
+
+
+def test_more_draws_give_intervals_and_leave_the_first_market_as_it_is(result):
+    more = run("simulation.draws=3")
+    for name in ("offers", "plans", "curves", "audits"):
+        pd.testing.assert_frame_equal(more.tables[name], result.tables[name])
+    draws = more.tables["draws"]
+    pd.testing.assert_frame_equal(draws.iloc[:1], result.tables["draws"])
+    assert draws.eta.nunique() == 3
+    assert draws.error.iloc[0] == result.facts["model"]["test"]["error"]
+    finding = more.statements()[0]
+    assert finding.startswith("In 3 simulated markets: The privacy sold")
+    assert finding.count("n = 3") == 2
 
 
 def test_the_report_states_the_finding_and_holds_the_model(result, tmp_path):
     report = parse_file(SMALL).report(result)
-    assert report.finding.startswith("In one simulated market (a single draw), ")
+    assert report.finding.startswith("In one simulated market ")
     assert "misclassifies" in report.finding
     assert [table.name for table in report.tables][:2] == ["claims", "comparison"]
     page = report.write(tmp_path / "report")
