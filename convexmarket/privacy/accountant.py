@@ -30,8 +30,7 @@ from convexmarket.checks import (
     check_choice,
     check_instance,
     checked_numbers,
-    forms_of,
-    is_iterable,
+    distinct_ids,
 )
 from convexmarket.display import Shown
 from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
@@ -139,8 +138,8 @@ class PrivacyAccountant(Shown):
 
     Raises
     ------
-    ParameterError
-        If an argument is out of its range.
+    ParameterError, SellersError
+        If an argument is out of its range, or ids are not distinct or not one for each row.
 
     Notes
     -----
@@ -189,7 +188,7 @@ class PrivacyAccountant(Shown):
         check_choice("composition", composition, AccountComposition)
         self.delta, self.composition = check_delta(delta), composition
         self._named = ids is not None
-        self.ids = pd.RangeIndex(self.budget.size) if ids is None else _names(ids, self.budget.size)
+        self.ids = pd.Index(distinct_ids(ids, self.budget.size))
         self._by_profile = composition == "advanced" and self.delta > 0
         self._failures = self.delta * (FAILURES if composition == "advanced" else 1.0)
         self._limits = _limits(self.budget, self.delta if self._by_profile else 0.0)
@@ -431,17 +430,3 @@ def _limits(budget: Floats, delta: float) -> _Limits:
         limits.short[counted] = conversion(order, MOMENT * delta)
         limits.moment[counted] = order * some - limits.short[counted]
     return limits
-
-
-def _names(ids: Sequence[str], n_rows: int) -> pd.Index:
-    """Return ids in their stored form, after checking that each row has one."""
-    if isinstance(ids, str) or not is_iterable(ids):
-        raise ParameterError(f"ids must be a name for each row, got {ids!r}")
-    names = pd.Index(forms_of(list(ids)), dtype=object)
-    if len(names) != n_rows:
-        raise ParameterError(f"ids names {len(names)} rows, and epsilon has {n_rows}")
-    if not names.is_unique:
-        raise ParameterError(
-            f"ids contains {names[names.duplicated()][0]!r} twice; give one row per id"
-        )
-    return names

@@ -30,19 +30,11 @@ from convexmarket.release.scales import (
     semi_interactive_epsilon,
 )
 
-__all__ = ["ErrorBounds", "SemiInteractiveBound"]
+__all__ = ["ErrorBounds"]
 
 
 class SemiInteractiveBound(NamedTuple):
-    """Mean absolute error of a fit at its points, and the additional error at a fresh point.
-
-    Examples
-    --------
-    >>> from convexmarket.release import ErrorBounds
-    >>> bound = ErrorBounds(0.001, 1.0, 1e-6).semi_interactive(200)
-    >>> round(bound.total, 3), bound.total == bound.fit + bound.generalization
-    (0.365, True)
-    """
+    """Mean absolute error of a fit at its points, and the additional error at a fresh point."""
 
     fit: float
     generalization: float

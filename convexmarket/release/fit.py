@@ -33,14 +33,6 @@ class KernelBasis:
         Square roots of the eigenvalues above rounding.
     vectors : ndarray of shape (T, rank)
         Their eigenvectors.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.release import KernelBasis
-    >>> basis = KernelBasis(np.array([[1.0, 0.5], [0.5, 1.0]]))
-    >>> basis.values(np.array([1.0, 0.0]))
-    array([-0.5,  0.5])
     """
 
     def __init__(self, gram: Floats) -> None:

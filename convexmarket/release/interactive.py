@@ -22,7 +22,7 @@ from convexmarket.release.calibrated_release import SingleCopy, bounded_predicti
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.scales import interactive_epsilon
 
-__all__ = ["Counts", "InteractiveRelease"]
+__all__ = ["InteractiveRelease"]
 
 Floats = NDArray[np.float64]
 
@@ -30,14 +30,7 @@ BLOCK = 64  # answers whose noise is drawn together
 
 
 class Counts(NamedTuple):
-    """Questions and updates of an interactive release.
-
-    Examples
-    --------
-    >>> from convexmarket.release import Counts
-    >>> Counts(queries=5, updates=2).updates
-    2
-    """
+    """Questions and updates of an interactive release."""
 
     queries: int
     updates: int

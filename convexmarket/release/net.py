@@ -16,18 +16,6 @@ def net_size(n_features: int, data_norm: float, radius: float) -> float:
 
     It is the volume of the ball, widened by the net's radius, in cubes of that half-diagonal.
 
-    Parameters
-    ----------
-    n_features, data_norm, radius : float
-        Dimension and radius of the ball, and largest distance of one of its points from the net.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> from convexmarket.release import net_size
     >>> round(net_size(2, 1.0, 0.5))
     14
     """
@@ -44,8 +32,8 @@ def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
 
     Parameters
     ----------
-    n_features, data_norm, radius
-        As for :func:`net_size`; the radius is half the diagonal of a cube, and positive.
+    n_features, data_norm, radius : float
+        Dimension and radius of the ball, and half the diagonal of a cube; positive.
 
     Returns
     -------
