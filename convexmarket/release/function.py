@@ -48,9 +48,8 @@ class FunctionRelease(SingleCopy):
 
     Notes
     -----
-    The noise is drawn at each new point and stored, for at most 5,000 points. Exact discrete
-    Gaussian noise in the model's coordinates covers a shift of :math:`2LR_\phi a_i/(\lambda s)`
-    standard deviations and the rounding error; the epsilon is exact (Balle and Wang).
+    The noise is drawn at each new point and stored. It is exact discrete Gaussian noise in the
+    model's coordinates, and covers the rounding error; the epsilon is exact (Balle and Wang).
 
     References
     ----------

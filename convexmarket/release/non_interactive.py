@@ -42,8 +42,8 @@ class PublicRelease(FixedRelease):
     Parameters
     ----------
     erm, epsilon, accountant, rows, random_state
-        As for :class:`~convexmarket.InteractiveRelease`. The kernel's features need a Lipschitz
-        constant ("rbf", "linear" or "poly").
+        As for :class:`~convexmarket.InteractiveRelease`. The model needs ``data_norm``, the radius
+        of the public ball, and a kernel with Lipschitz features ("rbf", "linear" or "poly").
     delta : float
         At least 0 and below 1; with zero, the epsilons of all rounds are added.
     rounds : int
@@ -77,10 +77,6 @@ class PublicRelease(FixedRelease):
         If an argument is out of its range, the model is not fitted, or the accountant refuses.
     NotSupportedError
         If the net would be too large, or the kernel's features are not Lipschitz.
-
-    Notes
-    -----
-    The domain is the ball of radius ``data_norm`` of the model, which is required.
 
     References
     ----------
