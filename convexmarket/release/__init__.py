@@ -4,8 +4,7 @@ from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.release.bounds import ErrorBounds
 from convexmarket.release.function import FunctionRelease
 from convexmarket.release.interactive import InteractiveRelease
-from convexmarket.release.net import ball_net
-from convexmarket.release.non_interactive import PublicRelease
+from convexmarket.release.non_interactive import PublicRelease, ball_net
 from convexmarket.release.semi_interactive import TestSetRelease
 
 __all__ = [

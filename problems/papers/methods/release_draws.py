@@ -25,7 +25,7 @@ from convexmarket.release import (
     PublicRelease,
     TestSetRelease,
 )
-from convexmarket.release.net import net_size
+from convexmarket.release.non_interactive import net_size
 from convexmarket.report import compare
 from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import mean_interval, power_fit
