@@ -288,14 +288,8 @@ class PrivacyAccountant(Shown):
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
         """Add earlier charges, from a database that was checked, even beyond the budget.
 
-        Parameters
-        ----------
-        rows : array_like of int, shape (n_charges,)
-            Positions of rows in this account; repetitions are allowed.
-        law : {"pure", "laplace", "gaussian"}
-            Law of the profiles.
-        *charges : array_like of shape (n_charges,)
-            Epsilon and delta of each charge, and shift and failure of its profile.
+        ``charges`` are the epsilon and delta of each charge, and the shift and failure of its
+        profile, all of one law. ``rows`` are positions in this account, also repeated ones.
         """
         numbers = (np.asarray(each, dtype=np.float64) for each in charges)
         with self._lock:

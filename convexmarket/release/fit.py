@@ -20,19 +20,10 @@ Floats = NDArray[np.float64]
 
 
 class KernelBasis:
-    """An orthonormal basis of the span of the kernels at some points.
+    """An orthonormal basis of the span of the kernels at T points, from their kernel matrix.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (T, T)
-        Kernel matrix K of the points, positive semidefinite.
-
-    Attributes
-    ----------
-    roots : ndarray of shape (rank,)
-        Square roots of the eigenvalues above rounding.
-    vectors : ndarray of shape (T, rank)
-        Their eigenvectors.
+    ``roots`` are the square roots of the eigenvalues above rounding, shape (rank,), and ``vectors``
+    the eigenvectors, shape (T, rank).
     """
 
     def __init__(self, gram: Floats) -> None:

@@ -163,17 +163,9 @@ class InteractiveRelease(SingleCopy):
         return Counts(self._max_queries - self._queries, self._max_updates - self._updates)
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Answer questions, in order.
+        """Answer questions in the public domain, in order: predictions, shape (n_questions,).
 
-        Parameters
-        ----------
-        X : array_like of shape (n_questions, n_features)
-            Rows of the public domain.
-
-        Returns
-        -------
-        ndarray of shape (n_questions,)
-            Released predictions; their signs are the labels of a model that classifies.
+        Signs are the labels of a model that classifies.
 
         Raises
         ------
