@@ -258,28 +258,15 @@ class PrivacyAccountant(Shown):
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release that some row cannot pay, without charging it.
 
-        Parameters
-        ----------
-        guarantee : Guarantee
-            Of the release, row by row. A row of epsilon zero is not used and pays nothing.
-        rows : array_like of int, shape (n_used,), optional
-            Positions, in this account, of the rows of the guarantee; all rows by default.
-
-        Raises
-        ------
-        BudgetExceededError
-            If the release would exceed a row's budget; the message names the row.
-        ParameterError
-            If the guarantee has another number of rows, a row is not in the account, or delta is
-            positive and epsilon zero in every row.
+        ``rows`` are the positions, in this account, of the rows of the guarantee; all rows by
+        default. A row of epsilon zero is not used and pays nothing. A BudgetExceededError names a
+        row whose budget would be exceeded. A ParameterError means that the guarantee has another
+        number of rows, a row is not in the account, or no row with a positive delta is used.
         """
         self._after(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing.
-
-        Parameters and errors are those of :meth:`check`.
-        """
+        """Charge a release in full, or refuse it and charge nothing; see :meth:`check`."""
         with self._lock:
             self._sums = self._after(guarantee, rows)
             largest = float(guarantee.epsilon.max(initial=0.0))

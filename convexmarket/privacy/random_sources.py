@@ -44,11 +44,6 @@ class Simulation:
     seed : int, SeedSequence or Generator
         As for :func:`numpy.random.default_rng`. A ``Generator`` advances with every use.
 
-    Raises
-    ------
-    ParameterError
-        If ``seed`` has another type, or is a negative integer.
-
     Examples
     --------
     >>> bool(resolve_generator(Simulation(1)).random() == resolve_generator(Simulation(1)).random())
@@ -89,11 +84,6 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     -----
     PrivacyLeakWarning
         If ``random_state`` is a plain seed or generator.
-
-    Raises
-    ------
-    ParameterError
-        If ``random_state`` has another type, or is a negative integer.
 
     Examples
     --------
