@@ -349,7 +349,7 @@ class _ObjectiveAudit(_ExactAudit):
             gradient[0] += self.model.regularization_ * length
             a, b, c = rest + bends[:, version]
             values.append(np.log(a * b - c * c) - half * np.hypot(*gradient))
-        return np.asarray(values[0] - values[1])
+        return values[0] - values[1]
 
     def loss_at(self, witness: Neighbours) -> float:
         assert witness.output is not None
@@ -404,7 +404,7 @@ class _OutputAudit(_ExactAudit):
         self.spread = np.eye(count)[:, np.arange(self.n_features) * count // self.n_features]
 
     def _unit_model(self, model: Any) -> Floats:
-        return np.asarray(model.coef_ * self.domain.rows.width / self.domain.half)
+        return model.coef_ * self.domain.rows.width / self.domain.half
 
     def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
         exact = solve_ridge(rows, labels, self.weights, model.regularization_)
@@ -433,7 +433,7 @@ class _OutputAudit(_ExactAudit):
             for k in (0, 1)
         ]
         apart = (models[0] - models[1])[..., 0]
-        return np.asarray(np.linalg.norm(apart * roots ** (2 - self.order), self.order, axis=1))
+        return np.linalg.norm(apart * roots ** (2 - self.order), self.order, axis=1)
 
     def loss_at(self, witness: Neighbours) -> float:
         sides = (witness.X, witness.y), (witness.X_other, witness.y_other)

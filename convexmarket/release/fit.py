@@ -34,11 +34,11 @@ class KernelBasis:
 
     def values(self, beta: Floats) -> Floats:
         """Return the values of a function at the points, shape (T,)."""
-        return np.asarray(self.vectors @ (self.roots * beta))
+        return self.vectors @ (self.roots * beta)
 
     def coefficients(self, beta: Floats) -> Floats:
         """Return the coefficients of a function in the kernels at the points, shape (T,)."""
-        return np.asarray(self.vectors @ (beta / self.roots))
+        return self.vectors @ (beta / self.roots)
 
     def fit(self, predictions: Floats, max_norm: float) -> Floats:
         r"""Return the coordinates of the best function.
@@ -50,7 +50,7 @@ class KernelBasis:
         turned = self.vectors.T @ predictions
 
         def beta(nu: float) -> Floats:
-            return np.asarray(self.roots * turned / (self.roots**2 + nu))
+            return self.roots * turned / (self.roots**2 + nu)
 
         def slack(nu: float) -> float:  # nearly linear in nu
             return 1.0 / float(np.linalg.norm(beta(nu))) - 1.0 / max_norm
