@@ -122,9 +122,9 @@ def audit_draws(
     claim = _checked_claim(guarantee or stated, first, len(X))
     if rows is None:
         rows = np.array([int(np.argmax(claim.epsilon))])
-    results = []
+    results, few = [], max(20, int(PILOT * draws))
     for row in rows.tolist():
-        sides = _best_neighbours(draw, X, y, row, replacements, max(20, int(PILOT * draws)))
+        sides = _best_neighbours(draw, X, y, row, replacements, few)
         samples = [draw(side, draws) for side in sides]
         results.append(
             (*_lower_bound(samples, claim.delta, confidence), Neighbours(row, *sides[0], *sides[1]))

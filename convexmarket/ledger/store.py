@@ -53,6 +53,8 @@ if hasattr(os, "register_at_fork"):
 _STORED = "earlier steps are intact, this step was not stored"
 #: Description and remedy of an error, by its name without the details.
 _ERRORS = {
+    "SQLITE_BUSY": f"is in use by other processes for more than {PATIENCE:g} seconds; {_STORED}:"
+    " try again",
     "SQLITE_READONLY": f"is read-only; {_STORED}: allow writing to the file and its folder, or copy"
     " both",
     "SQLITE_FULL": f"has no space left on its disk; {_STORED}: free some space, then try again",
@@ -60,10 +62,7 @@ _ERRORS = {
     " and written",
     "SQLITE_IOERR": "could not be read or written; earlier steps are intact: check the disk and its"
     " free space, then try again with the same id",
-} | dict.fromkeys(
-    ("SQLITE_BUSY", "SQLITE_LOCKED"),
-    f"is in use by other processes for more than {PATIENCE:g} seconds; {_STORED}: try again",
-)
+}
 
 
 def now() -> str:
