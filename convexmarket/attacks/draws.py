@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.attacks.audit_result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.statistics import LEAK, draw_seeds, loss_of_frequencies, quietly
+from convexmarket.checks import check_instance
 from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.private_learner import Learner, unfitted
@@ -121,9 +122,9 @@ def audit_draws(
     claim = _checked_claim(guarantee or stated, first, len(X))
     if rows is None:
         rows = np.array([int(np.argmax(claim.epsilon))])
-    results = []
+    results, few = [], max(20, int(PILOT * draws))
     for row in rows.tolist():
-        sides = _best_neighbours(draw, X, y, row, replacements, max(20, int(PILOT * draws)))
+        sides = _best_neighbours(draw, X, y, row, replacements, few)
         samples = [draw(side, draws) for side in sides]
         results.append(
             (*_lower_bound(samples, claim.delta, confidence), Neighbours(row, *sides[0], *sides[1]))
@@ -150,12 +151,8 @@ def _checked_claim(claim: Any, release: Any, n_rows: int) -> Guarantee:
         raise ParameterError(
             f"a {type(release).__name__} states no guarantee; pass the claim as guarantee="
         )
-    if not isinstance(claim, Guarantee):
-        raise ParameterError(
-            f"guarantee must be a Guarantee with one epsilon per row, got {claim!r:.80}: "
-            "Guarantee(np.full(len(X), 1.0), delta=0.0, mechanism='a sum', accounting='exact', "
-            "assumptions=())"
-        )
+    example = "a Guarantee, such as Guarantee(np.full(len(X), 1.0), 0.0, 'a sum', 'exact', ())"
+    check_instance("guarantee", claim, Guarantee, example)
     if claim.epsilon.size != n_rows:
         raise ParameterError(
             f"the guarantee covers {claim.epsilon.size} rows, and X has {n_rows}; pass one "
@@ -167,12 +164,12 @@ def _checked_claim(claim: Any, release: Any, n_rows: int) -> Guarantee:
 def _answers(questions: Floats, release: Any) -> Floats:
     """Return the predictions of a release, and their number, because the stop is an answer too."""
     try:
-        values = np.asarray(release.predict(questions), dtype=np.float64)
-        count = len(questions)
+        answers = release.predict(questions)
     except ReleaseExhaustedError as error:
-        values, count = np.zeros(len(questions)), len(error.answers)
-        values[:count] = error.answers
-    return np.append(values, count)
+        answers = error.answers
+    values = np.zeros(len(questions) + 1)
+    values[: len(answers)], values[-1] = answers, len(answers)
+    return values
 
 
 def _best_neighbours(
@@ -240,8 +237,8 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
         pair = scores[:: int(sign)]
         here, there = (int(np.count_nonzero(sign * side >= sign * cut)) for side in pair)
         # One bound for each order of the data sets, each with half of the error probability.
-        terms = delta, 1.0 - (1.0 - confidence) / 2.0
-        loss = loss_of_frequencies(here, pair[0].size, there, pair[1].size, *terms)
+        each = 1.0 - (1.0 - confidence) / 2.0
+        loss = loss_of_frequencies(here, pair[0].size, there, pair[1].size, delta, each)
         return loss, here, there
 
     best, words = 0.0, "no event was more likely under one data set"

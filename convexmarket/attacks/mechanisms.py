@@ -38,33 +38,13 @@ def audit_mechanisms(
     slow_draws: int = 300,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """Attack the guarantee of every mechanism of the package.
+    """Attack the guarantee of every mechanism of the package, by default on the cancer data.
 
-    Parameters
-    ----------
-    seed : int, default 0
-        Seed of weights, guarantees, starts and noise.
-    mechanisms : collection of str, optional
-        Names of learners and releases, such as "PersonalizedRidge"; all by default.
-    without : collection of str, optional
-        Settings that are left out.
-    data : MarketData, optional
-        The Wisconsin breast-cancer data by default.
-    draws, slow_draws : int
-        Releases drawn on each of two data sets; ``slow_draws`` where each calibrates its noise.
-    progress : callable, optional
-        Called with the stage, the steps done and the steps in all.
-
-    Returns
-    -------
-    DataFrame
-        One line per mechanism and settings: claimed, measured and ratio of the row with the largest
-        ratio, passed and statement.
-
-    Raises
-    ------
-    ParameterError
-        If a name is unknown.
+    The table has one line per mechanism and settings: claimed, measured and ratio of the row with
+    the largest ratio, passed and statement. ``without`` names settings that are left out. Releases
+    that calibrate their noise in each draw are drawn ``slow_draws`` times on each data set.
+    ``progress`` is called with the stage, the steps done and the steps in all. A ParameterError
+    means that a name is unknown.
     """
     market = wdbc() if data is None else data
     rng = np.random.default_rng(seed)

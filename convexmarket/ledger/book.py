@@ -84,9 +84,7 @@ SELECT seller FROM sales {_AMONG} GROUP BY seller
 HAVING NOT coalesce(max(sum(epsilon), sum(price)) <= ?, 0) LIMIT 1
 """
 _SALES = "SELECT seller AS id, epsilon, price, release, source, time FROM sales ORDER BY number"
-_CHARGES = (
-    "SELECT name AS release, seller AS id, epsilon FROM spending ORDER BY spending.release, id"
-)
+_CHARGES = "SELECT name AS release, seller AS id, epsilon FROM spending AS s ORDER BY s.release, id"
 _RELEASES = """
 SELECT r.name, r.mechanism, r.accounting, r.delta, r.law, count(c.seller) AS sellers,
     coalesce(sum(c.epsilon), 0.0) AS epsilon, coalesce(max(c.epsilon), 0.0) AS largest_epsilon,
@@ -371,8 +369,7 @@ class LedgerAccount:
     """The account of some sellers of a ledger; created by :meth:`Ledger.account`.
 
     Pass it as the ``accountant`` of a release or a learner. By default row k of a guarantee is the
-    row of seller k. A charge is durable when it returns, and concurrent charges of several
-    processes are made one after the other.
+    row of seller k. Concurrent charges of several processes are made one after the other.
 
     Attributes
     ----------
@@ -401,11 +398,11 @@ class LedgerAccount:
         self.release = _checked_release(release)
         if not self.ids:
             raise ParameterError("ids is empty; give one seller per row")
-        if len(set(self.ids)) < len(self.ids):
-            twice = next(id for id in self.ids if self.ids.count(id) > 1)
+        twice = pd.Index(self.ids)[pd.Index(self.ids).duplicated()]
+        if twice.size:
             raise ParameterError(
-                f"ids contains {twice!r} twice; give one row per seller, or charge the sum of the "
-                "guarantees of a seller's rows"
+                f"ids contains {twice[0]!r} twice; give one row per seller, or charge the sum of "
+                "the guarantees of a seller's rows"
             )
 
     @property
@@ -426,8 +423,8 @@ class LedgerAccount:
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release beyond the budget of a seller, without charging it.
 
-        Parameters and errors are those of :meth:`~convexmarket.PrivacyAccountant.check`, with
-        positions in :attr:`ids`, and a ReleaseChargedError if the name was charged before.
+        See :meth:`convexmarket.PrivacyAccountant.check`, with positions in :attr:`ids`. Also raises
+        a ReleaseChargedError if the name was charged before.
         """
         with self._store.reading() as connection:
             _check_uncharged(connection, self.release)

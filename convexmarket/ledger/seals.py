@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -61,15 +62,10 @@ def seal(connection: sqlite3.Connection, added: list[Row]) -> None:
 
 
 def check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """Compare the whole database with its seal, in the open transaction.
-
-    Raises
-    ------
-    DataError
-        If a row was changed, removed or added by another program.
-    """
+    """Compare the whole database with its seal, in the open transaction, or raise a DataError."""
     text_factory = connection.text_factory
-    connection.text_factory = _any_text
+    # damaged text, too, is decoded for the comparison
+    connection.text_factory = partial(bytes.decode, errors="surrogateescape")
     try:
         if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
             raise damaged(path, "(SQLite's integrity check fails)")
@@ -78,11 +74,6 @@ def check_whole(connection: sqlite3.Connection, path: Path) -> None:
             raise damaged(path, "(its rows were changed by another program)")
     finally:
         connection.text_factory = text_factory
-
-
-def _any_text(content: bytes) -> str:
-    """Decode stored text, also damaged text, for a comparison."""
-    return content.decode("utf-8", "surrogateescape")
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[Row]:

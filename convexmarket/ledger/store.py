@@ -22,10 +22,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from convexmarket.checks import check_instance
 from convexmarket.errors import DataError
@@ -54,6 +53,8 @@ if hasattr(os, "register_at_fork"):
 _STORED = "earlier steps are intact, this step was not stored"
 #: Description and remedy of an error, by its name without the details.
 _ERRORS = {
+    "SQLITE_BUSY": f"is in use by other processes for more than {PATIENCE:g} seconds; {_STORED}:"
+    " try again",
     "SQLITE_READONLY": f"is read-only; {_STORED}: allow writing to the file and its folder, or copy"
     " both",
     "SQLITE_FULL": f"has no space left on its disk; {_STORED}: free some space, then try again",
@@ -61,10 +62,7 @@ _ERRORS = {
     " and written",
     "SQLITE_IOERR": "could not be read or written; earlier steps are intact: check the disk and its"
     " free space, then try again with the same id",
-} | dict.fromkeys(
-    ("SQLITE_BUSY", "SQLITE_LOCKED"),
-    f"is in use by other processes for more than {PATIENCE:g} seconds; {_STORED}: try again",
-)
+}
 
 
 def now() -> str:
@@ -72,8 +70,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """Kind of a database, for messages."""
 
     name: str
@@ -86,10 +83,7 @@ class Kind:
 class Store:
     """An existing database, and its connection of this process.
 
-    Raises
-    ------
-    DataError
-        If the database does not exist, is damaged, or has tables of another version.
+    A DataError means that it does not exist, is damaged, or has tables of another version.
     """
 
     def __init__(self, path: Path, kind: Kind) -> None:
@@ -285,14 +279,9 @@ def _in_words(path: Path, busy: str = "") -> Iterator[None]:
 
 
 def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Create a database atomically, with its folder.
+    """Create a database atomically, with its folder, or raise a DataError.
 
     ``fill`` creates the tables and the first rows, in a transaction.
-
-    Raises
-    ------
-    DataError
-        If the file exists, or cannot be written.
     """
 
     def write(connection: sqlite3.Connection) -> None:
@@ -309,10 +298,8 @@ def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection],
 def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
     """Write a consistent copy of a database, check it, and rename it to its path.
 
-    Raises
-    ------
-    DataError
-        If the file exists without ``force``, is the database itself, or cannot be written.
+    A DataError means that the file exists without ``force``, is the database itself, or cannot be
+    written.
     """
     check_instance("path", path, (str, Path), "the path of a file for the backup")
     file = Path(os.path.realpath(path))

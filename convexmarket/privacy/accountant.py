@@ -30,8 +30,7 @@ from convexmarket.checks import (
     check_choice,
     check_instance,
     checked_numbers,
-    forms_of,
-    is_iterable,
+    distinct_ids,
 )
 from convexmarket.display import Shown
 from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
@@ -139,8 +138,8 @@ class PrivacyAccountant(Shown):
 
     Raises
     ------
-    ParameterError
-        If an argument is out of its range.
+    ParameterError, SellersError
+        If an argument is out of its range, or ids are not distinct or not one for each row.
 
     Notes
     -----
@@ -189,7 +188,7 @@ class PrivacyAccountant(Shown):
         check_choice("composition", composition, AccountComposition)
         self.delta, self.composition = check_delta(delta), composition
         self._named = ids is not None
-        self.ids = pd.RangeIndex(self.budget.size) if ids is None else _names(ids, self.budget.size)
+        self.ids = pd.Index(distinct_ids(ids, self.budget.size))
         self._by_profile = composition == "advanced" and self.delta > 0
         self._failures = self.delta * (FAILURES if composition == "advanced" else 1.0)
         self._limits = _limits(self.budget, self.delta if self._by_profile else 0.0)
@@ -259,28 +258,15 @@ class PrivacyAccountant(Shown):
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release that some row cannot pay, without charging it.
 
-        Parameters
-        ----------
-        guarantee : Guarantee
-            Of the release, row by row. A row of epsilon zero is not used and pays nothing.
-        rows : array_like of int, shape (n_used,), optional
-            Positions, in this account, of the rows of the guarantee; all rows by default.
-
-        Raises
-        ------
-        BudgetExceededError
-            If the release would exceed a row's budget; the message names the row.
-        ParameterError
-            If the guarantee has another number of rows, a row is not in the account, or delta is
-            positive and epsilon zero in every row.
+        ``rows`` are the positions, in this account, of the rows of the guarantee; all rows by
+        default. A row of epsilon zero is not used and pays nothing. A BudgetExceededError names a
+        row whose budget would be exceeded. A ParameterError means that the guarantee has another
+        number of rows, a row is not in the account, or no row with a positive delta is used.
         """
         self._after(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing.
-
-        Parameters and errors are those of :meth:`check`.
-        """
+        """Charge a release in full, or refuse it and charge nothing; see :meth:`check`."""
         with self._lock:
             self._sums = self._after(guarantee, rows)
             largest = float(guarantee.epsilon.max(initial=0.0))
@@ -289,14 +275,8 @@ class PrivacyAccountant(Shown):
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
         """Add earlier charges, from a database that was checked, even beyond the budget.
 
-        Parameters
-        ----------
-        rows : array_like of int, shape (n_charges,)
-            Positions of rows in this account; repetitions are allowed.
-        law : {"pure", "laplace", "gaussian"}
-            Law of the profiles.
-        *charges : array_like of shape (n_charges,)
-            Epsilon and delta of each charge, and shift and failure of its profile.
+        ``charges`` are the epsilon and delta of each charge, and the shift and failure of its
+        profile, all of one law. ``rows`` are positions in this account, also repeated ones.
         """
         numbers = (np.asarray(each, dtype=np.float64) for each in charges)
         with self._lock:
@@ -431,17 +411,3 @@ def _limits(budget: Floats, delta: float) -> _Limits:
         limits.short[counted] = conversion(order, MOMENT * delta)
         limits.moment[counted] = order * some - limits.short[counted]
     return limits
-
-
-def _names(ids: Sequence[str], n_rows: int) -> pd.Index:
-    """Return ids in their stored form, after checking that each row has one."""
-    if isinstance(ids, str) or not is_iterable(ids):
-        raise ParameterError(f"ids must be a name for each row, got {ids!r}")
-    names = pd.Index(forms_of(list(ids)), dtype=object)
-    if len(names) != n_rows:
-        raise ParameterError(f"ids names {len(names)} rows, and epsilon has {n_rows}")
-    if not names.is_unique:
-        raise ParameterError(
-            f"ids contains {names[names.duplicated()][0]!r} twice; give one row per id"
-        )
-    return names

@@ -271,7 +271,7 @@ def _guarantee(
 def _extra(weights: Floats, curvature: float, accounting: str, cap: float | None) -> Floats:
     """Return Delta, the Jacobian's addition to ``weights * eta``."""
     if accounting == "general":
-        return np.asarray(np.log1p(curvature * weights))
+        return np.log1p(curvature * weights)
     return np.full(weights.size, 2.0 * np.log1p(curvature * _papers_largest(weights, cap)))
 
 

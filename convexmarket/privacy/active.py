@@ -177,12 +177,7 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
     Returns
     -------
     RowAccount
-        With a budget it is opened by ``with``, any number of times.
-
-    Raises
-    ------
-    ParameterError
-        If budget or delta is out of its range.
+        With a budget it is opened by ``with``, any number of times; see there for errors.
 
     Examples
     --------

@@ -73,14 +73,14 @@ def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
     """
     orders, size = np.asarray(order, dtype=np.float64), np.asarray(shift, dtype=np.float64)
     if law == "gaussian":
-        return np.asarray(orders * (orders + 1.0) * size**2 / 2.0)
+        return orders * (orders + 1.0) * size**2 / 2.0
     twice = 1.0 + 2.0 * orders
     if law == "laplace":
         rest = np.log1p(np.expm1(-twice * size) * (orders / twice))
     else:
         rare, common = np.exp(-twice * size), np.exp(-size)
         rest = np.log1p((rare - common) / (1.0 + common))
-    return np.asarray(np.maximum(orders * size + rest, 0.0))
+    return np.maximum(orders * size + rest, 0.0)
 
 
 def update_moments(epsilon: ArrayLike) -> Floats:
@@ -113,7 +113,7 @@ def epsilon_of_moments(bounds: Floats, delta: float) -> Floats:
     (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
     """
     values = (bounds + conversion(ORDERS, delta)) / ORDERS
-    return np.asarray(np.maximum(values.min(axis=-1), 0.0))
+    return np.maximum(values.min(axis=-1), 0.0)
 
 
 def conversion(order: ArrayLike, delta: float) -> Floats:
@@ -164,7 +164,7 @@ def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> F
     def excess(shift: Floats, budget: Floats, other: Floats) -> Floats:
         up, down = (_gaussian_log_delta(shift, budget - sign * other) for sign in (1.0, -1.0))
         total = np.logaddexp(up + log_expit(other), down + log_expit(-other))
-        return np.asarray(np.maximum(total - np.log(delta), -1e4))
+        return np.maximum(total - np.log(delta), -1e4)
 
     distinct, places = np.unique(np.stack([budget, other]), axis=1, return_inverse=True)
     high = np.sqrt(2.0 * (distinct[0] - distinct[1])) + 10.0
@@ -179,7 +179,7 @@ def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats
     """
     each = np.asarray(epsilon, dtype=np.float64)
     growth = np.expm1(np.minimum(each, LARGEST_LOG))
-    return np.asarray(np.sqrt(2.0 * count * np.log(1.0 / delta)) * each + count * each * growth)
+    return np.sqrt(2.0 * count * np.log(1.0 / delta)) * each + count * each * growth
 
 
 def _gaussian_log_delta(shift: Floats, epsilon: Floats) -> Floats:
@@ -187,4 +187,4 @@ def _gaussian_log_delta(shift: Floats, epsilon: Floats) -> Floats:
     tail = log_ndtr(shift / 2.0 - epsilon / shift)
     other = epsilon + log_ndtr(-shift / 2.0 - epsilon / shift)
     with np.errstate(divide="ignore"):
-        return np.asarray(tail + np.log1p(-np.exp(np.minimum(other - tail, 0.0))))
+        return tail + np.log1p(-np.exp(np.minimum(other - tail, 0.0)))

@@ -164,13 +164,9 @@ class Guarantee(Shown):
     ) -> Self:
         """Describe answers with Laplace noise.
 
-        Parameters
-        ----------
-        shift : array_like of shape (n_rows,)
-            L1 norm of the change of the answers, in units of the noise's scale; it is the epsilon.
+        The shift is the L1 norm of the change of the answers when the row is replaced, in units of
+        the noise's scale, shape (n_rows,). It is the epsilon.
 
-        Examples
-        --------
         >>> Guarantee.laplace([0.5]).epsilon
         array([0.5])
         """
@@ -187,16 +183,10 @@ class Guarantee(Shown):
     ) -> Self:
         """Describe answers with Gaussian noise.
 
-        Parameters
-        ----------
-        shift : array_like of shape (n_rows,)
-            Euclidean norm of the change of the answers, in standard deviations of the noise.
-        delta : float, default 1e-6
-            The delta at which ``epsilon`` is stated. Accounts of advanced composition use the
-            shift alone.
+        The shift is the Euclidean norm of the change of the answers when the row is replaced, in
+        standard deviations of the noise, shape (n_rows,). ``epsilon`` is stated at this delta;
+        accounts of advanced composition use the shift alone.
 
-        Examples
-        --------
         >>> Guarantee.gaussian([0.25], delta=1e-5).epsilon.round(3)
         array([0.926])
         """

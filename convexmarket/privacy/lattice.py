@@ -155,7 +155,7 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
             f"rounding to steps of {step:g} is too fine for values that change by"
             f" {np.max(shift):g}; use a step of {float(np.max(shift)) * 2.0**-40:.2g} or more"
         )
-    return np.asarray(np.where(steps > 0, np.ceil(steps) + (n_values - 1), 0.0))
+    return np.where(steps > 0, np.ceil(steps) + (n_values - 1), 0.0)
 
 
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
@@ -185,7 +185,7 @@ def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
     array([0. , 0.5])
     """
     moved = np.asarray(moves, dtype=np.float64)
-    return np.asarray(np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0))
+    return np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0)
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:

@@ -30,7 +30,9 @@ __all__ = [
     "warn_of_plain_noise",
 ]
 
-Seed: TypeAlias = int | np.integer | np.random.Generator | np.random.SeedSequence
+Seed: TypeAlias = (
+    int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.RandomState
+)
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,8 @@ class Simulation:
 
     Parameters
     ----------
-    seed : int, SeedSequence or Generator
+    seed : int, SeedSequence, Generator or RandomState
         As for :func:`numpy.random.default_rng`. A ``Generator`` advances with every use.
-
-    Raises
-    ------
-    ParameterError
-        If ``seed`` has another type, or is a negative integer.
 
     Examples
     --------
@@ -77,7 +74,7 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
 
     Parameters
     ----------
-    random_state : None, Simulation, int, SeedSequence or Generator
+    random_state : None, Simulation, int, SeedSequence, Generator or RandomState
         ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed. A plain
         seed or generator raises a warning, because it allows a reader to subtract the noise.
 
@@ -89,11 +86,6 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     -----
     PrivacyLeakWarning
         If ``random_state`` is a plain seed or generator.
-
-    Raises
-    ------
-    ParameterError
-        If ``random_state`` has another type, or is a negative integer.
 
     Examples
     --------
@@ -117,6 +109,8 @@ def open_generator(random_state: RandomSource = None) -> np.random.Generator:
     if seed is None:
         return secure_generator()
     _check_seed("random_state", seed)
+    if isinstance(seed, np.random.RandomState):
+        return np.random.default_rng(seed.randint(0, 2**32, size=8, dtype=np.uint64))
     return np.random.default_rng(seed)
 
 
@@ -124,8 +118,8 @@ def _check_seed(name: str, seed: object) -> None:
     negative = isinstance(seed, int | np.integer) and seed < 0
     if isinstance(seed, bool) or not isinstance(seed, Seed) or negative:
         raise ParameterError(
-            f"{name} must be None, an integer >= 0, a SeedSequence, a Generator or a Simulation of "
-            f"one of them, got {seed!r}"
+            f"{name} must be None, an integer >= 0, a SeedSequence, a Generator, a RandomState or "
+            f"a Simulation of one of them, got {seed!r}"
         )
 
 

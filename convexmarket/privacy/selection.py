@@ -40,9 +40,10 @@ def private_selection(
     r"""Choose one of several candidates by its score on private rows.
 
     Candidates are visited in random order. A candidate with a score d below the best is accepted
-    with probability :math:`e^{-\epsilon d/(2\Delta)}`, drawn exactly after scores are rounded to
-    :math:`2^{-30}\Delta`. The expected loss is between half of that of the exponential mechanism
-    and all of it. The candidates themselves must be private; their fits are charged separately.
+    with probability :math:`e^{-\epsilon d/(2\Delta)}` (McKenna and Sheldon, Permute-and-Flip),
+    drawn exactly after scores are rounded to :math:`2^{-30}\Delta`. The expected loss is between
+    half of that of the exponential mechanism and all of it. The candidates themselves must be
+    private; their fits are charged separately.
 
     Parameters
     ----------
@@ -68,11 +69,6 @@ def private_selection(
     ParameterError, DataError, BudgetExceededError
         If an argument is out of its range, X is empty, or the choice would exceed the budget of a
         row; nothing is chosen then.
-
-    References
-    ----------
-    McKenna and Sheldon, Permute-and-Flip: A new mechanism for differentially private selection;
-    Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithm 1.
 
     Examples
     --------

@@ -64,18 +64,14 @@ def pull_profile(regularization: float) -> PullProfile:
     while True:
         pull = np.minimum(bounds.max(axis=1), 1.0 + cells.errors[1:])
         best = _undominated(pull, cells.curvature)
-        deciding = np.zeros(low.size, dtype=bool)
-        deciding[np.unique(bounds[best].argmax(axis=1))] = True
+        deciding = np.isin(np.arange(low.size), bounds[best].argmax(axis=1))
         deciding &= (low > 0) & (high > low * (1.0 + WIDTH)) & np.isfinite(high)
         if not deciding.any():
             profile = PullProfile(pull[best], cells.curvature[best])
-            for shared in (profile.pull, profile.curvature):
+            for shared in profile:
                 shared.setflags(write=False)
             return profile
-        cut = low[deciding, None] * (high / np.maximum(low, 1e-300))[deciding, None] ** (
-            np.arange(4) / 3.0
-        )
-        cut[:, -1] = high[deciding]
+        cut = np.geomspace(low[deciding], high[deciding], 4, axis=1)
         fresh_low, fresh_high = cut[:, :-1].ravel(), cut[:, 1:].ravel()
         low = np.concatenate([low[~deciding], fresh_low])
         high = np.concatenate([high[~deciding], fresh_high])
@@ -113,21 +109,16 @@ class _Cells:
         # at each alpha the error is monotone in s, so S over a cell is at most that of its ends
         support = (1.0 + SLACK) * np.maximum(self.support(near), self.support(far))
         second = support[:, :0:-1]  # at pi - phi, phi at the lower end of its cell
-        possible = self._possible(near, support)
+        half, pull = ANGLES // 2, self.regularization * near[:, None]
+        possible = np.repeat(pull <= support[:, :1], ANGLES, axis=1)  # cells of the gradient
+        # S at pi/2 - phi
+        possible[:, :half] = pull * np.sin(self.phi[:half]) <= support[:, half:0:-1]
         out = np.full((ERRORS, low.size), -np.inf)
         for row in range(ERRORS):
             first, reached = self._first(row, near, far)
             total = np.where(possible, first + second, -np.inf).max(axis=1)
             out[row, reached] = total[reached]
         return out
-
-    def _possible(self, near: Floats, support: Floats) -> NDArray[np.bool_]:
-        """Return the possible cells of the gradient, shape (near.size, ANGLES)."""
-        half = ANGLES // 2
-        needed = self.regularization * near[:, None] * np.sin(self.phi[:half])
-        acute = needed <= support[:, half:0:-1]  # S at pi/2 - phi
-        obtuse = self.regularization * near <= support[:, 0]
-        return np.hstack([acute, np.repeat(obtuse[:, None], ANGLES - half, axis=1)])
 
     def _first(self, row: int, near: Floats, far: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Bound ``p * cos(alpha - phi)`` on a cell of p, and return the cells of s with that p."""
@@ -137,11 +128,9 @@ class _Cells:
         reached = (least <= 1.0) & (largest >= -1.0)
         alpha_low = np.arccos(np.clip(largest, -1.0, 1.0))[:, None]
         alpha_high = np.arccos(np.clip(least, -1.0, 1.0))[:, None]
-        ahead, behind = alpha_low - self.phi[1:], alpha_high - self.phi[:-1]
-        apart = np.minimum(np.maximum(np.maximum(ahead, -behind), 0.0), np.pi)
-        cosine = np.cos(apart)
-        p = np.where(cosine > 0, self.errors[row + 1], self.errors[row])
-        return p * cosine, reached
+        apart = np.maximum(alpha_low - self.phi[1:], self.phi[:-1] - alpha_high)
+        cosine = np.cos(np.clip(apart, 0.0, np.pi))
+        return np.where(cosine > 0, self.errors[row + 1], self.errors[row]) * cosine, reached
 
 
 def _undominated(pull: Floats, curvature: Floats) -> NDArray[np.intp]:

@@ -30,19 +30,11 @@ from convexmarket.release.scales import (
     semi_interactive_epsilon,
 )
 
-__all__ = ["ErrorBounds", "SemiInteractiveBound"]
+__all__ = ["ErrorBounds"]
 
 
 class SemiInteractiveBound(NamedTuple):
-    """Mean absolute error of a fit at its points, and the additional error at a fresh point.
-
-    Examples
-    --------
-    >>> from convexmarket.release import ErrorBounds
-    >>> bound = ErrorBounds(0.001, 1.0, 1e-6).semi_interactive(200)
-    >>> round(bound.total, 3), bound.total == bound.fit + bound.generalization
-    (0.365, True)
-    """
+    """Mean absolute error of a fit at its points, and the additional error at a fresh point."""
 
     fit: float
     generalization: float
@@ -156,25 +148,16 @@ class ErrorBounds:
     ) -> SemiInteractiveBound:
         r"""Bound the error of a test-set release's predictor (K, Theorems 5 and 13).
 
-        The error of an L-Lipschitz loss is at most L times larger. Half of the failure probability
-        is for the noise, half for the draw of the points.
+        The ``n_points``, T, are drawn from the distribution of fresh points. Half of the failure
+        probability is for the noise, half for the draw. ``noise`` is as for
+        :class:`~convexmarket.TestSetRelease`; the scale :math:`\nu` is that of the worst case,
+        points with equal changes of their predictions.
 
-        Parameters
-        ----------
-        n_points : int
-            T, number of points, drawn from the distribution of fresh points. The scale is that of
-            the worst case, points with equal changes of their predictions.
-        noise : {"laplace", "process"}, optional
-            As for :class:`~convexmarket.TestSetRelease`.
-
-        Returns
-        -------
-        SemiInteractiveBound
-            fit: :math:`2\nu\log(2T/\beta)` with :math:`\nu` the scale (for few points, as in the
-            paper), or :math:`2\sqrt{Cr/T}` (for many points, where noise averages) with
-            :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`; for
-            "process" :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. generalization:
-            :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
+        fit: :math:`2\nu\log(2T/\beta)` (for few points, as in the paper), or
+        :math:`2\sqrt{Cr/T}` (for many points, where noise averages) with
+        :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`; for
+        "process" :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. generalization:
+        :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
         """
         check_count("n_points", n_points)
         if noise is None:
@@ -203,25 +186,12 @@ class ErrorBounds:
     ) -> float:
         r"""Bound the error of a public release's predictor, everywhere in the ball (K, Theorem 8).
 
-        Parameters
-        ----------
-        rounds : int
-            B.
-        net_size : float
-            N, number of points of the net.
-        net_radius : float
-            nu, largest distance of a point of the ball from the net.
-        feature_lipschitz : float
-            L_phi, change of the features per distance of points.
-
-        Returns
-        -------
-        float
-            :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/M}`, with s the scale of the noise, M
-            the number of models, B + 1, a bound on the noise, :math:`x = s\log(2M/\beta)`, and on
-            the loss by selection, :math:`g = s\log(2MN/\beta)` (under "paper" four times as
-            large). With the best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does
-            not follow.
+        For B rounds on a net of N points at a distance of at most :math:`\nu`, and features with
+        the Lipschitz constant :math:`L_\phi`, it is :math:`g + 2CL_\phi\nu +
+        \sqrt{x^2 + R_\phi^2C^2/M}`, with s the scale of the noise, M the number of models, B + 1, a
+        bound on the noise, :math:`x = s\log(2M/\beta)`, and on the loss by selection,
+        :math:`g = s\log(2MN/\beta)` (under "paper" four times as large). With the best B it falls
+        as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does not follow.
         """
         check_count("rounds", rounds)
         check_positives(

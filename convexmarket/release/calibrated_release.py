@@ -145,16 +145,7 @@ class FixedRelease(Release):
     predictor: PublicPredictor
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictor's values at any rows, without further cost.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return the predictor's values at any rows, shape (n_samples,), without further cost."""
         return self.predictor.predict(X)
 
 

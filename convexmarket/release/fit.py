@@ -20,27 +20,10 @@ Floats = NDArray[np.float64]
 
 
 class KernelBasis:
-    """An orthonormal basis of the span of the kernels at some points.
+    """An orthonormal basis of the span of the kernels at T points, from their kernel matrix.
 
-    Parameters
-    ----------
-    gram : ndarray of shape (T, T)
-        Kernel matrix K of the points, positive semidefinite.
-
-    Attributes
-    ----------
-    roots : ndarray of shape (rank,)
-        Square roots of the eigenvalues above rounding.
-    vectors : ndarray of shape (T, rank)
-        Their eigenvectors.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.release import KernelBasis
-    >>> basis = KernelBasis(np.array([[1.0, 0.5], [0.5, 1.0]]))
-    >>> basis.values(np.array([1.0, 0.0]))
-    array([-0.5,  0.5])
+    ``roots`` are the square roots of the eigenvalues above rounding, shape (rank,), and ``vectors``
+    the eigenvectors, shape (T, rank).
     """
 
     def __init__(self, gram: Floats) -> None:
@@ -51,11 +34,11 @@ class KernelBasis:
 
     def values(self, beta: Floats) -> Floats:
         """Return the values of a function at the points, shape (T,)."""
-        return np.asarray(self.vectors @ (self.roots * beta))
+        return self.vectors @ (self.roots * beta)
 
     def coefficients(self, beta: Floats) -> Floats:
         """Return the coefficients of a function in the kernels at the points, shape (T,)."""
-        return np.asarray(self.vectors @ (beta / self.roots))
+        return self.vectors @ (beta / self.roots)
 
     def fit(self, predictions: Floats, max_norm: float) -> Floats:
         r"""Return the coordinates of the best function.
@@ -67,7 +50,7 @@ class KernelBasis:
         turned = self.vectors.T @ predictions
 
         def beta(nu: float) -> Floats:
-            return np.asarray(self.roots * turned / (self.roots**2 + nu))
+            return self.roots * turned / (self.roots**2 + nu)
 
         def slack(nu: float) -> float:  # nearly linear in nu
             return 1.0 / float(np.linalg.norm(beta(nu))) - 1.0 / max_norm

@@ -48,9 +48,8 @@ class FunctionRelease(SingleCopy):
 
     Notes
     -----
-    The noise is drawn at each new point and stored, for at most 5,000 points. Exact discrete
-    Gaussian noise in the model's coordinates covers a shift of :math:`2LR_\phi a_i/(\lambda s)`
-    standard deviations and the rounding error; the epsilon is exact (Balle and Wang).
+    The noise is drawn at each new point and stored. It is exact discrete Gaussian noise in the
+    model's coordinates, and covers the rounding error; the epsilon is exact (Balle and Wang).
 
     References
     ----------
@@ -95,24 +94,11 @@ class FunctionRelease(SingleCopy):
         self._lock = Lock()
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Answer questions.
+        """Answer questions in the public domain: predictions, shape (n_questions,).
 
-        Parameters
-        ----------
-        X : array_like of shape (n_questions, n_features)
-            Rows of the public domain.
-
-        Returns
-        -------
-        ndarray of shape (n_questions,)
-            Released predictions; their signs are the labels of a model that classifies.
-
-        Raises
-        ------
-        DataError
-            If a row is malformed or outside the domain.
-        NotSupportedError
-            If there are more than 5,000 answers in all; use :attr:`predictor` for the others.
+        Signs are the labels of a model that classifies. A DataError means that a row is malformed
+        or outside the domain, and a NotSupportedError more than 5,000 answers in all; use
+        :attr:`predictor` for the others.
         """
         self._check_process()
         points = self._checked_points(X)

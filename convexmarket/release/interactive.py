@@ -22,7 +22,7 @@ from convexmarket.release.calibrated_release import SingleCopy, bounded_predicti
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.scales import interactive_epsilon
 
-__all__ = ["Counts", "InteractiveRelease"]
+__all__ = ["InteractiveRelease"]
 
 Floats = NDArray[np.float64]
 
@@ -30,14 +30,7 @@ BLOCK = 64  # answers whose noise is drawn together
 
 
 class Counts(NamedTuple):
-    """Questions and updates of an interactive release.
-
-    Examples
-    --------
-    >>> from convexmarket.release import Counts
-    >>> Counts(queries=5, updates=2).updates
-    2
-    """
+    """Questions and updates of an interactive release."""
 
     queries: int
     updates: int
@@ -170,17 +163,9 @@ class InteractiveRelease(SingleCopy):
         return Counts(self._max_queries - self._queries, self._max_updates - self._updates)
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Answer questions, in order.
+        """Answer questions in the public domain, in order: predictions, shape (n_questions,).
 
-        Parameters
-        ----------
-        X : array_like of shape (n_questions, n_features)
-            Rows of the public domain.
-
-        Returns
-        -------
-        ndarray of shape (n_questions,)
-            Released predictions; their signs are the labels of a model that classifies.
+        Signs are the labels of a model that classifies.
 
         Raises
         ------

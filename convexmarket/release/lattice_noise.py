@@ -174,7 +174,7 @@ class Process:
         self.points, self._triangle = np.vstack([self.points, points]), triangle
         self._true = np.append(self._true, true)
         self.coordinates = np.append(self.coordinates, released)
-        return np.asarray(triangle[n_old:] @ self.coordinates)
+        return triangle[n_old:] @ self.coordinates
 
 
 def _step(share: float, sensitivity: float, scale: float, largest: float) -> float:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
 
 from convexmarket.checks import check_count, check_scales, check_share
 from convexmarket.errors import NotSupportedError, ParameterError
@@ -22,10 +23,9 @@ from convexmarket.privacy.lattice import accept_exponential, whole_steps
 from convexmarket.release.bounds import ErrorBounds
 from convexmarket.release.calibrated_release import FixedRelease, bounded_predictions
 from convexmarket.release.lattice_noise import laplace_noise
-from convexmarket.release.net import ball_net, net_size
 from convexmarket.release.scales import non_interactive_epsilon, selection_factor
 
-__all__ = ["PublicRelease"]
+__all__ = ["PublicRelease", "ball_net", "net_size"]
 
 Floats = NDArray[np.float64]
 
@@ -42,8 +42,8 @@ class PublicRelease(FixedRelease):
     Parameters
     ----------
     erm, epsilon, accountant, rows, random_state
-        As for :class:`~convexmarket.InteractiveRelease`. The kernel's features need a Lipschitz
-        constant ("rbf", "linear" or "poly").
+        As for :class:`~convexmarket.InteractiveRelease`. The model needs ``data_norm``, the radius
+        of the public ball, and a kernel with Lipschitz features ("rbf", "linear" or "poly").
     delta : float
         At least 0 and below 1; with zero, the epsilons of all rounds are added.
     rounds : int
@@ -77,10 +77,6 @@ class PublicRelease(FixedRelease):
         If an argument is out of its range, the model is not fitted, or the accountant refuses.
     NotSupportedError
         If the net would be too large, or the kernel's features are not Lipschitz.
-
-    Notes
-    -----
-    The domain is the ball of radius ``data_norm`` of the model, which is required.
 
     References
     ----------
@@ -209,3 +205,50 @@ def _net(
         "Use fewer features (three at most in practice), a larger net_radius, fewer rounds, or a "
         "TestSetRelease on public points"
     )
+
+
+def net_size(n_features: int, data_norm: float, radius: float) -> float:
+    """Estimate the number of points of :func:`ball_net`.
+
+    It is the volume of the ball, widened by the net's radius, in cubes of that half-diagonal.
+
+    >>> round(net_size(2, 1.0, 0.5))
+    14
+    """
+    half = n_features / 2.0
+    log_volume = half * np.log(np.pi) - gammaln(half + 1.0)
+    ratio = (data_norm + radius) * np.sqrt(n_features) / (2.0 * radius)
+    return float(np.exp(min(log_volume + n_features * np.log(ratio), 700.0)))
+
+
+def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
+    """Return points of a ball within a radius of every point of the ball.
+
+    They are the centres of a grid of cubes; centres outside are projected onto the ball.
+
+    Parameters
+    ----------
+    n_features, data_norm, radius : float
+        Dimension and radius of the ball, and half the diagonal of a cube; positive.
+
+    Returns
+    -------
+    ndarray of shape (n_points, n_features)
+
+    Examples
+    --------
+    >>> from convexmarket.release import ball_net
+    >>> ball_net(1, 1.0, 0.5).shape
+    (3, 1)
+    """
+    side = 2.0 * radius / np.sqrt(n_features)
+    steps = int(np.ceil(data_norm / side - 0.5)) if data_norm > side / 2.0 else 0
+    axis = side * np.arange(-steps, steps + 1)
+
+    points: Floats = np.zeros((1, 0))
+    for _ in range(n_features):  # add a coordinate, and drop points that are too far away
+        column = np.tile(axis, len(points))[:, None]
+        points = np.hstack([np.repeat(points, len(axis), axis=0), column])
+        points = points[np.linalg.norm(points, axis=1) <= data_norm + radius]
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return points * np.minimum(1.0, data_norm / np.maximum(norms, data_norm))

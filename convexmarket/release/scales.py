@@ -127,14 +127,8 @@ def _published(count: int, delta: float, proven: Calibration) -> Calibration:
 def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[float, Floats]:
     """Compute the smallest scale of noise for the epsilons of all rows, and the epsilons.
 
-    Parameters
-    ----------
-    shifts : ndarray of shape (n_rows,)
-        Change of a prediction when the row is replaced; zero for rows that are not used.
-    sold : ndarray of shape (n_rows,)
-        Largest epsilon of each row; positive for rows that are used.
-    epsilon_of : callable
-        Calibration of the release.
+    ``shifts`` are changes of a prediction when the row is replaced; zero for rows that are not
+    used. ``sold`` are the largest epsilons; positive for rows that are used.
     """
     pairs, places = np.unique(np.column_stack([shifts, sold]), axis=0, return_inverse=True)
     used = pairs[:, 0] > 0

@@ -53,7 +53,7 @@ class TestSetRelease(FixedRelease):
     noisy_predictions : ndarray of shape (n_points,)
         The released predictions.
     coordinates : ndarray of shape (n_points,), optional
-        The released coordinates of a process: multiples of the step.
+        Of a process, in multiples of the step.
     predictor : PublicPredictor
         The public fit; solver studies declare it in CVXPY.
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, ndtr
 from scipy.stats import norm
 
-from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
+from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError, SellersError
 from convexmarket.privacy import Guarantee, PrivacyAccountant
 from tests.privacy.builders import (
     MAKERS,
@@ -322,7 +322,7 @@ def test_a_refusal_calls_the_rows_by_their_ids() -> None:
     with pytest.raises(BudgetExceededError, match=r"row 'ann' has spent 0 of 1e-06"):
         account.check(guarantee([0.5, 0.5], delta=1e-3))
     for ids in (["ann"], ["ann", "bob", "eve"]):
-        with pytest.raises(ParameterError, match=f"ids names {len(ids)} rows, and epsilon has 2"):
+        with pytest.raises(SellersError, match=f"{len(ids)} ids for 2 sellers"):
             PrivacyAccountant([1.0, 1.0], ids=ids)
 
 

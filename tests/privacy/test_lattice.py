@@ -250,13 +250,6 @@ def test_low_digits_of_continuous_noise_tell_neighbours_apart():
     assert impossible > 0.5
 
 
-def test_rounded_noise_has_no_such_digits():
-    step, scale, rng = 2.0**-10, 100 * 2**10, np.random.default_rng(5)
-    for value in (0.0, 1.0, 1.0 / 3.0):
-        released = np.array([lattice_release([value], step, scale, rng)[0] for _ in range(500)])
-        assert np.array_equal(released / step, np.rint(released / step))
-
-
 # ------------------------------------------------------------------ Gaussian noise
 
 

@@ -141,7 +141,22 @@ def test_a_wrong_seed_is_refused(bad) -> None:
         open_generator(bad)
 
 
-@pytest.mark.parametrize("make", [int, np.int64, np.random.SeedSequence, np.random.default_rng])
+def test_a_random_state_hands_over_256_bits() -> None:
+    """Eight words of 32 bits, each with all its values."""
+    seeds = [
+        open_generator(np.random.RandomState(seed)).bit_generator.seed_seq.entropy
+        for seed in range(300)
+    ]
+    words = np.array(seeds, dtype=np.uint64)
+    assert words.shape == (300, 8)
+    assert words.max() > 0.99 * 2**32
+    assert words.min() < 0.01 * 2**32
+    assert np.unique(words).size > 0.99 * words.size
+
+
+@pytest.mark.parametrize(
+    "make", [int, np.int64, np.random.SeedSequence, np.random.default_rng, np.random.RandomState]
+)
 def test_noise_from_a_seed_raises_a_warning_unless_it_is_a_simulation(make) -> None:
     with pytest.warns(PrivacyLeakWarning, match=r"random_state is of type .*Simulation"):
         careless = resolve_generator(make(3))

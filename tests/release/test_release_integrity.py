@@ -22,6 +22,7 @@ from convexmarket.errors import (
     ParameterError,
     UpdatesExhaustedError,
 )
+from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.non_interactive import _selected
 from convexmarket.release.scales import (
@@ -146,7 +147,7 @@ def test_many_rounds_are_refused_before_anything_is_charged():
 @given(seed=st.integers(0, 2**32))
 def test_a_fit_to_huge_noise_has_a_multiplier(seed):
     X = rows(seed, 6)[0]
-    basis = cm.release.KernelBasis(np.exp(-((X[:, None] - X) ** 2).sum(axis=-1)))
+    basis = KernelBasis(np.exp(-((X[:, None] - X) ** 2).sum(axis=-1)))
     beta = basis.fit(np.random.default_rng(seed).standard_normal(6) * 1e17, 1.0)
     assert np.linalg.norm(beta) == pytest.approx(1.0, rel=1e-9)
 

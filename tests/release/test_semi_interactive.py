@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import convexmarket as cm
-from convexmarket.release import KernelBasis
+from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import LAPLACE_SLACK
 from convexmarket.studies.subproblems.models import fit
 from tests.release.builders import source

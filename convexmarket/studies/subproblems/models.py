@@ -24,7 +24,7 @@ from convexmarket.joint.alternating import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import gamma_sphere_noise
-from convexmarket.release import KernelBasis
+from convexmarket.release.fit import KernelBasis
 from convexmarket.studies.subproblems.markets import (
     Declared,
     Floats,

@@ -24,8 +24,8 @@ from convexmarket.release import (
     InteractiveRelease,
     PublicRelease,
     TestSetRelease,
-    net_size,
 )
+from convexmarket.release.non_interactive import net_size
 from convexmarket.report import compare
 from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import mean_interval, power_fit

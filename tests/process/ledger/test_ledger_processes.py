@@ -6,7 +6,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, ReleaseChargedError
-from convexmarket.ledger import entries
+from convexmarket.ledger import book
 from tests.process.builders import Child, at_once, check_integrity, needs_fork, stopping
 from tests.process.ledger.builders import check_kills_of_making, check_random_kills, guarantee
 
@@ -64,7 +64,7 @@ def test_killed_in_the_middle_of_a_charge(tmp_path):
     ledger.sell(["a", "b"], 1.0, 0.0)
 
     def work(tell):
-        entries.now = stopping(entries.now, tell, before=False)  # asked when the account has agreed
+        book.now = stopping(book.now, tell, before=False)  # asked when the account has agreed
         cm.Ledger(tmp_path / "l").account(["a", "b"], release="m").charge(guarantee([1.0, 1.0]))
 
     for _ in range(2):
