@@ -31,12 +31,12 @@ def statements(runs: Any) -> list[str]:
     facts, draws = runs.facts, runs.tables.get("draws", ())
     if len(draws) > 1:
         sold = compare(draws.eta, draws.planned_eta)
-        texts = [sold.sentence("The privacy sold", "that of the plan")]
+        texts = [sold.sentence("The privacy sold in a simulated market", "that of the plan")]
         if draws.error.notna().all():
             errors = compare(draws.error, draws.error_of_one_class)
             subject = f"The error of the model, {errors.mean_a:.1%} of the public rows,"
             texts.append(errors.sentence(subject, "that of the more common class"))
-        return [f"In {len(draws)} simulated markets: {' '.join(texts)}"]
+        return [" ".join(texts)]
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
     test = facts["model"]["test"]
     finding = (
@@ -105,12 +105,13 @@ def fill(report: Report, runs: Any) -> None:
         xlabel="sellers",
         ylabel="ahead of the plan (% of its total)",
     )
-    caption = "Sold and paid after each seller, relative to an even course of the first plan"
+    where = ", in the first simulated market" if facts["simulated"] else ""
+    caption = f"Sold and paid after each seller, relative to an even course of the plan{where}"
     report.add(figure, caption, name="total")
     report.add(plot(runs).figure, "Privacy bought at each report", name="terms")
     rows = [(w, planned.get(k, np.nan), realised[k]) for k, w in _QUANTITIES.items()]
     frame = pd.DataFrame(rows, columns=["quantity", "planned", "realised"])
-    caption = "Planned if all came and accepted, and realised"
+    caption = f"Planned if all came and accepted, and realised{where}"
     report.add(frame, caption, name="comparison", keys=["quantity"])
     if test := model["test"]:
         errors = {"released model": test, "without noise": test.get("without_noise") or {}}

@@ -70,9 +70,10 @@ class Cap(Constraint):
         if not isinstance(self.k, Real) or self.k >= 1:
             super().__post_init__()
         if not isinstance(self.k, cp.Parameter) and not np.mean(self.k) >= 1:
+            name = "cap" if isinstance(self.k, Real) else "the mean of cap"
             raise ParameterError(
-                f"the mean of cap is {np.mean(self.k):g}, but m weights of at most cap/m can only "
-                "sum to one if cap >= 1; give a number >= 1, or leave the cap out"
+                f"{name} is {np.mean(self.k):g}, but m weights of at most cap/m can only sum to "
+                "one if cap >= 1; give a number >= 1, or leave the cap out"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:

@@ -188,7 +188,7 @@ def test_more_draws_give_intervals_and_leave_the_first_market_as_it_is(result):
     assert draws.eta.nunique() == 3
     assert draws.error.iloc[0] == result.facts["model"]["test"]["error"]
     finding = more.statements()[0]
-    assert finding.startswith("In 3 simulated markets: The privacy sold")
+    assert finding.startswith("The privacy sold in a simulated market is ")
     assert finding.count("n = 3") == 2
 
 
