@@ -229,8 +229,11 @@ class ProblemFile(Table):
 
     _source: Source | None = PrivateAttr(default=None)
 
-    if TYPE_CHECKING:  # every kind has a report
+    if TYPE_CHECKING:  # every kind has them
         run: RunTable
+
+        def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
+            """Run the problem with jobs, journal and progress."""
 
     #: Whether the journal of a finished run is kept.
     keeps_journal: ClassVar[bool] = False
@@ -242,7 +245,7 @@ class ProblemFile(Table):
 
     def perform(
         self,
-        load: Callable[[Path], Any],
+        load: Callable[[Path], Any] | None = None,
         *,
         journal: str | PathLike[str] | None = None,
         progress: bool | Progress = True,
@@ -252,7 +255,7 @@ class ProblemFile(Table):
         Parameters
         ----------
         load : callable
-            From the path of another file to its subproblems; kind "solvers" alone needs it.
+            From the path of another file to its subproblems, for kind "solvers".
         journal : path, optional
             File that records what is finished; the same call resumes from it.
         progress : bool or callable
@@ -262,7 +265,8 @@ class ProblemFile(Table):
         -------
         Runs
         """
-        raise NotImplementedError
+        options = {"jobs": self.run.workers, "journal": journal, "progress": progress}
+        return self._performed(load, options)
 
     def subproblems(self) -> list[Family]:
         """Return the optimisation problems of the file, for a comparison of solvers."""

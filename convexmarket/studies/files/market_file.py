@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
-from os import PathLike
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -44,7 +43,6 @@ from convexmarket.studies.files.pieces import (
     SellersTable,
     TermsTable,
 )
-from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
 from convexmarket.studies.subproblems.problem_classes import Family, market_family
@@ -292,14 +290,8 @@ class VariantsFile(ProblemFile):
 
         return build
 
-    def perform(
-        self,
-        load: Any = None,
-        *,
-        journal: str | PathLike[str] | None = None,
-        progress: bool | Progress = True,
-    ) -> Runs:
-        """Allocate every market, and pay and audit as the file says; see ProblemFile.perform.
+    def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
+        """Allocate every market, and pay and audit as the file says.
 
         The tables are those of :meth:`convexmarket.Study.run`, by market (the variant) and value of
         its sweep; ``groups``, the purchases from each group; ``draws`` of the compared variants;
@@ -307,8 +299,8 @@ class VariantsFile(ProblemFile):
         use it, if one is not regular.
         """
         points, extent = self.points(), self.run.audits
-        options = self.run.model_dump(exclude={"seed", "payments", "audits", "compare"})
-        options |= {"jobs": self.run.workers, "journal": journal, "progress": progress}
+        given = self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
+        options |= given
         markets = {str(place): point.market for place, point in enumerate(points)}
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
         tables: dict[str, Any] = dict(runs.tables)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -57,7 +56,7 @@ from convexmarket.studies.files.people import (
     read_people,
     read_public,
 )
-from convexmarket.studies.progress import Progress, reporter
+from convexmarket.studies.progress import reporter
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.subproblems.problem_classes import (
     Family,
@@ -232,18 +231,12 @@ class OnlineFile(ProblemFile):
         numbers = (buyer.mu, buyer.sigma, buyer.gamma, buyer.cap)
         return allocation_families(partial(papers_market, self.prior, *numbers))
 
-    def perform(
-        self,
-        load: Callable[[Path], Any] | None = None,
-        *,
-        journal: str | PathLike[str] | None = None,
-        progress: bool | Progress = True,
-    ) -> Runs:
+    def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
         """Simulate the market in a temporary database; arrivals and answers are drawn.
 
         The tables are those of :func:`close_market`.
         """
-        policy, rows, advance = self.policy(), self.market_rows(), reporter(progress)
+        policy, rows, advance = self.policy(), self.market_rows(), reporter(options["progress"])
         arrival, cost, answer = (np.random.default_rng(self.run.stream(k)) for k in range(_NOISE))
         owners, arrivals = len(rows.ids), self.simulation.arrivals
         if arrivals is not None and arrivals > owners:

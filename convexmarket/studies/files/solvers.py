@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -20,7 +19,6 @@ from convexmarket.studies.files.file_tables import (
     suggestion,
 )
 from convexmarket.studies.measure import REFERENCE
-from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS
 from convexmarket.studies.solver_study import DEFAULT_SOLVERS, Problem, compare_solvers
@@ -131,26 +129,8 @@ class SolversFile(ProblemFile):
                 )
         return self
 
-    def perform(
-        self,
-        load: Callable[[Path], Problem],
-        *,
-        journal: str | PathLike[str] | None = None,
-        progress: bool | Progress = True,
-    ) -> Runs:
-        """Run the comparison: :func:`compare_solvers` with the values of the file.
-
-        Parameters
-        ----------
-        load : callable
-            From the path of a problem file to its subproblems.
-        journal, progress
-            As of :func:`compare_solvers`.
-
-        Returns
-        -------
-        Runs
-        """
+    def _performed(self, load: Callable[[Path], Problem], options: dict[str, Any]) -> Runs:
+        """Run :func:`compare_solvers` with the values of the file."""
         folder = self.place("")
         return compare_solvers(
             entries_of(self.study.problems, lambda name: load(folder / name)),
@@ -161,11 +141,9 @@ class SolversFile(ProblemFile):
             },
             time_limit=self.limits.seconds,
             memory_limit=self.limits.megabytes,
-            jobs=self.run.workers,
             pin=self.run.pin,
             seed=self.run.seed,
-            journal=journal,
-            progress=progress,
+            **options,
         )
 
 
