@@ -20,8 +20,6 @@ from convexmarket.data.lists import blank
 from convexmarket.errors import DataError
 from convexmarket.studies.files.loading import UNDECLARED
 
-__all__ = ["Draft", "draft_problem"]
-
 Learnt: TypeAlias = Literal["class", "number"]
 
 #: Number of rows that decide the type of a CSV column.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,30 +40,6 @@ if TYPE_CHECKING:
     from convexmarket.studies.progress import Progress
     from convexmarket.studies.runs import Runs
     from convexmarket.studies.subproblems.problem_classes import Family
-
-__all__ = [
-    "LONGEST_TEXT",
-    "MOST_ENTRIES",
-    "Column",
-    "FileName",
-    "Name",
-    "Nonnegative",
-    "Positive",
-    "Positives",
-    "PriorTable",
-    "ProblemFile",
-    "Range",
-    "Reports",
-    "RunTable",
-    "Share",
-    "Source",
-    "Table",
-    "listed_once",
-    "mistakes",
-    "named_once",
-    "refuse_unknown",
-    "suggestion",
-]
 
 #: Largest length of a text, and of a list, in a problem file.
 LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
@@ -303,15 +280,6 @@ class ProblemFile(Table):
 
 # ------------------------------------------------------------------------------- mistakes
 
-#: TOML's terms for pydantic's.
-_EXPECTED = {
-    "tuple_type": "be a list",
-    "too_short": "have more entries",
-    "too_long": "have fewer entries",
-    "model_type": "be a table",
-    "model_attributes_type": "be a table",
-}
-
 
 def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
     """List the mistakes in a parsed table, one line each: key path, value and remedy."""
@@ -339,18 +307,17 @@ def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
         case "value_error":
             return f"{path}: {context['error']}" if detail["loc"] else str(context["error"])
         case "literal_error" if isinstance(given, str):
-            known = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            known = re.findall(r"'(.*?)'", context["expected"])
             return f"{path} is {given!r}; {suggestion(given, known)}"
         case "union_tag_invalid":
             key, known = context["discriminator"].strip("'"), context["expected_tags"]
-            remedy = suggestion(context["tag"], known.replace("'", "").split(", "))
+            remedy = suggestion(context["tag"], re.findall(r"'(.*?)'", known))
             return f"{path}.{key} is {context['tag']!r}; {remedy}"
         case "union_tag_not_found":
             return f"{path}.{context['discriminator'].strip(chr(39))} is missing"
-    expected = _EXPECTED.get(detail["type"]) or detail["msg"].partition("should ")[2]
-    text = repr(given)
-    text = text if len(text) <= 60 else f"{text[:57]}..."
-    return f"{path} must {expected or 'be valid'}, got {text}"
+    text = re.sub(r"^\w+ should", "must", detail["msg"]).replace("valid tuple", "list")
+    text = re.sub("valid dictionary.*", "table", text).partition(" after validation")[0]
+    return f"{path} {text}, got {given!r:.60}"
 
 
 def _path(table: Any, location: tuple[int | str, ...], missing: bool) -> str:

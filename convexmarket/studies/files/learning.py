@@ -74,8 +74,6 @@ from convexmarket.studies.subproblems.problem_classes import (
 )
 from convexmarket.terms import Cap, Constraint, GroupShare, Noise, Spread
 
-__all__ = ["ClassifierFile", "RidgeFile"]
-
 Floats = NDArray[np.float64]
 Rows = MarketData | RegressionData
 #: A DataFrame: its columns have known types.

@@ -18,8 +18,6 @@ from convexmarket.studies.files.online_file import OnlineFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 
-__all__ = ["KINDS", "UNDECLARED", "json_schema", "load_file", "parse_file", "subproblems_of"]
-
 #: The models of problem files by kind; a market with a learner has another.
 KINDS: dict[str, type[ProblemFile]] = {
     "market": VariantsFile,

@@ -47,8 +47,6 @@ from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
 from convexmarket.studies.subproblems.problem_classes import Family, market_family
 
-__all__ = ["Point", "VariantsFile"]
-
 #: The keys of a market, which a variant may change.
 _KEYS = tuple(MarketTable.model_fields)
 #: Sensitivities at which virtual costs are tabulated.

@@ -14,8 +14,6 @@ from convexmarket.report.figures import bars, lines
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT
 
-__all__ = ["CHARGED", "MECHANISM", "NAIVE", "change_at_equal", "learning_report", "variants_report"]
-
 #: A DataFrame: its columns have known types.
 Frame = Any
 #: The names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda
@@ -164,15 +162,11 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
     points = curve.set_index(["scenario", "series", "gamma"])
     priced, best = points.dropna(subset=["uniform_rmse"]), curve.loc[curve.rmse.idxmin()]
     better, useful = priced.rmse < priced.uniform_rmse, points.rmse < constant
-    ends = best.simulated_loss + np.array([-1.96, 1.96]) * best.simulated_error
-    low, high = map(format_number, np.sqrt(np.maximum(ends, 0)) * scale)
-    dearer = f"; one price for all has a larger one at {better.sum()} of {len(priced)}"
     report.headline(
-        f"The smallest expected test RMSE is {format_number(best.rmse)} {unit} (exact; 95 % "
-        f"interval of simulated releases {low} to {high}) at γ = {format_number(best.gamma)} and "
-        f"{best.series} ({best.scenario}), and that of the mean of the public rows "
-        f"{format_number(constant)}, which the model exceeds at {(~useful).sum()} of "
-        f"{len(curve)} points{dearer if len(priced) else ''}."
+        f"The smallest expected test RMSE is {format_number(best.rmse)} {unit}, at γ = "
+        f"{format_number(best.gamma)} and {best.series} ({best.scenario}); that of the mean of the "
+        f"public rows is {format_number(constant)}, and the model exceeds it at {(~useful).sum()} "
+        f"of {len(curve)} points."
     )
     report.claim(
         "At equal expense the market predicts better than one price",

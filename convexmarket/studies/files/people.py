@@ -45,20 +45,6 @@ from convexmarket.studies.files.file_tables import (
     Table,
 )
 
-__all__ = [
-    "SOLD",
-    "Data",
-    "InlineData",
-    "OwnData",
-    "PackageData",
-    "People",
-    "check_file",
-    "drawn",
-    "read_columns",
-    "read_people",
-    "read_public",
-]
-
 Floats = NDArray[np.float64]
 
 #: The part with the rows for sale.

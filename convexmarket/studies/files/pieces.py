@@ -38,8 +38,6 @@ from convexmarket.studies.files.file_tables import (
 from convexmarket.terms import Constraint, Objective, PrivacyCost, Term
 from convexmarket.terms.risk_terms import Kind, Of, Rule
 
-__all__ = ["ConstraintsTable", "GroupTable", "MarketTable", "Piece", "SellersTable", "TermsTable"]
-
 Groups = NDArray[np.str_] | None
 
 # --------------------------------------------------------------------- terms and constraints

@@ -24,8 +24,6 @@ from convexmarket.studies.settings import SETTINGS
 from convexmarket.studies.solver_study import DEFAULT_SOLVERS, Problem, compare_solvers
 from convexmarket.studies.subproblems.problem_classes import CLASSES
 
-__all__ = ["SolversFile", "entries_of"]
-
 
 def _without_files(options: dict[str, Any]) -> dict[str, Any]:
     """Refuse options for reading or writing files, because the problem file may be untrusted."""

@@ -216,7 +216,7 @@ def test_groups_have_their_own_priors():
             "sellers.groups[0]: 'cuont' is not a known key; did you mean 'count'?",
         ),
         ("run.misreports=1", "run.misreports must be greater than or equal to 2, got 1"),
-        ("variants=[]", "variants must have more entries, got []"),
+        ("variants=[]", "variants must have at least 1 item, got []"),
         ('variants=[{name="a"}, {name="a"}]', "variants: two entries have the name 'a'"),
     ],
 )
