@@ -406,11 +406,10 @@ class _LearningFile(ProblemFile):
         mus, sigmas = self.weights(learner, features.n_features_out_)
         mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
         people = read_people(self, group, na_values, show_cells)
-        table = people.parts[SOLD].assign(**{data.report: people.reports})
+        table = people.parts[SOLD]
         constraints: list[Constraint] = [] if (cap := self.objective.cap) is None else [Cap(cap)]
-        if group is not None:
-            table[group] = people.groups
-            constraints += [GroupShare(people.groups, at_least)] if at_least else []
+        if at_least:
+            constraints.append(GroupShare(table[group], at_least))
         deal = buy(
             table,
             ask=data.report,

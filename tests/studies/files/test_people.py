@@ -88,7 +88,7 @@ def test_public_rows_of_other_files_need_no_ids_and_no_reports(tmp_path):
 def test_groups_are_those_of_the_sellers(tmp_path):
     table = patients(120)
     people = read(tmp_path, table=table, group="region")
-    assert list(people.groups) == list(table.loc[people.ids, "region"])
+    assert list(people.parts["sold"]["region"]) == list(table.loc[people.ids, "region"])
 
 
 # ---------------------------------------------------------------------------- what is refused
