@@ -114,14 +114,19 @@ def suggestion(given: str, known: Iterable[str]) -> str:
 def refuse_unknown(given: Iterable[Any], known: Iterable[str]) -> None:
     """Raise a ValueError for unknown keys."""
     names = list(known)
-    unknown = [str(key) for key in given if key not in names]
-    if unknown:
-        words = [
-            f"{key[:60]!r} is not a known key; {suggestion(key, names)}"
-            for key in unknown[:_MOST_KEYS]
-        ]
-        more = len(unknown) - _MOST_KEYS
-        raise ValueError("; ".join(words) + (f"; {more} more unknown keys" if more > 0 else ""))
+    if unknown := [str(key) for key in given if key not in names][:_MOST_KEYS]:
+        lines = (f"{key[:60]!r} is not a known key; {suggestion(key, names)}" for key in unknown)
+        raise ValueError("; ".join(lines))
+
+
+def put(table: dict[str, Any], key: str, value: Any) -> None:
+    """Set a value at a path of keys, joined by dots, in nested tables."""
+    *path, last = (part.strip() for part in key.split("."))
+    for part in path:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ValueError(f"{key}: {part} is not a table, so it has no keys to set")
+    table[last] = value
 
 
 class Table(BaseModel):
@@ -292,10 +297,7 @@ def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
         if each["loc"] not in inside
         for line in _in_words(table, each).splitlines()
     ]
-    lines = list(dict.fromkeys(lines))
-    if (more := len(lines) - _MOST_MISTAKES) > 0:
-        lines[_MOST_MISTAKES:] = [f"{more} more mistakes"]
-    return lines
+    return list(dict.fromkeys(lines))[:_MOST_MISTAKES]
 
 
 def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
-from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, suggestion
+from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, put, suggestion
 from convexmarket.studies.files.learning import ClassifierFile, RidgeFile
 from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.online_file import OnlineFile
@@ -132,8 +132,7 @@ def _parsed(text: str, path: str) -> dict[str, Any]:
 def _override(table: dict[str, Any], setting: str) -> None:
     """Replace one value of the parsed file, in place."""
     key, equals, value = setting.partition("=")
-    *path, last = (part.strip() for part in key.split("."))
-    if not (equals and last and all(path)):
+    if not (equals and all(part.strip() for part in key.split("."))):
         raise ProblemFileError(
             f"--set {setting}; write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
         )
@@ -147,8 +146,7 @@ def _override(table: dict[str, Any], setting: str) -> None:
             "lists as [0.001,0.01], and text in double quotes: "
             f"--set '{key}=\"{value.strip()[:60]}\"'"
         )
-    for part in path:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise ProblemFileError(f"--set {key}: {part} is not a table, so it has no keys to set")
-    table[last] = parsed["value"]
+    try:
+        put(table, key, parsed["value"])
+    except ValueError as error:
+        raise ProblemFileError(f"--set {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
@@ -36,6 +37,7 @@ from convexmarket.studies.files.file_tables import (
     Table,
     mistakes,
     named_once,
+    put,
 )
 from convexmarket.studies.files.pieces import (
     ConstraintsTable,
@@ -76,15 +78,6 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
         else:
             result[key] = value
     return result
-
-
-def _with_value(table: Mapping[str, Any], key: str, value: Any, path: str) -> dict[str, Any]:
-    """Return a copy of nested tables with this value at a path of keys, joined by dots."""
-    first, dot, rest = key.partition(".")
-    inner = table.get(first, {})
-    if dot and not isinstance(inner, Mapping):
-        raise ValueError(f"{path}.sweep.key: {first} is not a table, so {key} is not a key")
-    return {**table, first: _with_value(inner, rest, value, path) if dot else value}
 
 
 def _number(value: Any) -> float:
@@ -161,9 +154,10 @@ class VariantTable(Table):
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
         table, markets = _merged(base, changes, path), []
         for value in self.values:
-            if self.sweep is not None:
-                table = _with_value(table, self.sweep.key, value, path)
+            table = deepcopy(table)
             try:
+                if self.sweep is not None:
+                    put(table, self.sweep.key, value)
                 markets.append(MarketTable.model_validate(table))
                 markets[-1].check(seed)
             except ValidationError as error:

@@ -260,12 +260,12 @@ class OwnData(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        named = {"id": self.id, "report": self.report, "label": self.label}
-        for key, column in named.items():
-            if column in self.features:
-                raise ValueError(f"the column {column!r} is {key}, not a feature; leave it out")
-            if column is not None and list(named.values()).count(column) > 1:
-                raise ValueError(f"the column {column!r} is named twice among {', '.join(named)}")
+        named = [self.id, self.report, self.label, *self.features]
+        for column in named[:3]:
+            if column is not None and named.count(column) > 1:
+                raise ValueError(
+                    f"the column {column!r} is named twice among id, report, label and features"
+                )
         refuse_reports(list(self.features), report=self.report)
         if (total := sum(self.public_shares.values())) >= 1:
             raise ValueError(

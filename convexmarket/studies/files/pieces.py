@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -294,14 +294,11 @@ class MarketTable(Table):
     @property
     def priors(self) -> dict[str, Prior]:
         """The prior of each group; without groups, of all sellers under ""."""
-        named = {group.name: group.prior or self.prior for group in self.sellers.groups}
-        priors = {}
-        for name, prior in (named or {"": self.prior}).items():
-            if prior is None:
-                of = f"the group {name!r} has" if name else "the sellers have"
-                raise ValueError(f"{of} no prior; give [prior]")
-            priors[name] = prior
-        return priors
+        priors = {group.name: group.prior or self.prior for group in self.sellers.groups}
+        priors = priors or {"": self.prior}
+        if None in priors.values():
+            raise ValueError("the sellers have no prior; give [prior]")
+        return cast("dict[str, Prior]", priors)
 
     def build(self, seed: int, listed: pd.DataFrame | None = None) -> Market:
         """Return the market; ``listed`` holds the id, sensitivity and group of a file's sellers.

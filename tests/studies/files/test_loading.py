@@ -176,7 +176,7 @@ def refusal_of_a_table(*overrides):
         ("data.features.age=[18, inf]", "[18, inf] is not a public fact of a column"),
         ('data.features.smoker=["no", "no "]', "data.features.smoker: ['no', 'no ']"),
         ("data.features={}", "data.features must have at least 1 item, got {}"),
-        ("data.features.ask=[0, 1]", "data: the column 'ask' is report, not a feature"),
+        ("data.features.ask=[0, 1]", "data: the column 'ask' is named twice among id, report"),
         ('data.id="ask"', "data: the column 'ask' is named twice among id, report, label"),
         ('data.group="region"', "data: 'group' is not a known key"),
         ('data.classes=["no", 1]', "data.classes: ['no', 1] is not [negative, positive]"),

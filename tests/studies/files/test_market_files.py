@@ -254,7 +254,7 @@ def test_mistakes_in_the_base_are_named_once(override, said):
         ),
         (
             'sweep={key="constraints.cap.x", values=[1, 2]}',
-            "variants[0].sweep.key: cap is not a table, so cap.x is not a key",
+            "variants[0]: constraints.cap.x: cap is not a table",
         ),
         ('sweep={key="constraints.cap", values=[2, 1]}', "variants[0].sweep.values: the values do"),
         (
