@@ -11,19 +11,14 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from convexmarket.data.columns import ID_NAMES, roles_of
-from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.files import open_parquet
-from convexmarket.data.lists import blank
+from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError
 from convexmarket.studies.files.loading import UNDECLARED
 
 Learnt: TypeAlias = Literal["class", "number"]
 
-#: Number of rows that decide the type of a CSV column.
-_FIRST_ROWS = 1_000
 #: Common names of the columns of each role, the likeliest first.
 _NAMES = {
     "id": (*ID_NAMES, "patient", "person", "subject", "customer", "user", "client", "nr", "no"),
@@ -123,7 +118,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     Parameters
     ----------
     path : path of a CSV file, or of a Parquet file (.parquet)
-        The header is read, and the first rows for the types of the columns.
+        Read for the names and the types of its columns.
     folder : path
         The folder of the problem file.
     learns : {"class", "number"}, optional
@@ -135,8 +130,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
         If the file cannot be read, or its columns cannot be named in a problem file.
     """
     path = Path(path)
-    parquet = path.suffix == ".parquet"
-    types = {name: kind for name, kind in (_parquet if parquet else _csv)(path).items() if name}
+    types = _types(path)
     sale: dict[str, str] = dict(roles_of(list(types)))
     roles = _roles(list(types), sale)
     is_class = learns == "class"
@@ -153,7 +147,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     given = {role: f"{role} = {_text(column)}" for role, column in roles.items()}
     text = _DRAFT.format(
         title=_text(f"Buying the rows of {path.name}"),
-        source="parquet" if parquet else "csv",
+        source="parquet" if path.suffix == ".parquet" else "csv",
         file=_text(Path(os.path.relpath(path.resolve(), Path(folder).resolve())).as_posix()),
         id=given.get("id", '# id = "..."'),
         report=given.get("report", '# report = "..."'),
@@ -164,23 +158,16 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     return Draft(text, roles)
 
 
-def _csv(path: Path) -> dict[str, str]:
+def _types(path: Path) -> dict[str, str]:
     """Return the columns: "f" for decimals, "i" for whole numbers, "O" for words."""
-    table = read_texts(path, most_rows=_FIRST_ROWS)
-    if table.empty:
+    if path.suffix == ".parquet":
+        with open_parquet(path) as stored:
+            table = stored.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+    elif (table := read_table(path)).empty:
         raise DataError(f"{path}: no rows below a header; give one row per seller")
-    types = {}
-    for name in table:
-        numbers = numbers_in(table[name][~blank(table[name])])
-        numeric = len(numbers) and np.isfinite(numbers).all()
-        types[str(name)] = ("i" if (numbers % 1 == 0).all() else "f") if numeric else "O"
-    return types
-
-
-def _parquet(path: Path) -> dict[str, str]:
-    with open_parquet(path) as stored:
-        types = stored.schema_arrow.empty_table().to_pandas(ignore_metadata=True).dtypes
-    return {str(name): kind.kind if kind.kind in "if" else "O" for name, kind in types.items()}
+    return {
+        str(name): kind.kind if kind.kind in "if" else "O" for name, kind in table.dtypes.items()
+    }
 
 
 def _roles(columns: list[str], sale: dict[str, str]) -> dict[str, str]:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import cache
-from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -35,6 +34,7 @@ from convexmarket.studies.files.file_tables import (
     RunTable,
     Share,
     Table,
+    listed_once,
     mistakes,
     named_once,
     put,
@@ -90,12 +90,6 @@ def _number(value: Any) -> float:
 _Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
 
 
-def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
-    if any(low >= high for low, high in pairwise(values)):
-        raise ValueError("the values do not rise; list each once, in increasing order")
-    return values
-
-
 class SweepTable(Table):
     """A key of the market with several values, which makes the variant a curve."""
 
@@ -104,9 +98,9 @@ class SweepTable(Table):
     values: Annotated[
         tuple[_Number, ...],
         Field(strict=False, min_length=2, max_length=200),
-        AfterValidator(_rising),
+        AfterValidator(listed_once),
     ]
-    """Its values, in increasing order."""
+    """Its values."""
 
 
 _Changes = Annotated[Any, WithJsonSchema({"type": ["object", "boolean"]})]
@@ -175,9 +169,9 @@ class CompareTable(Table):
     """The comparison in the headline, of two variants over paired draws of the sellers."""
 
     variant: Name
-    """Names of two variants; of a sweep the middle value is compared."""
+    """Name of a variant; of a sweep the middle value is compared."""
     base: Name
-    """Names of two variants; of a sweep the middle value is compared."""
+    """Name of the variant that it is compared with."""
     quantities: Annotated[tuple[Quantity, ...], Field(strict=False, min_length=1, max_length=6)]
     """Of objective, error, expected_payments, n_effective, epsilon_max and share."""
     group: Annotated[str, Field(max_length=200)] = ""
@@ -194,17 +188,15 @@ class MarketRunTable(RunTable):
     gap: Share = 1e-6
     """Relative gap of the certificate."""
     payments: Extent = "exact"
-    """Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a sweep
-    the market of the middle value is audited."""
+    """Which markets are paid: those with an "exact" rule, "all" or "none"."""
     audits: Extent = "none"
-    """Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a sweep
-    the market of the middle value is audited."""
+    """Which markets are audited; of a sweep, the market of the middle value is."""
     tol: Share = 1e-2
     """Relative error of payments without an exact rule."""
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
-    """Sellers that an audit takes from each market, and misreports of each."""
+    """Sellers that an audit takes from each market."""
     misreports: Annotated[int, Field(ge=2, le=1_000)] = 12
-    """Sellers that an audit takes from each market, and misreports of each."""
+    """Misreports of each seller."""
     compare: CompareTable | None = None
     """The comparison in the headline."""
 

@@ -58,11 +58,6 @@ from convexmarket.studies.files.people import (
 )
 from convexmarket.studies.progress import reporter
 from convexmarket.studies.runs import Runs
-from convexmarket.studies.subproblems.problem_classes import (
-    Family,
-    allocation_families,
-    papers_market,
-)
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
@@ -225,12 +220,6 @@ class OnlineFile(ProblemFile):
             description="Rows of the problem file." if inline else rows.description,
         )
 
-    def subproblems(self) -> list[Family]:
-        """Return the market in hindsight, for a comparison of solvers."""
-        buyer = self.buyer
-        numbers = (buyer.mu, buyer.sigma, buyer.gamma, buyer.cap)
-        return allocation_families(partial(papers_market, self.prior, *numbers))
-
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
         """Simulate the market in a temporary database; arrivals and answers are drawn.
 
@@ -317,27 +306,21 @@ class OnlineFile(ProblemFile):
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
     """Tabulate the plans, their audits, and their curves to beyond the last report that sells."""
-    policies = {made.number: made.policy for made in plans}
     first = plans[0].policy
     low, high = first.support
-    ends = {number: policy.highest_sensitivity for number, policy in policies.items()}
-    last = low + _BEYOND * (max([low, *filter(np.isfinite, ends.values())]) - low)
-    if not last > low:
+    ends = [made.policy.highest_sensitivity for made in plans]
+    last = low + _BEYOND * (max([low, *filter(np.isfinite, ends)]) - low)
+    if last == low:
         last = float(first.prior.quantile(0.5))
-    rows, curves = [], []
-    for made in plans:
-        policy, end = made.policy, ends[made.number]
-        row = {"plan": made.number, "after": made.after, "highest_sensitivity": end}
+    reports = np.linspace(low, min(last, high), _CURVE_POINTS)
+    rows, audits, curves = [], [], []
+    for (number, after, policy), end in zip(plans, ends, strict=True):
+        row = {"plan": number, "after": after, "highest_sensitivity": end}
         row |= {name: getattr(policy.plan, name) for name in _PLAN}
         rows.append(row | {"payment_error": policy.payment_error})
-        reports = np.linspace(low, min(last, high), _CURVE_POINTS)
-        if np.isfinite(end):
-            reports = np.unique(np.append(reports, end))
-        terms = policy.quote(reports)._asdict()
-        curves.append(pd.DataFrame({"plan": made.number, "sensitivity": reports, **terms}))
-    audits = [
-        {"plan": number, **audit_quotes(policy).summary()} for number, policy in policies.items()
-    ]
+        audits.append({"plan": number, **audit_quotes(policy).summary()})
+        terms = {"sensitivity": reports, **policy.quote(reports)._asdict()}
+        curves.append(pd.DataFrame(terms).assign(plan=number))
     return {
         "plans": pd.DataFrame(rows),
         "curves": pd.concat(curves, ignore_index=True),
