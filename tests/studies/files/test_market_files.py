@@ -256,7 +256,7 @@ def test_mistakes_in_the_base_are_named_once(override, said):
             'sweep={key="constraints.cap.x", values=[1, 2]}',
             "variants[0]: constraints.cap.x: cap is not a table",
         ),
-        ('sweep={key="constraints.cap", values=[2, 2]}', "variants[0].sweep.values: an entry is listed"),
+        ('sweep={key="constraints.cap", values=[2, 2]}', "variants[0].sweep.values: an entry is"),
         (
             'sweep={key="constraints.cap", valus=[1, 2]}',
             "variants[0].sweep: 'valus' is not a known key; did you mean 'values'?",
