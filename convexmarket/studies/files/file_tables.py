@@ -17,7 +17,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PlainSerializer,
     PlainValidator,
     PrivateAttr,
     ValidationError,
@@ -48,19 +47,10 @@ _MOST_MISTAKES, _MOST_KEYS, _LONGEST_WORDS = 50, 5, 1_000
 
 
 def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse duplicate entries of a list."""
-    if len(set(values)) < len(values):
+    """Refuse equal entries of a list, and tables with equal names."""
+    if len({getattr(value, "name", value) for value in values}) < len(values):
         raise ValueError("an entry is listed twice; list each once")
     return values
-
-
-def named_once(entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse tables of one name in a list."""
-    names = [entry.name for entry in entries]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two entries have the name {name!r}; give each another name")
-    return entries
 
 
 def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
@@ -89,7 +79,6 @@ Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator
 PriorTable = Annotated[
     Prior,
     PlainValidator(prior_from_dict),
-    PlainSerializer(lambda prior: prior.to_dict()),
     WithJsonSchema(
         {
             "type": "object",

@@ -36,7 +36,6 @@ from convexmarket.studies.files.file_tables import (
     Table,
     listed_once,
     mistakes,
-    named_once,
     put,
 )
 from convexmarket.studies.files.pieces import (
@@ -227,7 +226,7 @@ class VariantsFile(ProblemFile):
     variants: Annotated[
         tuple[VariantTable, ...],
         Field(strict=False, min_length=1, max_length=50),
-        AfterValidator(named_once),
+        AfterValidator(listed_once),
     ] = Field(default_factory=lambda: (VariantTable(name="market"),))
     """What is compared; by default the market alone."""
 

@@ -31,7 +31,7 @@ from convexmarket.studies.files.file_tables import (
     PriorTable,
     Reports,
     Table,
-    named_once,
+    listed_once,
     refuse_unknown,
     suggestion,
 )
@@ -244,7 +244,7 @@ class SellersTable(_SomeSellers):
     """The sellers of a market: drawn, listed, groups of either, or those of a file."""
 
     groups: Annotated[
-        tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(named_once)
+        tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(listed_once)
     ] = ()
     """Groups of sellers."""
     file: FileName | None = None

@@ -209,7 +209,7 @@ def test_groups_have_their_own_priors():
         ),
         (
             'sellers={groups=[{name="A", count=1}, {name="A", count=2}]}',
-            "sellers.groups: two entries have the name 'A'",
+            "sellers.groups: an entry is listed twice",
         ),
         (
             'sellers={groups=[{name="A", cuont=1}]}',
@@ -217,7 +217,7 @@ def test_groups_have_their_own_priors():
         ),
         ("run.misreports=1", "run.misreports must be greater than or equal to 2, got 1"),
         ("variants=[]", "variants must have at least 1 item, got []"),
-        ('variants=[{name="a"}, {name="a"}]', "variants: two entries have the name 'a'"),
+        ('variants=[{name="a"}, {name="a"}]', "variants: an entry is listed twice"),
     ],
 )
 def test_mistakes_in_the_base_are_named_once(override, said):
