@@ -139,16 +139,7 @@ class Table(BaseModel):
 
 @dataclass(frozen=True)
 class Source:
-    """The file of a problem.
-
-    Attributes
-    ----------
-    path, text : str
-    overrides : tuple of str
-        The ``key=value`` settings that replaced parts of it.
-    table : dict
-        The parsed text, with the overrides.
-    """
+    """The file of a problem; ``table`` is the parsed text, with the overrides."""
 
     path: str
     text: str
@@ -221,20 +212,9 @@ class ProblemFile(Table):
         journal: str | PathLike[str] | None = None,
         progress: bool | Progress = True,
     ) -> Runs:
-        """Run the problem.
+        """Run the problem; journal and progress are those of :meth:`convexmarket.Study.run`.
 
-        Parameters
-        ----------
-        load : callable
-            From the path of another file to its subproblems, for kind "solvers".
-        journal : path, optional
-            File that records what is finished; the same call resumes from it.
-        progress : bool or callable
-            As of :meth:`convexmarket.Study.run`.
-
-        Returns
-        -------
-        Runs
+        ``load`` maps the path of another file to its subproblems; kind "solvers" needs it.
         """
         options = {"jobs": self.run.workers, "journal": journal, "progress": progress}
         return self._performed(load, options)

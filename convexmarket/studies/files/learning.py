@@ -239,17 +239,11 @@ class _LearningFile(ProblemFile):
 
     kind: Literal["market"]
     data: Data
-    """The rows."""
     prior: PriorTable
-    """Distribution of the sensitivities, common knowledge."""
     sellers: ReportsTable = ReportsTable()
-    """The reports of the sellers."""
     objective: BuyerTable
-    """The buyer's objective and constraints."""
     learner: LearnerTable
-    """The private model that is trained."""
     run: RunTable = RunTable()
-    """How the problem is run."""
 
     #: The purposes of public rows.
     purposes: ClassVar[tuple[str, ...]]
@@ -377,12 +371,6 @@ class _LearningFile(ProblemFile):
             As for :func:`convexmarket.price`.
         **options
             ``random_state`` and ``progress`` of :func:`convexmarket.buy`.
-
-        Returns
-        -------
-        deal : Deal
-        people : People
-            The sellers and the public rows.
         """
         data = self.data
         if not isinstance(data, OwnData):
@@ -489,7 +477,6 @@ class ClassifierFile(_LearningFile):
 
     objective: CandidatesTable
     naive: NaiveTable | None = None
-    """The papers' baseline; by default the study has no baseline."""
 
     purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
 
@@ -665,7 +652,6 @@ class RidgeFile(_LearningFile):
 
     learner: RidgeTable
     units: UnitsTable = UnitsTable()
-    """Names of the units."""
 
     purposes: ClassVar[tuple[str, ...]] = ("test",)
 

@@ -102,7 +102,9 @@ class SweepTable(Table):
     """Its values."""
 
 
-_Changes = Annotated[Any, WithJsonSchema({"type": ["object", "boolean"]})]
+_Changes = Annotated[
+    Any, WithJsonSchema({"type": ["object", "boolean"], "description": "Changes of the market."})
+]
 
 
 class VariantTable(Table):
@@ -115,15 +117,10 @@ class VariantTable(Table):
     name: Name
     """Name in figures and tables."""
     sellers: _Changes = None
-    """Changes of the market."""
     prior: _Changes = None
-    """Changes of the market."""
     objective: _Changes = None
-    """Changes of the market."""
     constraints: _Changes = None
-    """Changes of the market."""
     sweep: SweepTable | None = None
-    """A key with several values."""
 
     _markets: tuple[MarketTable, ...] = PrivateAttr(default=())
 
@@ -197,7 +194,6 @@ class MarketRunTable(RunTable):
     misreports: Annotated[int, Field(ge=2, le=1_000)] = 12
     """Misreports of each seller."""
     compare: CompareTable | None = None
-    """The comparison in the headline."""
 
 
 class Point(NamedTuple):
@@ -214,15 +210,12 @@ class VariantsFile(ProblemFile):
 
     kind: Literal["market"]
     sellers: SellersTable | None = None
-    """The sellers and their reports."""
     prior: PriorTable | None = None
-    """Distribution of the sensitivities, common knowledge."""
     objective: TermsTable | None = None
     """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
     """Constraints of the purchase: classes of convexmarket.terms."""
     run: MarketRunTable = MarketRunTable()
-    """How the markets are solved, paid and audited."""
     variants: Annotated[
         tuple[VariantTable, ...],
         Field(strict=False, min_length=1, max_length=50),

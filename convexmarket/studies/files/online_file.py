@@ -126,7 +126,6 @@ class LearnerTable(Table):
     """Arguments of the PrivateLogisticRegression that is trained when the market closes."""
 
     regularization: Positive
-    """Lambda."""
     accounting: Accounting = "sharp"
     """Accounting of the guarantees."""
     calibration: Literal["total", "noise"] = "total"
@@ -147,19 +146,13 @@ class OnlineFile(ProblemFile):
 
     kind: Literal["online"]
     prior: PriorTable
-    """Distribution of the sensitivities."""
     buyer: BuyerTable
-    """What the buyer expects and minimises."""
     plan: PlanTable = PlanTable()
-    """When the terms change."""
     data: Annotated[PackageData | InlineData | OwnSellers, Field(discriminator="source")]
     """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
-    """How the model is trained."""
     simulation: SimulationTable = SimulationTable()
-    """What a simulation draws."""
     run: RunTable = RunTable()
-    """How the simulation is run."""
 
     @model_validator(mode="after")
     def _rows_of_two_classes(self) -> Self:

@@ -246,7 +246,6 @@ class SellersTable(_SomeSellers):
     groups: Annotated[
         tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(listed_once)
     ] = ()
-    """Groups of sellers."""
     file: FileName | None = None
     """A CSV or Parquet file of sellers and their reports, relative to the problem file."""
     id: Column | None = None
@@ -278,9 +277,7 @@ class MarketTable(Table):
     """A complete market."""
 
     sellers: SellersTable
-    """The sellers and their reports."""
     prior: PriorTable | None = None
-    """Distribution of the sensitivities, common knowledge."""
     objective: TermsTable
     """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)

@@ -87,9 +87,7 @@ class LimitsTable(Table):
     """Limits of each run."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
-    """Time of a run."""
     megabytes: Annotated[float, Field(ge=500, le=10_000_000)] = 4_000.0
-    """Memory of a run."""
 
 
 class SolversRunTable(RunTable):
@@ -104,13 +102,10 @@ class SolversFile(ProblemFile):
 
     kind: Literal["solvers"]
     study: ComparisonTable
-    """What is compared."""
     limits: LimitsTable = LimitsTable()
-    """Time and memory of each run."""
     settings: Annotated[dict[str, SettingTable], Field(max_length=50)] = Field(default_factory=dict)
     """Settings with tolerances and options, by name."""
     run: SolversRunTable = SolversRunTable()
-    """How the comparison is run."""
 
     keeps_journal: ClassVar[bool] = True
 
