@@ -122,11 +122,7 @@ class Table(BaseModel):
     """A table of a problem file: immutable, exactly typed, without unknown keys."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
     @model_validator(mode="before")

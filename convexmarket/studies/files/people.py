@@ -332,10 +332,7 @@ class People:
 
 
 def read_people(
-    problem: Any,
-    group: str | None = None,
-    na_values: Sequence[str] = (),
-    show_cells: bool = False,
+    problem: Any, group: str | None = None, na_values: Sequence[str] = (), show_cells: bool = False
 ) -> People:
     """Read the sellers and the public rows of a problem with a prior and :class:`OwnData`.
 

@@ -48,9 +48,7 @@ Sizes = Annotated[
 Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z_-]{0,31}$")]
 Integer = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 Options = Annotated[
-    dict[str, bool | Integer | float | Word],
-    Field(max_length=50),
-    AfterValidator(_without_files),
+    dict[str, bool | Integer | float | Word], Field(max_length=50), AfterValidator(_without_files)
 ]
 
 

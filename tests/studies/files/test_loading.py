@@ -8,10 +8,11 @@ import pytest
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files import json_schema, load_file, parse_file
+from convexmarket.studies.files.loading import KINDS
 from tests import PROBLEMS
 from tests.studies.files.builders import TRADEOFF, TWO_SELLERS, for_each
 
-SHIPPED = sorted(PROBLEMS.glob("*.toml"))
+SHIPPED = sorted(PROBLEMS.rglob("*.toml"))
 
 
 def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
@@ -102,11 +103,10 @@ def test_bad_overrides(override, said):
     assert said in refusal(override)
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_shipped_problems_are_valid(path):
-    problem = load_file(path)
-    assert problem.title
-    assert problem.notes
+def test_shipped_problems_are_valid():
+    problems = [load_file(path) for path in SHIPPED]
+    assert all(problem.title and problem.notes for problem in problems)
+    assert {problem.kind for problem in problems} == set(KINDS)
 
 
 def test_the_main_problem_files_are_shipped():
