@@ -84,15 +84,6 @@ class Wdbc(_Drawn):
     """Share of the rows that chooses parameters; the remaining rows are for the test."""
     data_norm: Norm = 1.0
 
-    @model_validator(mode="after")
-    def _rows_for_the_test(self) -> Self:
-        if (total := self.train_fraction + self.validation_fraction) >= 1:
-            raise ValueError(
-                f"train_fraction + validation_fraction is {total:g}, which leaves no rows for the "
-                "test; give fractions that sum to less than 1"
-            )
-        return self
-
     def rows(self) -> MarketData:
         """Return the rows in three parts."""
         train, validation = self.train_fraction, self.validation_fraction
@@ -267,11 +258,6 @@ class OwnData(Table):
                     f"the column {column!r} is named twice among id, report, label and features"
                 )
         refuse_reports(list(self.features), report=self.report)
-        if (total := sum(self.public_shares.values())) >= 1:
-            raise ValueError(
-                f"public: the shares sum to {total:g}, which leaves no rows to buy; give shares "
-                "that sum to less than 1"
-            )
         return self
 
 

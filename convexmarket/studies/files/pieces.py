@@ -121,7 +121,7 @@ class Piece:
     @property
     def needs_groups(self) -> bool:
         """Whether the piece concerns groups of sellers."""
-        return len(_keys(self.kind)) < sum(each.init for each in fields(self.kind))
+        return any(each.name == "groups" for each in fields(self.kind))
 
     def checked(self) -> Self:
         """Return the piece if its class accepts the arguments."""

@@ -160,6 +160,12 @@ def test_a_bad_table_is_refused(change, words):
         assert words in refusal(Path(folder), change(patients(120)))
 
 
+def test_shares_that_leave_no_rows_to_buy_are_refused(tmp_path):
+    for shares in ("0.5, test = 0.5", "0.7, test = 0.6"):
+        with pytest.raises(DataError, match="no rows are left for 'sold'"):
+            read(tmp_path, settings=[f"data.public={{validation = {shares}}}"])
+
+
 def test_unreadable_files_are_refused(tmp_path):
     problem = load_file(written(tmp_path))
     (tmp_path / "patients.csv").unlink()
