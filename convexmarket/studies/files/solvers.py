@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -138,22 +138,11 @@ class SolversFile(ProblemFile):
         )
 
 
-def entries_of(problems: tuple[str, ...], load: Callable[[str], Problem]) -> Mapping[str, Any]:
-    """Build the entries for :func:`compare_solvers`, by short names: classes, and loaded files.
-
-    Parameters
-    ----------
-    problems : tuple of str
-        Names of classes, and paths of problem files.
-    load : callable
-        From the path to the subproblems.
-    """
+def entries_of(problems: Sequence[str], load: Callable[[str], Problem]) -> Mapping[str, Any]:
+    """Build the entries for :func:`compare_solvers`: classes and loaded files, by short names."""
     stems = [Path(name).stem for name in problems]
     entries: dict[str, Any] = {}
     for name, stem in zip(problems, stems, strict=True):
-        if name in CLASSES:
-            entries[name] = name
-        else:
-            alone = stems.count(stem) == 1
-            entries[stem if alone else Path(name).with_suffix("").as_posix()] = load(name)
+        whole = name in CLASSES or stems.count(stem) > 1
+        entries[name if whole else stem] = name if name in CLASSES else load(name)
     return entries
