@@ -588,7 +588,7 @@ class ClassifierFile(_LearningFile):
         for value in sorted(self.learner.candidates, reverse=True):  # the largest of ties
             model = self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
             validation = model.score(rows.X_validation, rows.y_validation)
-            errors.append((validation, value, 1.0 - model.score(rows.X_test, rows.y_test)))
+            errors.append((validation, value, np.mean(model.predict(rows.X_test) != rows.y_test)))
         _, value, error = max(errors, key=lambda each: each[0])
         return {"baseline_error": float(error), "baseline_regularization": value}
 

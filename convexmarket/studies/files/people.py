@@ -40,7 +40,6 @@ from convexmarket.studies.files.file_tables import (
     MOST_ENTRIES,
     Column,
     FileName,
-    Nonnegative,
     Share,
     Table,
 )
@@ -70,7 +69,7 @@ class _Drawn(Table):
     def rows(self) -> MarketData | RegressionData:
         """Return the rows: training rows, which are sold, and public rows."""
         given = self.model_dump(exclude={"source", "seed"})
-        load: Any = getattr(datasets, self.source.replace("-", "_"))
+        load: Any = getattr(datasets, self.source)
         rows: MarketData | RegressionData = load(**given, random_state=self.seed)
         return rows
 
@@ -102,31 +101,18 @@ class Synthetic(_Drawn):
     data_norm: Norm = 1.0
 
 
-class _Regression(_Drawn):
+class Medical(_Drawn):
+    """Insurance charges, for a regression."""
+
     is_classification = False
     data_norm: ClassVar[float] = 1.0
-
-
-class Medical(_Regression):
-    """Insurance charges, for a regression."""
 
     source: Literal["medical"]
     train_fraction: Sold = 0.8
 
 
-class SyntheticRegression(_Regression):
-    """Rows with a linear label, for a regression."""
-
-    source: Literal["synthetic-regression"]
-    n_rows: Annotated[int, Field(ge=2, le=1_000_000)]
-    n_features: Width
-    train_fraction: Sold = 0.8
-    label_noise: Nonnegative = 0.0
-    """Standard deviation of the noise of the labels."""
-
-
 #: A data set of :mod:`convexmarket.data.datasets`.
-PackageData: TypeAlias = Wdbc | Synthetic | Medical | SyntheticRegression
+PackageData: TypeAlias = Wdbc | Synthetic | Medical
 
 _Row = Annotated[tuple[float, ...], Field(strict=False, min_length=1, max_length=10_000)]
 _Labels = tuple[Literal[-1, 1], ...]
