@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -95,13 +96,18 @@ coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that sc
 
 #: By whether classes are predicted: the classes, public shares and files, and the model.
 _PARTS = {
-    True: (
-        'classes = "?"   # negative and positive: ["no", "yes"]\n',
-        "{ validation = 0.2, test = 0.2 }",
-        '{ validation = "v.csv", test = "t.csv" }',
-        _CLASS,
-    ),
-    False: ("", "{ test = 0.2 }", '{ test = "t.csv" }', _REGRESSION),
+    True: {
+        "classes": 'classes = "?"   # negative and positive: ["no", "yes"]\n',
+        "shares": "{ validation = 0.2, test = 0.2 }",
+        "files": '{ validation = "v.csv", test = "t.csv" }',
+        "model": _CLASS,
+    },
+    False: {
+        "classes": "",
+        "shares": "{ test = 0.2 }",
+        "files": '{ test = "t.csv" }',
+        "model": _REGRESSION,
+    },
 }
 
 
@@ -127,12 +133,12 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     Raises
     ------
     DataError
-        If the file cannot be read, or its columns cannot be named in a problem file.
+        If the file cannot be read, or has no rows.
     """
     path = Path(path)
     types = _types(path)
-    sale: dict[str, str] = dict(roles_of(list(types)))
-    roles = _roles(list(types), sale)
+    sale = roles_of(list(types))
+    roles = _roles(types, sale)
     is_class = learns == "class"
     if learns is None:
         is_class = types.get(roles.get("label", "")) != "f"
@@ -153,7 +159,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
         report=given.get("report", '# report = "..."'),
         label=given.get("label", 'label = "?"'),
         features="\n".join(lines),
-        **dict(zip(("classes", "shares", "files", "model"), _PARTS[is_class], strict=True)),
+        **_PARTS[is_class],
     )
     return Draft(text, roles)
 
@@ -170,9 +176,9 @@ def _types(path: Path) -> dict[str, str]:
     }
 
 
-def _roles(columns: list[str], sale: dict[str, str]) -> dict[str, str]:
+def _roles(columns: Iterable[str], sale: Mapping[str, str]) -> dict[str, str]:
     """Choose the columns of id, report and label; ``sale`` holds columns with common names."""
-    called = {name.lower().strip(" ."): name for name in reversed(columns)}
+    called = {name.lower().strip(" ."): name for name in columns}
     roles: dict[str, str] = {}
     for role, common in _NAMES.items():
         likely = [called[name] for name in common if name in called]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -141,11 +140,6 @@ class Source:
     text: str
     overrides: tuple[str, ...] = ()
     table: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 def _some_job(jobs: int) -> int:

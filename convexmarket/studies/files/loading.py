@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -102,7 +103,8 @@ def subproblems_of(path: str | Path) -> Problem:
     """Return the subproblems of a problem file, for a comparison of solvers."""
     problem = load_file(path)
     assert problem.source is not None
-    return Problem(problem.subproblems(), problem.source.sha256)
+    digest = hashlib.sha256(problem.source.text.encode()).hexdigest()
+    return Problem(problem.subproblems(), digest)
 
 
 def _undeclared(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
