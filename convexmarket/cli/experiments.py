@@ -127,7 +127,7 @@ def compare_command(
         }
 
         def work(journal: Path) -> Runs:
-            entries = entries_of(tuple(problems), subproblems_of)
+            entries = entries_of(problems, subproblems_of)
             return compare_solvers(entries, journal=journal, **options)
 
         runs = _resumable(work, folder, fresh)

@@ -13,7 +13,6 @@ from convexmarket.data.lists import read_list
 from convexmarket.data.tables import read_table
 from convexmarket.errors import ConvexMarketError, DataError
 from convexmarket.studies.files.drafts import draft_problem
-from convexmarket.studies.files.people import read_columns
 from tests.cli.builders import invoke
 from tests.online.builders import TRAINED_MARKET
 
@@ -109,7 +108,6 @@ FRAMES = {
 def readers(path, folder):
     return [
         lambda: read_list(path, PRIOR, sensitivity_column="ask"),
-        lambda: read_columns(path, True, {"id": "data.id", "ask": "data.report"}),
         lambda: draft_problem(path, folder),
         lambda: read_table(path),
         lambda: cm.price(partitions.table(path), prior=PRIOR, objective=cm.Noise(), gamma=1.0),
@@ -135,7 +133,7 @@ def test_damaged_parquet_is_an_error_that_quotes_nothing(tmp_path, name):
         for place in rng.integers(len(content) // 4, len(content), size=3):
             content[place] = rng.integers(256)
         path.write_bytes(content)
-        for read in readers(path, tmp_path)[:4]:
+        for read in readers(path, tmp_path)[:3]:
             text = outcome(read)
             refused += "cannot be read as Parquet" in text
             assert PRIVATE not in text or "id" in text

@@ -8,24 +8,18 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from convexmarket.data.columns import ID_NAMES, roles_of
-from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.files import open_parquet
-from convexmarket.data.lists import blank
+from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError
 from convexmarket.studies.files.loading import UNDECLARED
 
-__all__ = ["Draft", "draft_problem"]
-
 Learnt: TypeAlias = Literal["class", "number"]
 
-#: Number of rows that decide the type of a CSV column.
-_FIRST_ROWS = 1_000
 #: Common names of the columns of each role, the likeliest first.
 _NAMES = {
     "id": (*ID_NAMES, "patient", "person", "subject", "customer", "user", "client", "nr", "no"),
@@ -102,13 +96,18 @@ coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that sc
 
 #: By whether classes are predicted: the classes, public shares and files, and the model.
 _PARTS = {
-    True: (
-        'classes = "?"   # negative and positive: ["no", "yes"]\n',
-        "{ validation = 0.2, test = 0.2 }",
-        '{ validation = "v.csv", test = "t.csv" }',
-        _CLASS,
-    ),
-    False: ("", "{ test = 0.2 }", '{ test = "t.csv" }', _REGRESSION),
+    True: {
+        "classes": 'classes = "?"   # negative and positive: ["no", "yes"]\n',
+        "shares": "{ validation = 0.2, test = 0.2 }",
+        "files": '{ validation = "v.csv", test = "t.csv" }',
+        "model": _CLASS,
+    },
+    False: {
+        "classes": "",
+        "shares": "{ test = 0.2 }",
+        "files": '{ test = "t.csv" }',
+        "model": _REGRESSION,
+    },
 }
 
 
@@ -125,7 +124,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     Parameters
     ----------
     path : path of a CSV file, or of a Parquet file (.parquet)
-        The header is read, and the first rows for the types of the columns.
+        Read for the names and the types of its columns.
     folder : path
         The folder of the problem file.
     learns : {"class", "number"}, optional
@@ -134,13 +133,12 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     Raises
     ------
     DataError
-        If the file cannot be read, or its columns cannot be named in a problem file.
+        If the file cannot be read, or has no rows.
     """
     path = Path(path)
-    parquet = path.suffix == ".parquet"
-    types = {name: kind for name, kind in (_parquet if parquet else _csv)(path).items() if name}
-    sale: dict[str, str] = dict(roles_of(list(types)))
-    roles = _roles(list(types), sale)
+    types = _types(path)
+    sale = roles_of(list(types))
+    roles = _roles(types, sale)
     is_class = learns == "class"
     if learns is None:
         is_class = types.get(roles.get("label", "")) != "f"
@@ -155,39 +153,32 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     given = {role: f"{role} = {_text(column)}" for role, column in roles.items()}
     text = _DRAFT.format(
         title=_text(f"Buying the rows of {path.name}"),
-        source="parquet" if parquet else "csv",
+        source="parquet" if path.suffix == ".parquet" else "csv",
         file=_text(Path(os.path.relpath(path.resolve(), Path(folder).resolve())).as_posix()),
         id=given.get("id", '# id = "..."'),
         report=given.get("report", '# report = "..."'),
         label=given.get("label", 'label = "?"'),
         features="\n".join(lines),
-        **dict(zip(("classes", "shares", "files", "model"), _PARTS[is_class], strict=True)),
+        **_PARTS[is_class],
     )
     return Draft(text, roles)
 
 
-def _csv(path: Path) -> dict[str, str]:
+def _types(path: Path) -> dict[str, str]:
     """Return the columns: "f" for decimals, "i" for whole numbers, "O" for words."""
-    table = read_texts(path, most_rows=_FIRST_ROWS)
-    if table.empty:
+    if path.suffix == ".parquet":
+        with open_parquet(path) as stored:
+            table = stored.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+    elif (table := read_table(path)).empty:
         raise DataError(f"{path}: no rows below a header; give one row per seller")
-    types = {}
-    for name in table:
-        numbers = numbers_in(table[name][~blank(table[name])])
-        numeric = len(numbers) and np.isfinite(numbers).all()
-        types[str(name)] = ("i" if (numbers % 1 == 0).all() else "f") if numeric else "O"
-    return types
+    return {
+        str(name): kind.kind if kind.kind in "if" else "O" for name, kind in table.dtypes.items()
+    }
 
 
-def _parquet(path: Path) -> dict[str, str]:
-    with open_parquet(path) as stored:
-        types = stored.schema_arrow.empty_table().to_pandas(ignore_metadata=True).dtypes
-    return {str(name): kind.kind if kind.kind in "if" else "O" for name, kind in types.items()}
-
-
-def _roles(columns: list[str], sale: dict[str, str]) -> dict[str, str]:
+def _roles(columns: Iterable[str], sale: Mapping[str, str]) -> dict[str, str]:
     """Choose the columns of id, report and label; ``sale`` holds columns with common names."""
-    called = {name.lower().strip(" ."): name for name in reversed(columns)}
+    called = {name.lower().strip(" ."): name for name in columns}
     roles: dict[str, str] = {}
     for role, common in _NAMES.items():
         likely = [called[name] for name in common if name in called]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PlainSerializer,
     PlainValidator,
     PrivateAttr,
     ValidationError,
@@ -40,30 +39,6 @@ if TYPE_CHECKING:
     from convexmarket.studies.runs import Runs
     from convexmarket.studies.subproblems.problem_classes import Family
 
-__all__ = [
-    "LONGEST_TEXT",
-    "MOST_ENTRIES",
-    "Column",
-    "FileName",
-    "Name",
-    "Nonnegative",
-    "Positive",
-    "Positives",
-    "PriorTable",
-    "ProblemFile",
-    "Range",
-    "Reports",
-    "RunTable",
-    "Share",
-    "Source",
-    "Table",
-    "listed_once",
-    "mistakes",
-    "named_once",
-    "refuse_unknown",
-    "suggestion",
-]
-
 #: Largest length of a text, and of a list, in a problem file.
 LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
 #: Largest numbers in an error: of mistakes, of unknown keys of a table, and of characters of each.
@@ -71,19 +46,10 @@ _MOST_MISTAKES, _MOST_KEYS, _LONGEST_WORDS = 50, 5, 1_000
 
 
 def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse duplicate entries of a list."""
-    if len(set(values)) < len(values):
+    """Refuse equal entries of a list, and tables with equal names."""
+    if len({getattr(value, "name", value) for value in values}) < len(values):
         raise ValueError("an entry is listed twice; list each once")
     return values
-
-
-def named_once(entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse tables of one name in a list."""
-    names = [entry.name for entry in entries]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"two entries have the name {name!r}; give each another name")
-    return entries
 
 
 def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
@@ -112,7 +78,6 @@ Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator
 PriorTable = Annotated[
     Prior,
     PlainValidator(prior_from_dict),
-    PlainSerializer(lambda prior: prior.to_dict()),
     WithJsonSchema(
         {
             "type": "object",
@@ -137,25 +102,26 @@ def suggestion(given: str, known: Iterable[str]) -> str:
 def refuse_unknown(given: Iterable[Any], known: Iterable[str]) -> None:
     """Raise a ValueError for unknown keys."""
     names = list(known)
-    unknown = [str(key) for key in given if key not in names]
-    if unknown:
-        words = [
-            f"{key[:60]!r} is not a known key; {suggestion(key, names)}"
-            for key in unknown[:_MOST_KEYS]
-        ]
-        more = len(unknown) - _MOST_KEYS
-        raise ValueError("; ".join(words) + (f"; {more} more unknown keys" if more > 0 else ""))
+    if unknown := [str(key) for key in given if key not in names][:_MOST_KEYS]:
+        lines = (f"{key[:60]!r} is not a known key; {suggestion(key, names)}" for key in unknown)
+        raise ValueError("; ".join(lines))
+
+
+def put(table: dict[str, Any], key: str, value: Any) -> None:
+    """Set a value at a path of keys, joined by dots, in nested tables."""
+    *path, last = (part.strip() for part in key.split("."))
+    for part in path:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ValueError(f"{key}: {part} is not a table, so it has no keys to set")
+    table[last] = value
 
 
 class Table(BaseModel):
     """A table of a problem file: immutable, exactly typed, without unknown keys."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
     @model_validator(mode="before")
@@ -168,26 +134,12 @@ class Table(BaseModel):
 
 @dataclass(frozen=True)
 class Source:
-    """The file of a problem.
-
-    Attributes
-    ----------
-    path, text : str
-    overrides : tuple of str
-        The ``key=value`` settings that replaced parts of it.
-    table : dict
-        The parsed text, with the overrides.
-    """
+    """The file of a problem; ``table`` is the parsed text, with the overrides."""
 
     path: str
     text: str
     overrides: tuple[str, ...] = ()
     table: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the text."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 def _some_job(jobs: int) -> int:
@@ -229,8 +181,11 @@ class ProblemFile(Table):
 
     _source: Source | None = PrivateAttr(default=None)
 
-    if TYPE_CHECKING:  # every kind has a report
+    if TYPE_CHECKING:  # every kind has them
         run: RunTable
+
+        def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
+            """Run the problem with jobs, journal and progress."""
 
     #: Whether the journal of a finished run is kept.
     keeps_journal: ClassVar[bool] = False
@@ -242,27 +197,17 @@ class ProblemFile(Table):
 
     def perform(
         self,
-        load: Callable[[Path], Any],
+        load: Callable[[Path], Any] | None = None,
         *,
         journal: str | PathLike[str] | None = None,
         progress: bool | Progress = True,
     ) -> Runs:
-        """Run the problem.
+        """Run the problem; journal and progress are those of :meth:`convexmarket.Study.run`.
 
-        Parameters
-        ----------
-        load : callable
-            From the path of another file to its subproblems; kind "solvers" alone needs it.
-        journal : path, optional
-            File that records what is finished; the same call resumes from it.
-        progress : bool or callable
-            As of :meth:`convexmarket.Study.run`.
-
-        Returns
-        -------
-        Runs
+        ``load`` maps the path of another file to its subproblems; kind "solvers" needs it.
         """
-        raise NotImplementedError
+        options = {"jobs": self.run.workers, "journal": journal, "progress": progress}
+        return self._performed(load, options)
 
     def subproblems(self) -> list[Family]:
         """Return the optimisation problems of the file, for a comparison of solvers."""
@@ -299,15 +244,6 @@ class ProblemFile(Table):
 
 # ------------------------------------------------------------------------------- mistakes
 
-#: TOML's terms for pydantic's.
-_EXPECTED = {
-    "tuple_type": "be a list",
-    "too_short": "have more entries",
-    "too_long": "have fewer entries",
-    "model_type": "be a table",
-    "model_attributes_type": "be a table",
-}
-
 
 def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
     """List the mistakes in a parsed table, one line each: key path, value and remedy."""
@@ -320,10 +256,7 @@ def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
         if each["loc"] not in inside
         for line in _in_words(table, each).splitlines()
     ]
-    lines = list(dict.fromkeys(lines))
-    if (more := len(lines) - _MOST_MISTAKES) > 0:
-        lines[_MOST_MISTAKES:] = [f"{more} more mistakes"]
-    return lines
+    return list(dict.fromkeys(lines))[:_MOST_MISTAKES]
 
 
 def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
@@ -335,18 +268,17 @@ def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
         case "value_error":
             return f"{path}: {context['error']}" if detail["loc"] else str(context["error"])
         case "literal_error" if isinstance(given, str):
-            known = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            known = re.findall(r"'(.*?)'", context["expected"])
             return f"{path} is {given!r}; {suggestion(given, known)}"
         case "union_tag_invalid":
             key, known = context["discriminator"].strip("'"), context["expected_tags"]
-            remedy = suggestion(context["tag"], known.replace("'", "").split(", "))
+            remedy = suggestion(context["tag"], re.findall(r"'(.*?)'", known))
             return f"{path}.{key} is {context['tag']!r}; {remedy}"
         case "union_tag_not_found":
             return f"{path}.{context['discriminator'].strip(chr(39))} is missing"
-    expected = _EXPECTED.get(detail["type"]) or detail["msg"].partition("should ")[2]
-    text = repr(given)
-    text = text if len(text) <= 60 else f"{text[:57]}..."
-    return f"{path} must {expected or 'be valid'}, got {text}"
+    text = re.sub(r"^\w+ should", "must", detail["msg"]).replace("valid tuple", "list")
+    text = re.sub("valid dictionary.*", "table", text).partition(" after validation")[0]
+    return f"{path} {text}, got {given!r:.60}"
 
 
 def _path(table: Any, location: tuple[int | str, ...], missing: bool) -> str:

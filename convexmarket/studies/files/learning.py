@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from inspect import signature
-from os import PathLike
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -63,7 +62,6 @@ from convexmarket.studies.files.file_tables import (
 )
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, Data, OwnData, People, read_people
-from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
 from convexmarket.studies.subproblems.models import draw_ridge
@@ -74,8 +72,6 @@ from convexmarket.studies.subproblems.problem_classes import (
     papers_market,
 )
 from convexmarket.terms import Cap, Constraint, GroupShare, Noise, Spread
-
-__all__ = ["ClassifierFile", "RidgeFile"]
 
 Floats = NDArray[np.float64]
 Rows = MarketData | RegressionData
@@ -242,27 +238,29 @@ class _LearningFile(ProblemFile):
 
     kind: Literal["market"]
     data: Data
-    """The rows."""
     prior: PriorTable
-    """Distribution of the sensitivities, common knowledge."""
     sellers: ReportsTable = ReportsTable()
-    """The reports of the sellers."""
     objective: BuyerTable
-    """The buyer's objective and constraints."""
     learner: LearnerTable
-    """The private model that is trained."""
     run: RunTable = RunTable()
-    """How the problem is run."""
 
     #: The purposes of public rows.
-    _purposes: ClassVar[tuple[str, ...]] = ()
+    purposes: ClassVar[tuple[str, ...]]
+    #: Arguments of the learner from other tables, if its class accepts them.
+    facts: ClassVar[Any]
+    #: From a learner and the number of features to the candidates for mu and sigma.
+    weights: ClassVar[Any]
+    #: From rows, sellers and the options of a study to its tables, with their keys, and facts.
+    _measured: ClassVar[Any]
+    #: From rows, a function that returns markets and Lambda to the subproblems of a training.
+    _trainings: ClassVar[Any]
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         data = self.data
         if isinstance(data, OwnData):
-            if set(data.public) != set(self._purposes):
-                shares = ", ".join(f"{part} = 0.2" for part in self._purposes)
+            if set(data.public) != set(self.purposes):
+                shares = ", ".join(f"{part} = 0.2" for part in self.purposes)
                 raise ValueError(
                     "data.public declares which rows are public, and so not bought; give public = "
                     f"{{ {shares} }}, or files in place of shares"
@@ -272,7 +270,7 @@ class _LearningFile(ProblemFile):
                     f"sellers: the reports are those of the file (data.report, {data.report!r}), "
                     "and none are drawn; leave one of the two out"
                 )
-        if data.is_classification != ("validation" in self._purposes):
+        if data.is_classification != ("validation" in self.purposes):
             kind = "a regression" if data.is_classification else "a classifier"
             raise ValueError(
                 f"data: the rows do not fit {kind}; give data with other labels, or learner.name"
@@ -288,11 +286,6 @@ class _LearningFile(ProblemFile):
             raise ValueError(f"learner: {error}") from None
         return self
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Arguments of the learner from other tables, if its class accepts them."""
-        raise NotImplementedError
-
     def learner_of(self, regularization: Any, **arguments: Any) -> Any:
         """Return the learner for one regularization."""
         name, options = self.learner.name, self.learner.options
@@ -307,10 +300,6 @@ class _LearningFile(ProblemFile):
         free = [key for key in known if key not in _OURS | self.facts.keys()]
         refuse_unknown(options, [*type(self.learner).model_fields, *free])
         return made(regularization=regularization, **(facts | options | arguments))
-
-    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma."""
-        raise NotImplementedError
 
     def market(self, sellers: Sellers, **numbers: Any) -> Market:
         """Return the papers' market."""
@@ -346,25 +335,15 @@ class _LearningFile(ProblemFile):
             reports["correlated"] = correlate(reports["independent"], rows.X_train, column)
         return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
 
-    def perform(
-        self,
-        load: Any = None,
-        *,
-        journal: str | PathLike[str] | None = None,
-        progress: bool | Progress = True,
-    ) -> Runs:
-        """Buy, pay, audit, train and measure; see :meth:`ProblemFile.perform`."""
+    def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
+        """Buy, pay, audit, train and measure."""
         rows, sellers = self.read()
-        options = {"jobs": self.run.workers, "journal": journal, "progress": progress, **_AUDIT}
-        measured, facts = self._measured(rows, sellers, options)
-        parts = ("train", *self._purposes)
+        measured, facts = self._measured(rows, sellers, options | _AUDIT)
+        parts = ("train", *self.purposes)
         facts |= {"data": rows.description, "seed": self.run.seed}
         facts["rows"] = {part: len(getattr(rows, f"y_{part}")) for part in parts}
         keys = {name: tuple(each[0]) for name, each in measured.items()}
         return Runs("study", keys, {name: each[1] for name, each in measured.items()}, facts)
-
-    def _measured(self, rows: Any, sellers: dict[str, Sellers], options: Any) -> _Measured:
-        raise NotImplementedError
 
     def buy(
         self,
@@ -391,12 +370,6 @@ class _LearningFile(ProblemFile):
             As for :func:`convexmarket.price`.
         **options
             ``random_state`` and ``progress`` of :func:`convexmarket.buy`.
-
-        Returns
-        -------
-        deal : Deal
-        people : People
-            The sellers and the public rows.
         """
         data = self.data
         if not isinstance(data, OwnData):
@@ -420,11 +393,10 @@ class _LearningFile(ProblemFile):
         mus, sigmas = self.weights(learner, features.n_features_out_)
         mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
         people = read_people(self, group, na_values, show_cells)
-        table = people.parts[SOLD].assign(**{data.report: people.reports})
+        table = people.parts[SOLD]
         constraints: list[Constraint] = [] if (cap := self.objective.cap) is None else [Cap(cap)]
-        if group is not None:
-            table[group] = people.groups
-            constraints += [GroupShare(people.groups, at_least)] if at_least else []
+        if at_least:
+            constraints.append(GroupShare(table[group], at_least))
         deal = buy(
             table,
             ask=data.report,
@@ -454,9 +426,6 @@ class _LearningFile(ProblemFile):
         gamma, cap = _middle(self.objective.gamma), self.objective.cap
         market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
         return [*allocation_families(market_of), *self._trainings(rows, market_of, value)]
-
-    def _trainings(self, rows: Any, market_of: Any, value: float) -> list[Family]:
-        raise NotImplementedError
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
@@ -507,9 +476,8 @@ class ClassifierFile(_LearningFile):
 
     objective: CandidatesTable
     naive: NaiveTable | None = None
-    """The papers' baseline; by default the study has no baseline."""
 
-    _purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
+    purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
 
     @model_validator(mode="after")
     def _a_search_keeps_what_was_sold(self) -> Self:
@@ -619,7 +587,7 @@ class ClassifierFile(_LearningFile):
         for value in sorted(self.learner.candidates, reverse=True):  # the largest of ties
             model = self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
             validation = model.score(rows.X_validation, rows.y_validation)
-            errors.append((validation, value, 1.0 - model.score(rows.X_test, rows.y_test)))
+            errors.append((validation, value, np.mean(model.predict(rows.X_test) != rows.y_test)))
         _, value, error = max(errors, key=lambda each: each[0])
         return {"baseline_error": float(error), "baseline_regularization": value}
 
@@ -683,9 +651,8 @@ class RidgeFile(_LearningFile):
 
     learner: RidgeTable
     units: UnitsTable = UnitsTable()
-    """Names of the units."""
 
-    _purposes: ClassVar[tuple[str, ...]] = ("test",)
+    purposes: ClassVar[tuple[str, ...]] = ("test",)
 
     @property
     def facts(self) -> dict[str, Any]:

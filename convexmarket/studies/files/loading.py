@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,14 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
-from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, suggestion
+from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, put, suggestion
 from convexmarket.studies.files.learning import ClassifierFile, RidgeFile
 from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.online_file import OnlineFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
-
-__all__ = ["KINDS", "UNDECLARED", "json_schema", "load_file", "parse_file", "subproblems_of"]
 
 #: The models of problem files by kind; a market with a learner has another.
 KINDS: dict[str, type[ProblemFile]] = {
@@ -104,7 +103,8 @@ def subproblems_of(path: str | Path) -> Problem:
     """Return the subproblems of a problem file, for a comparison of solvers."""
     problem = load_file(path)
     assert problem.source is not None
-    return Problem(problem.subproblems(), problem.source.sha256)
+    digest = hashlib.sha256(problem.source.text.encode()).hexdigest()
+    return Problem(problem.subproblems(), digest)
 
 
 def _undeclared(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -134,8 +134,7 @@ def _parsed(text: str, path: str) -> dict[str, Any]:
 def _override(table: dict[str, Any], setting: str) -> None:
     """Replace one value of the parsed file, in place."""
     key, equals, value = setting.partition("=")
-    *path, last = (part.strip() for part in key.split("."))
-    if not (equals and last and all(path)):
+    if not (equals and all(part.strip() for part in key.split("."))):
         raise ProblemFileError(
             f"--set {setting}; write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
         )
@@ -149,8 +148,7 @@ def _override(table: dict[str, Any], setting: str) -> None:
             "lists as [0.001,0.01], and text in double quotes: "
             f"--set '{key}=\"{value.strip()[:60]}\"'"
         )
-    for part in path:
-        table = table.setdefault(part, {})
-        if not isinstance(table, dict):
-            raise ProblemFileError(f"--set {key}: {part} is not a table, so it has no keys to set")
-    table[last] = parsed["value"]
+    try:
+        put(table, key, parsed["value"])
+    except ValueError as error:
+        raise ProblemFileError(f"--set {error}") from None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import cache
-from itertools import pairwise
-from os import PathLike
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -35,8 +34,9 @@ from convexmarket.studies.files.file_tables import (
     RunTable,
     Share,
     Table,
+    listed_once,
     mistakes,
-    named_once,
+    put,
 )
 from convexmarket.studies.files.pieces import (
     ConstraintsTable,
@@ -44,12 +44,9 @@ from convexmarket.studies.files.pieces import (
     SellersTable,
     TermsTable,
 )
-from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
 from convexmarket.studies.subproblems.problem_classes import Family, market_family
-
-__all__ = ["Point", "VariantsFile"]
 
 #: The keys of a market, which a variant may change.
 _KEYS = tuple(MarketTable.model_fields)
@@ -82,15 +79,6 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
     return result
 
 
-def _with_value(table: Mapping[str, Any], key: str, value: Any, path: str) -> dict[str, Any]:
-    """Return a copy of nested tables with this value at a path of keys, joined by dots."""
-    first, dot, rest = key.partition(".")
-    inner = table.get(first, {})
-    if dot and not isinstance(inner, Mapping):
-        raise ValueError(f"{path}.sweep.key: {first} is not a table, so {key} is not a key")
-    return {**table, first: _with_value(inner, rest, value, path) if dot else value}
-
-
 def _number(value: Any) -> float:
     if not is_number(value) or not np.isfinite(value):
         raise ValueError(f"{value!r} is not a finite number")
@@ -101,12 +89,6 @@ def _number(value: Any) -> float:
 _Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
 
 
-def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
-    if any(low >= high for low, high in pairwise(values)):
-        raise ValueError("the values do not rise; list each once, in increasing order")
-    return values
-
-
 class SweepTable(Table):
     """A key of the market with several values, which makes the variant a curve."""
 
@@ -115,12 +97,14 @@ class SweepTable(Table):
     values: Annotated[
         tuple[_Number, ...],
         Field(strict=False, min_length=2, max_length=200),
-        AfterValidator(_rising),
+        AfterValidator(listed_once),
     ]
-    """Its values, in increasing order."""
+    """Its values."""
 
 
-_Changes = Annotated[Any, WithJsonSchema({"type": ["object", "boolean"]})]
+_Changes = Annotated[
+    Any, WithJsonSchema({"type": ["object", "boolean"], "description": "Changes of the market."})
+]
 
 
 class VariantTable(Table):
@@ -133,15 +117,10 @@ class VariantTable(Table):
     name: Name
     """Name in figures and tables."""
     sellers: _Changes = None
-    """Changes of the market."""
     prior: _Changes = None
-    """Changes of the market."""
     objective: _Changes = None
-    """Changes of the market."""
     constraints: _Changes = None
-    """Changes of the market."""
     sweep: SweepTable | None = None
-    """A key with several values."""
 
     _markets: tuple[MarketTable, ...] = PrivateAttr(default=())
 
@@ -165,9 +144,10 @@ class VariantTable(Table):
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
         table, markets = _merged(base, changes, path), []
         for value in self.values:
-            if self.sweep is not None:
-                table = _with_value(table, self.sweep.key, value, path)
+            table = deepcopy(table)
             try:
+                if self.sweep is not None:
+                    put(table, self.sweep.key, value)
                 markets.append(MarketTable.model_validate(table))
                 markets[-1].check(seed)
             except ValidationError as error:
@@ -185,9 +165,9 @@ class CompareTable(Table):
     """The comparison in the headline, of two variants over paired draws of the sellers."""
 
     variant: Name
-    """Names of two variants; of a sweep the middle value is compared."""
+    """Name of a variant; of a sweep the middle value is compared."""
     base: Name
-    """Names of two variants; of a sweep the middle value is compared."""
+    """Name of the variant that it is compared with."""
     quantities: Annotated[tuple[Quantity, ...], Field(strict=False, min_length=1, max_length=6)]
     """Of objective, error, expected_payments, n_effective, epsilon_max and share."""
     group: Annotated[str, Field(max_length=200)] = ""
@@ -204,19 +184,16 @@ class MarketRunTable(RunTable):
     gap: Share = 1e-6
     """Relative gap of the certificate."""
     payments: Extent = "exact"
-    """Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a sweep
-    the market of the middle value is audited."""
+    """Which markets are paid: those with an "exact" rule, "all" or "none"."""
     audits: Extent = "none"
-    """Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a sweep
-    the market of the middle value is audited."""
+    """Which markets are audited; of a sweep, the market of the middle value is."""
     tol: Share = 1e-2
     """Relative error of payments without an exact rule."""
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
-    """Sellers that an audit takes from each market, and misreports of each."""
+    """Sellers that an audit takes from each market."""
     misreports: Annotated[int, Field(ge=2, le=1_000)] = 12
-    """Sellers that an audit takes from each market, and misreports of each."""
+    """Misreports of each seller."""
     compare: CompareTable | None = None
-    """The comparison in the headline."""
 
 
 class Point(NamedTuple):
@@ -233,19 +210,16 @@ class VariantsFile(ProblemFile):
 
     kind: Literal["market"]
     sellers: SellersTable | None = None
-    """The sellers and their reports."""
     prior: PriorTable | None = None
-    """Distribution of the sensitivities, common knowledge."""
     objective: TermsTable | None = None
     """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
     """Constraints of the purchase: classes of convexmarket.terms."""
     run: MarketRunTable = MarketRunTable()
-    """How the markets are solved, paid and audited."""
     variants: Annotated[
         tuple[VariantTable, ...],
         Field(strict=False, min_length=1, max_length=50),
-        AfterValidator(named_once),
+        AfterValidator(listed_once),
     ] = Field(default_factory=lambda: (VariantTable(name="market"),))
     """What is compared; by default the market alone."""
 
@@ -292,14 +266,8 @@ class VariantsFile(ProblemFile):
 
         return build
 
-    def perform(
-        self,
-        load: Any = None,
-        *,
-        journal: str | PathLike[str] | None = None,
-        progress: bool | Progress = True,
-    ) -> Runs:
-        """Allocate every market, and pay and audit as the file says; see ProblemFile.perform.
+    def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
+        """Allocate every market, and pay and audit as the file says.
 
         The tables are those of :meth:`convexmarket.Study.run`, by market (the variant) and value of
         its sweep; ``groups``, the purchases from each group; ``draws`` of the compared variants;
@@ -307,8 +275,8 @@ class VariantsFile(ProblemFile):
         use it, if one is not regular.
         """
         points, extent = self.points(), self.run.audits
-        options = self.run.model_dump(exclude={"seed", "payments", "audits", "compare"})
-        options |= {"jobs": self.run.workers, "journal": journal, "progress": progress}
+        given = self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
+        options |= given
         markets = {str(place): point.market for place, point in enumerate(points)}
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
         tables: dict[str, Any] = dict(runs.tables)

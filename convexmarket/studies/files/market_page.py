@@ -14,8 +14,6 @@ from convexmarket.report.figures import bars, lines
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT
 
-__all__ = ["CHARGED", "MECHANISM", "NAIVE", "change_at_equal", "learning_report", "variants_report"]
-
 #: A DataFrame: its columns have known types.
 Frame = Any
 #: The names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda

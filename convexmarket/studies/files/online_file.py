@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -57,13 +56,8 @@ from convexmarket.studies.files.people import (
     read_people,
     read_public,
 )
-from convexmarket.studies.progress import Progress, reporter
+from convexmarket.studies.progress import reporter
 from convexmarket.studies.runs import Runs
-from convexmarket.studies.subproblems.problem_classes import (
-    Family,
-    allocation_families,
-    papers_market,
-)
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
@@ -132,7 +126,6 @@ class LearnerTable(Table):
     """Arguments of the PrivateLogisticRegression that is trained when the market closes."""
 
     regularization: Positive
-    """Lambda."""
     accounting: Accounting = "sharp"
     """Accounting of the guarantees."""
     calibration: Literal["total", "noise"] = "total"
@@ -155,19 +148,13 @@ class OnlineFile(ProblemFile):
 
     kind: Literal["online"]
     prior: PriorTable
-    """Distribution of the sensitivities."""
     buyer: BuyerTable
-    """What the buyer expects and minimises."""
     plan: PlanTable = PlanTable()
-    """When the terms change."""
     data: Annotated[PackageData | InlineData | OwnSellers, Field(discriminator="source")]
     """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
-    """How the model is trained."""
     simulation: SimulationTable = SimulationTable()
-    """What a simulation draws."""
     run: RunTable = RunTable()
-    """How the simulation is run."""
 
     @model_validator(mode="after")
     def _rows_of_two_classes(self) -> Self:
@@ -228,25 +215,13 @@ class OnlineFile(ProblemFile):
             description="Rows of the problem file." if inline else rows.description,
         )
 
-    def subproblems(self) -> list[Family]:
-        """Return the market in hindsight, for a comparison of solvers."""
-        buyer = self.buyer
-        numbers = (buyer.mu, buyer.sigma, buyer.gamma, buyer.cap)
-        return allocation_families(partial(papers_market, self.prior, *numbers))
-
-    def perform(
-        self,
-        load: Callable[[Path], Any] | None = None,
-        *,
-        journal: str | PathLike[str] | None = None,
-        progress: bool | Progress = True,
-    ) -> Runs:
+    def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
         """Simulate the market in temporary databases; arrivals and answers are drawn.
 
         The tables are those of :func:`close_market`, of the first draw, and ``draws``, a row for
         each draw.
         """
-        policy, rows, advance = self.policy(), self.market_rows(), reporter(progress)
+        policy, rows, advance = self.policy(), self.market_rows(), reporter(options["progress"])
         owners, arrivals = len(rows.ids), self.simulation.arrivals
         if arrivals is not None and arrivals > owners:
             raise ProblemFileError(
@@ -348,27 +323,21 @@ class OnlineFile(ProblemFile):
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
     """Tabulate the plans, their audits, and their curves to beyond the last report that sells."""
-    policies = {made.number: made.policy for made in plans}
     first = plans[0].policy
     low, high = first.support
-    ends = {number: policy.highest_sensitivity for number, policy in policies.items()}
-    last = low + _BEYOND * (max([low, *filter(np.isfinite, ends.values())]) - low)
-    if not last > low:
+    ends = [made.policy.highest_sensitivity for made in plans]
+    last = low + _BEYOND * (max([low, *filter(np.isfinite, ends)]) - low)
+    if last == low:
         last = float(first.prior.quantile(0.5))
-    rows, curves = [], []
-    for made in plans:
-        policy, end = made.policy, ends[made.number]
-        row = {"plan": made.number, "after": made.after, "highest_sensitivity": end}
+    reports = np.linspace(low, min(last, high), _CURVE_POINTS)
+    rows, audits, curves = [], [], []
+    for (number, after, policy), end in zip(plans, ends, strict=True):
+        row = {"plan": number, "after": after, "highest_sensitivity": end}
         row |= {name: getattr(policy.plan, name) for name in _PLAN}
         rows.append(row | {"payment_error": policy.payment_error})
-        reports = np.linspace(low, min(last, high), _CURVE_POINTS)
-        if np.isfinite(end):
-            reports = np.unique(np.append(reports, end))
-        terms = policy.quote(reports)._asdict()
-        curves.append(pd.DataFrame({"plan": made.number, "sensitivity": reports, **terms}))
-    audits = [
-        {"plan": number, **audit_quotes(policy).summary()} for number, policy in policies.items()
-    ]
+        audits.append({"plan": number, **audit_quotes(policy).summary()})
+        terms = {"sensitivity": reports, **policy.quote(reports)._asdict()}
+        curves.append(pd.DataFrame(terms).assign(plan=number))
     return {
         "plans": pd.DataFrame(rows),
         "curves": pd.concat(curves, ignore_index=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
@@ -40,24 +40,9 @@ from convexmarket.studies.files.file_tables import (
     MOST_ENTRIES,
     Column,
     FileName,
-    Nonnegative,
     Share,
     Table,
 )
-
-__all__ = [
-    "SOLD",
-    "Data",
-    "InlineData",
-    "OwnData",
-    "PackageData",
-    "People",
-    "check_file",
-    "drawn",
-    "read_columns",
-    "read_people",
-    "read_public",
-]
 
 Floats = NDArray[np.float64]
 
@@ -84,7 +69,7 @@ class _Drawn(Table):
     def rows(self) -> MarketData | RegressionData:
         """Return the rows: training rows, which are sold, and public rows."""
         given = self.model_dump(exclude={"source", "seed"})
-        load: Any = getattr(datasets, self.source.replace("-", "_"))
+        load: Any = getattr(datasets, self.source)
         rows: MarketData | RegressionData = load(**given, random_state=self.seed)
         return rows
 
@@ -97,15 +82,6 @@ class Wdbc(_Drawn):
     validation_fraction: Share = 0.2
     """Share of the rows that chooses parameters; the remaining rows are for the test."""
     data_norm: Norm = 1.0
-
-    @model_validator(mode="after")
-    def _rows_for_the_test(self) -> Self:
-        if (total := self.train_fraction + self.validation_fraction) >= 1:
-            raise ValueError(
-                f"train_fraction + validation_fraction is {total:g}, which leaves no rows for the "
-                "test; give fractions that sum to less than 1"
-            )
-        return self
 
     def rows(self) -> MarketData:
         """Return the rows in three parts."""
@@ -125,31 +101,18 @@ class Synthetic(_Drawn):
     data_norm: Norm = 1.0
 
 
-class _Regression(_Drawn):
+class Medical(_Drawn):
+    """Insurance charges, for a regression."""
+
     is_classification = False
     data_norm: ClassVar[float] = 1.0
-
-
-class Medical(_Regression):
-    """Insurance charges, for a regression."""
 
     source: Literal["medical"]
     train_fraction: Sold = 0.8
 
 
-class SyntheticRegression(_Regression):
-    """Rows with a linear label, for a regression."""
-
-    source: Literal["synthetic-regression"]
-    n_rows: Annotated[int, Field(ge=2, le=1_000_000)]
-    n_features: Width
-    train_fraction: Sold = 0.8
-    label_noise: Nonnegative = 0.0
-    """Standard deviation of the noise of the labels."""
-
-
 #: A data set of :mod:`convexmarket.data.datasets`.
-PackageData: TypeAlias = Wdbc | Synthetic | Medical | SyntheticRegression
+PackageData: TypeAlias = Wdbc | Synthetic | Medical
 
 _Row = Annotated[tuple[float, ...], Field(strict=False, min_length=1, max_length=10_000)]
 _Labels = tuple[Literal[-1, 1], ...]
@@ -274,18 +237,13 @@ class OwnData(Table):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        named = {"id": self.id, "report": self.report, "label": self.label}
-        for key, column in named.items():
-            if column in self.features:
-                raise ValueError(f"the column {column!r} is {key}, not a feature; leave it out")
-            if column is not None and list(named.values()).count(column) > 1:
-                raise ValueError(f"the column {column!r} is named twice among {', '.join(named)}")
+        named = [self.id, self.report, self.label, *self.features]
+        for column in named[:3]:
+            if column is not None and named.count(column) > 1:
+                raise ValueError(
+                    f"the column {column!r} is named twice among id, report, label and features"
+                )
         refuse_reports(list(self.features), report=self.report)
-        if (total := sum(self.public_shares.values())) >= 1:
-            raise ValueError(
-                f"public: the shares sum to {total:g}, which leaves no rows to buy; give shares "
-                "that sum to less than 1"
-            )
         return self
 
 
@@ -297,7 +255,7 @@ Data = Annotated[PackageData | InlineData | OwnData, Field(discriminator="source
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """The sellers of a file, with reports and groups if the file has them, and the public rows.
+    """The sellers of a file, with their reports and groups if it has them, and the public rows.
 
     The parts are "sold", whose index holds the sellers' ids, and those of public rows.
     """
@@ -305,13 +263,17 @@ class People:
     data: OwnData
     path: Path
     parts: dict[str, pd.DataFrame]
-    reports: NDArray[Any] | None
-    groups: NDArray[Any] | None
 
     @property
     def ids(self) -> list[str]:
         """The sellers, in the order of the file."""
         return self.parts[SOLD].index.tolist()
+
+    @property
+    def reports(self) -> Floats | None:
+        """What the sellers ask."""
+        name = self.data.report
+        return None if name is None else self.parts[SOLD][name].to_numpy(np.float64)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -342,55 +304,46 @@ class People:
 
 
 def read_people(
-    problem: Any,
-    group: str | None = None,
-    na_values: Sequence[str] = (),
-    show_cells: bool = False,
+    problem: Any, group: str | None = None, na_values: Sequence[str] = (), show_cells: bool = False
 ) -> People:
     """Read the sellers and the public rows of a problem with a prior and :class:`OwnData`.
 
     ``group`` is the column of the sellers' groups; errors name lines and ids.
     """
     data: OwnData = problem.data
-    path = problem.place(data.file)
-    table = _own_table(problem, {group: "--group-column"}, na_values)
-    frame, reports, groups = table.frame, None, None
+    table = _Table(problem, data.file, na_values, group)
+    frame, more = table.frame, {}
     table.ids = [f"{table.unit}-{line}" for line in frame.index]
     if data.id is not None:
         table.ids = checked_ids(_texts(frame[data.id]), table.place).tolist()
     if data.report is not None:
-        reports = numbers_in(frame[data.report])
+        more[data.report] = reports = numbers_in(frame[data.report])
         for wrong, why in report_faults(reports, problem.prior):
             shown = ""
             if show_cells and wrong.any():
                 shown = f" {clipped(frame[data.report][wrong].iloc[0])}"
             table.refuse(wrong, f"the report{shown}", why)
-    rows = table.rows(data, getattr(problem.learner, "options", {}).get("target_range"))
-    rows = rows.set_axis(pd.Series(table.ids, dtype=object))
     if group is not None:
-        groups = _texts(frame[group])
-        table.refuse(blank(groups), f"the group (column {group!r})", "is missing")
-    parts = drawn(rows, data.public_shares, problem.run.seed, path) | read_public(
-        problem, na_values
-    )
-    sold = rows.index.isin(parts[SOLD].index)
-    columns = (None if column is None else column.to_numpy()[sold] for column in (reports, groups))
-    return People(data, path, parts, *columns)
+        more[group] = _texts(frame[group])
+        table.refuse(blank(more[group]), f"the group (column {group!r})", "is missing")
+    rows = table.rows().assign(**more).set_axis(pd.Series(table.ids, dtype=object))
+    path = problem.place(data.file)
+    parts = drawn(rows, data.public_shares, problem.run.seed, path)
+    return People(data, path, parts | read_public(problem, na_values))
 
 
 def check_file(problem: Any) -> None:
     """Check that the file of rows, if it exists, has the declared columns."""
     if os.path.lexists(problem.place(problem.data.file)):
-        _own_table(problem)
+        _Table(problem, problem.data.file)
 
 
 def read_public(problem: Any, na_values: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
     """Read the files of public rows, by purpose."""
-    data: OwnData = problem.data
+    files = {part: name for part, name in problem.data.public.items() if isinstance(name, str)}
     return {
-        part: _Table(data, problem.place(name), {}, na_values).rows(data)
-        for part, name in data.public.items()
-        if isinstance(name, str)
+        part: _Table(problem, name, na_values, public=True).rows().reset_index(drop=True)
+        for part, name in files.items()
     }
 
 
@@ -412,71 +365,85 @@ def drawn(
 
 
 class _Table:
-    """Columns of a file: those of features and label, and others by their keys.
+    """Columns of a file: features, label, and those of the sellers unless the rows are public.
 
     The index counts the lines; ``ids`` names the sellers in errors.
     """
 
     def __init__(
         self,
-        data: OwnData,
-        path: Path,
-        others: Mapping[str | None, str],
+        problem: Any,
+        name: str,
         na_values: Sequence[str] = (),
+        group: str | None = None,
+        *,
+        public: bool = False,
     ) -> None:
-        columns = {data.label: "data.label", **others}
-        keys = {column: key for column, key in columns.items() if column is not None}
-        keys |= {column: f"data.features.{column}" for column in data.features}
-        parquet = data.source == "parquet"
+        self.data: OwnData = problem.data
+        self.ids: list[str] | None = None
+        self.target_range = getattr(problem.learner, "options", {}).get("target_range")
+        path, parquet = problem.place(name), self.data.source == "parquet"
         self.unit = "row" if parquet else "line"
         self.place = f"{path}: {self.unit}"
-        self.ids: list[str] | None = None
-        self.frame = read_columns(path, parquet, keys, na_values)
+        keys: dict[Any, str] = {self.data.label: "data.label"}
+        if not public:
+            own = {self.data.id: "data.id", self.data.report: "data.report"}
+            keys |= own | {group: "--group-column"}
+        keys |= {column: f"data.features.{column}" for column in self.data.features}
+        keys.pop(None, None)
+
+        def choose(columns: list[str]) -> list[str]:
+            for column, key in keys.items():
+                if column not in columns:
+                    raise DataError(
+                        f"{path}: no column is called {column!r}; {columns_listed(columns)}. Name "
+                        f"one of them ({key})"
+                    )
+            return list(keys)
+
+        self.frame = read_parquet(path, choose) if parquet else read_texts(path, choose, na_values)
         if self.frame.empty:
             raise DataError(f"{path}: the file has no rows; give one row per seller")
 
-    def rows(self, data: OwnData, target_range: Any = None) -> pd.DataFrame:
+    def rows(self) -> pd.DataFrame:
         """Check features and labels, and return them in the form of the learner."""
-        columns = dict(self._features(data))
-        return pd.DataFrame({**columns, data.label: self._labels(data, target_range)})
+        columns = {name: self._feature(name, public) for name, public in self.data.features.items()}
+        return pd.DataFrame({**columns, self.data.label: self._labels()}, index=self.frame.index)
 
-    def _features(self, data: OwnData) -> Iterator[tuple[str, Any]]:
-        for name, public in data.features.items():
-            cells, cell = self.frame[name], f"the cell of the column {name!r}"
-            empty = blank(cells)
-            if data.missing == "error":
-                why = 'is empty; leave such rows out, or give data.missing, "indicator" or "middle"'
-                self.refuse(empty, cell, why)
-            if isinstance(public, tuple):
-                values = numbers_in(cells)
-                why = "is not a finite number; leave the cell of a missing number empty"
-                self.refuse(~np.isfinite(values) & ~empty, cell, why)
-                yield name, values.where(~empty, np.nan).to_numpy()
-                continue
-            texts = _texts(cells)
-            if set(public) == {"False", "True"}:  # other programs write "true" or "TRUE"
-                texts = texts.str.capitalize()
-            if OTHER not in public:
-                why = (
-                    f"is not among its categories (data.features.{name}); declare it there as "
-                    f"the file writes it, or {OTHER!r}, the category of all undeclared values"
-                )
-                self.refuse(~texts.isin(public) & ~empty, cell, why)
-            yield name, texts.where(~empty, None).to_numpy()
+    def _feature(self, name: str, public: Any) -> Any:
+        cells, cell = self.frame[name], f"the cell of the column {name!r}"
+        empty = blank(cells)
+        if self.data.missing == "error":
+            why = 'is empty; leave such rows out, or give data.missing, "indicator" or "middle"'
+            self.refuse(empty, cell, why)
+        if isinstance(public, tuple):
+            numbers = numbers_in(cells)
+            why = "is not a finite number; leave the cell of a missing number empty"
+            self.refuse(~np.isfinite(numbers) & ~empty, cell, why)
+            return numbers.where(~empty, np.nan)
+        texts = _texts(cells)
+        if set(public) == {"False", "True"}:  # other programs write "true" or "TRUE"
+            texts = texts.str.capitalize()
+        if OTHER not in public:
+            why = (
+                f"is not among its categories (data.features.{name}); declare it there as "
+                f"the file writes it, or {OTHER!r}, the category of all undeclared values"
+            )
+            self.refuse(~texts.isin(public) & ~empty, cell, why)
+        return texts.where(~empty, None)
 
-    def _labels(self, data: OwnData, target_range: Any) -> NDArray[Any]:
-        cells, cell = self.frame[data.label], f"the cell of the column {data.label!r}"
-        if data.classes is None:
+    def _labels(self) -> Any:
+        cells, cell = self.frame[self.data.label], f"the cell of the column {self.data.label!r}"
+        if self.data.classes is None:
             numbers = numbers_in(cells)
             why = "is not a finite number; leave rows without a label out"
             self.refuse(~np.isfinite(numbers), cell, why)
-            if target_range is not None:
-                low, high = target_range
-                why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider one"
-                self.refuse(~numbers.between(low, high), cell, why)
-            return numbers.to_numpy()
-        classes = np.array(data.classes, object)
-        negative, positive = (is_class(_texts(cells), known) for known in data.classes)
+            low, high = self.target_range or (-np.inf, np.inf)
+            why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider one"
+            self.refuse(~numbers.between(low, high), cell, why)
+            return numbers
+        classes = np.array(self.data.classes, object)
+        negative, positive = (is_class(_texts(cells), known) for known in self.data.classes)
         why = f"is neither of the classes {classes[0]!r} and {classes[1]!r}"
         self.refuse(~(negative | positive), cell, why)
         return classes[positive.astype(int)]
@@ -489,14 +456,6 @@ class _Table:
             raise DataError(blame(self.place, self.frame.index.to_numpy()[bad], what + owner, why))
 
 
-def _own_table(
-    problem: Any, others: Mapping[str | None, str] | None = None, na_values: Sequence[str] = ()
-) -> _Table:
-    data = problem.data
-    keys = {data.id: "data.id", data.report: "data.report", **(others or {})}
-    return _Table(data, problem.place(data.file), keys, na_values)
-
-
 def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
     """Return cells in the form of a CSV file, without outer blanks; empty if missing."""
 
@@ -505,20 +464,3 @@ def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
         return str(int(value) if whole else value).strip()
 
     return cells.astype(object).map(text, na_action="ignore").where(cells.notna(), "")
-
-
-def read_columns(
-    path: Path, parquet: bool, keys: dict[str, str], na_values: Sequence[str] = ()
-) -> pd.DataFrame:
-    """Read columns of a file by their keys; the index counts lines of CSV, or rows."""
-
-    def choose(columns: list[str]) -> list[str]:
-        for column, key in keys.items():
-            if column not in columns:
-                raise DataError(
-                    f"{path}: no column is called {column!r}; {columns_listed(columns)}. Name "
-                    f"one of them ({key})"
-                )
-        return list(keys)
-
-    return read_parquet(path, choose) if parquet else read_texts(path, choose, na_values)

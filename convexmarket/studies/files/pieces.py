@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -31,14 +31,12 @@ from convexmarket.studies.files.file_tables import (
     PriorTable,
     Reports,
     Table,
-    named_once,
+    listed_once,
     refuse_unknown,
     suggestion,
 )
 from convexmarket.terms import Constraint, Objective, PrivacyCost, Term
 from convexmarket.terms.objectives import Kind, Of, Rule
-
-__all__ = ["ConstraintsTable", "GroupTable", "MarketTable", "Piece", "SellersTable", "TermsTable"]
 
 Groups = NDArray[np.str_] | None
 
@@ -123,7 +121,7 @@ class Piece:
     @property
     def needs_groups(self) -> bool:
         """Whether the piece concerns groups of sellers."""
-        return len(_keys(self.kind)) < sum(each.init for each in fields(self.kind))
+        return any(each.name == "groups" for each in fields(self.kind))
 
     def checked(self) -> Self:
         """Return the piece if its class accepts the arguments."""
@@ -246,9 +244,8 @@ class SellersTable(_SomeSellers):
     """The sellers of a market: drawn, listed, groups of either, or those of a file."""
 
     groups: Annotated[
-        tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(named_once)
+        tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(listed_once)
     ] = ()
-    """Groups of sellers."""
     file: FileName | None = None
     """A CSV or Parquet file of sellers and their reports, relative to the problem file."""
     id: Column | None = None
@@ -280,9 +277,7 @@ class MarketTable(Table):
     """A complete market."""
 
     sellers: SellersTable
-    """The sellers and their reports."""
     prior: PriorTable | None = None
-    """Distribution of the sensitivities, common knowledge."""
     objective: TermsTable
     """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
@@ -296,14 +291,11 @@ class MarketTable(Table):
     @property
     def priors(self) -> dict[str, Prior]:
         """The prior of each group; without groups, of all sellers under ""."""
-        named = {group.name: group.prior or self.prior for group in self.sellers.groups}
-        priors = {}
-        for name, prior in (named or {"": self.prior}).items():
-            if prior is None:
-                of = f"the group {name!r} has" if name else "the sellers have"
-                raise ValueError(f"{of} no prior; give [prior]")
-            priors[name] = prior
-        return priors
+        priors = {group.name: group.prior or self.prior for group in self.sellers.groups}
+        priors = priors or {"": self.prior}
+        if None in priors.values():
+            raise ValueError("the sellers have no prior; give [prior]")
+        return cast("dict[str, Prior]", priors)
 
     def build(self, seed: int, listed: pd.DataFrame | None = None) -> Market:
         """Return the market; ``listed`` holds the id, sensitivity and group of a file's sellers.

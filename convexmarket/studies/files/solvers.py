@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from os import PathLike
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -20,13 +19,10 @@ from convexmarket.studies.files.file_tables import (
     suggestion,
 )
 from convexmarket.studies.measure import REFERENCE
-from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS
 from convexmarket.studies.solver_study import DEFAULT_SOLVERS, Problem, compare_solvers
 from convexmarket.studies.subproblems.problem_classes import CLASSES
-
-__all__ = ["SolversFile", "entries_of"]
 
 
 def _without_files(options: dict[str, Any]) -> dict[str, Any]:
@@ -52,9 +48,7 @@ Sizes = Annotated[
 Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z_-]{0,31}$")]
 Integer = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 Options = Annotated[
-    dict[str, bool | Integer | float | Word],
-    Field(max_length=50),
-    AfterValidator(_without_files),
+    dict[str, bool | Integer | float | Word], Field(max_length=50), AfterValidator(_without_files)
 ]
 
 
@@ -91,9 +85,7 @@ class LimitsTable(Table):
     """Limits of each run."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
-    """Time of a run."""
     megabytes: Annotated[float, Field(ge=500, le=10_000_000)] = 4_000.0
-    """Memory of a run."""
 
 
 class SolversRunTable(RunTable):
@@ -108,13 +100,10 @@ class SolversFile(ProblemFile):
 
     kind: Literal["solvers"]
     study: ComparisonTable
-    """What is compared."""
     limits: LimitsTable = LimitsTable()
-    """Time and memory of each run."""
     settings: Annotated[dict[str, SettingTable], Field(max_length=50)] = Field(default_factory=dict)
     """Settings with tolerances and options, by name."""
     run: SolversRunTable = SolversRunTable()
-    """How the comparison is run."""
 
     keeps_journal: ClassVar[bool] = True
 
@@ -131,26 +120,8 @@ class SolversFile(ProblemFile):
                 )
         return self
 
-    def perform(
-        self,
-        load: Callable[[Path], Problem],
-        *,
-        journal: str | PathLike[str] | None = None,
-        progress: bool | Progress = True,
-    ) -> Runs:
-        """Run the comparison: :func:`compare_solvers` with the values of the file.
-
-        Parameters
-        ----------
-        load : callable
-            From the path of a problem file to its subproblems.
-        journal, progress
-            As of :func:`compare_solvers`.
-
-        Returns
-        -------
-        Runs
-        """
+    def _performed(self, load: Callable[[Path], Problem], options: dict[str, Any]) -> Runs:
+        """Run :func:`compare_solvers` with the values of the file."""
         folder = self.place("")
         return compare_solvers(
             entries_of(self.study.problems, lambda name: load(folder / name)),
@@ -161,30 +132,17 @@ class SolversFile(ProblemFile):
             },
             time_limit=self.limits.seconds,
             memory_limit=self.limits.megabytes,
-            jobs=self.run.workers,
             pin=self.run.pin,
             seed=self.run.seed,
-            journal=journal,
-            progress=progress,
+            **options,
         )
 
 
-def entries_of(problems: tuple[str, ...], load: Callable[[str], Problem]) -> Mapping[str, Any]:
-    """Build the entries for :func:`compare_solvers`, by short names: classes, and loaded files.
-
-    Parameters
-    ----------
-    problems : tuple of str
-        Names of classes, and paths of problem files.
-    load : callable
-        From the path to the subproblems.
-    """
+def entries_of(problems: Sequence[str], load: Callable[[str], Problem]) -> Mapping[str, Any]:
+    """Build the entries for :func:`compare_solvers`: classes and loaded files, by short names."""
     stems = [Path(name).stem for name in problems]
     entries: dict[str, Any] = {}
     for name, stem in zip(problems, stems, strict=True):
-        if name in CLASSES:
-            entries[name] = name
-        else:
-            alone = stems.count(stem) == 1
-            entries[stem if alone else Path(name).with_suffix("").as_posix()] = load(name)
+        whole = name in CLASSES or stems.count(stem) > 1
+        entries[name if whole else stem] = name if name in CLASSES else load(name)
     return entries

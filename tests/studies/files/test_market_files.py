@@ -209,15 +209,15 @@ def test_groups_have_their_own_priors():
         ),
         (
             'sellers={groups=[{name="A", count=1}, {name="A", count=2}]}',
-            "sellers.groups: two entries have the name 'A'",
+            "sellers.groups: an entry is listed twice",
         ),
         (
             'sellers={groups=[{name="A", cuont=1}]}',
             "sellers.groups[0]: 'cuont' is not a known key; did you mean 'count'?",
         ),
         ("run.misreports=1", "run.misreports must be greater than or equal to 2, got 1"),
-        ("variants=[]", "variants must have more entries, got []"),
-        ('variants=[{name="a"}, {name="a"}]', "variants: two entries have the name 'a'"),
+        ("variants=[]", "variants must have at least 1 item, got []"),
+        ('variants=[{name="a"}, {name="a"}]', "variants: an entry is listed twice"),
     ],
 )
 def test_mistakes_in_the_base_are_named_once(override, said):
@@ -254,9 +254,9 @@ def test_mistakes_in_the_base_are_named_once(override, said):
         ),
         (
             'sweep={key="constraints.cap.x", values=[1, 2]}',
-            "variants[0].sweep.key: cap is not a table, so cap.x is not a key",
+            "variants[0]: constraints.cap.x: cap is not a table",
         ),
-        ('sweep={key="constraints.cap", values=[2, 1]}', "variants[0].sweep.values: the values do"),
+        ('sweep={key="constraints.cap", values=[2, 2]}', "variants[0].sweep.values: an entry is"),
         (
             'sweep={key="constraints.cap", valus=[1, 2]}',
             "variants[0].sweep: 'valus' is not a known key; did you mean 'values'?",

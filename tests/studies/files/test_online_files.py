@@ -86,7 +86,7 @@ def test_mistakes_are_named():
         ("learner.regularization=[0.1]", "learner.regularization must be a valid number"),
         ("data.source='cvs'", "data.source is 'cvs'; did you mean 'csv'?"),
         (CSV + ", id='ill'}", "data: the column 'ill' is named twice among id, report, label"),
-        (CSV + ", report='age'}", "data: the column 'age' is report"),
+        (CSV + ", report='age'}", "data: the column 'age' is named twice among id, report"),
         (CSV + ", public={test=0.2}}", "public"),
         ("data={source='csv', classes=['a', 'a']}", "data.file is missing"),
     ]:

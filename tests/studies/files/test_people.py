@@ -88,7 +88,7 @@ def test_public_rows_of_other_files_need_no_ids_and_no_reports(tmp_path):
 def test_groups_are_those_of_the_sellers(tmp_path):
     table = patients(120)
     people = read(tmp_path, table=table, group="region")
-    assert list(people.groups) == list(table.loc[people.ids, "region"])
+    assert list(people.parts["sold"]["region"]) == list(table.loc[people.ids, "region"])
 
 
 # ---------------------------------------------------------------------------- what is refused
@@ -158,6 +158,12 @@ def test_empty_cells_are_refused_unless_the_file_gives_their_meaning(tmp_path):
 def test_a_bad_table_is_refused(change, words):
     with tempfile.TemporaryDirectory() as folder:
         assert words in refusal(Path(folder), change(patients(120)))
+
+
+def test_shares_that_leave_no_rows_to_buy_are_refused(tmp_path):
+    for shares in ("0.5, test = 0.5", "0.7, test = 0.6"):
+        with pytest.raises(DataError, match="no rows are left for 'sold'"):
+            read(tmp_path, settings=[f"data.public={{validation = {shares}}}"])
 
 
 def test_unreadable_files_are_refused(tmp_path):
