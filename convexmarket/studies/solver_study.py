@@ -8,7 +8,7 @@ import os
 import platform
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from inspect import signature
 from itertools import product
@@ -72,6 +72,7 @@ CAVEATS = (
     "The changed parameter is one change of moderate size; warm starts gain more from smaller "
     "ones.",
     "Instances come from the problems named above; other problems may differ.",
+    "A class that has none of the chosen formulations uses its first.",
 )
 
 #: The labels of a run, and its call.
@@ -203,48 +204,46 @@ def compare_solvers(
             f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
             "other problems or classes"
         )
+    limits = [time_limit, memory_limit, version("convexmarket")]
+    identity = {name: _identity(solver) for name, solver in chosen.items()}
     runs: list[_Run] = []
-    substituted = set()
     for name, family in families:
         known = CLASSES[family.problem_class]
-        names = [each for each in known if each in formulations] or known[
-            : 1 if formulations else None
+        names = [each for each in formulations if each in known] or (
+            known[:1] if formulations else known
+        )
+        contenders = [
+            (setting, solver, formulation)
+            for setting, solver in options
+            for formulation in ((EXACT,) if chosen[solver] == EXACT else names)
         ]
-        if formulations and not set(formulations) & set(known):
-            substituted.add(f"{family.problem_class}: {known[0]}")
         repeats = 1 if family.own_size is not None and not sizes else draws
         for size, draw in product(family.sizes(sizes or ()), range(repeats)):
-            runs += _runs_of(name, family, names, chosen, options, size, (seed, draw))
+            place = (name, family.problem_class, family.name, size, draw)
+            for contender in [(REFERENCE,) * 3, *contenders]:
+                setting, solver, formulation = contender
+                interface = chosen.get(solver, REFERENCE)
+                given = {} if interface in (EXACT, REFERENCE) else options[setting, solver]
+                labels = dict(zip(INSTANCE, place, strict=True))
+                labels |= {"formulation": formulation, "solver": solver, "setting": setting}
+                # A solver without options in a setting runs with none.
+                text = json.dumps(given) if given else ""
+                labels["options"] = "no setting known" if given is None else text
+                digest = entries[name].digest
+                key = short_digest(labels, seed, digest, identity.get(solver), limits)
+                labels |= {"key": key, "time_limit_s": time_limit}
+                call = (family.make, size, (seed, draw), formulation, interface, given or {})
+                patience = _PATIENCE if setting == REFERENCE else 1.0
+                runs.append((labels, Task(measure_run, call, patience)))
     # References first, then from the smallest size up, in random order within a size: drift of the
     # machine affects all contenders equally.
     runs = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))]
     runs.sort(key=lambda run: (run[0]["setting"] != REFERENCE, run[0]["size"]))
-    identity = {name: _identity(solver) for name, solver in chosen.items()}
-    limits = [time_limit, memory_limit, version("convexmarket")]
-    keyed = {
-        short_digest(
-            labels,
-            task.arguments[2],
-            entries[labels["problem"]].digest,
-            identity.get(labels["solver"]),
-            limits,
-        ): (labels, task)
-        for labels, task in runs
-    }
-    tasks = {key: task for key, (_, task) in keyed.items()}
-    replies = execution.run(tasks, "runs", _foregone(keyed))
-    records = [
-        (labels | {"key": key, "time_limit_s": time_limit}, replies[key])
-        for key, (labels, _) in keyed.items()
-    ]
+    tasks = {labels["key"]: task for labels, task in runs}
+    replies = execution.run(tasks, "runs", _foregone([labels for labels, _ in runs]))
+    records = [(labels, replies[labels["key"]]) for labels, _ in runs]
     references = references_of(records)
     table = judge(records, references, tolerances)
-    caveats = list(CAVEATS)
-    if substituted:
-        classes_named = ", ".join(sorted(substituted))
-        caveats.append(
-            f"Classes with none of the chosen formulations use their first: {classes_named}."
-        )
     return Runs(
         kind="solvers",
         keys=KEYS,
@@ -257,7 +256,7 @@ def compare_solvers(
                 "system": platform.platform(),
                 "pinned": bool((table.core >= 0).all()),
             },
-            "caveats": caveats,
+            "caveats": CAVEATS,
             "seed": seed,
         },
     )
@@ -410,66 +409,28 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
     return Problem(families_of_market(example, market_of), market_digest(example))
 
 
-# ------------------------------------------------------------------------------ planning
-
-
-def _runs_of(
-    problem: str,
-    family: Family,
-    formulations: Sequence[str],
-    solvers: Mapping[str, Any],
-    options: _Options,
-    size: int,
-    seed: tuple[int, int],
-) -> Iterator[_Run]:
-    """Yield the reference and all runs of an instance."""
-    contenders = [(REFERENCE, REFERENCE, REFERENCE)] + [
-        (setting, solver, name)
-        for setting, solver in options
-        for name in ([EXACT] if solvers[solver] == EXACT else formulations)
-    ]
-    for setting, solver, formulation in contenders:
-        interface = solvers.get(solver, REFERENCE)
-        given = {} if interface in (EXACT, REFERENCE) else options[setting, solver]
-        labels = {
-            "problem": problem,
-            "problem_class": family.problem_class,
-            "instance": family.name,
-            "size": size,
-            "seed": seed[1],
-            "formulation": formulation,
-            "solver": solver,
-            "setting": setting,
-            # A solver without options in a setting runs with none.
-            "options": "no setting known" if given is None else json.dumps(given) if given else "",
-        }
-        arguments = (family.make, size, seed, formulation, interface, given or {})
-        patience = _PATIENCE if setting == REFERENCE else 1.0
-        yield labels, Task(measure_run, arguments, patience)
-
-
 def _foregone(
-    runs: Mapping[str, _Run],
+    runs: Sequence[Mapping[str, Any]],
 ) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
     """Build the rule that skips a run after a limit, or an unsupported problem, at a smaller size.
 
     The smaller runs have the next smaller size, and any draw.
     """
     alike: dict[Any, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-
-    def place(labels: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(value for name, value in labels.items() if name not in ("size", "seed"))
-
-    for key, (labels, _) in runs.items():
-        alike[place(labels)][labels["size"]].append(key)
+    places = {}
+    for labels in runs:
+        place = tuple(labels[name] for name in RUN if name not in ("size", "seed"))
+        alike[place][labels["size"]].append(labels["key"])
+        places[labels["key"]] = (place, labels["size"])
 
     def decide(key: str, replies: Mapping[str, Reply]) -> Reply | None:
-        labels = runs[key][0]
-        sizes = alike[place(labels)]
-        below = max((size for size in sizes if size < labels["size"]), default=0)
-        entries = [replies.get(other, {}) for other in sizes.get(below, ())]
+        place, size = places[key]
+        below = max((other for other in alike[place] if other < size), default=None)
+        if below is None or REFERENCE in place:
+            return None
+        entries = [replies.get(other, {}) for other in alike[place][below]]
         endings = {_limit(entry) for entry in entries}
-        if labels["setting"] == REFERENCE or len(endings) != 1 or "" in endings:
+        if len(endings) != 1 or "" in endings:
             return None
         return {name: value for name, value in entries[0].items() if name != "key"} | {
             "peak_memory_mb": float("nan"),
