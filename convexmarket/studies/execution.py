@@ -39,8 +39,6 @@ from convexmarket.io import sync_folder
 from convexmarket.report.folders import lock
 from convexmarket.studies.progress import Progress, reporter
 
-__all__ = ["Execution", "Journal", "Reply", "Task", "usable_cores"]
-
 Reply = dict[str, Any]
 
 #: Workers use one thread each.

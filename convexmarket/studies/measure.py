@@ -21,8 +21,6 @@ from convexmarket.studies.residuals import ABSOLUTE, MatrixProblem, kkt_residual
 from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Instance
 from convexmarket.studies.subproblems.problem_classes import CLASSES, Make
 
-__all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_reference", "measure_run"]
-
 Row = dict[str, Any]
 #: The name of the methods without a conic solver, and of their formulation.
 EXACT = "exact"

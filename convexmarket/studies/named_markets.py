@@ -14,8 +14,6 @@ from convexmarket.checks import is_iterable
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 
-__all__ = ["market_digest", "named_entries", "short_digest"]
-
 
 def short_digest(*content: Any) -> str:
     """Return a digest of JSON values, equal in every session."""

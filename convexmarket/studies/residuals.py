@@ -30,8 +30,6 @@ from scipy import sparse
 
 from convexmarket.errors import NotSupportedError
 
-__all__ = ["ABSOLUTE", "MatrixProblem", "Residuals", "kkt_residuals", "returned_point"]
-
 Floats = NDArray[np.float64]
 
 #: Residuals in the units of the matrices, as columns.

@@ -19,8 +19,6 @@ from convexmarket.report import Report
 from convexmarket.report.results import RESULTS, read_content, restored_frame, stored_frame
 from convexmarket.studies import online_page, solver_page, study_page
 
-__all__ = ["Runs"]
-
 FORMAT = "convexmarket-runs/1"
 #: The statements, the figure and the report of each kind of runs.
 _PAGES: dict[str, Any] = {"study": study_page, "solvers": solver_page, "online": online_page}

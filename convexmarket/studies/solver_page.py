@@ -19,8 +19,6 @@ from convexmarket.studies.verdicts import (
     wide,
 )
 
-__all__ = ["fill", "plot", "statements"]
-
 #: Outcomes on a tile, if not by their names.
 _MARKS = {
     "inaccurate": "inacc.",

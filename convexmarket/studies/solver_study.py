@@ -51,8 +51,6 @@ from convexmarket.studies.verdicts import (
     references_of,
 )
 
-__all__ = ["DEFAULT_SOLVERS", "Problem", "compare_solvers", "summarise"]
-
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
 #: Factor of the time limit for a reference.
 _PATIENCE = 3.0

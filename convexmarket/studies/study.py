@@ -36,8 +36,6 @@ from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
 
-__all__ = ["Extent", "Study"]
-
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
 

@@ -20,36 +20,8 @@ from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE, RESI
 from convexmarket.studies.residuals import ABSOLUTE
 from convexmarket.studies.settings import ACCURACIES
 
-__all__ = [
-    "CONTENDER",
-    "COUNTED",
-    "FLOOR",
-    "GROUP",
-    "INSTANCE",
-    "RUN",
-    "counted",
-    "judge",
-    "means",
-    "outcome_of",
-    "profiles",
-    "rates",
-    "references_of",
-    "seconds",
-    "shifted_geometric_mean",
-    "step_function",
-    "wide",
-]
-
 #: The outcomes of runs that count.
-COUNTED = (
-    "solved",
-    "wrong",
-    "inaccurate",
-    "failed",
-    "time limit",
-    "memory limit",
-    "crashed",
-)
+COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
 #: Key columns of an instance, of a run, of a contender, and of a group.
 INSTANCE = ("problem", "problem_class", "instance", "size", "seed")
 RUN = (*INSTANCE, "setting", "formulation", "solver")

@@ -30,15 +30,6 @@ from convexmarket.studies.subproblems.markets import (
     off_simplex,
 )
 
-__all__ = [
-    "draw_ridge",
-    "draw_rows",
-    "fit",
-    "logistic",
-    "ridge",
-    "z_block",
-]
-
 #: Length of the perturbation of a repeated row, relative to the row.
 _JITTER = 0.01
 #: Norm of the gradient at the exact model, relative to the longest row.

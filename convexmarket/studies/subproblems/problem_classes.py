@@ -22,26 +22,7 @@ from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.sellers import Sellers
 from convexmarket.studies.subproblems import markets, models
 from convexmarket.studies.subproblems.markets import Floats, Instance
-from convexmarket.terms import (
-    Budget,
-    Cap,
-    MaxEpsilon,
-    Noise,
-    Payments,
-    PowerCost,
-    Spread,
-)
-
-__all__ = [
-    "CLASSES",
-    "Family",
-    "allocation_families",
-    "classifier_families",
-    "families_of_class",
-    "families_of_market",
-    "market_family",
-    "papers_market",
-]
+from convexmarket.terms import Budget, Cap, MaxEpsilon, Noise, Payments, PowerCost, Spread
 
 #: Every class of subproblems, with its formulations.
 CLASSES: dict[str, tuple[str, ...]] = {
@@ -280,8 +261,4 @@ def _ridge(size: int, rng: np.random.Generator) -> Instance:
     return models.draw_ridge(rows.X_train, rows.y_train, weights, 1.0, _LABEL_NOISE, rng)
 
 
-_MAKERS: dict[str, Make] = {
-    "given guarantees": _guarantees,
-    "z-block": _z_block,
-    "ridge": _ridge,
-}
+_MAKERS: dict[str, Make] = {"given guarantees": _guarantees, "z-block": _z_block, "ridge": _ridge}
