@@ -23,7 +23,6 @@ import pandas as pd
 from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError
-from convexmarket.joint import JointMarket
 from convexmarket.market import Market
 from convexmarket.studies.execution import Execution, Reply, Task
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run
@@ -31,7 +30,6 @@ from convexmarket.studies.named_markets import market_digest, named_entries, sho
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
-from convexmarket.studies.subproblems.models import z_block
 from convexmarket.studies.subproblems.problem_classes import (
     CLASSES,
     Family,
@@ -110,11 +108,11 @@ def compare_solvers(
     Parameters
     ----------
     problems : sequence, or mapping of str
-        Each a :class:`Market`, at its size; a :class:`~convexmarket.joint.JointMarket`; a function
-        ``n -> Market``, or ``(n, draw) -> Market`` with a generator of random numbers; or the name
-        of a class of subproblems: "allocation", "certified search", "given guarantees", "budget",
-        "variants", "weighted logistic regression", "ridge", "semi-interactive fit", "z-block".
-        Functions and classes need ``sizes``.
+        Each a :class:`Market`, at its size; a function ``n -> Market``, or ``(n, draw) -> Market``
+        with a generator of random numbers; or the name of a class of subproblems: "allocation",
+        "certified search", "given guarantees", "budget", "variants", "weighted logistic
+        regression", "ridge", "semi-interactive fit", "z-block". Functions and classes need
+        ``sizes``.
     solvers : sequence of str or CVXPY solvers, or mapping of str to either
         CVXPY's names, and "exact", the methods of this package without a conic solver. Solvers that
         are not installed are listed in ``facts["absent"]``.
@@ -153,9 +151,9 @@ def compare_solvers(
           setting, formulation and solver. outcome is "solved", "wrong", "inaccurate", "failed",
           "time limit", "memory limit", "crashed" or "unsupported"; status and message are the
           solver's. Seconds: declaration_s, compilation_s, solver_s, recovery_s, total_s.
-          primal_residual, violation, dual_residual, gap (:mod:`convexmarket.studies.residuals`),
-          excess (relative error of the objective) and accuracy (the largest of these). The same
-          with the prefix ``again_`` for the second solve;
+          primal_residual, violation, dual_residual, gap, excess (relative error of the objective)
+          and accuracy (the largest of these). The same with the prefix ``again_`` for the second
+          solve;
         - ``references``: the best known objective of each instance, and its certainty;
         - ``rates``: outcomes of each solver and formulation, with Wilson intervals;
         - ``means``: shifted geometric means of the times; a failure counts as the time limit;
@@ -164,8 +162,7 @@ def compare_solvers(
     Raises
     ------
     ParameterError
-        If an argument is not valid: a Market together with ``sizes``, an unknown class,
-        formulation, setting or solver option, or a journal that another study writes.
+        If an argument is not valid, or another study is writing the journal.
     NotSupportedError
         If no solver is installed, or a market has no subproblem to compare.
 
@@ -372,17 +369,13 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
     """Return the subproblems of one entry of ``problems``."""
     if isinstance(entry, Problem):
         return entry
-    if isinstance(entry, Market | JointMarket):
+    if isinstance(entry, Market):
         if sizes is not None:
             raise ParameterError(
-                f"problems: {name!r} is a {type(entry).__name__} of a fixed size; with sizes, give "
-                "a function n -> Market or the name of a class, or leave out sizes"
+                f"problems: {name!r} is a Market of a fixed size; with sizes, give a function n -> "
+                "Market or the name of a class, or leave out sizes"
             )
-        if isinstance(entry, Market):
-            return Problem(families_of_market(entry), market_digest(entry))
-        data = hashlib.sha256(entry.X.tobytes() + entry.y.tobytes()).hexdigest()
-        family = Family("z-block", lambda _size, _rng: z_block(entry), own_size=len(entry.X))
-        return Problem([family], market_digest(entry.market) + data)
+        return Problem(families_of_market(entry), market_digest(entry))
     if sizes is None or isinstance(sizes, str) or not len(sizes):
         raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
     if isinstance(entry, str):
