@@ -26,10 +26,10 @@ from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies.execution import Execution, Reply, Task
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run
-from convexmarket.studies.named_markets import market_digest, named_entries, short_digest
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
+from convexmarket.studies.study import market_digest, named_entries, short_digest
 from convexmarket.studies.subproblems.problem_classes import (
     CLASSES,
     Family,
