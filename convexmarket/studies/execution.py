@@ -140,7 +140,13 @@ class Execution:
             for key, task in tasks.items():
                 yield key, known(key) or _finished(task.function, *task.arguments)
             return
-        workers = loky.get_reusable_executor(len(cores), timeout=_IDLE, env=_ONE_THREAD)
+        workers = loky.get_reusable_executor(
+            len(cores),
+            timeout=_IDLE,
+            env=_ONE_THREAD,
+            initializer=signal.signal,  # the study handles Ctrl-C and ends its workers
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        )
         running: dict[Any, tuple[str, int]] = {}
         left = deque(tasks.items())
         try:
