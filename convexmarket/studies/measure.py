@@ -76,7 +76,8 @@ def measure_run(
     instance = make(size, np.random.default_rng(seed))
     name = ""
     if solver not in (EXACT, REFERENCE):
-        warm_up(solver)
+        with suppress(Exception):  # the run reports errors
+            warm_up(solver)
         name = solver_version(solver) if isinstance(solver, str) else ""
     ready()
     if solver == REFERENCE:
@@ -86,12 +87,12 @@ def measure_run(
     return row | {"solver_version": name}
 
 
-def warm_up(solver: Any) -> None:
-    """Solve once, so that CVXPY and the solver load their libraries."""
+def warm_up(solver: Any, **options: Any) -> None:
+    """Solve a problem of two variables, so that CVXPY and the solver load their libraries."""
     x = cp.Variable(2)
-    with suppress(Exception), warnings.catch_warnings():  # the run reports errors
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver)
+        cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver, **options)
 
 
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import platform
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
@@ -25,7 +24,7 @@ from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies.execution import Execution, Reply, Task
-from convexmarket.studies.measure import EXACT, REFERENCE, measure_run
+from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
@@ -345,24 +344,16 @@ def _settings(
             given_options = named.get(solver.upper(), None if named else {})
             options[name, solver] = given_options
             if interface != EXACT and given_options:
-                _check_options(f"settings.{name}.options.{solver}", interface, given_options)
+                try:
+                    warm_up(interface, **given_options)
+                except cp.error.SolverError:
+                    pass  # options such as few iterations may prevent a solution
+                except Exception as error:
+                    raise ParameterError(
+                        f"settings.{name}.options.{solver}: the solver refuses {given_options!r} "
+                        f"({type(error).__name__}: {error}); give options of this solver"
+                    ) from None
     return tolerances, options
-
-
-def _check_options(place: str, solver: Any, options: Any) -> None:
-    """Refuse unsupported options of a solver, by solving a problem of two variables."""
-    x = cp.Variable(2)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver, **options)
-    except cp.error.SolverError:
-        pass  # options such as few iterations may prevent a solution
-    except Exception as error:
-        raise ParameterError(
-            f"{place}: the solver refuses {dict(options)!r} ({type(error).__name__}: {error}); "
-            "give options of this solver"
-        ) from None
 
 
 def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
