@@ -23,7 +23,7 @@ from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
-from convexmarket.studies.execution import Execution, Reply, Task
+from convexmarket.studies.execution import Execution, Reply
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
@@ -49,8 +49,6 @@ from convexmarket.studies.verdicts import (
 )
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
-#: Factor of the time limit for a reference.
-_PATIENCE = 3.0
 KEYS = {
     "runs": RUN,
     "references": INSTANCE,
@@ -70,8 +68,8 @@ CAVEATS = (
     "A class that has none of the chosen formulations uses its first.",
 )
 
-#: The labels of a run, and its call.
-_Run = tuple[dict[str, Any], Task]
+#: The labels of a run, and the arguments of its measurement.
+_Run = tuple[dict[str, Any], tuple[Any, ...]]
 
 
 class Problem(NamedTuple):
@@ -227,14 +225,14 @@ def compare_solvers(
                 key = short_digest(labels, seed, digest, identity.get(solver), limits)
                 labels |= {"key": key, "time_limit_s": time_limit}
                 call = (family.make, size, (seed, draw), formulation, interface, given or {})
-                patience = _PATIENCE if setting == REFERENCE else 1.0
-                runs.append((labels, Task(measure_run, call, patience)))
+                runs.append((labels, call))
     # References first, then from the smallest size up, in random order within a size: drift of the
     # machine affects all contenders equally.
     runs = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))]
     runs.sort(key=lambda run: (run[0]["setting"] != REFERENCE, run[0]["size"]))
-    tasks = {labels["key"]: task for labels, task in runs}
-    replies = execution.run(tasks, "runs", _foregone([labels for labels, _ in runs]))
+    calls = {labels["key"]: call for labels, call in runs}
+    decide = _foregone([labels for labels, _ in runs])
+    replies = execution.run(measure_run, calls, "runs", decide)
     records = [(labels, replies[labels["key"]]) for labels, _ in runs]
     references = references_of(records)
     table = judge(records, references, tolerances)

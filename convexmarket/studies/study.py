@@ -39,7 +39,7 @@ from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.learners.private_learner import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
-from convexmarket.studies.execution import Execution, Reply, Task
+from convexmarket.studies.execution import Execution, Reply
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
@@ -252,13 +252,13 @@ class Study:
         training = (self.learner, self.data, self.noise_draws)
         points = [point for name in self.markets for point in self._points(name)]
         digests = {} if journal is None else self._digests(points)
-        tasks = {
+        calls = {
             short_digest(point, plan, digests.get(point.market, place), version("convexmarket")): (
-                Task(_solve, (self.markets[point.market], point, plan, training))
+                (self.markets[point.market], point, plan, training)
             )
             for place, point in enumerate(points)
         }
-        replies = execution.run(tasks, "markets")
+        replies = execution.run(_solve, calls, "markets")
         drawn = any(point.draw is not None for point in points)
         shared = ("market", *self.axes, *([_DRAWN] if drawn else []))
         keys = {"runs": shared, "sellers": (*shared, "id"), "audits": shared}
@@ -434,10 +434,10 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
 
 
 def _solve(
-    entry: Any, point: _Point, plan: Row, training: Any, *, ready: Callable[[], None]
+    entry: Any, point: _Point, plan: Row, training: Any, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
     """Perform one run and return its rows in each table; an error becomes a row."""
-    ready()
+    ready(1.0)
     row: Row = {}
     try:
         market = point.build(entry)

@@ -13,7 +13,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import SolverError
-from convexmarket.studies.execution import Execution, Task, usable_cores
+from convexmarket.studies.execution import Execution, usable_cores
 from convexmarket.studies.measure import measure_run
 from convexmarket.studies.subproblems.markets import at_best_eta
 from tests import ROOT
@@ -33,13 +33,10 @@ def broken(size, rng):
     raise ValueError("no such subproblem")
 
 
-def job(solver="CLARABEL", make=make):
-    return measure_run, (make, 20, (0, 0), "primal", solver, {})
-
-
 def call(solver="CLARABEL", make=make, *, time_limit=300.0, **options):
     execution = Execution(time_limit=time_limit, progress=False, **options)
-    return execution.run({"run": Task(*job(solver, make))}, "runs")["run"]
+    arguments = (make, 20, (0, 0), "primal", solver, {})
+    return execution.run(measure_run, {"run": arguments}, "runs")["run"]
 
 
 def test_a_run_comes_back_with_what_was_measured():
