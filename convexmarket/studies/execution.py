@@ -99,9 +99,8 @@ class Execution:
         In a reply, ``ended`` is "finished", "time limit", "memory limit", "crashed" or "error" (an
         exception), ``status`` the signal or exit code of a crash, ``log`` the end of the output,
         and ``result`` the returned value. A call with a record is not performed again, unless it
-        ended in an exception.
-        ``decide`` maps a key and the replies so far to a reply that makes the call unnecessary, or
-        None.
+        ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
+        the call unnecessary, or None.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -150,7 +149,7 @@ class Execution:
                     if self._limited:
                         content = cloudpickle.dumps((function, arguments))
                         bound = core if self.pin else -1
-                        call = workers.submit(_limited, sys.path, content, *limits, bound)
+                        call = workers.submit(_in_child, sys.path, content, *limits, bound)
                     else:
                         call = workers.submit(_finished, function, *arguments)
                     running[call] = key, core
@@ -193,7 +192,7 @@ def _finished(function: Function, *arguments: Any) -> Reply:
     return {"ended": "finished", "status": "", "log": "", "result": result}
 
 
-def _limited(
+def _in_child(
     paths: list[str], content: bytes, seconds: float, megabytes: float, core: int
 ) -> Reply:
     """Perform a pickled call in a child process, with limits, on a core unless that is -1."""
