@@ -38,6 +38,15 @@ _SHIFT = 0.01
 _CONFIDENCE = 0.95
 _NUMBERS = tuple(name for name in MEASURED if name not in ("status", "message"))
 
+#: The columns of a run without results, and what its reply holds besides.
+_BLANK = {
+    **dict.fromkeys(("solver_version", "status", "message", "again_status", "again_message"), ""),
+    **dict.fromkeys(("declaration_s", "again_cold_s", "peak_memory_mb"), np.nan),
+    "core": -1,
+    **dict.fromkeys((*_NUMBERS, *(AGAIN + name for name in _NUMBERS)), np.nan),
+}
+_OF_REPLY = ("status", "peak_memory_mb", "core")
+
 #: The labels of a run, and its reply.
 Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 
@@ -108,24 +117,15 @@ def judge(
     rows = []
     for labels, reply in records:
         if labels["setting"] != REFERENCE:
-            row = {"solver_version": "", "status": reply.get("status", ""), "message": ""}
-            row |= {
-                "declaration_s": np.nan,
-                "peak_memory_mb": np.nan,
-                "core": -1,
-                "again_status": "",
-            }
-            row |= dict.fromkeys((*_NUMBERS, *(AGAIN + name for name in _NUMBERS)), np.nan)
-            row |= {"again_cold_s": np.nan, "again_message": ""} | reply.get("result", {})
-            row |= {name: reply[name] for name in ("peak_memory_mb", "core") if name in reply}
+            known = {name: reply[name] for name in _OF_REPLY if name in reply}
+            row = {**labels, **_BLANK, **known, **reply.get("result", {})}
             row["message"] = row["message"] or _ending(reply)
-            row["outcome"] = "failed" if reply["ended"] == "error" else reply["ended"]
-            rows.append({**labels, **row})
-    known = references[[*INSTANCE, "certainty", "doubt", "reference", "again_reference"]]
-    runs = pd.DataFrame(rows).merge(known, on=list(INSTANCE))
+            rows.append(row | {"ended": "failed" if reply["ended"] == "error" else reply["ended"]})
+    targets = references[[*INSTANCE, "certainty", "doubt", "reference", "again_reference"]]
+    runs = pd.DataFrame(rows).merge(targets, on=list(INSTANCE))
     runs["tolerance"] = runs.setting.map(tolerances)
     trusted = runs.pop("doubt") <= runs.tolerance
-    outcomes = runs.pop("outcome").replace("finished", "solved")
+    outcomes = runs.pop("ended").replace("finished", "solved")
     for prefix in ("", AGAIN):
         reference = runs[prefix + "reference"].where(trusted)
         value, size = runs[prefix + "objective"], runs.pop(prefix + "scale")
