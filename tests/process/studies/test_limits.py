@@ -42,13 +42,8 @@ def call(solver="CLARABEL", make=make, *, time_limit=300.0, **options):
 def test_a_run_comes_back_with_what_was_measured():
     reply = call()
     assert reply["ended"] == "finished"
-    result = reply["result"]
-    assert result["status"] == result["again_status"] == "optimal"
-    assert result["total_s"] == pytest.approx(
-        sum(result[f"{part}_s"] for part in ("declaration", "compilation", "solver", "recovery"))
-    )
+    assert reply["result"]["status"] == reply["result"]["again_status"] == "optimal"
     assert 0 < reply["peak_memory_mb"] < 1_000
-    assert result["dual_residual"] < 1e-3
 
 
 def test_a_hang_ends_at_the_time_limit():
