@@ -39,9 +39,10 @@ from convexmarket.io import sync_folder
 from convexmarket.report.folders import lock
 from convexmarket.studies.progress import Progress, reporter
 
-__all__ = ["Execution", "Journal", "Reply", "Task", "usable_cores"]
-
 Reply = dict[str, Any]
+#: Called with arguments and ``ready``, which restarts the clock with a multiple of the time limit;
+#: returns a dict of plain values.
+Function = Callable[..., Reply]
 
 #: Workers use one thread each.
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
@@ -55,25 +56,6 @@ _LOG = 2_000
 _PR_SET_PDEATHSIG = 1
 #: The beginning of every line of a journal.
 _BEGINNING = b'{"key": '
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """One call of a study.
-
-    Attributes
-    ----------
-    function : callable
-        Called with the arguments and ``ready``, a callable that restarts the clock of the time
-        limit; returns a dict of plain values.
-    arguments : tuple
-    patience : float
-        Factor of the time limit.
-    """
-
-    function: Callable[..., Reply]
-    arguments: tuple[Any, ...]
-    patience: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -107,53 +89,70 @@ class Execution:
 
     def run(
         self,
-        tasks: Mapping[str, Task],
+        function: Function,
+        calls: Mapping[str, tuple[Any, ...]],
         stage: str,
         decide: Callable[[str, Mapping[str, Reply]], Reply | None] = lambda _key, _replies: None,
     ) -> dict[str, Reply]:
-        """Perform the calls without a record, in order, and return the replies by key.
+        """Call a function with the arguments of each key, in order; return the replies by key.
 
         In a reply, ``ended`` is "finished", "time limit", "memory limit", "crashed" or "error" (an
         exception), ``status`` the signal or exit code of a crash, ``log`` the end of the output,
-        and ``result`` the returned value. A call that ended in an exception is performed again.
-        ``decide`` maps a key and the replies so far to a reply that makes the call unnecessary, or
-        None.
+        and ``result`` the returned value. A call with a record is not performed again, unless it
+        ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
+        the call unnecessary, or None.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
-            replies = {entry["key"]: entry for entry in journal.records if entry["key"] in tasks}
+            replies = {entry["key"]: entry for entry in journal.records if entry["key"] in calls}
             done = {key for key, reply in replies.items() if reply["ended"] != "error"}
-            left = {key: task for key, task in tasks.items() if key not in done}
-            advance(stage, len(done), len(tasks))
-            ended = self._perform(left, lambda key: decide(key, replies))
+            left = {key: call for key, call in calls.items() if key not in done}
+            advance(stage, len(done), len(calls))
+            ended = self._perform(function, left, lambda key: decide(key, replies))
             for count, (key, reply) in enumerate(ended, len(done) + 1):
                 replies[key] = {"key": key, **reply}
                 journal.append(replies[key])
-                advance(stage, count, len(tasks))
-        return {key: replies[key] for key in tasks}
+                advance(stage, count, len(calls))
+        return {key: replies[key] for key in calls}
 
     def _perform(
-        self, tasks: Mapping[str, Task], known: Callable[[str], Reply | None]
+        self,
+        function: Function,
+        calls: Mapping[str, tuple[Any, ...]],
+        known: Callable[[str], Reply | None],
     ) -> Iterator[tuple[str, Reply]]:
         """Yield the replies as the calls end; each running call has a core."""
         cores = usable_cores()
-        cores = cores[: min(self.jobs if self.jobs > 0 else len(cores), max(len(tasks), 1))]
+        cores = cores[: min(self.jobs if self.jobs > 0 else len(cores), max(len(calls), 1))]
         if len(cores) == 1 and not self._limited:
-            for key, task in tasks.items():
-                yield key, known(key) or _finished(task.function, *task.arguments)
+            for key, arguments in calls.items():
+                yield key, known(key) or _finished(function, *arguments)
             return
-        workers = loky.get_reusable_executor(len(cores), timeout=_IDLE, env=_ONE_THREAD)
+        workers = loky.get_reusable_executor(
+            len(cores),
+            timeout=_IDLE,
+            env=_ONE_THREAD,
+            initializer=signal.signal,  # the study handles Ctrl-C and ends its workers
+            initargs=(signal.SIGINT, signal.SIG_IGN),
+        )
+        limits = [limit or math.inf for limit in (self.time_limit, self.memory_limit)]
         running: dict[Any, tuple[str, int]] = {}
-        left = deque(tasks.items())
+        left = deque(calls.items())
         try:
             while left or running:
                 while left and cores:
-                    key, task = left.popleft()
+                    key, arguments = left.popleft()
                     if reply := known(key):
                         yield key, reply
+                        continue
+                    core = cores.pop()
+                    if self._limited:
+                        content = cloudpickle.dumps((function, arguments))
+                        bound = core if self.pin else -1
+                        call = workers.submit(_in_child, sys.path, content, *limits, bound)
                     else:
-                        core = cores.pop()
-                        running[self._submit(workers, task, core)] = key, core
+                        call = workers.submit(_finished, function, *arguments)
+                    running[call] = key, core
                 for call in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
                     key, core = running.pop(call)
                     cores.append(core)
@@ -166,16 +165,6 @@ class Execution:
         finally:
             if running:
                 workers.shutdown(kill_workers=True)
-
-    def _submit(self, workers: Any, task: Task, core: int) -> Any:
-        if not self._limited:
-            return workers.submit(_finished, task.function, *task.arguments)
-        limit = math.inf if self.time_limit is None else task.patience * self.time_limit
-        content = cloudpickle.dumps((task.function, task.arguments))
-        megabytes = math.inf if self.memory_limit is None else self.memory_limit
-        return workers.submit(
-            _limited, sys.path, content, limit, megabytes, core if self.pin else -1
-        )
 
 
 def usable_cores() -> list[int]:
@@ -198,12 +187,12 @@ def _processor() -> str:
 # ------------------------------------------------------------------------- in a worker
 
 
-def _finished(function: Callable[..., Reply], *arguments: Any) -> Reply:
-    result = function(*arguments, ready=lambda: None)
+def _finished(function: Function, *arguments: Any) -> Reply:
+    result = function(*arguments, ready=lambda _: None)
     return {"ended": "finished", "status": "", "log": "", "result": result}
 
 
-def _limited(
+def _in_child(
     paths: list[str], content: bytes, seconds: float, megabytes: float, core: int
 ) -> Reply:
     """Perform a pickled call in a child process, with limits, on a core unless that is -1."""
@@ -231,7 +220,7 @@ def _child(paths: list[str], content: bytes, core: int, sender: Connection, log:
             os.sched_setaffinity(0, {core})
         sys.path[:] = paths
         function, arguments = cloudpickle.loads(content)
-        result = function(*arguments, ready=lambda: sender.send("ready"))
+        result = function(*arguments, ready=sender.send)
         sender.send({"ended": "finished", "result": result})
     except MemoryError:
         sender.send({"ended": "memory limit"})
@@ -254,10 +243,10 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
                     message = receiver.recv()
                 except (EOFError, OSError):
                     break
-                if message != "ready":
+                if isinstance(message, dict):
                     reply |= message
                     break
-                deadline = time.monotonic() + seconds
+                deadline = time.monotonic() + message * seconds
             used = 0.0
             with suppress(psutil.Error):
                 used = psutil.Process(child).memory_info().rss / _MEGABYTE

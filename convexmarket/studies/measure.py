@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import cvxpy as cp
@@ -20,8 +21,6 @@ from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.studies.residuals import ABSOLUTE, MatrixProblem, kkt_residuals, returned_point
 from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Instance
 from convexmarket.studies.subproblems.problem_classes import CLASSES, Make
-
-__all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_reference", "measure_run"]
 
 Row = dict[str, Any]
 #: The name of the methods without a conic solver, and of their formulation.
@@ -47,13 +46,15 @@ MEASURED = (
 AGAIN = "again_"
 
 #: Statuses in which the solver returned a point.
-_WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT)
+_WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
 #: Solvers of a reference, in this order, with unattainable tolerances: they end at their best
 #: accuracy.
 _REFERENCES: dict[str, dict[str, Any]] = {
     "CLARABEL": {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500},
     "ECOS": {"abstol": 1e-13, "reltol": 1e-13, "feastol": 1e-13, "max_iters": 500},
 }
+#: Factor of the time limit for a reference.
+_PATIENCE = 3.0
 #: Residual at which a reference is accurate enough.
 _CLOSE = 1e-8
 
@@ -66,33 +67,34 @@ def measure_run(
     solver: Any,
     options: Mapping[str, Any],
     *,
-    ready: Callable[[], None],
+    ready: Callable[[float], None],
 ) -> Row:
     """Build an instance and measure one run of it.
 
     ``seed`` is that of the study and of the instance, and ``solver`` a name, "exact" and
-    "reference" included, or a solver of CVXPY. ``ready`` is called when the instance is built and
-    the solver is loaded.
+    "reference" included, or a solver of CVXPY. ``ready`` starts the clock when the instance is
+    built and the solver is loaded.
     """
     instance = make(size, np.random.default_rng(seed))
-    ours = solver in (EXACT, REFERENCE)
-    if not ours:
-        warm_up(solver)
-    ready()
+    name = ""
+    if solver not in (EXACT, REFERENCE):
+        with suppress(Exception):  # the run reports errors
+            warm_up(solver)
+        name = solver_version(solver) if isinstance(solver, str) else ""
+    ready(_PATIENCE if solver == REFERENCE else 1.0)
     if solver == REFERENCE:
         row = measure_reference(instance)
     else:
         row = measure(instance, formulation, solver, options)
-    row["solver_version"] = "" if ours or not isinstance(solver, str) else solver_version(solver)
-    return row
+    return row | {"solver_version": name}
 
 
-def warm_up(solver: Any) -> None:
-    """Solve once, so that CVXPY and the solver load their libraries."""
+def warm_up(solver: Any, **options: Any) -> None:
+    """Solve a problem of two variables, so that CVXPY and the solver load their libraries."""
     x = cp.Variable(2)
-    with suppress(Exception), warnings.catch_warnings():  # the run reports errors
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver)
+        cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver, **options)
 
 
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
@@ -106,15 +108,17 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
         solver's seconds for the second without a warm start. ``status`` is that of the solver,
         "unsupported" where it takes no such problem, or "error".
     """
-    if solver == EXACT:
-        return _exact(instance)
-    if instance.search is not None:
-        return _search(instance, formulation, solver, options)
     start = time.perf_counter()
-    declared = instance.declare(formulation)
-    row: Row = {"declaration_s": time.perf_counter() - start}
+    solve: Callable[[Any], Row]
+    if solver == EXACT:
+        solve = partial(_exact, instance)
+    elif instance.search is not None:
+        return {"declaration_s": 0.0} | _search(instance, formulation, solver, options)
+    else:
+        solve = partial(_solve, instance, instance.declare(formulation), solver, options)
+    row: Row = {"declaration_s": 0.0 if solver == EXACT else time.perf_counter() - start}
     for prefix, value in zip(("", AGAIN), instance.values, strict=True):
-        solved = _solve(instance, declared, solver, options, value)
+        solved = solve(value)
         row |= {prefix + key: number for key, number in solved.items()}
         if solved["status"] not in _WITH_POINT:
             break
@@ -127,8 +131,7 @@ def _blank(status: str, message: str = "") -> Row:
 
 
 def _failed(error: Exception, unable: bool) -> Row:
-    status = "unsupported" if unable else "error"
-    return _blank(status, f"{type(error).__name__}: {error}")
+    return _blank("unsupported" if unable else "error", f"{type(error).__name__}: {error}")
 
 
 def _solve(
@@ -159,11 +162,16 @@ def _solve(
             return row
         count = getattr(problem.solver_stats, "num_iters", None)
         row["iterations"] = float(count) if isinstance(count, int | float | np.integer) else np.nan
-        row |= _examine(instance, declared, value)
+        row |= zip(RESIDUALS, kkt_residuals(problem, instance.scale(value)), strict=True)
+        try:
+            judged = _judged(instance, declared.answer(), value)
+            row |= judged | {"violation": max(row["violation"], judged["violation"])}
+        except (ConvexMarketError, ArithmeticError, TypeError, ValueError) as error:
+            row |= {"message": f"the point gives no answer: {error}", "violation": np.inf}
         with suppress(Exception):  # of a solver of the user, for example
             matrices = MatrixProblem.of(data, getattr(chain.solver, "EXP_CONE_ORDER", None))
             residuals = matrices.residuals(*returned_point(chain.solver, raw, inverse[-1]))
-            row |= dict(zip(ABSOLUTE, residuals, strict=True))
+            row |= zip(ABSOLUTE, residuals, strict=True)
         if value is not instance.values[0]:
             start = time.perf_counter()
             with suppress(Exception):
@@ -182,13 +190,12 @@ def _search(instance: Instance, formulation: str, solver: Any, options: Mapping[
             allocation = instance.search(formulation, solver, options)
     except Exception as error:  # a solver may raise anything
         unable = isinstance(error, NotSupportedError) or "cannot solve this problem" in str(error)
-        return _failed(error, unable) | {"declaration_s": 0.0}
+        return _failed(error, unable)
     seconds = time.perf_counter() - start
     status = cp.OPTIMAL if allocation.gap <= GAP else cp.OPTIMAL_INACCURATE
     answer = np.append(allocation.weights, allocation.eta)
     solver_s = sum(record.seconds for record in allocation.solves)
     return _timed(instance, status, answer, seconds, None) | {
-        "declaration_s": 0.0,
         "solver_s": solver_s,
         "compilation_s": seconds - solver_s,
         "iterations": float(len(allocation.solves)),
@@ -196,22 +203,21 @@ def _search(instance: Instance, formulation: str, solver: Any, options: Mapping[
     }
 
 
+def _exact(instance: Instance, value: Any) -> Row:
+    """Measure the exact method: no compilation, and no multipliers."""
+    start = time.perf_counter()
+    answer = instance.exact(value)
+    seconds = time.perf_counter() - start
+    if answer is None:
+        return _blank("unsupported", "no exact method is known for this instance")
+    return _timed(instance, EXACT, answer, seconds, value)
+
+
 def _timed(instance: Instance, status: str, answer: Floats, seconds: float, value: Any) -> Row:
     """Return the row of an answer without multipliers."""
     row = _blank(status) | dict.fromkeys(("compilation_s", "recovery_s", *RESIDUALS), 0.0)
     row |= {"solver_s": seconds, "total_s": seconds}
     return row | _judged(instance, answer, value)
-
-
-def _examine(instance: Instance, declared: Declared, value: Any) -> Row:
-    """Return objective and residuals of the point that was returned, by our own arithmetic."""
-    residuals = kkt_residuals(declared.problem, instance.scale(value))
-    row: Row = dict(zip(RESIDUALS, residuals, strict=True))
-    try:
-        judged = _judged(instance, declared.answer(), value)
-    except (ConvexMarketError, ArithmeticError, TypeError, ValueError) as error:
-        return row | {"message": f"the point gives no answer: {error}", "violation": np.inf}
-    return row | judged | {"violation": max(row["violation"], judged["violation"])}
 
 
 def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
@@ -223,43 +229,25 @@ def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
     return {"objective": objective, "scale": instance.scale(value), "violation": violation}
 
 
-def _exact(instance: Instance) -> Row:
-    """Measure the exact method: no declaration, no compilation, no multipliers."""
-    row: Row = {"declaration_s": 0.0}
-    for prefix, value in zip(("", AGAIN), instance.values, strict=True):
-        start = time.perf_counter()
-        answer = instance.exact(value)
-        seconds = time.perf_counter() - start
-        if answer is None:
-            return row | _blank("unsupported", "no exact method is known for this instance")
-        timed = _timed(instance, EXACT, answer, seconds, value)
-        row |= {prefix + key: number for key, number in timed.items()}
-    return row
-
-
 def measure_reference(instance: Instance) -> Row:
     """Measure the reference run of an instance.
 
     That is the exact method, or where none is known the tightest solve of any formulation, by its
     residuals. ``certainty`` is "exact" or describes the residuals; ``doubt`` is the largest one.
     """
-    row = _exact(instance)
+    row = measure(instance, EXACT, EXACT, {})
     if row["status"] == EXACT:
         return row | {"certainty": EXACT, "doubt": 0.0}
     best, doubt = row, np.inf
     for solver, options in _REFERENCES.items():
         for formulation in CLASSES[instance.problem_class]:
             row = measure(instance, formulation, solver, options)
-            if (largest := _largest(row)) < doubt:
+            residuals = [row.get(prefix + name) for prefix in ("", AGAIN) for name in RESIDUALS]
+            largest = np.max(np.array(residuals, dtype=float))  # NaN where a solve is missing
+            if largest < doubt:
                 best, doubt = row, largest
         if doubt < _CLOSE:
             break
     if not np.isfinite(doubt):
         return row | {"status": "error", "certainty": "none", "message": "no solver is near"}
-    return best | {"certainty": f"gap {doubt:.0e}", "doubt": doubt}
-
-
-def _largest(row: Row) -> float:
-    """Return the largest residual of both solves; inf where one is missing."""
-    residuals = [row.get(prefix + name, np.inf) for prefix in ("", AGAIN) for name in RESIDUALS]
-    return float("inf") if np.isnan(residuals).any() else max(residuals)
+    return best | {"certainty": f"gap {doubt:.0e}", "doubt": float(doubt)}

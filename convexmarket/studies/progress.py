@@ -9,8 +9,6 @@ from typing import TextIO, TypeAlias
 
 from convexmarket.errors import ParameterError
 
-__all__ = ["Progress", "ProgressLines", "reporter"]
-
 #: Called with the stage, the steps done and the steps in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
 

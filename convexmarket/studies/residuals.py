@@ -30,8 +30,6 @@ from scipy import sparse
 
 from convexmarket.errors import NotSupportedError
 
-__all__ = ["ABSOLUTE", "MatrixProblem", "Residuals", "kkt_residuals", "returned_point"]
-
 Floats = NDArray[np.float64]
 
 #: Residuals in the units of the matrices, as columns.
@@ -70,12 +68,20 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     NotSupportedError
         If a constraint or an attribute of a variable is of another kind.
     """
-    _check(problem)
     variables = problem.variables()
+    unknown: list[Any] = [
+        x for x in variables if {n for n, v in x.attributes.items() if v} - _BOUNDS
+    ]
+    unknown += [item for item in problem.constraints if not isinstance(item, Equality | Inequality)]
+    if unknown:
+        raise NotSupportedError(
+            "residuals are known for equations, inequalities, and variables with signs or bounds, "
+            f"not for the {type(unknown[0]).__name__} {unknown[0]}; write it as one of them"
+        )
     if any(x.value is None or not np.isfinite(x.value).all() for x in variables):
         return Residuals(np.inf, np.inf, np.inf, np.inf)
-    flip = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     objective = problem.objective.expr
+    flip = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     value = float(objective.value)
     scale = max(abs(value), least, _TINY)
     primal = violation = dual = complementarity = 0.0
@@ -99,7 +105,7 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
         point = _flat(x.value)
         ends: Any = x.get_bounds()
         low, high = (_flat(np.broadcast_to(end, x.shape)) for end in ends)
-        outside = _largest(np.maximum(np.maximum(low - point, point - high), 0.0))
+        outside = _largest(point - np.clip(point, low, high))
         violation = max(violation, outside / (_largest(point) or 1.0))
         slope = np.zeros(x.size) + sum(gradient.get(x, 0.0) for gradient in gradients)
         # The multiplier of a bound is the part of the slope that has its sign.
@@ -115,18 +121,6 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     if not np.isfinite(value + dual + gap):
         dual = gap = np.inf
     return Residuals(primal, violation, dual, gap)
-
-
-def _check(problem: cp.Problem) -> None:
-    unknown: list[Any] = [
-        x for x in problem.variables() if {name for name, v in x.attributes.items() if v} - _BOUNDS
-    ]
-    unknown += [item for item in problem.constraints if not isinstance(item, Equality | Inequality)]
-    if unknown:
-        raise NotSupportedError(
-            "residuals are known for equations, inequalities, and variables with signs or bounds, "
-            f"not for the {type(unknown[0]).__name__} {unknown[0]}; write it as one of them"
-        )
 
 
 def _flat(value: Any) -> Floats:

@@ -19,8 +19,6 @@ from convexmarket.report import Report
 from convexmarket.report.results import RESULTS, read_content, restored_frame, stored_frame
 from convexmarket.studies import online_page, solver_page, study_page
 
-__all__ = ["Runs"]
-
 FORMAT = "convexmarket-runs/1"
 #: The statements, the figure and the report of each kind of runs.
 _PAGES: dict[str, Any] = {"study": study_page, "solvers": solver_page, "online": online_page}
@@ -70,10 +68,6 @@ class Runs(Shown):
     def to_frame(self, table: str = "runs") -> pd.DataFrame:
         """Return a copy of a table.
 
-        Parameters
-        ----------
-        table : str, default "runs"
-
         Raises
         ------
         ParameterError
@@ -86,39 +80,20 @@ class Runs(Shown):
 
     def statements(self) -> list[str]:
         """Describe the results in sentences: solved and failed runs, with reasons."""
-        texts: list[str] = _PAGES[self.kind].statements(self)
-        return texts
+        return list(_PAGES[self.kind].statements(self))
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the main figure: error against payments, or times by size and solver.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-
-        Returns
-        -------
-        matplotlib Axes
-        """
+        """Draw the main figure: error against payments, or times by size and solver."""
         return _PAGES[self.kind].plot(self, ax)
 
     def report(self, title: str) -> Report:
-        """Return a :class:`~convexmarket.Report` with the statements, tables and figures.
-
-        Parameters
-        ----------
-        title : str
-
-        Returns
-        -------
-        Report
-        """
+        """Return a :class:`~convexmarket.Report` with the statements, tables and figures."""
         report = Report(title, settings=self.facts)
         _PAGES[self.kind].fill(report, self)
         return report
 
     def write(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
-        """Write the result as ``results.json``, and long tables as Parquet files.
+        """Write ``results.json``, and long tables as Parquet files; return the path of the first.
 
         Parameters
         ----------
@@ -126,11 +101,6 @@ class Runs(Shown):
             Created if needed.
         force : bool, default False
             Whether existing files may be replaced.
-
-        Returns
-        -------
-        pathlib.Path
-            The path of ``results.json``.
 
         Raises
         ------
@@ -155,10 +125,6 @@ class Runs(Shown):
     def read(cls, folder: str | PathLike[str]) -> Self:
         """Read the files of :meth:`write`; numbers are equal to the last bit.
 
-        Parameters
-        ----------
-        folder : path
-
         Raises
         ------
         DataError
@@ -171,9 +137,9 @@ class Runs(Shown):
             tables = {name: restored_frame(Path(name).name, each, place) for name, each in stored}
             keys = {name: tuple(each["keys"]) for name, each in stored}
             return cls(written["kind"], keys, tables, written["facts"])
+        except DataError:
+            raise
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, DataError):
-                raise
             raise DataError(
                 f"{place / RESULTS} is damaged ({type(error).__name__}); give a folder of "
                 "Runs.write"

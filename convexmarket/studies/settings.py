@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ACCURACIES", "SETTINGS", "options_of"]
-
 #: Absolute tolerances of settings.
 ACCURACIES = {"low": 1e-3, "mid": 1e-6, "high": 1e-9}
 

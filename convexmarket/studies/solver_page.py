@@ -19,8 +19,6 @@ from convexmarket.studies.verdicts import (
     wide,
 )
 
-__all__ = ["fill", "plot", "statements"]
-
 #: Outcomes on a tile, if not by their names.
 _MARKS = {
     "inaccurate": "inacc.",
@@ -144,12 +142,9 @@ def _tiles(runs: pd.DataFrame, y: str, rows: list[str], x: str, ax: Any = None) 
     from matplotlib.patches import Rectangle
 
     columns: list[Any] = _exact_first(runs[x]) if x == "solver" else sorted(runs[x].unique())
-    if ax is None:
-        from matplotlib import pyplot as plt
-
-        size = (2.6 + 0.8 * len(columns), 0.9 + 0.3 * len(rows))
-        _, ax = plt.subplots(figsize=size, layout="constrained")
-    ax = axes(ax, xlabel=x)
+    fresh, ax = ax is None, axes(ax, xlabel=x)
+    if fresh:
+        ax.figure.set_size_inches(2.6 + 0.8 * len(columns), 0.9 + 0.3 * len(rows))
     times = runs.total_s[runs.outcome == "solved"]
     low, high = (times.min(), times.max()) if len(times) else (1.0, 1.0)
     norm = LogNorm(low, max(high, 1.01 * low))

@@ -6,9 +6,8 @@ import hashlib
 import json
 import os
 import platform
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from inspect import signature
 from itertools import product
@@ -23,15 +22,13 @@ import pandas as pd
 from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError
-from convexmarket.joint import JointMarket
 from convexmarket.market import Market
-from convexmarket.studies.execution import Execution, Reply, Task
-from convexmarket.studies.measure import EXACT, REFERENCE, measure_run
-from convexmarket.studies.named_markets import market_digest, named_entries, short_digest
+from convexmarket.studies.execution import Execution, Reply
+from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
-from convexmarket.studies.subproblems.models import z_block
+from convexmarket.studies.study import market_digest, named_entries, short_digest
 from convexmarket.studies.subproblems.problem_classes import (
     CLASSES,
     Family,
@@ -51,11 +48,7 @@ from convexmarket.studies.verdicts import (
     references_of,
 )
 
-__all__ = ["DEFAULT_SOLVERS", "Problem", "compare_solvers", "summarise"]
-
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
-#: Factor of the time limit for a reference.
-_PATIENCE = 3.0
 KEYS = {
     "runs": RUN,
     "references": INSTANCE,
@@ -72,10 +65,11 @@ CAVEATS = (
     "The changed parameter is one change of moderate size; warm starts gain more from smaller "
     "ones.",
     "Instances come from the problems named above; other problems may differ.",
+    "A class that has none of the chosen formulations uses its first.",
 )
 
-#: The labels of a run, and its call.
-_Run = tuple[dict[str, Any], Task]
+#: The labels of a run, and the arguments of its measurement.
+_Run = tuple[dict[str, Any], tuple[Any, ...]]
 
 
 class Problem(NamedTuple):
@@ -111,11 +105,11 @@ def compare_solvers(
     Parameters
     ----------
     problems : sequence, or mapping of str
-        Each a :class:`Market`, at its size; a :class:`~convexmarket.joint.JointMarket`; a function
-        ``n -> Market``, or ``(n, draw) -> Market`` with a generator of random numbers; or the name
-        of a class of subproblems: "allocation", "certified search", "given guarantees", "budget",
-        "variants", "weighted logistic regression", "ridge", "semi-interactive fit", "z-block".
-        Functions and classes need ``sizes``.
+        Each a :class:`Market`, at its size; a function ``n -> Market``, or ``(n, draw) -> Market``
+        with a generator of random numbers; or the name of a class of subproblems: "allocation",
+        "certified search", "given guarantees", "budget", "variants", "weighted logistic
+        regression", "ridge", "semi-interactive fit", "z-block". Functions and classes need
+        ``sizes``.
     solvers : sequence of str or CVXPY solvers, or mapping of str to either
         CVXPY's names, and "exact", the methods of this package without a conic solver. Solvers that
         are not installed are listed in ``facts["absent"]``.
@@ -154,9 +148,9 @@ def compare_solvers(
           setting, formulation and solver. outcome is "solved", "wrong", "inaccurate", "failed",
           "time limit", "memory limit", "crashed" or "unsupported"; status and message are the
           solver's. Seconds: declaration_s, compilation_s, solver_s, recovery_s, total_s.
-          primal_residual, violation, dual_residual, gap (:mod:`convexmarket.studies.residuals`),
-          excess (relative error of the objective) and accuracy (the largest of these). The same
-          with the prefix ``again_`` for the second solve;
+          primal_residual, violation, dual_residual, gap, excess (relative error of the objective)
+          and accuracy (the largest of these). The same with the prefix ``again_`` for the second
+          solve;
         - ``references``: the best known objective of each instance, and its certainty;
         - ``rates``: outcomes of each solver and formulation, with Wilson intervals;
         - ``means``: shifted geometric means of the times; a failure counts as the time limit;
@@ -165,8 +159,7 @@ def compare_solvers(
     Raises
     ------
     ParameterError
-        If an argument is not valid: a Market together with ``sizes``, an unknown class,
-        formulation, setting or solver option, or a journal that another study writes.
+        If an argument is not valid, or another study is writing the journal.
     NotSupportedError
         If no solver is installed, or a market has no subproblem to compare.
 
@@ -203,48 +196,46 @@ def compare_solvers(
             f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
             "other problems or classes"
         )
+    limits = [time_limit, memory_limit, version("convexmarket")]
+    identity = {name: _identity(solver) for name, solver in chosen.items()}
     runs: list[_Run] = []
-    substituted = set()
     for name, family in families:
         known = CLASSES[family.problem_class]
-        names = [each for each in known if each in formulations] or known[
-            : 1 if formulations else None
+        names = [each for each in formulations if each in known] or (
+            known[:1] if formulations else known
+        )
+        contenders = [
+            (setting, solver, formulation)
+            for setting, solver in options
+            for formulation in ((EXACT,) if chosen[solver] == EXACT else names)
         ]
-        if formulations and not set(formulations) & set(known):
-            substituted.add(f"{family.problem_class}: {known[0]}")
         repeats = 1 if family.own_size is not None and not sizes else draws
         for size, draw in product(family.sizes(sizes or ()), range(repeats)):
-            runs += _runs_of(name, family, names, chosen, options, size, (seed, draw))
+            place = (name, family.problem_class, family.name, size, draw)
+            for contender in [(REFERENCE,) * 3, *contenders]:
+                setting, solver, formulation = contender
+                interface = chosen.get(solver, REFERENCE)
+                given = {} if interface in (EXACT, REFERENCE) else options[setting, solver]
+                labels = dict(zip(INSTANCE, place, strict=True))
+                labels |= {"formulation": formulation, "solver": solver, "setting": setting}
+                # A solver without options in a setting runs with none.
+                text = json.dumps(given) if given else ""
+                labels["options"] = "no setting known" if given is None else text
+                digest = entries[name].digest
+                key = short_digest(labels, seed, digest, identity.get(solver), limits)
+                labels |= {"key": key, "time_limit_s": time_limit}
+                call = (family.make, size, (seed, draw), formulation, interface, given or {})
+                runs.append((labels, call))
     # References first, then from the smallest size up, in random order within a size: drift of the
     # machine affects all contenders equally.
     runs = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))]
     runs.sort(key=lambda run: (run[0]["setting"] != REFERENCE, run[0]["size"]))
-    identity = {name: _identity(solver) for name, solver in chosen.items()}
-    limits = [time_limit, memory_limit, version("convexmarket")]
-    keyed = {
-        short_digest(
-            labels,
-            task.arguments[2],
-            entries[labels["problem"]].digest,
-            identity.get(labels["solver"]),
-            limits,
-        ): (labels, task)
-        for labels, task in runs
-    }
-    tasks = {key: task for key, (_, task) in keyed.items()}
-    replies = execution.run(tasks, "runs", _foregone(keyed))
-    records = [
-        (labels | {"key": key, "time_limit_s": time_limit}, replies[key])
-        for key, (labels, _) in keyed.items()
-    ]
+    calls = {labels["key"]: call for labels, call in runs}
+    decide = _foregone([labels for labels, _ in runs])
+    replies = execution.run(measure_run, calls, "runs", decide)
+    records = [(labels, replies[labels["key"]]) for labels, _ in runs]
     references = references_of(records)
     table = judge(records, references, tolerances)
-    caveats = list(CAVEATS)
-    if substituted:
-        classes_named = ", ".join(sorted(substituted))
-        caveats.append(
-            f"Classes with none of the chosen formulations use their first: {classes_named}."
-        )
     return Runs(
         kind="solvers",
         keys=KEYS,
@@ -257,7 +248,7 @@ def compare_solvers(
                 "system": platform.platform(),
                 "pinned": bool((table.core >= 0).all()),
             },
-            "caveats": caveats,
+            "caveats": CAVEATS,
             "seed": seed,
         },
     )
@@ -351,41 +342,29 @@ def _settings(
             given_options = named.get(solver.upper(), None if named else {})
             options[name, solver] = given_options
             if interface != EXACT and given_options:
-                _check_options(f"settings.{name}.options.{solver}", interface, given_options)
+                try:
+                    warm_up(interface, **given_options)
+                except cp.error.SolverError:
+                    pass  # options such as few iterations may prevent a solution
+                except Exception as error:
+                    raise ParameterError(
+                        f"settings.{name}.options.{solver}: the solver refuses {given_options!r} "
+                        f"({type(error).__name__}: {error}); give options of this solver"
+                    ) from None
     return tolerances, options
-
-
-def _check_options(place: str, solver: Any, options: Any) -> None:
-    """Refuse unsupported options of a solver, by solving a problem of two variables."""
-    x = cp.Variable(2)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver, **options)
-    except cp.error.SolverError:
-        pass  # options such as few iterations may prevent a solution
-    except Exception as error:
-        raise ParameterError(
-            f"{place}: the solver refuses {dict(options)!r} ({type(error).__name__}: {error}); "
-            "give options of this solver"
-        ) from None
 
 
 def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
     """Return the subproblems of one entry of ``problems``."""
     if isinstance(entry, Problem):
         return entry
-    if isinstance(entry, Market | JointMarket):
+    if isinstance(entry, Market):
         if sizes is not None:
             raise ParameterError(
-                f"problems: {name!r} is a {type(entry).__name__} of a fixed size; with sizes, give "
-                "a function n -> Market or the name of a class, or leave out sizes"
+                f"problems: {name!r} is a Market of a fixed size; with sizes, give a function n -> "
+                "Market or the name of a class, or leave out sizes"
             )
-        if isinstance(entry, Market):
-            return Problem(families_of_market(entry), market_digest(entry))
-        data = hashlib.sha256(entry.X.tobytes() + entry.y.tobytes()).hexdigest()
-        family = Family("z-block", lambda _size, _rng: z_block(entry), own_size=len(entry.X))
-        return Problem([family], market_digest(entry.market) + data)
+        return Problem(families_of_market(entry), market_digest(entry))
     if sizes is None or isinstance(sizes, str) or not len(sizes):
         raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
     if isinstance(entry, str):
@@ -410,66 +389,28 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
     return Problem(families_of_market(example, market_of), market_digest(example))
 
 
-# ------------------------------------------------------------------------------ planning
-
-
-def _runs_of(
-    problem: str,
-    family: Family,
-    formulations: Sequence[str],
-    solvers: Mapping[str, Any],
-    options: _Options,
-    size: int,
-    seed: tuple[int, int],
-) -> Iterator[_Run]:
-    """Yield the reference and all runs of an instance."""
-    contenders = [(REFERENCE, REFERENCE, REFERENCE)] + [
-        (setting, solver, name)
-        for setting, solver in options
-        for name in ([EXACT] if solvers[solver] == EXACT else formulations)
-    ]
-    for setting, solver, formulation in contenders:
-        interface = solvers.get(solver, REFERENCE)
-        given = {} if interface in (EXACT, REFERENCE) else options[setting, solver]
-        labels = {
-            "problem": problem,
-            "problem_class": family.problem_class,
-            "instance": family.name,
-            "size": size,
-            "seed": seed[1],
-            "formulation": formulation,
-            "solver": solver,
-            "setting": setting,
-            # A solver without options in a setting runs with none.
-            "options": "no setting known" if given is None else json.dumps(given) if given else "",
-        }
-        arguments = (family.make, size, seed, formulation, interface, given or {})
-        patience = _PATIENCE if setting == REFERENCE else 1.0
-        yield labels, Task(measure_run, arguments, patience)
-
-
 def _foregone(
-    runs: Mapping[str, _Run],
+    runs: Sequence[Mapping[str, Any]],
 ) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
     """Build the rule that skips a run after a limit, or an unsupported problem, at a smaller size.
 
     The smaller runs have the next smaller size, and any draw.
     """
     alike: dict[Any, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-
-    def place(labels: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(value for name, value in labels.items() if name not in ("size", "seed"))
-
-    for key, (labels, _) in runs.items():
-        alike[place(labels)][labels["size"]].append(key)
+    places = {}
+    for labels in runs:
+        place = tuple(labels[name] for name in RUN if name not in ("size", "seed"))
+        alike[place][labels["size"]].append(labels["key"])
+        places[labels["key"]] = (place, labels["size"])
 
     def decide(key: str, replies: Mapping[str, Reply]) -> Reply | None:
-        labels = runs[key][0]
-        sizes = alike[place(labels)]
-        below = max((size for size in sizes if size < labels["size"]), default=0)
-        entries = [replies.get(other, {}) for other in sizes.get(below, ())]
+        place, size = places[key]
+        below = max((other for other in alike[place] if other < size), default=None)
+        if below is None or REFERENCE in place:
+            return None
+        entries = [replies.get(other, {}) for other in alike[place][below]]
         endings = {_limit(entry) for entry in entries}
-        if labels["setting"] == REFERENCE or len(endings) != 1 or "" in endings:
+        if len(endings) != 1 or "" in endings:
             return None
         return {name: value for name, value in entries[0].items() if name != "key"} | {
             "peak_memory_mb": float("nan"),

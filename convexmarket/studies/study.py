@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import product
 from os import PathLike
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,14 @@ from numpy.typing import NDArray
 from sklearn.base import is_regressor
 
 from convexmarket.allocation import Allocation, allocate
-from convexmarket.checks import check_choice, check_count, check_instance, check_share, shown
+from convexmarket.checks import (
+    check_choice,
+    check_count,
+    check_instance,
+    check_share,
+    is_iterable,
+    shown,
+)
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.errors import (
     ConvexMarketError,
@@ -30,16 +39,15 @@ from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.learners.private_learner import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
-from convexmarket.studies.execution import Execution, Reply, Task
-from convexmarket.studies.named_markets import market_digest, named_entries, short_digest
+from convexmarket.studies.execution import Execution, Reply
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
 
-__all__ = ["Extent", "Study"]
-
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
+#: One run: its market, the values of the axes, and the draw.
+_Point = dict[str, Any]
 
 #: Markets with payments and audits: those with a closed form, all, or none.
 Extent = Literal["exact", "all", "none"]
@@ -241,28 +249,27 @@ class Study:
             "misreports": check_count("misreports", misreports, 2),
             "solver": solver,
             "gap": check_share("gap", gap),
+            "seed": self.seed,
+            "noise_draws": self.noise_draws,
         }
         execution = Execution(jobs, time_limit, memory_limit, journal, progress)
-        training = (self.learner, self.data, self.noise_draws)
-        points = [point for name in self.markets for point in self._points(name)]
+        points = self._points()
         digests = {} if journal is None else self._digests(points)
-        tasks = {
-            short_digest(point, plan, digests.get(point.market, place), version("convexmarket")): (
-                Task(_solve, (self.markets[point.market], point, plan, training))
+        calls = {
+            short_digest(point, plan, digests.get(point["market"]), version("convexmarket")): (
+                (self.markets[point["market"]], point, plan, self.learner, self.data)
             )
-            for place, point in enumerate(points)
+            for point in points
         }
-        replies = execution.run(tasks, "markets")
-        drawn = any(point.draw is not None for point in points)
-        shared = ("market", *self.axes, *([_DRAWN] if drawn else []))
+        replies = execution.run(_solve, calls, "markets")
+        shared = tuple(points[0])
         keys = {"runs": shared, "sellers": (*shared, "id"), "audits": shared}
         if self.learner is not None:
             keys["fits"] = (*shared, "noise_draw")
         tables: dict[str, list[pd.DataFrame]] = {name: [] for name in keys}
         for point, reply in zip(points, replies.values(), strict=True):
-            labels = {name: self._label(point, name) for name in shared}
             for name, rows in (reply.get("result") or {"runs": [_ended(reply)]}).items():
-                tables[name].append(pd.DataFrame(rows).assign(**labels))
+                tables[name].append(pd.DataFrame(rows).assign(**point))
         return Runs(
             kind="study",
             keys=keys,
@@ -280,39 +287,42 @@ class Study:
             },
         )
 
-    def _points(self, name: str) -> list[_Point]:
-        """Return the runs of a market: combinations of the axes that it depends on, and draws."""
-        wanted = _parameters(self.markets[name])
-        used = wanted | _parameters(self.learner)
-        axes = [axis for axis in self.axes if axis in used]
-        draws = range(self.draws) if _DRAWN in wanted else (None,)
-        return [
-            _Point(name, dict(zip(axes, values, strict=True)), draw, self.seed)
-            for values in product(*(self.axes[axis] for axis in axes))
-            for draw in draws
-        ]
-
-    def _label(self, point: _Point, name: str) -> Any:
-        """Return the value of a key; an axis that the market does not depend on is empty."""
-        if name in ("market", _DRAWN):
-            return point.market if name == "market" else point.draw or 0
-        text = any(isinstance(value, str) for value in self.axes[name])
-        return point.values.get(name, "" if text else np.nan)
+    def _points(self) -> list[_Point]:
+        """Return the runs: for each market, the axes that it depends on, and draws."""
+        empty = {
+            name: "" if any(isinstance(value, str) for value in values) else np.nan
+            for name, values in self.axes.items()
+        }
+        wanted = {name: _parameters(market) for name, market in self.markets.items()}
+        if any(_DRAWN in names for names in wanted.values()):
+            empty[_DRAWN] = 0
+        points = []
+        for name, names in wanted.items():
+            axes = {
+                axis: self.axes[axis]
+                for axis in self.axes
+                if axis in names | _parameters(self.learner)
+            }
+            if _DRAWN in names:
+                axes[_DRAWN] = list(range(self.draws))
+            for values in product(*axes.values()):
+                points.append({"market": name, **empty, **dict(zip(axes, values, strict=True))})
+        return points
 
     def _digests(self, points: Sequence[_Point]) -> dict[str, str]:
         """Return a digest of each market's definition, by its first run, and of the learner's."""
         learner = ""
         if self.learner is not None:
             rows = np.asarray(self.data.X_train).tobytes().hex()  # type: ignore[union-attr]
-            learner = short_digest(repr(points[0].call(self.learner)), self.noise_draws, rows)
+            learner = short_digest(repr(_call(self.learner, points[0], self.seed)), rows)
         digests: dict[str, str] = {}
         for point in points:
-            if point.market not in digests:
+            if (name := point["market"]) not in digests:
                 try:
-                    definition = market_digest(point.build(self.markets[point.market]))
+                    definition = market_digest(_market(self.markets[name], point, self.seed))
                 except Exception as error:  # the run records the same error
                     definition = str(error)
-                digests[point.market] = definition + learner
+                digests[name] = definition + learner
         return digests
 
     def __repr__(self) -> str:
@@ -327,31 +337,23 @@ def _parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-class _Point(NamedTuple):
-    """One run: a market, the values of the axes it depends on, the draw, and the seed."""
+def _call(function: Any, point: _Point, seed: int) -> Any:
+    """Call a function with the axes and random numbers that its parameters name."""
+    arguments = {name: point.get(name, 0) for name in _parameters(function)}
+    if _DRAWN in arguments:
+        stream = np.random.SeedSequence(seed, spawn_key=(_MARKETS, arguments[_DRAWN]))
+        arguments[_DRAWN] = np.random.default_rng(stream)
+    return unfitted(function) if hasattr(function, "fit") else function(**arguments)
 
-    market: str
-    values: dict[str, Any]
-    draw: int | None
-    seed: int
 
-    def call(self, function: Any) -> Any:
-        """Call a function with the axes and random numbers that its parameters name."""
-        wanted = _parameters(function)
-        arguments = {name: value for name, value in self.values.items() if name in wanted}
-        if _DRAWN in wanted:
-            stream = np.random.SeedSequence(self.seed, spawn_key=(_MARKETS, self.draw or 0))
-            arguments[_DRAWN] = np.random.default_rng(stream)
-        return unfitted(function) if hasattr(function, "fit") else function(**arguments)
-
-    def build(self, entry: Any) -> Market:
-        """Return the market of an entry."""
-        market = entry if isinstance(entry, Market) else self.call(entry)
-        if not isinstance(market, Market):
-            raise ParameterError(
-                f"markets: {self.market!r} returned a {type(market).__name__}; return a Market"
-            )
-        return market
+def _market(entry: Any, point: _Point, seed: int) -> Market:
+    """Return the market of an entry."""
+    market = entry if isinstance(entry, Market) else _call(entry, point, seed)
+    if not isinstance(market, Market):
+        raise ParameterError(
+            f"markets: {point['market']!r} returned a {type(market).__name__}; return a Market"
+        )
+    return market
 
 
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
@@ -371,17 +373,70 @@ def _ended(reply: Reply) -> Row:
     return {"status": status, "message": lines[-1] if lines else reply.get("status", "")}
 
 
+# ------------------------------------------------------------------ names and digests
+
+
+def short_digest(*content: Any) -> str:
+    """Return a digest of JSON values, equal in every session."""
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def market_digest(market: Market) -> str:
+    """Return a digest of a market: its text, its sellers, and its objective at three points.
+
+    A change of the code of a term changes the values of the objective.
+    """
+    sellers, rng = market.sellers, np.random.default_rng(0)
+    costs = np.asarray(sellers.virtual_costs, dtype=float)
+    finite = np.where(np.isfinite(costs), costs, 0.0)
+    values = [
+        f"{market.objective.value(rng.dirichlet(np.ones(costs.size)), eta, finite):.9e}"
+        for eta in (0.5, 1.0, 7.0)
+    ]
+    numbers = np.asarray(sellers.sensitivities, dtype=float).tobytes() + costs.tobytes()
+    return short_digest(repr(market), values, numbers.hex())
+
+
+def named_entries(argument: str, given: Any) -> dict[str, Any]:
+    """Return the entries of a mapping, a list or a single entry by name.
+
+    Raises
+    ------
+    ParameterError
+        If ``given`` is empty, a name is not text, or two entries have the same name.
+    """
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    else:
+        single = isinstance(given, Market | str | PathLike) or not is_iterable(given)
+        pairs = []
+        for place, entry in enumerate([given] if single else given, 1):
+            name = entry if isinstance(entry, str) else getattr(entry, "__name__", "<lambda>")
+            pairs.append((f"market {place}" if name == "<lambda>" else name, entry))
+    entries = dict(pairs)
+    if not entries or not all(isinstance(name, str) and name for name in entries):
+        raise ParameterError(f"{argument} must be a mapping from names to markets, or a list")
+    if len(entries) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = min(name for name in names if names.count(name) > 1)
+        raise ParameterError(
+            f"{argument}: two entries are named {repeated!r}; give a mapping with different names"
+        )
+    return entries
+
+
 # -------------------------------------------------------------------------------- one run
 
 
 def _solve(
-    entry: Any, point: _Point, plan: Row, training: Any, *, ready: Callable[[], None]
+    entry: Any, point: _Point, plan: Row, learner: Any, data: Any, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
     """Perform one run and return its rows in each table; an error becomes a row."""
-    ready()
+    ready(1.0)
     row: Row = {}
     try:
-        market = point.build(entry)
+        market = _market(entry, point, plan["seed"])
         row |= {
             "status": "solved",
             "message": "",
@@ -413,8 +468,8 @@ def _solve(
     rows: dict[str, Any] = {"runs": [row], "sellers": pd.DataFrame(table).to_dict("list")}
     if _wanted(plan["audits"], market):
         rows["audits"] = [_audit(market, plan)]
-    if training[0] is not None:
-        rows["fits"], errors = _train(training, point, allocation.epsilon)
+    if learner is not None:
+        rows["fits"], errors = _train(learner, data, point, plan, allocation.epsilon)
         row |= errors
     return rows
 
@@ -486,16 +541,17 @@ def _bought(market: Market, allocation: Allocation) -> Row:
     }
 
 
-def _train(training: Any, point: _Point, epsilon: Floats) -> tuple[list[Row], Row]:
+def _train(
+    learner: Any, data: Any, point: _Point, plan: Row, epsilon: Floats
+) -> tuple[list[Row], Row]:
     """Train and test a model under each draw of the noise; NaN if the learner refuses."""
-    learner, data, noise_draws = training
     fits, largest, message = [], np.nan, ""
-    for draw in range(noise_draws):
+    for draw in range(plan["noise_draws"]):
         errors: Row = {}
         fits.append(errors)
         try:
-            noise = Simulation(np.random.SeedSequence(point.seed, spawn_key=(_NOISE, draw)))
-            model = point.call(learner).fit(
+            noise = Simulation(np.random.SeedSequence(plan["seed"], spawn_key=(_NOISE, draw)))
+            model = _call(learner, point, plan["seed"]).fit(
                 data.X_train, data.y_train, epsilon=epsilon, random_state=noise
             )
             largest = float(np.max(model.guarantee_.epsilon))

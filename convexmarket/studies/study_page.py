@@ -10,8 +10,6 @@ import pandas as pd
 from convexmarket.display import axes
 from convexmarket.report import Report, escape_markdown
 
-__all__ = ["fill", "plot", "statements"]
-
 #: Columns of the main table on a page, where they hold something.
 _SHOWN = (
     "status",

@@ -20,36 +20,8 @@ from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE, RESI
 from convexmarket.studies.residuals import ABSOLUTE
 from convexmarket.studies.settings import ACCURACIES
 
-__all__ = [
-    "CONTENDER",
-    "COUNTED",
-    "FLOOR",
-    "GROUP",
-    "INSTANCE",
-    "RUN",
-    "counted",
-    "judge",
-    "means",
-    "outcome_of",
-    "profiles",
-    "rates",
-    "references_of",
-    "seconds",
-    "shifted_geometric_mean",
-    "step_function",
-    "wide",
-]
-
 #: The outcomes of runs that count.
-COUNTED = (
-    "solved",
-    "wrong",
-    "inaccurate",
-    "failed",
-    "time limit",
-    "memory limit",
-    "crashed",
-)
+COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
 #: Key columns of an instance, of a run, of a contender, and of a group.
 INSTANCE = ("problem", "problem_class", "instance", "size", "seed")
 RUN = (*INSTANCE, "setting", "formulation", "solver")
@@ -65,6 +37,15 @@ _VERIFIED, _REFUTES = 1e-6, 1e-5
 _SHIFT = 0.01
 _CONFIDENCE = 0.95
 _NUMBERS = tuple(name for name in MEASURED if name not in ("status", "message"))
+
+#: The columns of a run without results, and what its reply holds besides.
+_BLANK = {
+    **dict.fromkeys(("solver_version", "status", "message", "again_status", "again_message"), ""),
+    **dict.fromkeys(("declaration_s", "again_cold_s", "peak_memory_mb"), np.nan),
+    "core": -1,
+    **dict.fromkeys((*_NUMBERS, *(AGAIN + name for name in _NUMBERS)), np.nan),
+}
+_OF_REPLY = ("status", "peak_memory_mb", "core")
 
 #: The labels of a run, and its reply.
 Record = tuple[Mapping[str, Any], Mapping[str, Any]]
@@ -131,56 +112,38 @@ def judge(
 
     The tolerances of "low", "mid" and "high" bound the residuals of the matrices that the solver
     received, in their units, because that is the tolerance that the solver was given. The others
-    bound the accuracy.
+    bound the accuracy. A reference with an uncertainty above the tolerance is not used.
     """
-    targets: dict[Any, dict[str, Any]] = references.set_index(list(INSTANCE)).T.to_dict()
     rows = []
     for labels, reply in records:
-        if (setting := labels["setting"]) != REFERENCE:
-            target = targets[tuple(labels[name] for name in INSTANCE)]
-            absolute = setting in ACCURACIES and labels["solver"] != EXACT
-            rows.append(dict(labels) | _judged(reply, target, tolerances[setting], absolute))
-    return pd.DataFrame(rows).sort_values(list(RUN), ignore_index=True)
-
-
-def _judged(
-    reply: Mapping[str, Any], target: Mapping[str, Any], tolerance: float, absolute: bool
-) -> dict[str, Any]:
-    result = reply.get("result", {})
-    row: dict[str, Any] = {
-        "solver_version": result.get("solver_version", ""),
-        "tolerance": tolerance,
-        "status": result.get("status", reply.get("status", "")),
-        "message": result.get("message", "") or _ending(reply),
-        "declaration_s": result.get("declaration_s", np.nan),
-        "certainty": target["certainty"],
-        "peak_memory_mb": reply.get("peak_memory_mb", np.nan),
-        "core": reply.get("core", -1),
-    }
-    outcomes = []
+        if labels["setting"] != REFERENCE:
+            known = {name: reply[name] for name in _OF_REPLY if name in reply}
+            row = {**labels, **_BLANK, **known, **reply.get("result", {})}
+            row["message"] = row["message"] or _ending(reply)
+            rows.append(row | {"ended": "failed" if reply["ended"] == "error" else reply["ended"]})
+    targets = references[[*INSTANCE, "certainty", "doubt", "reference", "again_reference"]]
+    runs = pd.DataFrame(rows).merge(targets, on=list(INSTANCE))
+    runs["tolerance"] = runs.setting.map(tolerances)
+    trusted = runs.pop("doubt") <= runs.tolerance
+    outcomes = runs.pop("ended").replace("finished", "solved")
     for prefix in ("", AGAIN):
-        row |= {prefix + name: result.get(prefix + name, np.nan) for name in _NUMBERS}
-        # A reference with an uncertainty above the tolerance is not used.
-        reference = target[prefix + "reference"] if target["doubt"] <= tolerance else np.nan
-        value, size = row[prefix + "objective"], row.pop(prefix + "scale")
-        excess = (value - reference) / np.nanmax([abs(reference), size, np.finfo(float).tiny])
+        reference = runs[prefix + "reference"].where(trusted)
+        value, size = runs[prefix + "objective"], runs.pop(prefix + "scale")
+        least = np.fmax(np.fmax(reference.abs(), size), np.finfo(float).tiny)
+        excess: pd.Series = (value - reference) / least
         # Without a reference the residuals decide; without an objective the answer is unverified.
-        errors = [row[prefix + name] for name in RESIDUALS]
-        errors.append(0.0 if np.isnan(reference) else abs(excess))
-        accuracy = float(np.max(errors)) if np.isfinite(value) else np.inf
-        for name, number in (("reference", reference), ("excess", excess), ("accuracy", accuracy)):
-            row[prefix + name] = number
-        if prefix + "status" in result:
-            errors = [row[prefix + name] for name in ABSOLUTE]
-            reached = float(np.max(errors)) if absolute and not np.isnan(errors).any() else accuracy
-            outcomes.append(outcome_of(result[prefix + "status"], reached, tolerance))
-    if reply["ended"] != "finished":
-        outcomes = ["failed" if reply["ended"] == "error" else reply["ended"]]
-    row["again_cold_s"] = result.get(AGAIN + "cold_s", np.nan)
-    row["again_status"] = result.get(AGAIN + "status", "")
-    row["again_message"] = result.get(AGAIN + "message", "")
-    row["outcome"] = next((name for name in outcomes if name != "solved"), "solved")
-    return row
+        errors = runs[[prefix + name for name in RESIDUALS]]
+        errors = errors.assign(excess=excess.abs().where(reference.notna(), 0.0))
+        accuracy = errors.max(axis=1, skipna=False).where(np.isfinite(value), np.inf)
+        for name, column in (("reference", reference), ("excess", excess), ("accuracy", accuracy)):
+            runs[prefix + name] = column
+        absolute = runs[[prefix + name for name in ABSOLUTE]].max(axis=1, skipna=False)
+        theirs = runs.setting.isin(ACCURACIES) & (runs.solver != EXACT) & absolute.notna()
+        reached = accuracy.where(~theirs, absolute)
+        solves = zip(runs[prefix + "status"], reached, runs.tolerance, strict=True)
+        judged = pd.Series([outcome_of(*solve) for solve in solves], index=runs.index)
+        outcomes = outcomes.where((outcomes != "solved") | (runs[prefix + "status"] == ""), judged)
+    return runs.assign(outcome=outcomes).sort_values(list(RUN), ignore_index=True)
 
 
 def _ending(reply: Mapping[str, Any]) -> str:

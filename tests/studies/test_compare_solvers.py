@@ -80,13 +80,6 @@ def test_recorded_runs_are_not_repeated(runs, journal):
     assert len(journal.read_bytes()) > len(before)
 
 
-def test_results_come_back_from_disk_to_the_last_bit(runs, tmp_path):
-    runs.write(tmp_path)
-    again = cm.Runs.read(tmp_path)
-    for name, table in runs.tables.items():
-        pd.testing.assert_frame_equal(again.tables[name], table, check_exact=True)
-
-
 def test_a_function_is_called_at_every_size_with_draws_that_repeat():
     options = {"solvers": ["exact"], "sizes": [10, 20], "draws": 2, **FEW}
     first = cm.compare_solvers(drawn, **options).to_frame()

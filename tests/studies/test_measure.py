@@ -8,7 +8,7 @@ import pytest
 from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 from convexmarket.errors import ParameterError
-from convexmarket.studies.measure import EXACT, measure, measure_reference, warm_up
+from convexmarket.studies.measure import EXACT, measure, measure_reference
 from convexmarket.studies.subproblems.markets import Declared, Instance
 
 
@@ -91,11 +91,6 @@ def test_a_point_without_an_answer_is_not_feasible(error):
 def test_a_lack_of_memory_is_not_a_status_of_the_solver():
     with pytest.raises(MemoryError):
         measure(bowl(), "primal", Exhausted(), {})
-
-
-def test_warming_up_never_fails():
-    for solver in [*cp.installed_solvers(), "NONESUCH"]:
-        warm_up(solver)
 
 
 def test_seconds_are_differences_of_the_clock(monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
 from convexmarket.studies.residuals import kkt_residuals
-from convexmarket.studies.subproblems import models
+from convexmarket.studies.subproblems import models, problem_classes
 from convexmarket.studies.subproblems.markets import (
     at_best_eta,
     at_natural_eta,
@@ -19,8 +19,6 @@ from convexmarket.studies.subproblems.markets import (
     guarantees,
 )
 from convexmarket.studies.subproblems.models import (
-    draw_fit,
-    draw_logistic,
     draw_ridge,
     draw_rows,
     fit,
@@ -58,7 +56,8 @@ def some_ridge(rng, size=25):
 
 def some_fit(rng):
     X, y = rows_of(rng, 40)
-    return draw_fit(X[:20], X, y, 0.5, 0.01, 0.3, 25, rng)
+    rows = SimpleNamespace(X_train=X, y_train=y, X_test=X[:20], data_norm=1.0)
+    return classifier_families(rows, None, 0.01)[1].make(25, rng)
 
 
 def some_z_block(rng, *constraints, spread=SQUARED, size=25):
@@ -208,12 +207,9 @@ def test_models_of_degenerate_data(seed, kind, declared):
     check(instance, declared[1])
 
 
-def test_drawn_rows_are_those_that_sell_and_noise_has_its_scale():
+def test_the_second_labels_have_noise_of_its_scale():
     rng = np.random.default_rng(1)
     X, y = rows_of(rng, 6)
-    weights = np.array([0.5, 0.0, 0.25, 0.0, 0.25, 0.0])
-    bought = draw_logistic(X, y, weights, 0.1, 0.02, rng).declare("dual").problem
-    assert bought.var_dict["alpha"].size == 3
     first, second = draw_ridge(X, y, np.full(2000, 1 / 2000), 0.1, 0.05, rng).values
     assert np.std(second - first) == pytest.approx(0.05, rel=0.1)
 
@@ -248,19 +244,21 @@ def test_z_blocks_without_a_known_optimum_are_refused():
 
 
 def test_the_classifier_of_a_market_has_the_noise_of_what_was_sold(monkeypatch):
-    drawn = {}
+    trained = {}
 
-    def draw_logistic(X, y, weights, regularization, noise_scale, rng):
-        drawn.update(weights=weights, noise_scale=noise_scale)
+    def logistic(X, y, weights, regularization, noise):
+        trained.update(X=X, weights=weights, noise=noise)
 
-    monkeypatch.setattr(models, "draw_logistic", draw_logistic)
-    rows = SimpleNamespace(X_train=None, y_train=None, data_norm=0.7)
+    monkeypatch.setattr(models, "logistic", logistic)
+    monkeypatch.setattr(problem_classes, "gamma_sphere_noise", lambda size, rng: np.ones(size))
+    X, y = rows_of(np.random.default_rng(1), 40)
+    rows = SimpleNamespace(X_train=X, y_train=y, data_norm=0.7)
     sold = market(np.random.default_rng(0), cm.Spread() + 10 * cm.Noise() + 0.1 * cm.Payments())
-    training, _ = classifier_families(rows, lambda size, rng: sold, 0.1)
-    training.make(25, np.random.default_rng(0))
+    classifier_families(rows, lambda size, rng: sold, 0.1)[0].make(30, np.random.default_rng(0))
     bought = cm.allocate(sold)
-    assert drawn["noise_scale"] == 2 * 0.7 / bought.eta
-    np.testing.assert_array_equal(drawn["weights"], bought.weights)
+    assert (trained["noise"] == 2 * 0.7 / bought.eta).all()
+    assert 0 < len(trained["X"]) < 30
+    np.testing.assert_array_equal(trained["weights"], bought.weights[bought.weights > 0])
 
 
 def test_guarantees_of_two_sellers_by_hand():

@@ -28,18 +28,6 @@ from convexmarket.errors import InfeasibleMarketError, NotSupportedError, Parame
 from convexmarket.market import Market
 from convexmarket.terms import Budget, EtaRange
 
-__all__ = [
-    "Declared",
-    "Instance",
-    "at_best_eta",
-    "at_natural_eta",
-    "budget",
-    "certified_search",
-    "guarantees",
-    "numbers",
-    "off_simplex",
-]
-
 Floats = NDArray[np.float64]
 
 #: The second value of a parameter, relative to the first.

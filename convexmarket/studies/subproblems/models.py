@@ -11,9 +11,6 @@ from functools import partial
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.metrics.pairwise import rbf_kernel
 
 from convexmarket.allocation.simplex import embed
 from convexmarket.allocation.views import FixedEta
@@ -23,7 +20,6 @@ from convexmarket.joint import ExponentialBlock, JointMarket, best_model
 from convexmarket.joint.alternating import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
-from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.release.fit import KernelBasis
 from convexmarket.studies.subproblems.markets import (
     Declared,
@@ -32,17 +28,6 @@ from convexmarket.studies.subproblems.markets import (
     numbers,
     off_simplex,
 )
-
-__all__ = [
-    "draw_fit",
-    "draw_logistic",
-    "draw_ridge",
-    "draw_rows",
-    "fit",
-    "logistic",
-    "ridge",
-    "z_block",
-]
 
 #: Length of the perturbation of a repeated row, relative to the row.
 _JITTER = 0.01
@@ -115,24 +100,6 @@ def logistic(
         lambda w, b: perturbed(b).value_and_gradient(w)[0],
         lambda b: minimise(perturbed(b), _TOLERANCE * longest),
     )
-
-
-def draw_logistic(
-    X: Floats,
-    y: Floats,
-    weights: Floats,
-    regularization: float,
-    noise_scale: float,
-    rng: np.random.Generator,
-) -> Instance:
-    """Draw the rows and the noise of :func:`logistic`; sellers with weight zero are left out.
-
-    ``noise_scale`` multiplies noise of density ``exp(-||b||)``: ``2*data_norm/eta``.
-    """
-    rows, labels = draw_rows(X, y, weights.size, rng)
-    used = weights > 0
-    noise = [noise_scale * gamma_sphere_noise(rows.shape[1], rng) for _ in range(2)]
-    return logistic(rows[used], labels[used], weights[used], regularization, np.array(noise))
 
 
 def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> Instance:
@@ -252,31 +219,6 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
         # The best objective is zero if f may pass through all points; that of f = 0 is not.
         lambda p: float(np.sum(p**2)),
     )
-
-
-def draw_fit(
-    points: Floats,
-    X: Floats,
-    y: ArrayLike,
-    bandwidth: float,
-    regularization: float,
-    noise_scale: float,
-    size: int,
-    rng: np.random.Generator,
-) -> Instance:
-    """Train the private model of :func:`fit`, and draw points and noise; its norm is the bound.
-
-    The model is kernel ridge regression on private rows ``X, y``, with the kernel
-    ``exp(-||x - z||^2 / (2*bandwidth^2))``. ``size`` public rows are drawn from ``points``, and the
-    noise in a prediction is Laplace noise of a scale.
-    """
-    gamma = 1.0 / (2.0 * bandwidth**2)
-    model = KernelRidge(alpha=regularization * len(X), kernel="rbf", gamma=gamma)
-    dual = model.fit(X, y).dual_coef_
-    norm = np.sqrt(dual @ rbf_kernel(X, gamma=gamma) @ dual)
-    drawn = draw_rows(points, np.zeros(len(points)), size, rng)[0]
-    noisy = model.predict(drawn) + rng.laplace(scale=noise_scale, size=(2, size))
-    return fit(rbf_kernel(drawn, gamma=gamma), noisy, float(norm))
 
 
 def z_block(joint: JointMarket) -> Instance:

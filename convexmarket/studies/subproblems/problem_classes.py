@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import rbf_kernel
 
 from convexmarket.allocation import allocate
 from convexmarket.data.datasets import medical, wdbc
@@ -16,29 +18,11 @@ from convexmarket.joint import JointMarket
 from convexmarket.learners import ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.priors import Prior, Uniform
+from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.sellers import Sellers
 from convexmarket.studies.subproblems import markets, models
 from convexmarket.studies.subproblems.markets import Floats, Instance
-from convexmarket.terms import (
-    Budget,
-    Cap,
-    MaxEpsilon,
-    Noise,
-    Payments,
-    PowerCost,
-    Spread,
-)
-
-__all__ = [
-    "CLASSES",
-    "Family",
-    "allocation_families",
-    "classifier_families",
-    "families_of_class",
-    "families_of_market",
-    "market_family",
-    "papers_market",
-]
+from convexmarket.terms import Budget, Cap, MaxEpsilon, Noise, Payments, PowerCost, Spread
 
 #: Every class of subproblems, with its formulations.
 CLASSES: dict[str, tuple[str, ...]] = {
@@ -179,18 +163,29 @@ def classifier_families(rows: Any, market_of: MarketOf, regularization: float) -
     """Return the training of a market's classifier on rows, and the fit to its predictions.
 
     ``rows`` holds the rows to train on, and public rows; ``market_of`` maps a size and a generator
-    to the market that sells the rows.
+    to the market that sells the rows. Sellers with weight zero are left out of the training. The
+    private model of the fit is kernel ridge regression with the kernel
+    ``exp(-2*||x - z||^2 / data_norm^2)``, and its norm is the bound.
     """
 
     def logistic(size: int, rng: np.random.Generator) -> Instance:
         bought = allocate(market_of(size, rng))
-        arguments = bought.weights, regularization, 2.0 * rows.data_norm / bought.eta
-        return models.draw_logistic(rows.X_train, rows.y_train, *arguments, rng)
+        X, y = models.draw_rows(rows.X_train, rows.y_train, size, rng)
+        used = bought.weights > 0
+        scale = 2.0 * rows.data_norm / bought.eta
+        noise = np.array([scale * gamma_sphere_noise(X.shape[1], rng) for _ in range(2)])
+        return models.logistic(X[used], y[used], bought.weights[used], regularization, noise)
 
     def fit(size: int, rng: np.random.Generator) -> Instance:
-        private = rows.X_train[:_MOST_PRIVATE], rows.y_train[:_MOST_PRIVATE]
-        arguments = rows.data_norm / 2.0, regularization, _PREDICTION_NOISE
-        return models.draw_fit(rows.X_test, *private, *arguments, size, rng)
+        X, y = rows.X_train[:_MOST_PRIVATE], rows.y_train[:_MOST_PRIVATE]
+        kernel = partial(rbf_kernel, gamma=2.0 / rows.data_norm**2)
+        model = KernelRidge(alpha=regularization * len(X), kernel="precomputed")
+        dual = model.fit(kernel(X), y).dual_coef_
+        points = models.draw_rows(rows.X_test, np.zeros(len(rows.X_test)), size, rng)[0]
+        predicted = kernel(points, X) @ dual
+        noisy = predicted + rng.laplace(scale=_PREDICTION_NOISE, size=(2, size))
+        norm = np.sqrt(dual @ kernel(X) @ dual)
+        return models.fit(kernel(points), noisy, float(norm))
 
     return [
         Family("weighted logistic regression", logistic),
@@ -266,8 +261,4 @@ def _ridge(size: int, rng: np.random.Generator) -> Instance:
     return models.draw_ridge(rows.X_train, rows.y_train, weights, 1.0, _LABEL_NOISE, rng)
 
 
-_MAKERS: dict[str, Make] = {
-    "given guarantees": _guarantees,
-    "z-block": _z_block,
-    "ridge": _ridge,
-}
+_MAKERS: dict[str, Make] = {"given guarantees": _guarantees, "z-block": _z_block, "ridge": _ridge}

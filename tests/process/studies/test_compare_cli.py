@@ -1,5 +1,6 @@
 """``convexmarket compare`` that is stopped, or begins anew."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,7 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
         [sys.executable, "-c", code, *command],
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
         # a shell's background jobs ignore SIGINT, and so would what they start
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as running:
@@ -50,9 +52,10 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
             if journal.exists() and journal.read_bytes().count(b"\n") >= 3:
                 break
             time.sleep(0.01)
-        running.send_signal(signal.SIGINT)
+        os.killpg(running.pid, signal.SIGINT)  # a terminal interrupts the workers too
         text = running.communicate(timeout=60)[1]
     assert running.returncode == 130, text
+    assert "Traceback" not in text
     assert "the same command resumes there" in " ".join(text.split())
     assert not (out / "index.html").exists()
     assert len(journal.read_text().splitlines()) >= 3

@@ -13,11 +13,11 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import SolverError
-from convexmarket.studies.execution import Execution, Task, usable_cores
+from convexmarket.studies.execution import Execution, usable_cores
 from convexmarket.studies.measure import measure_run
 from convexmarket.studies.subproblems.markets import at_best_eta
 from tests import ROOT
-from tests.studies.stub_solvers import Glutton, Parent, Pinned, Quitter, Sleeper, Suicide
+from tests.studies.stub_solvers import Glutton, Parent, Pinned, Sleeper, Suicide
 
 
 def market(size, rng):
@@ -33,31 +33,17 @@ def broken(size, rng):
     raise ValueError("no such subproblem")
 
 
-def job(solver="CLARABEL", make=make):
-    return measure_run, (make, 20, (0, 0), "primal", solver, {})
-
-
 def call(solver="CLARABEL", make=make, *, time_limit=300.0, **options):
     execution = Execution(time_limit=time_limit, progress=False, **options)
-    return execution.run({"run": Task(*job(solver, make))}, "runs")["run"]
+    arguments = (make, 20, (0, 0), "primal", solver, {})
+    return execution.run(measure_run, {"run": arguments}, "runs")["run"]
 
 
 def test_a_run_comes_back_with_what_was_measured():
     reply = call()
     assert reply["ended"] == "finished"
-    result = reply["result"]
-    assert result["status"] == result["again_status"] == "optimal"
-    assert result["total_s"] == pytest.approx(
-        sum(result[f"{part}_s"] for part in ("declaration", "compilation", "solver", "recovery"))
-    )
+    assert reply["result"]["status"] == reply["result"]["again_status"] == "optimal"
     assert 0 < reply["peak_memory_mb"] < 1_000
-    assert result["dual_residual"] < 1e-3
-
-
-def test_the_reference_is_exact_where_it_can_be():
-    result = call("reference")["result"]
-    assert result["certainty"] == "exact"
-    assert result["objective"] == pytest.approx(call()["result"]["objective"])
 
 
 def test_a_hang_ends_at_the_time_limit():
@@ -77,16 +63,6 @@ def test_a_glutton_ends_at_the_memory_limit():
     reply = call(Glutton(), memory_limit=1_000.0)
     assert reply["ended"] == "memory limit"
     assert 1_000 <= reply["peak_memory_mb"] < 2_000
-
-
-def test_an_error_of_the_solver_is_its_status():
-    result = call(Quitter())["result"]
-    assert result["status"] == "error"
-    assert "I do not feel like it" in result["message"]
-
-
-def test_a_solver_that_cannot_is_unsupported():
-    assert call("OSQP")["result"]["status"] == "unsupported"
 
 
 def test_an_error_of_ours_is_told_in_its_words():
@@ -162,6 +138,7 @@ def test_no_run_is_left_of_a_study_that_was_ended(by):
     with subprocess.Popen(
         [sys.executable, "-c", script],
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
         # a shell's background jobs ignore SIGINT, and so would what they start
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as study:
@@ -169,7 +146,7 @@ def test_no_run_is_left_of_a_study_that_was_ended(by):
         while not (runs := [each for each in children_of(family) if is_run(each)]):
             time.sleep(0.01)
         workers = [each.parent() for each in runs]
-        study.send_signal(by)
+        os.kill(study.pid if by == signal.SIGKILL else -study.pid, by)
     assert not psutil.wait_procs([*runs, *workers], timeout=10)[1]
 
 
