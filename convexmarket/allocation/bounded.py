@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from convexmarket.allocation.path import Point, beta_at, point_at, segment
+from convexmarket.allocation.path import Point, beta_at, lowest, point_at, segment
 from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
 
 __all__ = ["minimise_bounded"]
@@ -218,8 +218,7 @@ def _better(best: _Total, e: Ints, points: _Total, slack: float = 0.0) -> _Total
 
     Roots have a slack, because objectives near a minimum determine half of the digits of the total.
     """
-    order = np.lexsort((points.value, e))
-    first = order[np.flatnonzero(np.diff(e[order], prepend=-1))]
+    first = lowest(e, points.value)
     first = first[points.value[first] < best.value[e[first]] * (1 + slack)]
     better = _Total(*(part.copy() for part in vars(best).values()))
     for name, part in vars(better).items():

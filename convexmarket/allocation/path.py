@@ -42,6 +42,7 @@ __all__ = [
     "Point",
     "best_of",
     "beta_at",
+    "lowest",
     "minimise",
     "point_at",
     "rates_of",
@@ -217,19 +218,26 @@ class Path:
         return low
 
     def points(
-        self, j: Ints, q: Ints, rho: float, rate: Floats | None
-    ) -> tuple[Point, NDArray[np.bool_]]:
+        self, j: Ints, q: Ints, low: Floats, high: Floats, rho: float, rate: Floats | None
+    ) -> tuple[Point, Floats]:
         """Return the best point of each piece (j, q), for any eta or that of ``rate``.
 
-        The second value marks points that were moved to an end of their piece.
+        ``low`` and ``high`` are the values of beta between which q rows are bought from. The second
+        value is the objective, with a penalty for points that were moved to an end of their piece.
+        Neighbouring pieces share these points.
         """
-        piece = self.segment(j, q)
-        free, left, mean, spread, cost, norm2 = piece
+        free, left, mean, spread, cost, norm2 = self.segment(j, q)
         if rate is None:
             beta = stationary_beta(spread, cost, norm2, rho)
         else:
             beta = beta_at(spread, norm2, rate)
-        low, high = self._limits(j, q, piece)
+        if np.any(self.floor):
+            value = self.costs.value
+            excess = np.maximum(self.costs.number(q) - self.n, 0.0) / self.n
+            cap_next = _ratio(excess, free * (mean - value(j)), np.inf)
+            cap_last = _ratio(excess, free * (mean - value(np.maximum(j - 1, 0))), 0.0)
+            high = np.where(j < self.floor, np.minimum(high, cap_next), high)
+            low = np.where(j > 0, np.maximum(low, cap_last), low)
         moved = (beta < low * (1 - _SLACK)) | (beta > high * (1 + _SLACK))
         beta = np.minimum(np.maximum(beta, low), high)
         bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite at zero spread
@@ -239,22 +247,8 @@ class Path:
             rates = beta / norm if rate is None else rate
             value = norm + np.where(cost > 0, rates * cost, 0.0) + rho / rates
             level = mean + left / beta / free
-        return Point(value, rates, self.n, beta, level, j, q), moved
-
-    def _limits(self, j: Ints, q: Ints, piece: Segment) -> tuple[Floats, Floats]:
-        """Return the ends of the piece (j, q) in beta."""
-        value, last = self.costs.value, self.costs.size - 1
-        free, left, mean = piece[:3]
-        high = _ratio(left, free * (value(q - 1) - mean), np.inf)
-        low = _ratio(left, free * (value(np.minimum(q, last)) - mean), 0.0)
-        low = np.where(q > last, 0.0, low)
-        if not np.any(self.floor):
-            return low, high
-        excess = np.maximum(self.costs.number(q) - self.n, 0.0) / self.n
-        cap_next = _ratio(excess, free * (mean - value(j)), np.inf)
-        cap_last = _ratio(excess, free * (mean - value(np.maximum(j - 1, 0))), 0.0)
-        high = np.where(j < self.floor, np.minimum(high, cap_next), high)
-        return np.where(j > 0, np.maximum(low, cap_last), low), high
+        key = value * (1 + _SLACK * moved)
+        return Point(value, rates, self.n, beta, level, j, q), key
 
 
 def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
@@ -284,17 +278,25 @@ def minimise(
         One per market; ``rate`` is +inf if the infimum is not attained.
     """
     path = Path(costs, n)
-    e, j, q = _pieces(path, np.full(costs.count, rho))
-    points, moved = path[e].points(j, q, rho, None)
-    points.value[(points.rate < rates[0]) | (points.rate > rates[1])] = np.inf
-    return _best(e, points, moved)
+    e, *pieces = _pieces(path, np.full(costs.count, rho))
+    points, key = path[e].points(*pieces, rho, None)
+    outside = (points.rate < rates[0]) | (points.rate > rates[1])
+    points.value[outside] = key[outside] = np.inf
+    return points[lowest(e, key)]
 
 
 def point_at(costs: Costs, n: float | Floats, rho: float, rate: float | Floats) -> Point:
     """Return the optimal weights of every market for a given r = gamma*eta*scale/mu."""
     path, rate = Path(costs, n), np.broadcast_to(rate, costs.count)
-    e, j, q = _pieces(path, rate * rate, at_rate=True)
-    return _best(e, *path[e].points(j, q, rho, rate[e]))
+    e, *pieces = _pieces(path, rate * rate, at_rate=True)
+    points, key = path[e].points(*pieces, rho, rate[e])
+    return points[lowest(e, key)]
+
+
+def lowest(e: Ints, value: Floats) -> Ints:
+    """Return the position of the lowest value of every market e, in the order of the markets."""
+    order = np.lexsort((value, e))
+    return order[np.flatnonzero(np.diff(e[order], prepend=-1))]
 
 
 def beta_at(spread: Floats, norm2: Floats, rate: float | Floats) -> Floats:
@@ -379,8 +381,8 @@ class _Stretches(StructOfArrays):
     b: _Nodes
 
 
-def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Ints, Ints, Ints]:
-    """Return (market, j, q) of every piece of the paths that may be stationary.
+def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Any, ...]:
+    """Return the market, j, q, and ends in beta of every piece that may be stationary.
 
     With ``at_rate``, of every piece on which r^2 may equal the target. r^2 increases and psi'a
     decreases with beta, so the ends of a stretch bound both.
@@ -399,13 +401,13 @@ def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Ints, In
             break
         work = work[~single]
         e, nodes = work.e, _split(path, work)
-    pieces = _Stretches.joined(done)
+    work = _Stretches.joined(done)
     # One piece for each number of capped rows between neighbouring nodes.
-    fewest = pieces.b.j
-    counts = np.maximum(pieces.a.j - fewest, 0) + 1
+    counts = np.maximum(work.a.j - work.b.j, 0) + 1
     starts = np.repeat(np.cumsum(counts) - counts, counts)
-    j = np.repeat(fewest, counts) + np.arange(starts.size) - starts
-    return np.repeat(pieces.e, counts), j, np.repeat(pieces.b.k, counts)
+    pieces = work[np.repeat(np.arange(counts.size), counts)]
+    j = pieces.b.j + np.arange(starts.size) - starts
+    return pieces.e, j, pieces.b.k, pieces.b.beta, pieces.a.beta
 
 
 def _first_nodes(path: Path) -> tuple[Ints, _Nodes]:
@@ -430,20 +432,7 @@ def _split(path: Path, work: _Stretches) -> _Nodes:
     return _Nodes.joined([a, inner, b], axis=1)
 
 
-def _best(e: Ints, points: Point, moved: NDArray[np.bool_]) -> Point:
-    """Return the best point of every market, in the order of the markets."""
-    # Neighbouring pieces share their ends: resolve ties in favour of points that were not moved.
-    key = np.where(moved, points.value * (1 + _SLACK), points.value)
-    key[np.isnan(key)] = np.inf  # costs beyond double precision
-    least = np.full(e.max() + 1, np.inf)
-    np.minimum.at(least, e, key)
-    first = np.flatnonzero(key == least[e])
-    best = np.empty(least.size, dtype=np.intp)
-    best[e[first]] = first
-    return points[best]
-
-
 def best_of(points: Sequence[Point]) -> Point:
     """Return the best of several points of every market."""
-    best = np.argmin([point.value for point in points], axis=0)
-    return Point.joined(points)[best * best.size + np.arange(best.size)]
+    every, e = Point.joined(points), np.tile(np.arange(points[0].value.size), len(points))
+    return every[lowest(e, every.value)]
