@@ -32,17 +32,10 @@ _CHUNK = 1 << 13
 class CurvePoints(StructOfArrays):
     """Points of the curve, arrays of one shape.
 
-    Attributes
-    ----------
-    epsilon : ndarray
-        Guarantee sold.
-    value : ndarray
-        Optimal objective of the buyer. Its derivative in the seller's virtual cost is
-        gamma*epsilon (the envelope theorem), wherever it exists.
-    level : ndarray
-        Virtual cost above which nothing is bought.
-    cap_level : ndarray
-        Virtual cost up to which sellers are at the cap.
+    ``epsilon`` is the guarantee sold, and ``value`` the optimal objective of the buyer. Its
+    derivative in the seller's virtual cost is gamma*epsilon (the envelope theorem), wherever it
+    exists. Sellers with virtual costs above ``level`` sell nothing, and those up to ``cap_level``
+    are at the cap.
     """
 
     epsilon: Floats
@@ -54,16 +47,9 @@ class CurvePoints(StructOfArrays):
 class OwnReportCurve:
     """Exact optimum of a market as a function of one seller's virtual cost.
 
-    Parameters
-    ----------
-    form : StandardForm
-        The market; with ``costs``, only some of its sellers.
-    costs : Costs, optional
-        Costs of all relevant sellers, whichever of them is replaced.
-    limit : float, optional
-        Cost above which nothing is bought.
-    n_sellers : int, optional
-        Number of sellers at finite costs.
+    The ``form`` may contain only some sellers of the market. Then ``costs`` are those of all
+    relevant sellers, whichever of them is replaced. Nothing is bought above the ``limit``, and
+    ``n_sellers`` have finite costs.
     """
 
     def __init__(

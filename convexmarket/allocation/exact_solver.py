@@ -61,13 +61,6 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """Return the global minimiser of the papers' problem.
 
     ``costs`` are its sorted costs; sellers who sell nothing may be missing.
-
-    Raises
-    ------
-    InfeasibleMarketError, UnattainedOptimumError
-        As for :func:`check_feasible`, or if the infimum is at eta = infinity.
-    SolverError
-        If rounding has lost the optimum.
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
@@ -95,15 +88,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
 
 
 def check_feasible(form: StandardForm, available: int, m: int) -> None:
-    """Check that a market has an optimum if ``available`` of its m sellers can sell.
-
-    Raises
-    ------
-    InfeasibleMarketError
-        If no weights, or no eta, satisfy the constraints.
-    UnattainedOptimumError
-        If less privacy is always cheaper.
-    """
+    """Check that a market has an optimum if ``available`` of its m sellers can sell."""
     if form.eta_low > form.eta_high:
         raise InfeasibleMarketError(
             f"the ranges of eta do not meet: at least {form.eta_low:g} and at most "

@@ -73,20 +73,11 @@ def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float
 class Point(StructOfArrays):
     """Points of one or many markets, all arrays of shape (count,).
 
-    Attributes
-    ----------
-    value : ndarray
-        Objective divided by mu.
-    rate : ndarray
-        r = gamma*eta/mu, in units of 1/scale of the costs; +inf where the infimum lies there.
-    n : ndarray
-        One over the largest weight.
-    beta : ndarray
-        Path parameter; +inf if only the cheapest sellers sell.
-    level : ndarray
-        Cost (centred and scaled) above which nothing is bought.
-    capped, bought : ndarray of int
-        j and q: numbers of rows at the largest weight, and with positive weight.
+    ``value`` is the objective divided by mu, and ``rate`` is r = gamma*eta/mu in units of 1/scale
+    of the costs, +inf where the infimum lies there. ``n`` is one over the largest weight, and
+    ``beta`` is +inf if only the cheapest sellers sell. ``level`` is the cost (centred and scaled)
+    above which nothing is bought. ``capped`` and ``bought`` are j and q: numbers of rows at the
+    largest weight, and with positive weight.
     """
 
     value: Floats
@@ -262,20 +253,9 @@ def minimise(
 ) -> Point:
     """Return the global minimiser over eta and weights of every market in ``costs``.
 
-    Parameters
-    ----------
-    costs : Costs
-    n : float
-        One over the largest weight; 1 without a cap.
-    rho : float
-        sigma*gamma*scale/mu^2 > 0.
-    rates : (float, float), optional
-        Range of r = gamma*eta*scale/mu; stationary points outside get the value +inf.
-
-    Returns
-    -------
-    Point
-        One per market; ``rate`` is +inf if the infimum is not attained.
+    ``n`` is one over the largest weight, and ``rho`` is sigma*gamma*scale/mu^2 > 0. Stationary
+    points outside of the range of ``rates`` get the value +inf. The rate of a point is +inf if the
+    infimum is not attained.
     """
     path = Path(costs, n)
     e, *pieces = _pieces(path, np.full(costs.count, rho))
@@ -333,26 +313,12 @@ def sandwich(
     Let tau be the cost above which nothing is bought. At equal tau, more and cheaper sellers
     increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which is the sum of
     ``(tau - psi)*min(tau - psi, u/beta)``. So the two paths bound r^2 and psi'a of all enclosed
-    ones.
+    ones. ``fewer`` has the fewest and most expensive sellers, ``more`` the most and cheapest.
 
-    Parameters
-    ----------
-    fewer, more : Path
-        Paths of one market each: with the fewest and most expensive sellers, and with the most and
-        cheapest.
-    nodes : ndarray of int
-        Nodes of both paths, at the same levels; the last one is beta = 0.
-    rho : float
-        As for :func:`minimise`; 0 to ignore stationary points.
-    rates : sequence of float
-        Rates r that count as stationary, too.
-    highest : float
-        Largest cost over scale of an additional seller.
-
-    Returns
-    -------
-    tuple of ndarray
-        Mask of the intervals between levels, and the largest and least beta at each level.
+    Their ``nodes`` are at the same levels; the last one is beta = 0. With ``rho`` = 0, only the
+    ``rates`` count as stationary, otherwise they do so too. ``highest`` is the largest cost over
+    scale of an additional seller. Return the mask of the intervals between levels, and the largest
+    and least beta at each level.
     """
     low, high = fewer.node(nodes), more.node(nodes)
     costs, filled = fewer.costs, more.end()[0].cost[0]
