@@ -200,16 +200,17 @@ def _eta_of(start: float | Allocation | None) -> float | None:
 def _closed_form(market: Market) -> Allocation:
     """Solve given guarantees, a budget, or the papers' problem."""
     form, start = market.form, time.perf_counter()
-    if form.epsilon_caps is not None:
-        return allocate_guarantees(form, form.epsilon_caps)
-    if form.is_budgeted:
-        return allocate_budget(form)
-    if form.exact is None:
+    if (caps := form.epsilon_caps) is not None:
+        exact = allocate_guarantees(form, caps)
+    elif form.is_budgeted:
+        exact = allocate_budget(form)
+    elif (standard := form.exact) is not None:
+        exact = solve_exact(standard)
+    else:
         raise NotSupportedError(
             "the exact solver takes sums of Spread, Noise and Payments (with gamma > 0), "
             f"constrained by Cap and EtaRange; this market is {shown(market)}"
         )
-    exact = solve_exact(form.exact)
     if not (0 < exact.eta < np.inf and np.isfinite(exact.objective)):
         raise SolverError(
             f"eta = {exact.eta:g} and the objective {exact.objective:g} are beyond double "
