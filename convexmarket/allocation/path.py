@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,7 @@ __all__ = [
 _SLACK = 1e-9
 #: Number of nodes of the paths in the first round, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
+_Pieces: TypeAlias = tuple[Ints, Ints, Floats, Floats]
 
 
 def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float]]:
@@ -223,10 +224,10 @@ class Path:
         else:
             beta = beta_at(spread, norm2, rate)
         if np.any(self.floor):
-            value = self.costs.value
+            cost_of = self.costs.value
             excess = np.maximum(self.costs.number(q) - self.n, 0.0) / self.n
-            cap_next = _ratio(excess, free * (mean - value(j)), np.inf)
-            cap_last = _ratio(excess, free * (mean - value(np.maximum(j - 1, 0))), 0.0)
+            cap_next = _ratio(excess, free * (mean - cost_of(j)), np.inf)
+            cap_last = _ratio(excess, free * (mean - cost_of(np.maximum(j - 1, 0))), 0.0)
             high = np.where(j < self.floor, np.minimum(high, cap_next), high)
             low = np.where(j > 0, np.maximum(low, cap_last), low)
         moved = (beta < low * (1 - _SLACK)) | (beta > high * (1 + _SLACK))
@@ -258,7 +259,7 @@ def minimise(
     infimum is not attained.
     """
     path = Path(costs, n)
-    e, *pieces = _pieces(path, np.full(costs.count, rho))
+    e, pieces = _pieces(path, np.full(costs.count, rho))
     points, key = path[e].points(*pieces, rho, None)
     outside = (points.rate < rates[0]) | (points.rate > rates[1])
     points.value[outside] = key[outside] = np.inf
@@ -268,7 +269,7 @@ def minimise(
 def point_at(costs: Costs, n: float | Floats, rho: float, rate: float | Floats) -> Point:
     """Return the optimal weights of every market for a given r = gamma*eta*scale/mu."""
     path, rate = Path(costs, n), np.broadcast_to(rate, costs.count)
-    e, *pieces = _pieces(path, rate * rate, at_rate=True)
+    e, pieces = _pieces(path, rate * rate, at_rate=True)
     points, key = path[e].points(*pieces, rho, rate[e])
     return points[lowest(e, key)]
 
@@ -347,8 +348,8 @@ class _Stretches(StructOfArrays):
     b: _Nodes
 
 
-def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Any, ...]:
-    """Return the market, j, q, and ends in beta of every piece that may be stationary.
+def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Ints, _Pieces]:
+    """Return the market, and j, q and ends in beta, of every piece that may be stationary.
 
     With ``at_rate``, of every piece on which r^2 may equal the target. r^2 increases and psi'a
     decreases with beta, so the ends of a stretch bound both.
@@ -373,7 +374,7 @@ def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Any, ...
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     pieces = work[np.repeat(np.arange(counts.size), counts)]
     j = pieces.b.j + np.arange(starts.size) - starts
-    return pieces.e, j, pieces.b.k, pieces.b.beta, pieces.a.beta
+    return pieces.e, (j, pieces.b.k, pieces.b.beta, pieces.a.beta)
 
 
 def _first_nodes(path: Path) -> tuple[Ints, _Nodes]:
