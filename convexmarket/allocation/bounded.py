@@ -119,7 +119,8 @@ class _Bounded:
             next_cost = np.where(number < self.sellers[e[full]], next_cost, np.inf)
             above[full] = np.maximum(next_cost, level[full])
             cost[full] = some.offset + total / number
-        value = norm + rate * cost + self.rho / rate
+        with np.errstate(invalid="ignore"):  # a piece without such a total
+            value = norm + rate * cost + self.rho / rate
         return _Total(value, rate, n, beta, level, j, q, above, norm)
 
     def bound(self, a: _Total, b: _Total) -> Floats:
