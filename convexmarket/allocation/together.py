@@ -194,13 +194,14 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
             "with other ids or in another order; declare the markets with one Sellers object"
         )
     pieces = checked_constraints(constraints, markets[0].sellers)
-    if not pieces or not all(isinstance(piece, MaxEpsilon) for piece in pieces):
+    form = MarketNumbers(np.ones(len(markets[0].sellers))).plus((), pieces)
+    extra = form.rest or form.budgets or np.min(form.max_weight) < 1
+    if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
         raise ParameterError(
             f"the shared constraints are {shown(list(pieces))}; give a limit on the total of each "
             "seller, such as MaxEpsilon(2.0)"
         )
-    m = len(markets[0].sellers)
-    return np.zeros(m) + MarketNumbers(np.ones(m)).plus((), pieces).max_epsilon
+    return np.zeros(form.virtual_costs.size) + form.max_epsilon
 
 
 class _Charge(Term):
