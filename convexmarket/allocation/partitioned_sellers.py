@@ -108,31 +108,15 @@ class PartedAllocation(CertifiedPurchase):
         return values | {"method": "exact", "binding": list(self.binding)}
 
     def weights_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the weights of sellers of this market with given reports.
-
-        Parameters
-        ----------
-        sensitivities : array_like
-        """
+        """Return the weights of sellers of this market with given reports."""
         return self._segment.weights(np.asarray(self.prior.ironed_virtual_cost(sensitivities)))
 
     def epsilon_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the guarantees of sellers of this market with given reports.
-
-        Parameters
-        ----------
-        sensitivities : array_like
-        """
+        """Return the guarantees of sellers of this market with given reports."""
         return self.eta * self.weights_of(sensitivities)
 
     def curve(self, sensitivities: ArrayLike) -> OwnReportCurve:
-        """Return the guarantees of sellers of this market as functions of their reports.
-
-        Raises
-        ------
-        NotSupportedError
-            If the others cannot carry the whole weight under the cap.
-        """
+        """Return the guarantees of sellers of this market as functions of their reports."""
         if (self.n_sellers - 1) * self._form.max_weight < 1:
             raise NotSupportedError(
                 "under this cap every seller is needed, which is not supported for partitions; "
@@ -150,15 +134,7 @@ def _on_costs(work: Pass, prior: Prior, reports: Floats) -> Any:
 
 
 def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
-    """Solve the papers' problem (A, Eq. 11) exactly, for sellers in parts.
-
-    Raises
-    ------
-    InfeasibleMarketError, UnattainedOptimumError, ParameterError
-        As for :func:`convexmarket.allocate`.
-    NotSupportedError
-        If the market has another piece, or mu is 0.
-    """
+    """Solve the papers' problem (A, Eq. 11) exactly, for sellers in parts."""
     start, m, n_passes = time.perf_counter(), len(parts), 0
     (prior,) = market.sellers.priors
     # No term of the papers' problem reads the costs.
