@@ -59,8 +59,9 @@ class Costs:
     old: Floats
     place: Ints
     y: Floats
-    #: Number of rows of each market.
+    #: Number of rows of each market; whether no seller is replaced, which saves operations.
     size: Ints
+    _is_first = True
 
     def __init__(
         self,
@@ -82,7 +83,9 @@ class Costs:
         for part in (self._numbers, first, second):
             self._sums.append(np.zeros(psi.size + 1, part.dtype))
             np.cumsum(part, out=self._sums[-1][1:])
-        self._replace(np.array([np.inf]), np.array([np.inf]))
+        # No seller is replaced.
+        self.row = self.place = self.size = np.array([psi.size])
+        self.old = self.y = np.zeros(1)
 
     @classmethod
     def sorted(cls, psi: Floats, limit: float = np.inf) -> Self:
@@ -95,22 +98,14 @@ class Costs:
 
         An infinite ``psi`` removes the seller. An ``old`` beyond the last row adds a seller.
         """
-        many = copy(self)
-        many._is_first = False
-        many._replace(old, psi)
-        return many
-
-    #: Whether no seller is replaced, which saves operations.
-    _is_first = True
-
-    def _replace(self, old: Floats, psi: Floats) -> None:
-        rows, last, comes = self.psi.size, self.psi[-1], psi < np.inf
+        many, comes, last = copy(self), psi < np.inf, self.psi[-1]
+        many._is_first, many.size = False, self.psi.size + comes
         there = (old < last) | ((old == last) & (self._numbers[-1] > 0))
-        self.row = np.where(there, np.searchsorted(self.psi, old, side="right") - 1, rows)
-        self.old = np.where(there, self.scaled(old), 0.0)
-        self.place = np.searchsorted(self.psi, psi)
-        self.y = np.where(comes, self.scaled(psi), 0.0)
-        self.size = rows + comes
+        many.row = np.searchsorted(self.psi, old, side="right") - 1
+        many.row = np.where(there, many.row, self.psi.size)
+        many.old = np.where(there, self.scaled(old), 0.0)
+        many.place, many.y = np.searchsorted(self.psi, psi), np.where(comes, self.scaled(psi), 0.0)
+        return many
 
     @property
     def count(self) -> int:
