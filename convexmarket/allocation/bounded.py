@@ -23,8 +23,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from convexmarket.allocation.path import Point, beta_at, lowest, point_at, segment
-from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
+from convexmarket.allocation.path import (
+    Costs,
+    Floats,
+    Ints,
+    Point,
+    StructOfArrays,
+    beta_at,
+    lowest,
+    point_at,
+    segment,
+)
 
 __all__ = ["minimise_bounded"]
 

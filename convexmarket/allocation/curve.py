@@ -18,8 +18,7 @@ from convexmarket.allocation.exact_solver import (
     solve_exact,
     unattained,
 )
-from convexmarket.allocation.path import Path, rates_of
-from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
+from convexmarket.allocation.path import Costs, Floats, Ints, Path, StructOfArrays, rates_of
 from convexmarket.market import StandardForm
 
 __all__ = ["CurvePoints", "OwnReportCurve"]

@@ -18,6 +18,7 @@ from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.bounded import minimise_bounded
 from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.allocation.path import (
+    Costs,
     Path,
     Point,
     best_of,
@@ -28,7 +29,6 @@ from convexmarket.allocation.path import (
     stationary_beta,
 )
 from convexmarket.allocation.simplex import cheapest_purchase, check_sold
-from convexmarket.allocation.sorted_costs import Costs
 from convexmarket.errors import (
     InfeasibleMarketError,
     ParameterError,

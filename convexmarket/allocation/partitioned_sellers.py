@@ -25,7 +25,7 @@ from convexmarket.allocation.exact_solver import (
     highest_cost_bought,
 )
 from convexmarket.allocation.passes import Pass, blocks_of, screen_sellers
-from convexmarket.allocation.sorted_costs import Costs, Floats
+from convexmarket.allocation.path import Costs, Floats
 from convexmarket.errors import NotSupportedError
 from convexmarket.market import Market, StandardForm
 from convexmarket.priors import Prior

@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.path import Path, rates_of, sandwich
-from convexmarket.allocation.sorted_costs import Costs
+from convexmarket.allocation.path import Costs, Path, rates_of, sandwich
 from convexmarket.market import StandardForm
 
 __all__ = ["Each", "Pass", "blocks_of", "screen_sellers"]
