@@ -116,7 +116,13 @@ class PartedAllocation(CertifiedPurchase):
         return self.eta * self.weights_of(sensitivities)
 
     def curve(self, sensitivities: ArrayLike) -> OwnReportCurve:
-        """Return the guarantees of sellers of this market as functions of their reports."""
+        """Return the guarantees of sellers of this market as functions of their reports.
+
+        Raises
+        ------
+        NotSupportedError
+            If the others cannot carry the whole weight under the cap.
+        """
         if (self.n_sellers - 1) * self._form.max_weight < 1:
             raise NotSupportedError(
                 "under this cap every seller is needed, which is not supported for partitions; "

@@ -277,7 +277,7 @@ class Point(StructOfArrays):
         cap, place = 1.0 / self.n, costs.place
         piece = segment(costs, self.n, self.capped, self.bought)
         with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
-            several = (piece.free > 1) & (piece.spread > 0)  # else one seller has the rest
+            several = costs.value(self.capped) < costs.value(self.bought - 1)  # else equal shares
             tilt = np.where(several, self.beta * (piece.mean - costs.y), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
         return np.where(place < self.capped, cap, np.where(place < self.bought, weight, 0.0))
