@@ -351,10 +351,6 @@ class Path:
         at_end = (j == self.floor) & (q == self.first)
         return piece._replace(spread=np.where(at_end, 0.0, piece.spread))
 
-    def end(self) -> tuple[Segment, Ints, Ints]:
-        """Return the piece at beta = infinity, where the cheapest are filled to the cap."""
-        return self.segment(self.floor, self.first), self.floor, self.first
-
     def node(self, k: Ints, capped: tuple[Ints, Ints] | None = None) -> _Nodes:
         """Evaluate the path at nodes k; ``capped`` bounds the number of capped rows."""
         first, size = self.first, self.costs.size
@@ -505,7 +501,7 @@ def sandwich(
     and least beta at each level.
     """
     low, high = fewer.node(nodes), more.node(nodes)
-    costs, filled = fewer.costs, more.end()[0].cost[0]
+    costs, filled = fewer.costs, more.segment(more.floor, more.first).cost[0]
     beyond = low.cost[-1] + highest / max(int(costs.number(costs.size)[0]), 1)
     tau = costs.offset + costs.value(np.minimum(nodes, costs.size - 1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
