@@ -1,11 +1,10 @@
 """Allocations: formulations in CVXPY, exact solvers, certified searches, the dispatch."""
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
-from convexmarket.allocation.choose_method import allocate
+from convexmarket.allocation.choose_method import allocate, sweep
 from convexmarket.allocation.formulations import ConvexProgram, declare
 from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
-from convexmarket.allocation.sweep import sweep
 from convexmarket.allocation.together import Together, allocate_together
 
 __all__ = [

@@ -23,8 +23,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from convexmarket.allocation.path import Point, beta_at, point_at, segment
-from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
+from convexmarket.allocation.path import (
+    Costs,
+    Floats,
+    Ints,
+    Point,
+    StructOfArrays,
+    beta_at,
+    lowest,
+    point_at,
+    segment,
+)
 
 __all__ = ["minimise_bounded"]
 
@@ -119,7 +128,8 @@ class _Bounded:
             next_cost = np.where(number < self.sellers[e[full]], next_cost, np.inf)
             above[full] = np.maximum(next_cost, level[full])
             cost[full] = some.offset + total / number
-        value = norm + rate * cost + self.rho / rate
+        with np.errstate(invalid="ignore"):  # a piece without such a total
+            value = norm + rate * cost + self.rho / rate
         return _Total(value, rate, n, beta, level, j, q, above, norm)
 
     def bound(self, a: _Total, b: _Total) -> Floats:
@@ -218,8 +228,7 @@ def _better(best: _Total, e: Ints, points: _Total, slack: float = 0.0) -> _Total
 
     Roots have a slack, because objectives near a minimum determine half of the digits of the total.
     """
-    order = np.lexsort((points.value, e))
-    first = order[np.flatnonzero(np.diff(e[order], prepend=-1))]
+    first = lowest(e, points.value)
     first = first[points.value[first] < best.value[e[first]] * (1 + slack)]
     better = _Total(*(part.copy() for part in vars(best).values()))
     for name, part in vars(better).items():

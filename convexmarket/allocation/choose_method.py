@@ -1,18 +1,20 @@
-"""``allocate``: the function that chooses and runs a method."""
+"""``allocate`` chooses and runs a method; ``sweep`` does so for many values of a parameter."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
 from typing import Any, Literal
 
+import cvxpy as cp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
-from convexmarket.allocation.conic import branch_and_bound
+from convexmarket.allocation.conic import Conic, branch_and_bound
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact_solver import solve_exact
 from convexmarket.allocation.formulations import line_search
@@ -31,7 +33,7 @@ from convexmarket.checks import (
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market
 
-__all__ = ["allocate", "best_method"]
+__all__ = ["allocate", "best_method", "sweep"]
 
 Method = Literal["auto", "exact", "projections", "branch_and_bound", "line_search"]
 
@@ -200,22 +202,117 @@ def _eta_of(start: float | Allocation | None) -> float | None:
 def _closed_form(market: Market) -> Allocation:
     """Solve given guarantees, a budget, or the papers' problem."""
     form, start = market.form, time.perf_counter()
-    if form.epsilon_caps is not None:
-        return allocate_guarantees(form, form.epsilon_caps)
-    if form.is_budgeted:
-        return allocate_budget(form)
-    if form.exact is None:
+    if (caps := form.epsilon_caps) is not None:
+        exact = allocate_guarantees(form, caps)
+    elif form.is_budgeted:
+        exact = allocate_budget(form)
+    elif (standard := form.exact) is not None:
+        exact = solve_exact(standard)
+    else:
         raise NotSupportedError(
             "the exact solver takes sums of Spread, Noise and Payments (with gamma > 0), "
             f"constrained by Cap and EtaRange; this market is {shown(market)}"
         )
-    exact = solve_exact(form.exact)
     if not (0 < exact.eta < np.inf and np.isfinite(exact.objective)):
         raise SolverError(
             f"eta = {exact.eta:g} and the objective {exact.objective:g} are beyond double "
             "precision; bring the weights of the terms and the virtual costs closer"
         )
     return replace(exact, seconds=time.perf_counter() - start)
+
+
+def sweep(
+    market: Market,
+    parameter: cp.Parameter,
+    values: Iterable[ArrayLike],
+    *,
+    solver: str = "CLARABEL",
+    gap: float = 1e-6,
+    max_solves: int = 200,
+    solver_options: Mapping[str, Any] | None = None,
+    progress: Callable[[SolveRecord], None] | None = None,
+) -> list[Allocation]:
+    """Allocate a market for many values of a parameter, compiling it once.
+
+    Each search over eta begins at the last optimum. Budgets with an exact solution need no search.
+    Several threads may sweep one market at once.
+
+    Parameters
+    ----------
+    market : Market
+    parameter : cvxpy.Parameter
+        Part of one of the market's pieces, as in ``Budget(parameter)``, ``Cap(parameter)`` or
+        ``Payments() * parameter``, or of a user-defined piece. Its value does not change.
+    values : iterable of float or array_like
+        Values of the parameter's shape.
+    solver, gap, max_solves, solver_options, progress
+        As in :func:`allocate`.
+
+    Returns
+    -------
+    list of Allocation
+        One for each value, in their order.
+
+    Raises
+    ------
+    ParameterError
+        If the parameter is not part of the market, or cannot have one of the values.
+    InfeasibleMarketError, UnattainedOptimumError, SolverError
+        If the market has no optimum for one of the values, or a solver fails.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import convexmarket as cm
+    >>> budget = cp.Parameter(nonneg=True)
+    >>> market = cm.Market(
+    ...     cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1)),
+    ...     2.0 * cm.Spread() + 1.0 * cm.Noise(),
+    ...     [cm.Budget(budget)],
+    ... )
+    >>> [round(a.objective, 4) for a in cm.sweep(market, budget, [0.5, 1.0, 2.0])]
+    [2.1565, 1.7458, 1.4696]
+    """
+    check_gap(gap, max_solves)
+    check_instance("market", market, Market)
+    check_callable("progress", progress)
+    if solver_options is not None:
+        check_instance("solver_options", solver_options, Mapping, "a dictionary")
+    check_instance("parameter", parameter, cp.Parameter, "the cvxpy.Parameter of a piece")
+    signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
+    copy, checked = cp.Parameter(parameter.shape, **signs), []
+    try:
+        for value in values:
+            copy.value = np.asarray(value, dtype=float)
+            checked.append(copy.value)
+        if not all(np.isfinite(value).all() for value in checked):
+            raise ValueError("one of them is not finite")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ParameterError(
+            "the values to sweep over must be a list of finite numbers that the parameter can "
+            f"have: {error}"
+        ) from None
+    if not checked:
+        return []
+    copy.value = checked[0]
+    market = market.with_parameter(parameter, copy)
+    replacements = {id(parameter): copy, id(copy): copy}
+    compiled = Conic(market, solver, solver_options, replacements)
+    view = compiled.view
+    expressions = [*(e for _, _, e in view.terms), *(c.expr for c in view.flat_constraints())]
+    if not any(each is copy for e in expressions for each in e.parameters()):
+        raise ParameterError(
+            f"the parameter {parameter.name()!r} is not part of {shown(market)}; use it in a "
+            "piece, as in Budget(parameter)"
+        )
+    results: list[Allocation] = []
+    for copy.value in checked:
+        if market.form.is_budgeted:
+            results.append(allocate(market, "exact"))
+        else:
+            start = results[-1].eta if results else None
+            results.append(compiled.search(gap, max_solves, start, progress))
+    return results
 
 
 _METHODS: dict[str, Callable[..., Allocation]] = {

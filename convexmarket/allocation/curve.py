@@ -17,9 +17,9 @@ from convexmarket.allocation.exact_solver import (
     optimum,
     solve_exact,
     unattained,
+    with_spread,
 )
-from convexmarket.allocation.path import Path, rates_of
-from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
+from convexmarket.allocation.path import Costs, Floats, Ints, StructOfArrays, rates_of
 from convexmarket.market import StandardForm
 
 __all__ = ["CurvePoints", "OwnReportCurve"]
@@ -32,17 +32,10 @@ _CHUNK = 1 << 13
 class CurvePoints(StructOfArrays):
     """Points of the curve, arrays of one shape.
 
-    Attributes
-    ----------
-    epsilon : ndarray
-        Guarantee sold.
-    value : ndarray
-        Optimal objective of the buyer. Its derivative in the seller's virtual cost is
-        gamma*epsilon (the envelope theorem), wherever it exists.
-    level : ndarray
-        Virtual cost above which nothing is bought.
-    cap_level : ndarray
-        Virtual cost up to which sellers are at the cap.
+    ``epsilon`` is the guarantee sold, and ``value`` the optimal objective of the buyer. Its
+    derivative in the seller's virtual cost is gamma*epsilon (the envelope theorem), wherever it
+    exists. Sellers with virtual costs above ``level`` sell nothing, and those up to ``cap_level``
+    are at the cap.
     """
 
     epsilon: Floats
@@ -54,16 +47,9 @@ class CurvePoints(StructOfArrays):
 class OwnReportCurve:
     """Exact optimum of a market as a function of one seller's virtual cost.
 
-    Parameters
-    ----------
-    form : StandardForm
-        The market; with ``costs``, only some of its sellers.
-    costs : Costs, optional
-        Costs of all relevant sellers, whichever of them is replaced.
-    limit : float, optional
-        Cost above which nothing is bought.
-    n_sellers : int, optional
-        Number of sellers at finite costs.
+    The ``form`` may contain only some sellers of the market. Then ``costs`` are those of all
+    relevant sellers, whichever of them is replaced. Nothing is bought above the ``limit``, and
+    ``n_sellers`` have finite costs.
     """
 
     def __init__(
@@ -78,8 +64,8 @@ class OwnReportCurve:
         if costs is None:
             check_feasible(form, available, psi.size)
             # One seller may leave, so the next more expensive ones are included.
-            costs, limit = costs_that_matter(form, 1)
-        self.form, self._base, self._limit = form, costs, limit
+            costs, limit = costs_that_matter(with_spread(form), 1)
+        self.form, self._spread, self._base, self._limit = form, with_spread(form), costs, limit
         # The least guarantee that one seller sells at any cost.
         low, others = form.eta_low, available - 1
         weight = max(0.0, 1.0 - others * form.max_weight)
@@ -117,37 +103,21 @@ class OwnReportCurve:
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
         base, old = self._base, self.form.virtual_costs[seller]
-        solve = self._vertices if self.form.mu == 0 else self._interior
         if not self._needed:
-            return solve(base.replaced(old, np.where(psi > self._limit, np.inf, psi)))
+            return self._optimum(base.replaced(old, np.where(psi > self._limit, np.inf, psi)))
         endless = np.isinf(psi)
-        points = solve(base.replaced(old, np.where(endless, base.scale, psi)))
+        points = self._optimum(base.replaced(old, np.where(endless, base.scale, psi)))
         points.epsilon[endless] = self._least_sold
         for part in (points.value, points.level, points.cap_level):
             part[endless] = np.inf
         return points
 
-    def _interior(self, costs: Costs) -> CurvePoints:
-        point, _ = optimum(self.form, costs)
+    def _optimum(self, costs: Costs) -> CurvePoints:
+        form = self._spread
+        point, _ = optimum(form, costs)
         if np.any(np.isinf(point.rate)):
             raise unattained()
-        epsilon = point.weight_of(costs) * (point.rate / rates_of(self.form, costs)[1])
+        epsilon = point.weight_of(costs) * (point.rate / rates_of(form, costs)[1])
         levels = point.level, point.level - 1.0 / (point.n * point.beta)
         marginal, cap_level = (costs.lowest + costs.scale * level for level in levels)
-        return CurvePoints(epsilon, self.form.mu * point.value, marginal, cap_level)
-
-    def _vertices(self, costs: Costs) -> CurvePoints:
-        """Solve with mu = 0, where the cheapest sellers are filled to the cap."""
-        form = self.form
-        piece, below, upto = Path(costs, 1.0 / form.max_weight).end()
-        cost = piece.cost * costs.scale
-        if np.any(cost <= 0) and form.eta_high == np.inf:
-            raise unattained()
-        eta = np.full(cost.size, float(form.eta_high))
-        eta[cost > 0] = np.sqrt(form.sigma / form.gamma / cost[cost > 0])
-        eta = np.clip(eta, form.eta_low, form.eta_high)
-        weight = np.where(costs.place < below, form.max_weight, piece.left / piece.free)
-        epsilon = np.where(costs.place < upto, weight, 0.0) * eta
-        marginal = costs.lowest + costs.scale * costs.value(upto - 1)
-        value = form.sigma / eta + form.gamma * eta * cost
-        return CurvePoints(epsilon, value, marginal, marginal.copy())
+        return CurvePoints(epsilon, form.mu * point.value, marginal, cap_level)

@@ -1,8 +1,8 @@
 """The exact solver of the papers' problem (A, Eq. 11), at any number of sellers.
 
 :mod:`convexmarket.allocation.path` and :mod:`convexmarket.allocation.bounded` compute the optimum
-from prefix sums. This module omits sellers who provably sell nothing, treats mu = 0, and polishes
-the optimum on its piece of the path, from deviations of the costs themselves.
+from prefix sums. This module omits sellers who provably sell nothing, and polishes the optimum on
+its piece of the path, from deviations of the costs themselves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.bounded import minimise_bounded
 from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.allocation.path import (
-    Path,
+    Costs,
     Point,
     best_of,
     beta_at,
@@ -28,7 +28,6 @@ from convexmarket.allocation.path import (
     stationary_beta,
 )
 from convexmarket.allocation.simplex import cheapest_purchase, check_sold
-from convexmarket.allocation.sorted_costs import Costs
 from convexmarket.errors import (
     InfeasibleMarketError,
     ParameterError,
@@ -49,6 +48,7 @@ __all__ = [
     "solve_exact",
     "unattained",
     "unconstrained_eta",
+    "with_spread",
 ]
 
 Floats = NDArray[np.float64]
@@ -61,13 +61,6 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """Return the global minimiser of the papers' problem.
 
     ``costs`` are its sorted costs; sellers who sell nothing may be missing.
-
-    Raises
-    ------
-    InfeasibleMarketError, UnattainedOptimumError
-        As for :func:`check_feasible`, or if the infimum is at eta = infinity.
-    SolverError
-        If rounding has lost the optimum.
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
@@ -76,6 +69,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
             free = solve_exact(replace(form, max_epsilon=np.inf))
             if free.eta * float(free.weights.max()) <= form.max_epsilon:
                 return free
+    form = with_spread(form)
     segment = best_segment(form, costs or costs_that_matter(form)[0])
     weights = np.concatenate([segment.weights(block) for block in blocks_of(psi)])
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
@@ -95,15 +89,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
 
 
 def check_feasible(form: StandardForm, available: int, m: int) -> None:
-    """Check that a market has an optimum if ``available`` of its m sellers can sell.
-
-    Raises
-    ------
-    InfeasibleMarketError
-        If no weights, or no eta, satisfy the constraints.
-    UnattainedOptimumError
-        If less privacy is always cheaper.
-    """
+    """Check that a market has an optimum if ``available`` of its m sellers can sell."""
     if form.eta_low > form.eta_high:
         raise InfeasibleMarketError(
             f"the ranges of eta do not meet: at least {form.eta_low:g} and at most "
@@ -124,6 +110,20 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
             "1e-308; use another unit of money"
         )
     check_sold(form.eta_low, form.max_epsilon * available, form.max_epsilon, available)
+
+
+def with_spread(form: StandardForm) -> StandardForm:
+    """Replace mu = 0 by a spread that is too small to change a digit of the objective.
+
+    The cheapest sellers are then filled to the cap. Ties at the margin have equal weights, which is
+    the limit of the optima as mu -> 0.
+    """
+    if form.mu > 0:
+        return form
+    psi, gamma = form.virtual_costs, form.gamma
+    top = float(psi.max(initial=0.0, where=np.isfinite(psi))) or 1.0
+    cost = np.sqrt(form.sigma * gamma * top) if form.sigma > 0 else gamma * form.eta_low * top
+    return replace(form, mu=1e-50 * float(cost))
 
 
 def check_noise(form: StandardForm) -> None:
@@ -169,7 +169,7 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
     seller changes.
     """
     psi = form.virtual_costs
-    if form.mu == 0 or form.max_epsilon < np.inf:
+    if form.max_epsilon < np.inf:
         return Costs.sorted(np.sort(psi)), np.inf
     if psi.size < _WORTH_PASSES or (np.isfinite(psi).sum() - spare) * form.max_weight < 1:
         ordered = np.sort(psi)
@@ -283,22 +283,11 @@ class PathSegment(NamedTuple):
 
 
 def best_segment(form: StandardForm, costs: Costs) -> PathSegment:
-    """Return the segment of the optimum; the form's costs are not read.
-
-    With mu = 0 the cheapest sellers are filled to the cap. Ties at the margin have equal weights,
-    which is the limit of the optima as mu -> 0.
-    """
-    free = int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0])
-    if form.mu == 0:
-        _, (below,), (upto,) = Path(costs, 1.0 / form.max_weight).end()
-        segment = _polished(form, costs, int(below), int(upto), None)
-        if segment.cost == 0 and form.sigma > 0 and form.eta_high == np.inf:
-            raise unattained(free)
-        return segment
+    """Return the segment of the optimum; the form's costs are not read."""
     point, bound = optimum(form, costs)
     rate, unit = float(point.rate[0]), rates_of(form, costs)[1]
     if np.isinf(rate):
-        raise unattained(free)
+        raise unattained(int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0]))
     limited = rate * form.max_weight >= form.max_epsilon * unit * (1 - 1e-14)
     eta = float(point.n[0]) * form.max_epsilon if limited else None
     binding: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from convexmarket.allocation.allocation_result import CertifiedPurchase
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.exact_solver import (
     PathSegment,
@@ -24,7 +25,7 @@ from convexmarket.allocation.exact_solver import (
     highest_cost_bought,
 )
 from convexmarket.allocation.passes import Pass, blocks_of, screen_sellers
-from convexmarket.allocation.sorted_costs import Costs, Floats
+from convexmarket.allocation.path import Costs, Floats
 from convexmarket.errors import NotSupportedError
 from convexmarket.market import Market, StandardForm
 from convexmarket.priors import Prior
@@ -38,16 +39,14 @@ _MOST = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class PartedAllocation:
+class PartedAllocation(CertifiedPurchase):
     """Guarantees to buy from sellers in partitions.
 
     Attributes
     ----------
     eta, objective, lower_bound, multiplier, binding
         As in :class:`~convexmarket.allocation.Allocation`.
-    expected_payment : float
-        Sum of psi(c_i)*eps_i, the expectation of all payments over the prior (A, Eq. 9).
-    n_sellers, n_bought : int
+    n_sellers : int
     n_passes : int
         Passes over the partitions.
     seconds : float
@@ -69,9 +68,7 @@ class PartedAllocation:
     lower_bound: float
     multiplier: float
     binding: tuple[str, ...]
-    expected_payment: float
     n_sellers: int
-    n_bought: int
     n_passes: int
     seconds: float
     prior: Prior
@@ -86,12 +83,12 @@ class PartedAllocation:
         return vars(self) | {"_parts": None}
 
     @property
-    def gap(self) -> float:
-        """Relative distance between objective and lower bound."""
-        return max(0.0, self.objective - self.lower_bound) / abs(self.objective)
+    def n_bought(self) -> int:
+        """Number of sellers with a positive weight."""
+        return self._segment.bought
 
     @property
-    def weights(self) -> Any:
+    def weights(self) -> Any:  # type: ignore[override]
         """The weights a_i, a Dask Series in the sellers' partitions."""
         return self._parts.column(self.weights_of, "weight")
 
@@ -111,21 +108,11 @@ class PartedAllocation:
         return values | {"method": "exact", "binding": list(self.binding)}
 
     def weights_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the weights of sellers of this market with given reports.
-
-        Parameters
-        ----------
-        sensitivities : array_like
-        """
+        """Return the weights of sellers of this market with given reports."""
         return self._segment.weights(np.asarray(self.prior.ironed_virtual_cost(sensitivities)))
 
     def epsilon_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the guarantees of sellers of this market with given reports.
-
-        Parameters
-        ----------
-        sensitivities : array_like
-        """
+        """Return the guarantees of sellers of this market with given reports."""
         return self.eta * self.weights_of(sensitivities)
 
     def curve(self, sensitivities: ArrayLike) -> OwnReportCurve:
@@ -136,21 +123,16 @@ class PartedAllocation:
         NotSupportedError
             If the others cannot carry the whole weight under the cap.
         """
-        if not _can_do_without_one(self.n_sellers, self._form):
+        if (self.n_sellers - 1) * self._form.max_weight < 1:
             raise NotSupportedError(
                 "under this cap every seller is needed, which is not supported for partitions; "
                 "raise the cap, or allocate in memory"
             )
-        form = replace(
-            self._form, virtual_costs=np.asarray(self.prior.ironed_virtual_cost(sensitivities))
-        )
+        costs = np.asarray(self.prior.ironed_virtual_cost(sensitivities))
+        form = replace(self._form, virtual_costs=costs)
         curve = OwnReportCurve(form, self._costs, self._limit, self.n_sellers)
         curve.truth = self.epsilon_of(sensitivities)
         return curve
-
-
-def _can_do_without_one(m: int, form: StandardForm) -> bool:
-    return (m - 1) * form.max_weight >= 1
 
 
 def _on_costs(work: Pass, prior: Prior, reports: Floats) -> Any:
@@ -158,23 +140,12 @@ def _on_costs(work: Pass, prior: Prior, reports: Floats) -> Any:
 
 
 def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
-    """Solve the papers' problem (A, Eq. 11) exactly, for sellers in parts.
-
-    Raises
-    ------
-    InfeasibleMarketError, UnattainedOptimumError, ParameterError
-        As for :func:`convexmarket.allocate`.
-    NotSupportedError
-        If the market has another piece, or mu is 0.
-    """
+    """Solve the papers' problem (A, Eq. 11) exactly, for sellers in parts."""
     start, m, n_passes = time.perf_counter(), len(parts), 0
     (prior,) = market.sellers.priors
     # No term of the papers' problem reads the costs.
-    form = (
-        MarketNumbers(np.broadcast_to(0.0, m))
-        .plus(market.objective.parts, market.constraints)
-        .standard
-    )
+    numbers = MarketNumbers(np.broadcast_to(0.0, m))
+    form = numbers.plus(market.objective.parts, market.constraints).standard
     if form is None or not form.mu > 0:
         raise NotSupportedError(
             "partitions support mu*Spread() + sigma*Noise() + gamma*Payments() with mu > 0 and "
@@ -187,29 +158,25 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         n_passes += 1
         return parts.map_parts(partial(_on_costs, work, prior))
 
-    def ceiling(g: float) -> float:
-        return highest_cost_bought(form, np.broadcast_to(g, m))
-
-    def check(available: int) -> None:
-        check_feasible(form, available, m)
-
     instead = None
-    if _can_do_without_one(m, form):
+    if (m - 1) * form.max_weight >= 1:  # the market can do without any seller
         low, top = prior.support
         highest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
         instead = float(prior.ironed_virtual_cost(low)), highest
-    costs, limit = screen_sellers(each, form, ceiling, _MOST, check, instead)
+    costs, limit = screen_sellers(
+        each,
+        form,
+        lambda g: highest_cost_bought(form, np.broadcast_to(g, m)),
+        _MOST,
+        lambda available: check_feasible(form, available, m),
+        instead,
+    )
     segment = best_segment(form, costs)
     best = segment.solution(form)
     return PartedAllocation(
-        eta=best.eta,
-        objective=best.objective,
-        lower_bound=best.lower_bound,
-        multiplier=best.multiplier,
+        *(best.eta, best.objective, best.lower_bound, best.multiplier),
         binding=("Cap",) * (segment.capped > 0) + best.binding,
-        expected_payment=best.eta * segment.cost,
         n_sellers=m,
-        n_bought=segment.bought,
         n_passes=n_passes,
         seconds=time.perf_counter() - start,
         prior=prior,

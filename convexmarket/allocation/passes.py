@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.path import Path, rates_of, sandwich
-from convexmarket.allocation.sorted_costs import Costs
+from convexmarket.allocation.path import Costs, Path, rates_of, sandwich
 from convexmarket.market import StandardForm
 
 __all__ = ["Each", "Pass", "blocks_of", "screen_sellers"]
@@ -63,23 +62,11 @@ def screen_sellers(
 ) -> tuple[Costs, float]:
     """Return costs with a row for each seller that affects an optimum, and a limit.
 
-    Nothing is bought above the limit.
-
-    Parameters
-    ----------
-    each : callable
-        Maps a function over the parts of the virtual costs >= 0, each an iterable of blocks;
-        nothing is bought at infinite costs.
-    form : StandardForm
-        The market; its virtual costs are ignored.
-    ceiling : callable
-        Maps a cost up to which sellers can carry all weight to an upper limit for purchases.
-    most : int
-        Number of sellers to fetch, unless more affect the optimum.
-    check : callable, optional
-        Called with the number of sellers at finite costs after the first pass.
-    instead : (float, float), optional
-        Range of further costs of one seller, which may also leave.
+    Nothing is bought above the limit. ``each`` maps a function over the parts of the virtual costs,
+    each an iterable of blocks; those of the ``form`` are ignored. ``ceiling`` maps a cost up to
+    which sellers can carry all weight to an upper limit for purchases. Up to ``most`` sellers are
+    fetched, unless more affect the optimum. ``check`` is called with the number of sellers at
+    finite costs. ``instead`` is a range of further costs of one seller, which may also leave.
     """
     everything, nothing = np.array([[0, _INFINITY, _FIRST_SHIFT]]), np.zeros(0, np.int64)
     edges, number = _counted(each, everything, nothing, nothing, nothing)

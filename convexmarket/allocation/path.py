@@ -16,7 +16,7 @@ single pieces remain, and their cubics are solved. This gives all local minima, 
 one, in O(m log m), with no tolerance.
 
 The same search runs on many markets at once that differ from a base market in one seller's cost
-(:meth:`convexmarket.allocation.sorted_costs.Costs.replaced`), for payments and audits.
+(:meth:`Costs.replaced`), for payments and audits.
 
 Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``, the number of capped
 sellers who carry the whole weight. Costs are centred at the smallest and divided by the largest,
@@ -28,20 +28,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
 from convexmarket.errors import SolverError
 from convexmarket.market import StandardForm
 
 __all__ = [
+    "Costs",
+    "Floats",
+    "Ints",
     "Path",
     "Point",
+    "StructOfArrays",
     "best_of",
     "beta_at",
+    "lowest",
     "minimise",
     "point_at",
     "rates_of",
@@ -50,10 +54,191 @@ __all__ = [
     "stationary_beta",
 ]
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
 #: Relative slack of the test that discards a stretch, to allow for rounding errors.
 _SLACK = 1e-9
 #: Number of nodes of the paths in the first round, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
+_Pieces: TypeAlias = tuple[Ints, Ints, Floats, Floats]
+
+
+class StructOfArrays:
+    """A dataclass whose fields are arrays of one shape; indexing and joining act on all fields."""
+
+    def __getitem__(self, index: Any) -> Self:
+        return type(self)(*(part[index] for part in vars(self).values()))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self], axis: int = 0) -> Self:
+        """Concatenate several structures."""
+        fields = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(
+            *(
+                type(part[0]).joined(part, axis)
+                if isinstance(part[0], StructOfArrays)
+                else np.concatenate(part, axis)
+                for part in fields
+            )
+        )
+
+
+class Costs:
+    """The costs of markets in rows, each of one seller or of a group, centred and scaled.
+
+    There is one market, or many made by :meth:`replaced`. In each of these, the row of one seller
+    of the first market remains with one seller less, and one row is added for a new cost. Methods
+    take ranks k of rows, one or more for each market.
+
+    Parameters
+    ----------
+    psi : ndarray, shape (n,)
+        Virtual costs >= 0 in ascending order; for a group, at most its smallest.
+    numbers : ndarray of int, shape (n,), optional
+        Number of sellers in each row, possibly 0; 1 by default.
+    means, squares : ndarray, shape (n,), optional
+        Mean cost of each group, and its sum of squares about the mean.
+    stretches : ndarray of int, shape (s, 2), optional
+        Ranges of ranks, one of which contains the optimum.
+    """
+
+    #: Replaced sellers: row, scaled old cost, rank of the new cost, scaled new cost.
+    row: Ints
+    old: Floats
+    place: Ints
+    y: Floats
+    #: Number of rows of each market; whether no seller is replaced, which saves operations.
+    size: Ints
+    _is_first = True
+
+    def __init__(
+        self,
+        psi: Floats,
+        numbers: Ints | None = None,
+        means: Floats | None = None,
+        squares: Floats | float = 0.0,
+        stretches: Ints | None = None,
+    ) -> None:
+        self.psi, self.stretches = psi, stretches
+        self.scale, self.lowest = float(psi[-1]) or 1.0, float(psi[0])
+        self.offset, self.x = self.lowest / self.scale, self.scaled(psi)
+        self._numbers = np.ones(psi.size, np.intp) if numbers is None else numbers
+        self._means, self._squares = psi if means is None else means, squares
+        x = self.x if means is None else self.scaled(means)
+        first = self._numbers * x
+        second = first * x + squares / self.scale / self.scale
+        self._sums = []
+        for part in (self._numbers, first, second):
+            self._sums.append(np.zeros(psi.size + 1, part.dtype))
+            np.cumsum(part, out=self._sums[-1][1:])
+        # No seller is replaced.
+        self.row = self.place = self.size = np.array([psi.size])
+        self.old = self.y = np.zeros(1)
+
+    @classmethod
+    def sorted(cls, psi: Floats, limit: float = np.inf) -> Self:
+        """Create costs with one seller in each row, without costs above a limit or infinite."""
+        limit = min(limit, np.finfo(float).max)
+        return cls(psi[: np.searchsorted(psi, limit, side="right")])
+
+    def replaced(self, old: Floats, psi: Floats) -> Costs:
+        """Build markets: in market k the cost ``old[k]`` of one seller becomes ``psi[k]``.
+
+        An infinite ``psi`` removes the seller. An ``old`` beyond the last row adds a seller.
+        """
+        many, comes, last = copy(self), psi < np.inf, self.psi[-1]
+        many._is_first, many.size = False, self.psi.size + comes
+        there = (old < last) | ((old == last) & (self._numbers[-1] > 0))
+        many.row = np.searchsorted(self.psi, old, side="right") - 1
+        many.row = np.where(there, many.row, self.psi.size)
+        many.old = np.where(there, self.scaled(old), 0.0)
+        many.place, many.y = np.searchsorted(self.psi, psi), np.where(comes, self.scaled(psi), 0.0)
+        return many
+
+    @property
+    def count(self) -> int:
+        """Number of markets."""
+        return self.size.size
+
+    def __getitem__(self, e: Any) -> Costs:
+        """Select markets, by an index of any shape."""
+        if self._is_first:
+            return self
+        some = copy(self)
+        for name in ("row", "old", "place", "y", "size"):
+            setattr(some, name, getattr(self, name)[e])
+        return some
+
+    def scaled(self, psi: Any) -> Any:
+        """Centre and scale costs."""
+        return (psi - self.lowest) / self.scale
+
+    def _rows(self, k: Ints) -> tuple[Ints, Any, Any]:
+        """Return rows of the first market, and whether the new and the old cost are in them."""
+        if self._is_first:
+            return k, 0, 0
+        come = k > self.place
+        rows = k - come
+        return rows, come, rows > self.row
+
+    def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
+        """Return the number of sellers in the first k rows, their sum of costs and of squares."""
+        rows, come, left = self._rows(k)
+        counts, firsts, seconds = self._sums
+        number, first, second = counts[rows], firsts[rows], seconds[rows]
+        if self._is_first:
+            return number, first, second
+        old, new = left * self.old, come * self.y
+        return number - left + come, first - old + new, second - old * old + new * new
+
+    def number(self, k: Ints) -> Ints:
+        """Return the number of sellers in the first k rows."""
+        rows, come, left = self._rows(k)
+        return self._sums[0][rows] - left + come
+
+    def position(self, number: Ints) -> Ints:
+        """Return the largest k with at most ``number`` sellers in the first k rows."""
+        if self._is_first:
+            return np.searchsorted(self._sums[0], number, side="right") - 1
+        behind = self._without(number - 1) + 1
+        upto = np.minimum(self._without(number), self.place)
+        return np.where(behind > self.place, behind, upto)
+
+    def _without(self, number: Ints) -> Ints:
+        """Return the same for the first market without the old cost."""
+        more, most = (
+            np.searchsorted(self._sums[0], some, side="right") - 1 for some in (number + 1, number)
+        )
+        return np.where(more > self.row, more, most)
+
+    def value(self, k: Ints) -> Floats:
+        """Return the cost at a rank, centred and scaled."""
+        if self._is_first:
+            return self.x[k]
+        rows = np.minimum(k - (k > self.place), self.psi.size - 1)
+        return np.where(k == self.place, self.y, self.x[rows])
+
+    def rows_below(self, level: Floats, side: Literal["left", "right"]) -> Ints:
+        """Return the number of rows below a level, or up to it if ``side`` is "right"."""
+        new = self.y < level if side == "left" else self.y <= level
+        return np.searchsorted(self.x, level, side=side) + (new & (self.size > self.psi.size))
+
+    def ties(self, k: Ints) -> tuple[Ints, Ints]:
+        """Return the numbers of rows below the cost at a rank, and up to it."""
+        value = self.value(k)
+        return self.rows_below(value, "left"), self.rows_below(value, "right")
+
+    def deviations(self, j: int, q: int, origin: float) -> tuple[float, float]:
+        """Return the mean deviation of rows j to q from ``origin``, and the scaled variation."""
+        numbers, deviation = self._numbers[j:q], (self._means[j:q] - origin) / self.scale
+        mean = float((numbers * deviation).sum()) / int(numbers.sum())
+        deviation -= mean
+        squares = np.broadcast_to(self._squares, self.psi.shape)[j:q] / self.scale / self.scale
+        return mean * self.scale, float((squares + numbers * deviation**2).sum())
+
+    def total(self, j: int) -> float:
+        """Return the sum of the costs in the first j rows."""
+        return float((self._numbers[:j] * self._means[:j]).sum())
 
 
 def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float]]:
@@ -72,20 +257,11 @@ def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float
 class Point(StructOfArrays):
     """Points of one or many markets, all arrays of shape (count,).
 
-    Attributes
-    ----------
-    value : ndarray
-        Objective divided by mu.
-    rate : ndarray
-        r = gamma*eta/mu, in units of 1/scale of the costs; +inf where the infimum lies there.
-    n : ndarray
-        One over the largest weight.
-    beta : ndarray
-        Path parameter; +inf if only the cheapest sellers sell.
-    level : ndarray
-        Cost (centred and scaled) above which nothing is bought.
-    capped, bought : ndarray of int
-        j and q: numbers of rows at the largest weight, and with positive weight.
+    ``value`` is the objective divided by mu, and ``rate`` is r = gamma*eta/mu in units of 1/scale
+    of the costs, +inf where the infimum lies there. ``n`` is one over the largest weight, and
+    ``beta`` is +inf if only the cheapest sellers sell. ``level`` is the cost (centred and scaled)
+    above which nothing is bought. ``capped`` and ``bought`` are j and q: numbers of rows at the
+    largest weight, and with positive weight.
     """
 
     value: Floats
@@ -101,7 +277,7 @@ class Point(StructOfArrays):
         cap, place = 1.0 / self.n, costs.place
         piece = segment(costs, self.n, self.capped, self.bought)
         with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
-            several = (piece.free > 1) & (piece.spread > 0)  # else one seller has the rest
+            several = costs.value(self.capped) < costs.value(self.bought - 1)  # else equal shares
             tilt = np.where(several, self.beta * (piece.mean - costs.y), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
         return np.where(place < self.capped, cap, np.where(place < self.bought, weight, 0.0))
@@ -175,10 +351,6 @@ class Path:
         at_end = (j == self.floor) & (q == self.first)
         return piece._replace(spread=np.where(at_end, 0.0, piece.spread))
 
-    def end(self) -> tuple[Segment, Ints, Ints]:
-        """Return the piece at beta = infinity, where the cheapest are filled to the cap."""
-        return self.segment(self.floor, self.first), self.floor, self.first
-
     def node(self, k: Ints, capped: tuple[Ints, Ints] | None = None) -> _Nodes:
         """Evaluate the path at nodes k; ``capped`` bounds the number of capped rows."""
         first, size = self.first, self.costs.size
@@ -217,19 +389,26 @@ class Path:
         return low
 
     def points(
-        self, j: Ints, q: Ints, rho: float, rate: Floats | None
-    ) -> tuple[Point, NDArray[np.bool_]]:
+        self, j: Ints, q: Ints, low: Floats, high: Floats, rho: float, rate: Floats | None
+    ) -> tuple[Point, Floats]:
         """Return the best point of each piece (j, q), for any eta or that of ``rate``.
 
-        The second value marks points that were moved to an end of their piece.
+        ``low`` and ``high`` are the values of beta between which q rows are bought from. The second
+        value is the objective, with a penalty for points that were moved to an end of their piece.
+        Neighbouring pieces share these points.
         """
-        piece = self.segment(j, q)
-        free, left, mean, spread, cost, norm2 = piece
+        free, left, mean, spread, cost, norm2 = self.segment(j, q)
         if rate is None:
             beta = stationary_beta(spread, cost, norm2, rho)
         else:
             beta = beta_at(spread, norm2, rate)
-        low, high = self._limits(j, q, piece)
+        if np.any(self.floor):
+            cost_of = self.costs.value
+            excess = np.maximum(self.costs.number(q) - self.n, 0.0) / self.n
+            cap_next = _ratio(excess, free * (mean - cost_of(j)), np.inf)
+            cap_last = _ratio(excess, free * (mean - cost_of(np.maximum(j - 1, 0))), 0.0)
+            high = np.where(j < self.floor, np.minimum(high, cap_next), high)
+            low = np.where(j > 0, np.maximum(low, cap_last), low)
         moved = (beta < low * (1 - _SLACK)) | (beta > high * (1 + _SLACK))
         beta = np.minimum(np.maximum(beta, low), high)
         bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite at zero spread
@@ -239,22 +418,8 @@ class Path:
             rates = beta / norm if rate is None else rate
             value = norm + np.where(cost > 0, rates * cost, 0.0) + rho / rates
             level = mean + left / beta / free
-        return Point(value, rates, self.n, beta, level, j, q), moved
-
-    def _limits(self, j: Ints, q: Ints, piece: Segment) -> tuple[Floats, Floats]:
-        """Return the ends of the piece (j, q) in beta."""
-        value, last = self.costs.value, self.costs.size - 1
-        free, left, mean = piece[:3]
-        high = _ratio(left, free * (value(q - 1) - mean), np.inf)
-        low = _ratio(left, free * (value(np.minimum(q, last)) - mean), 0.0)
-        low = np.where(q > last, 0.0, low)
-        if not np.any(self.floor):
-            return low, high
-        excess = np.maximum(self.costs.number(q) - self.n, 0.0) / self.n
-        cap_next = _ratio(excess, free * (mean - value(j)), np.inf)
-        cap_last = _ratio(excess, free * (mean - value(np.maximum(j - 1, 0))), 0.0)
-        high = np.where(j < self.floor, np.minimum(high, cap_next), high)
-        return np.where(j > 0, np.maximum(low, cap_last), low), high
+        key = value * (1 + _SLACK * moved)
+        return Point(value, rates, self.n, beta, level, j, q), key
 
 
 def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
@@ -268,33 +433,30 @@ def minimise(
 ) -> Point:
     """Return the global minimiser over eta and weights of every market in ``costs``.
 
-    Parameters
-    ----------
-    costs : Costs
-    n : float
-        One over the largest weight; 1 without a cap.
-    rho : float
-        sigma*gamma*scale/mu^2 > 0.
-    rates : (float, float), optional
-        Range of r = gamma*eta*scale/mu; stationary points outside get the value +inf.
-
-    Returns
-    -------
-    Point
-        One per market; ``rate`` is +inf if the infimum is not attained.
+    ``n`` is one over the largest weight, and ``rho`` is sigma*gamma*scale/mu^2 > 0. Stationary
+    points outside of the range of ``rates`` get the value +inf. The rate of a point is +inf if the
+    infimum is not attained.
     """
     path = Path(costs, n)
-    e, j, q = _pieces(path, np.full(costs.count, rho))
-    points, moved = path[e].points(j, q, rho, None)
-    points.value[(points.rate < rates[0]) | (points.rate > rates[1])] = np.inf
-    return _best(e, points, moved)
+    e, pieces = _pieces(path, np.full(costs.count, rho))
+    points, key = path[e].points(*pieces, rho, None)
+    outside = (points.rate < rates[0]) | (points.rate > rates[1])
+    points.value[outside] = key[outside] = np.inf
+    return points[lowest(e, key)]
 
 
 def point_at(costs: Costs, n: float | Floats, rho: float, rate: float | Floats) -> Point:
     """Return the optimal weights of every market for a given r = gamma*eta*scale/mu."""
     path, rate = Path(costs, n), np.broadcast_to(rate, costs.count)
-    e, j, q = _pieces(path, rate * rate, at_rate=True)
-    return _best(e, *path[e].points(j, q, rho, rate[e]))
+    e, pieces = _pieces(path, rate * rate, at_rate=True)
+    points, key = path[e].points(*pieces, rho, rate[e])
+    return points[lowest(e, key)]
+
+
+def lowest(e: Ints, value: Floats) -> Ints:
+    """Return the position of the lowest value of every market e, in the order of the markets."""
+    order = np.lexsort((value, e))
+    return order[np.flatnonzero(np.diff(e[order], prepend=-1))]
 
 
 def beta_at(spread: Floats, norm2: Floats, rate: float | Floats) -> Floats:
@@ -331,29 +493,15 @@ def sandwich(
     Let tau be the cost above which nothing is bought. At equal tau, more and cheaper sellers
     increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which is the sum of
     ``(tau - psi)*min(tau - psi, u/beta)``. So the two paths bound r^2 and psi'a of all enclosed
-    ones.
+    ones. ``fewer`` has the fewest and most expensive sellers, ``more`` the most and cheapest.
 
-    Parameters
-    ----------
-    fewer, more : Path
-        Paths of one market each: with the fewest and most expensive sellers, and with the most and
-        cheapest.
-    nodes : ndarray of int
-        Nodes of both paths, at the same levels; the last one is beta = 0.
-    rho : float
-        As for :func:`minimise`; 0 to ignore stationary points.
-    rates : sequence of float
-        Rates r that count as stationary, too.
-    highest : float
-        Largest cost over scale of an additional seller.
-
-    Returns
-    -------
-    tuple of ndarray
-        Mask of the intervals between levels, and the largest and least beta at each level.
+    Their ``nodes`` are at the same levels; the last one is beta = 0. With ``rho`` = 0, only the
+    ``rates`` count as stationary, otherwise they do so too. ``highest`` is the largest cost over
+    scale of an additional seller. Return the mask of the intervals between levels, and the largest
+    and least beta at each level.
     """
     low, high = fewer.node(nodes), more.node(nodes)
-    costs, filled = fewer.costs, more.end()[0].cost[0]
+    costs, filled = fewer.costs, more.segment(more.floor, more.first).cost[0]
     beyond = low.cost[-1] + highest / max(int(costs.number(costs.size)[0]), 1)
     tau = costs.offset + costs.value(np.minimum(nodes, costs.size - 1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -379,8 +527,8 @@ class _Stretches(StructOfArrays):
     b: _Nodes
 
 
-def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Ints, Ints, Ints]:
-    """Return (market, j, q) of every piece of the paths that may be stationary.
+def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Ints, _Pieces]:
+    """Return the market, and j, q and ends in beta, of every piece that may be stationary.
 
     With ``at_rate``, of every piece on which r^2 may equal the target. r^2 increases and psi'a
     decreases with beta, so the ends of a stretch bound both.
@@ -399,13 +547,13 @@ def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Ints, In
             break
         work = work[~single]
         e, nodes = work.e, _split(path, work)
-    pieces = _Stretches.joined(done)
+    work = _Stretches.joined(done)
     # One piece for each number of capped rows between neighbouring nodes.
-    fewest = pieces.b.j
-    counts = np.maximum(pieces.a.j - fewest, 0) + 1
+    counts = np.maximum(work.a.j - work.b.j, 0) + 1
     starts = np.repeat(np.cumsum(counts) - counts, counts)
-    j = np.repeat(fewest, counts) + np.arange(starts.size) - starts
-    return np.repeat(pieces.e, counts), j, np.repeat(pieces.b.k, counts)
+    pieces = work[np.repeat(np.arange(counts.size), counts)]
+    j = pieces.b.j + np.arange(starts.size) - starts
+    return pieces.e, (j, pieces.b.k, pieces.b.beta, pieces.a.beta)
 
 
 def _first_nodes(path: Path) -> tuple[Ints, _Nodes]:
@@ -430,20 +578,7 @@ def _split(path: Path, work: _Stretches) -> _Nodes:
     return _Nodes.joined([a, inner, b], axis=1)
 
 
-def _best(e: Ints, points: Point, moved: NDArray[np.bool_]) -> Point:
-    """Return the best point of every market, in the order of the markets."""
-    # Neighbouring pieces share their ends: resolve ties in favour of points that were not moved.
-    key = np.where(moved, points.value * (1 + _SLACK), points.value)
-    key[np.isnan(key)] = np.inf  # costs beyond double precision
-    least = np.full(e.max() + 1, np.inf)
-    np.minimum.at(least, e, key)
-    first = np.flatnonzero(key == least[e])
-    best = np.empty(least.size, dtype=np.intp)
-    best[e[first]] = first
-    return points[best]
-
-
 def best_of(points: Sequence[Point]) -> Point:
     """Return the best of several points of every market."""
-    best = np.argmin([point.value for point in points], axis=0)
-    return Point.joined(points)[best * best.size + np.arange(best.size)]
+    every, e = Point.joined(points), np.tile(np.arange(points[0].value.size), len(points))
+    return every[lowest(e, every.value)]

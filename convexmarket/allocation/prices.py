@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.market import Market
-from convexmarket.terms import Constraint, MarketNumbers, PrivacyCost
+from convexmarket.terms import Constraint, MarketNumbers
 from convexmarket.terms.pieces import Quantities
 
 __all__ = ["binding_constraints", "prices_of_multipliers", "prices_of_point", "pricing_of"]
@@ -80,24 +80,16 @@ def pricing_of(
     return partial(tuple, pricing()) if market.form.parametric else pricing
 
 
-def _derivative(cost: PrivacyCost, epsilon: Floats) -> Floats:
-    known = cost.derivatives(epsilon)
-    return np.full(epsilon.size, np.nan) if known is None else known[0]
-
-
 def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, ...]:
     """Return the prices at the optimum of a market in numbers, in the constraints' order."""
-    form = market.form
-    m = weights.size
-    psi = np.where(weights > 0, form.virtual_costs, 0.0)
-    epsilon = eta * weights
-    marginal = sum(
-        (w * psi * _derivative(cost, epsilon) for w, cost in form.payment_terms), np.zeros(m)
-    )
+    form, m, sells = market.form, weights.size, weights > 0
+    psi, epsilon, marginal = np.where(sells, form.virtual_costs, 0.0), eta * weights, np.zeros(m)
+    for weight, cost in form.payment_terms:
+        known = cost.derivatives(epsilon)
+        marginal += weight * psi * (np.nan if known is None else known[0])
     norm = float(np.linalg.norm(weights))
     slope = (form.mu / norm + 2.0 * form.mu_squared) * weights + form.losses + eta * marginal
     slope_eta = float(marginal @ weights) - form.sigma / eta**2
-    sells = weights > 0
     capped = sells & (weights >= form.max_weight * (1 - _BINDS))
     full = sells & (epsilon >= form.max_epsilon * (1 - _BINDS))
     free = sells & ~capped & ~full
@@ -107,28 +99,24 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
     rows = np.stack([np.ones(m), -eta * psi, np.zeros(m)], axis=1)
     sold = np.where(full, weights, 0.0)
     last = np.array([sold.sum(), eta * float(psi @ (weights - sold)), eta])
-    matrix = np.concatenate([rows[free] * weights[free, None], last[None]])
+    unknown = np.array([True, paid, at_end])
+    matrix = np.concatenate([rows[free] * weights[free, None], last[None]])[:, unknown]
     aim = np.append((slope * weights)[free], float(sold @ slope) - eta * slope_eta)
-    matrix = matrix[:, [True, paid, at_end]]
     if np.isnan(aim).any():  # a cost without a derivative
         return tuple(np.nan for _ in market.constraints)
     size = np.linalg.norm(matrix, axis=0)
     size[size == 0] = 1.0
     inverse = np.linalg.pinv(matrix / size, rcond=_SINGULAR)
-    unknown = np.any(np.abs(np.eye(size.size) - inverse @ (matrix / size)) > _BINDS, axis=0)
-    multipliers = inverse @ aim / size
-    known = iter(np.where(unknown, np.nan, multipliers))
-    tau = float(next(known))
-    spent = float(next(known)) if paid else 0.0
-    end = float(next(known)) if at_end else 0.0
-    rent = tau - slope - spent * eta * psi
-    rent = np.where(np.isnan(rent), np.nan, np.maximum(rent, 0.0))
-    capped_too, rest = capped & full, {"spent": spent, "end": end, "eta": eta}
+    vague = np.any(np.abs(np.eye(size.size) - inverse @ (matrix / size)) > _BINDS, axis=0)
+    multipliers = np.zeros(3)
+    multipliers[unknown] = np.where(vague, np.nan, inverse @ aim / size)
+    tau, spent, end = multipliers.tolist()
+    rent = np.maximum(tau - slope - spent * eta * psi, 0.0)
     at_cap, at_bound = np.where(capped, rent / m, 0.0), np.where(full, rent / eta, 0.0)
-    for prices in (at_cap, at_bound):
-        prices[capped_too] = np.nan  # only the sum of both is determined
+    at_cap[capped & full] = at_bound[capped & full] = np.nan  # only the sum of both is determined
+    costs = MarketNumbers(form.virtual_costs)
     return tuple(
-        _price(piece.numbers(MarketNumbers(form.virtual_costs)), form, at_cap, at_bound, **rest)
+        _price(piece.numbers(costs), form, at_cap, at_bound, spent, end, eta)
         for piece in market.constraints
     )
 
@@ -149,12 +137,10 @@ def _price(
     if bounds.eta_high < np.inf:  # the multiplier of eta is <= 0 at the low end
         low, high = (abs(eta - each) <= _BINDS * eta for each in bounds.eta_range)
         return (min(end, 0.0) if low else 0.0), (max(end, 0.0) if high else 0.0)
-    bounded = np.any(np.isfinite(bounds.max_epsilon))
-    limit, tightest, prices = (
-        (bounds.max_epsilon, form.max_epsilon, at_bound)
-        if bounded
-        else (bounds.max_weight, form.max_weight, at_cap)
-    )
+    if np.any(np.isfinite(bounds.max_epsilon)):
+        limit, tightest, prices = bounds.max_epsilon, form.max_epsilon, at_bound
+    else:
+        limit, tightest, prices = bounds.max_weight, form.max_weight, at_cap
     price = np.where(limit <= tightest * (1 + _BINDS), prices, 0.0)
     price = np.where(np.equal(limit, 0.0), np.nan, price)  # undetermined for excluded sellers
     return price if np.ndim(limit) else float(price.sum())

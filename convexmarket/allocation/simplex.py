@@ -53,17 +53,7 @@ class Projection(NamedTuple):
 def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -> Floats:
     """Return the nearest point of ``{a : sum a = 1, 0 <= a <= max_weight}``.
 
-    Parameters
-    ----------
-    point : array_like, shape (m,)
-        Finite numbers, or -inf for entries that must be zero.
-    max_weight : float or ndarray, shape (m,)
-        Upper bound of every entry, or of each; the bounds of finite entries sum to 1 at least.
-
-    Returns
-    -------
-    ndarray, shape (m,)
-        Nonnegative and at most ``max_weight``, summing to one up to rounding.
+    Entries of ``point`` that must be zero are -inf.
 
     Raises
     ------
@@ -85,20 +75,19 @@ def project(
     """Return ``clip(point - level, 0, limits)`` and the level at which its sum is the total.
 
     The sum is piecewise linear in the level. Newton's method computes the level, with bisection as
-    a safeguard. Entries at an end on the whole bracket are dropped from later steps. ``centred``
-    indicates that the level is close to the origin.
+    a safeguard. ``centred`` indicates that the level is close to the origin.
     """
-    caps = limits[limits > 0]
-    points = point if caps.size == point.size else point[limits > 0]
-    ends, full = points - caps, 0.0
+    able = limits > 0
+    points, caps = (point, limits) if able.all() else (point[able], limits[able])
+    ends = points - caps
     low, high = float(ends.min()), float(points.max())
     if caps.sum() <= total:
         return limits.copy(), low
     level = min(max(float(points.mean() - total / points.size), low), high)
     for _ in range(_STEPS):
-        excess = full + float(np.minimum(np.maximum(points - level, 0.0), caps).sum()) - total
-        free = (points > level) & (ends < level)
-        number = np.count_nonzero(free)
+        excess = float(np.minimum(np.maximum(points - level, 0.0), caps).sum()) - total
+        above = points > level
+        number = np.count_nonzero(above & (ends < level))
         low, high = (level, high) if excess > 0 else (low, level)
         following = level + excess / number if number else 0.5 * (low + high)
         if excess == 0 or abs(following - level) <= 4e-16 * abs(level):
@@ -108,19 +97,16 @@ def project(
         if following in (low, high):
             break
         level = following
-        at_limit = ends >= high
-        inside = (points > low) & ~at_limit
-        if 2 * np.count_nonzero(inside) < points.size:
-            full += float(caps[at_limit].sum())
-            points, caps, ends = points[inside], caps[inside], ends[inside]
+        if excess > 0 and 2 * np.count_nonzero(above) < points.size:
+            points, caps, ends = points[above], caps[above], ends[above]
     if abs(level) > _FAR * limits.max() and not centred:
         origin = float(point[np.argmin(np.abs(point - level))])
         weights, level = project(point - origin, limits, total, True)
         return weights, level + origin
     # A last step from deviations from the level, without cancellation.
     free = (points > level) & (ends < level)
-    above = float((points[free] - level).sum()) + float(caps[ends >= level].sum())
-    shift = (full + above - total) / max(int(np.count_nonzero(free)), 1)
+    mass = float((points[free] - level).sum()) + float(caps[ends >= level].sum())
+    shift = (mass - total) / max(int(np.count_nonzero(free)), 1)
     weights = np.clip((point - level) - shift, 0.0, limits)
     missing = total - float(weights.sum())  # rounding error, to distribute
     slack = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights

@@ -194,13 +194,14 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
             "with other ids or in another order; declare the markets with one Sellers object"
         )
     pieces = checked_constraints(constraints, markets[0].sellers)
-    if not pieces or not all(isinstance(piece, MaxEpsilon) for piece in pieces):
+    form = MarketNumbers(np.ones(len(markets[0].sellers))).plus((), pieces)
+    extra = form.rest or form.budgets or np.min(form.max_weight) < 1
+    if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
         raise ParameterError(
             f"the shared constraints are {shown(list(pieces))}; give a limit on the total of each "
             "seller, such as MaxEpsilon(2.0)"
         )
-    m = len(markets[0].sellers)
-    return np.zeros(m) + MarketNumbers(np.ones(m)).plus((), pieces).max_epsilon
+    return np.zeros(form.virtual_costs.size) + form.max_epsilon
 
 
 class _Charge(Term):
@@ -248,30 +249,13 @@ class _Buyers:
         bound = MaxEpsilon(limit)
         self.markets = [Market(b.sellers, b.objective, [*b.constraints, bound]) for b in markets]
         self.conics = [Conic(market, solver, options) for market in self.markets]
+        self.views = [conic.view for conic in self.conics]
         ends, total = [market.form.eta_range for market in markets], float(limit.sum())
         self.ends = np.array([(low, min(high, total)) for low, high in ends]).T
         start = self.alone(np.zeros(limit.size), [None] * len(markets), 1e-2)
         self.first = np.array([each.eta for each in start])
-        pairs = zip(self.conics, start, strict=True)
-        self.scale = sum(conic.view.size(each.weights, each.eta) for conic, each in pairs)
-        # Near a point: eps = eta*a + eta*a_0*(r - 1), and 1/eta between a curve and its chord.
-        self.near: list[tuple[cp.Variable, list[cp.Parameter]]] = []
-        items: list[cp.Constraint] = []
-        for view in (conic.view for conic in self.conics):
-            r = cp.Variable(nonneg=True)
-            eta, inverse, low, high, chord, fall = (cp.Parameter(nonneg=True) for _ in range(6))
-            sold = cp.Parameter(limit.size, nonneg=True)
-            items += [*view.simplex, *view.flat_constraints(), r >= low, r <= high]
-            items.append(view.epsilon == eta * view.quantities.weights + sold * (r - 1))
-            items.append(view.scaled_inverse >= cp.multiply(inverse, cp.inv_pos(r)))
-            items.append(view.scaled_inverse <= chord - fall * r)
-            self.near.append((r, [eta, inverse, low, high, chord, fall, sold]))
-        able, excess = limit > 0, cp.Variable(nonneg=True)
-        bought = cp.sum([conic.view.epsilon for conic in self.conics])
-        self.shared = cp.multiply(1.0 / limit[able], bought[able]) <= 1.0 + excess
-        costs = cp.sum(cp.hstack([conic.view.objective() for conic in self.conics]))
-        goal = cp.Minimize(costs / self.scale + _PENALTY * excess)
-        self.program = cp.Problem(goal, [*items, self.shared])
+        pairs = zip(self.views, start, strict=True)
+        self.scale = sum(view.size(each.weights, each.eta) for view, each in pairs)
 
     def alone(self, prices: Floats, starts: Iterable[float | None], gap: float) -> list[Allocation]:
         """Return the purchase of each buyer alone at prices of the limits."""
@@ -293,23 +277,29 @@ class _Buyers:
         Eta changes by a factor of at most ``1 + reach``, and is reduced if the purchases exceed the
         limits.
         """
-        ends = np.clip(self.ends / etas, 1 - reach, 1 + reach).T
-        for (_, parameters), conic, a, eta, (low, high) in zip(
-            self.near, self.conics, weights, etas, ends, strict=True
-        ):
-            inverse = 1.0 / (eta * conic.view.inverse_scale)
-            fall = inverse / (low * high)
-            values = [eta, inverse, low, high, fall * (low + high) * (1 + 1e-9), fall, eta * a]
-            for parameter, value in zip(parameters, values, strict=True):
-                parameter.value = value
+        ends, items, ratios = np.clip(self.ends / etas, 1 - reach, 1 + reach).T, [], []
+        for view, a, eta, (low, high) in zip(self.views, weights, etas, ends, strict=True):
+            # Near a point: eps = eta*a + eta*a_0*(r - 1), and 1/eta between a curve and its chord.
+            ratios.append(r := cp.Variable(nonneg=True))
+            inverse = 1.0 / (eta * view.inverse_scale)
+            chord = inverse / (low * high) * ((low + high) * (1 + 1e-9) - r)
+            items += [*view.simplex, *view.flat_constraints(), r >= low, r <= high]
+            items.append(view.epsilon == eta * view.quantities.weights + eta * a * (r - 1))
+            items += [view.scaled_inverse >= inverse * cp.inv_pos(r), view.scaled_inverse <= chord]
+        able, beyond = self.limit > 0, cp.Variable(nonneg=True)
+        bought = cp.sum([view.epsilon for view in self.views])
+        shared = cp.multiply(1.0 / self.limit[able], bought[able]) <= 1.0 + beyond
+        costs = cp.sum(cp.hstack([view.objective() for view in self.views]))
+        goal = cp.Minimize(costs / self.scale + _PENALTY * beyond)
         self.n_solves += 1
-        if run_solver(self.program, self.solver, self.options) not in SOLVED:
+        program = cp.Problem(goal, [*items, shared])
+        if run_solver(program, self.solver, self.options) not in SOLVED:
             return None
-        prices, able = np.zeros(self.limit.size), self.limit > 0
-        duals = np.maximum(np.asarray(self.shared.dual_value), 0.0)
+        prices = np.zeros(self.limit.size)
+        duals = np.maximum(np.asarray(shared.dual_value), 0.0)
         prices[able] = self.scale * duals / self.limit[able]
-        etas = etas * np.array([float(numbers(r)) for r, _ in self.near])
-        raw = [np.maximum(numbers(conic.view.quantities.weights), 0.0) for conic in self.conics]
+        etas = etas * np.array([float(numbers(r)) for r in ratios])
+        raw = [np.maximum(numbers(view.quantities.weights), 0.0) for view in self.views]
         pairs = zip(self.conics, raw, etas.tolist(), strict=True)
         try:
             weights = [conic.repaired(a / a.sum(), eta) for conic, a, eta in pairs]
@@ -319,13 +309,13 @@ class _Buyers:
         etas = np.maximum(etas / max(1.0, float(np.max(each @ etas))), self.ends[0])
         excess = float(np.max(each @ etas)) - 1.0
         excess = excess if excess > _SOLVER_ERROR else 0.0
-        points = zip(self.conics, weights, etas.tolist(), strict=True)
-        parts = [part for conic, a, eta in points for part in conic.view.parts(a, eta)]
+        points = zip(self.views, weights, etas.tolist(), strict=True)
+        parts = [part for view, a, eta in points for part in view.parts(a, eta)]
         return _Point(excess, sum(parts), sum(map(abs, parts)) or 1.0, etas, weights, prices)
 
     def descend(self, etas: Floats, gap: float) -> tuple[_Point, Floats]:
         """Return the best point of a descent in every eta, and the last prices of the limits."""
-        shares = [conic.view.active / np.count_nonzero(conic.view.active) for conic in self.conics]
+        shares = [view.active / np.count_nonzero(view.active) for view in self.views]
         reach, best = _REACH, self.step(shares, etas, 0.0)
         if best is None:
             raise SolverError(

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation import ConvexProgram
+from convexmarket.allocation import ConvexProgram, choose_method
 from convexmarket.allocation import conic as branch
 from convexmarket.errors import (
     AllocationError,
@@ -73,7 +72,7 @@ def test_a_sweep_compiles_once_and_tells_every_solve(monkeypatch):
             compiled.append(self)
             super()._compile()
 
-    monkeypatch.setattr(sys.modules["convexmarket.allocation.sweep"], "Conic", Counted)
+    monkeypatch.setattr(choose_method, "Conic", Counted)
     amount, seen = cp.Parameter(nonneg=True), []
     values = [0.5, 1, 40.0]
     result = cm.sweep(
