@@ -139,23 +139,19 @@ def _least_of_chord(
 
     The noise changes by ``more`` for each unit of t. Rounding is subtracted from the value.
     """
+    curved = noise - more * low
 
     def value(t: float) -> float:
-        if t == 0:
-            return start if noise == 0 else float(np.copysign(np.inf, noise))
-        if t == np.inf:
-            return start if slope == 0 else float(np.copysign(np.inf, slope))
         rise = slope * (t - low) if slope else 0.0
-        rest = more * (t - low) if more else 0.0
-        size = abs(start) + abs(rise) + (abs(noise) + abs(rest)) / t
-        return _proven(start + rise + (noise + rest) / t - _ROUNDING * size)
+        rest = curved / t if t > 0 else float(np.copysign(np.inf, curved)) if curved else 0.0
+        size = abs(start) + abs(more) + abs(rise) + abs(rest)
+        error = _ROUNDING * size if size < np.inf else 0.0
+        return _proven(start + more + rise + rest - error)
 
-    points = [(t, value(t)) for t in (low, high)]
-    curved = noise - more * low
+    points = [low, high]
     if slope > 0 and curved > 0:
-        t = min(max(float(np.sqrt(curved / slope)), low), high)
-        points.append((t, value(t) - _ROUNDING * abs(more)))
-    return min(points, key=lambda point: point[1])
+        points.append(min(max(float(np.sqrt(curved / slope)), low), high))
+    return min(((t, value(t)) for t in points), key=lambda point: point[1])
 
 
 class Linearizer:
