@@ -192,7 +192,7 @@ class Conic:
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
         scale = size if 0 < size < np.inf else 1.0
         if self.problem is None or scale < self.problem.scale / _SAME:
-            self.problem = Subproblem(self.view, self.linearizer.kept, scale, eta)
+            self.problem = Subproblem(self.view, scale, eta)
         self.problem.eta = eta
         return self.problem
 

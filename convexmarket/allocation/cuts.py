@@ -169,11 +169,6 @@ class Linearizer:
         # Prefer strictly convex terms, unlike the largest weight.
         self._spread = next(iter([part for part in able if not part[2].is_pwl()] or able), None)
 
-    @property
-    def kept(self) -> list[cp.Expression]:
-        """The kept term, in a list of at most one."""
-        return [self._spread[2]] if self._spread else []
-
     def cut(
         self, weights: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
     ) -> KeptSpreadCut:
@@ -243,7 +238,7 @@ class Linearizer:
         view = self.view
         rest, bounded = np.zeros((2, 2 + 2 * np.count_nonzero(view.active)))
         for _, _, expression in view.terms:
-            if any(expression is term for term in self.kept):
+            if self._spread is not None and expression is self._spread[2]:
                 continue
             part, least = self.minorant(expression, 1.0, hints), self._least(expression)
             if np.isfinite(least):
@@ -276,7 +271,8 @@ class Linearizer:
     ) -> KeptSpreadCut:
         rest, bounded = self._lagrangian(multipliers, hints)
         total = rest + bounded
-        _, _, costs, slopes = _split(sum(self.minorant(e, 1.0, {}) for e in self.kept) + total)
+        kept = 0.0 if self._spread is None else self.minorant(self._spread[2], 1.0, {})
+        _, _, costs, slopes = _split(total + kept)
         price = float((costs + eta * slopes) @ point)
         tail = None
         if np.all(_split(rest)[3] >= 0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -248,12 +248,10 @@ class DeclaredMarket(Declared):
 class Subproblem(DeclaredMarket):
     """The problem at a fixed eta for a solver, compiled once, with the multipliers for a proof.
 
-    ``smooth`` are terms that need no multipliers, ``scale`` is the unit of the objective.
+    ``scale`` is the unit of the objective.
     """
 
-    def __init__(
-        self, view: MarketExpressions, smooth: Sequence[cp.Expression], scale: float, eta: float
-    ) -> None:
+    def __init__(self, view: MarketExpressions, scale: float, eta: float) -> None:
         self._weights, self.scale = view.quantities.weights, scale
         self._eta, leaves = view.fixed_eta()
         self.eta, links = eta, []
@@ -261,13 +259,9 @@ class Subproblem(DeclaredMarket):
             free = cp.Variable(view.epsilon.shape)
             links = [free == leaves[id(view.epsilon)]]
             leaves[id(view.epsilon)] = free
-        self._lifted = Lifted(leaves, follow=True)
-        plain = Lifted(leaves, kinks=False, follow=True)
+        self._lifted = Lifted(leaves)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
-        objective = [
-            (plain if any(e is s for s in smooth) else self._lifted)(e) / scale
-            for _, _, e in view.terms
-        ]
+        objective = [self._lifted(e) / scale for _, _, e in view.terms]
         # A bound on eta alone is an inequality between numbers, without an interior.
         bounds = [item for item in self._items if item.variables()]
         super().__init__(
