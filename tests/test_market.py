@@ -153,7 +153,7 @@ BAD = {
             cm.declare(papers(), eta=1.0, formulation="tertiary")
         ),
         "eta must be .* > 0, got 0.0": lambda: cm.declare(papers(), eta=0.0),
-        r"eta is 3.0, outside the market's EtaRange \(1, 2\)": lambda: cm.declare(
+        r"eta is 3.0, outside what EtaRange\(1, 2\) allows": lambda: cm.declare(
             papers(eta_range=(1, 2)), eta=3.0
         ),
         "gap must .*, got 0": lambda: cm.allocate(papers(), method="line_search", gap=0),

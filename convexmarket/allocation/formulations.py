@@ -136,8 +136,7 @@ class FixedEtaProblem(DeclaredMarket):
         form, value = self._form, eta
         if not form.eta_low * (1 - ROUNDING) <= eta <= form.eta_high * (1 + ROUNDING):
             raise ParameterError(
-                f"eta is {eta!r}, outside the market's EtaRange ({form.eta_low:g}, "
-                f"{form.eta_high:g})"
+                f"eta is {eta!r}, outside what EtaRange({form.eta_low:g}, {form.eta_high:g}) allows"
             )
         if self.formulation == "projection":
             t = form.gamma * eta

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -311,24 +312,15 @@ class FixedEta(DeclaredMarket):
     formulation = "primal"
 
     def __init__(self, market: Market, eta: float) -> None:
-        active, costs = market.form.active, market.sellers.cost_parameter
-        m = active.size
-        self.scaled_weights = cp.Variable(int(active.sum()), nonneg=True, name="scaled_weights")
-        self.parameter = cp.Parameter(pos=True, name="eta")
-        self._weights = spread_out(self.scaled_weights, active) / m
-        self.quantities = Quantities(
-            weights=self._weights,
-            epsilon=self.parameter * self._weights,
-            inverse_eta=inverse_of(self.parameter),
-            virtual_costs=np.where(active, market.sellers.virtual_costs, 0.0)
-            if costs is None
-            else costs,  # type: ignore[arg-type]
-        )
-        self.pieces = [(p, p.constraints(self.quantities)) for p in market.constraints]
-        bounds = [c for _, items in self.pieces for c in items if c.variables()]
+        view = MarketExpressions(market, parameters=None)
+        self.parameter, leaves = view.fixed_eta()
+        copied, self._weights = Lifted(leaves, kinks=False), view.quantities.weights
+        epsilon, inverse = (leaves[id(each)] for each in (view.epsilon, view.scaled_inverse))
+        self.quantities = replace(view.quantities, epsilon=epsilon, inverse_eta=inverse)
+        self.pieces = [(p, list(map(copied.constraint, items))) for p, items in view.constraints]
+        bounds = [item for _, items in self.pieces for item in items if item.variables()]
         self.eta = eta
-        objective = market.objective.expression(self.quantities)
-        super().__init__(cp.Minimize(objective), [cp.sum(self.scaled_weights) == m, *bounds])
+        super().__init__(cp.Minimize(copied(view.objective())), [*view.simplex, *bounds])
 
     @property
     def eta(self) -> float:
