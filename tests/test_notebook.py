@@ -37,7 +37,6 @@ HELD = {
     "Market": market,
     "Allocation": lambda: cm.allocate(market()),
     "IncentiveAudit": lambda: cm.audit_incentives(market()),
-    "CoalitionAudit": lambda: cm.audit_incentives(market(), coalitions=2).coalitions,
     "OnlineOutcome": lambda: cm.run_online(
         cm.OnlinePolicy(PRIOR, 3, mu=1.0, sigma=1.0, gamma=0.5), [0.1, 0.2, 0.6]
     ),

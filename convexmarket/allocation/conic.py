@@ -63,9 +63,9 @@ class LeastViolation:
     jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.
     """
 
-    def __init__(self, view: MarketExpressions, solver: str) -> None:
-        self.view, self.solver, self.n_solves = view, solver, 0
-        self._linearizer = Linearizer(view)
+    def __init__(self, linearizer: Linearizer, solver: str) -> None:
+        view = linearizer.view
+        self._linearizer, self.view, self.solver, self.n_solves = linearizer, view, solver, 0
         self._eta, leaves = view.fixed_eta()
         self._lifted = Lifted(leaves)
         self._worst = worst = cp.Variable(name="worst")
@@ -178,7 +178,7 @@ class Conic:
     @cached_property
     def violation(self) -> LeastViolation:
         """The least violation of the constraints."""
-        return LeastViolation(self.view, self.solver)
+        return LeastViolation(self.linearizer, self.solver)
 
     def refresh(self) -> None:
         """Discard past solves; compile again if parameters have changed the scale a lot."""
@@ -193,7 +193,7 @@ class Conic:
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
         scale = size if 0 < size < np.inf else 1.0
         if self.problem is None or scale < self.problem.scale / _SAME:
-            self.problem = Subproblem(self.view, self.linearizer.kept, scale, eta)
+            self.problem = Subproblem(self.view, scale, eta)
         self.problem.eta = eta
         return self.problem
 

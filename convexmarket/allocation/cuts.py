@@ -139,23 +139,19 @@ def _least_of_chord(
 
     The noise changes by ``more`` for each unit of t. Rounding is subtracted from the value.
     """
+    curved = noise - more * low
 
     def value(t: float) -> float:
-        if t == 0:
-            return start if noise == 0 else float(np.copysign(np.inf, noise))
-        if t == np.inf:
-            return start if slope == 0 else float(np.copysign(np.inf, slope))
         rise = slope * (t - low) if slope else 0.0
-        rest = more * (t - low) if more else 0.0
-        size = abs(start) + abs(rise) + (abs(noise) + abs(rest)) / t
-        return _proven(start + rise + (noise + rest) / t - _ROUNDING * size)
+        rest = curved / t if t > 0 else float(np.copysign(np.inf, curved)) if curved else 0.0
+        size = abs(start) + abs(more) + abs(rise) + abs(rest)
+        error = _ROUNDING * size if size < np.inf else 0.0
+        return _proven(start + more + rise + rest - error)
 
-    points = [(t, value(t)) for t in (low, high)]
-    curved = noise - more * low
+    points = [low, high]
     if slope > 0 and curved > 0:
-        t = min(max(float(np.sqrt(curved / slope)), low), high)
-        points.append((t, value(t) - _ROUNDING * abs(more)))
-    return min(points, key=lambda point: point[1])
+        points.append(min(max(float(np.sqrt(curved / slope)), low), high))
+    return min(((t, value(t)) for t in points), key=lambda point: point[1])
 
 
 class Linearizer:
@@ -172,11 +168,6 @@ class Linearizer:
         able = [part for part in view.terms if part[1].simplex_minimum(1.0, even) is not None]
         # Prefer strictly convex terms, unlike the largest weight.
         self._spread = next(iter([part for part in able if not part[2].is_pwl()] or able), None)
-
-    @property
-    def kept(self) -> list[cp.Expression]:
-        """The kept term, in a list of at most one."""
-        return [self._spread[2]] if self._spread else []
 
     def cut(
         self, weights: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
@@ -247,7 +238,7 @@ class Linearizer:
         view = self.view
         rest, bounded = np.zeros((2, 2 + 2 * np.count_nonzero(view.active)))
         for _, _, expression in view.terms:
-            if any(expression is term for term in self.kept):
+            if self._spread is not None and expression is self._spread[2]:
                 continue
             part, least = self.minorant(expression, 1.0, hints), self._least(expression)
             if np.isfinite(least):
@@ -280,7 +271,8 @@ class Linearizer:
     ) -> KeptSpreadCut:
         rest, bounded = self._lagrangian(multipliers, hints)
         total = rest + bounded
-        _, _, costs, slopes = _split(sum(self.minorant(e, 1.0, {}) for e in self.kept) + total)
+        kept = 0.0 if self._spread is None else self.minorant(self._spread[2], 1.0, {})
+        _, _, costs, slopes = _split(total + kept)
         price = float((costs + eta * slopes) @ point)
         tail = None
         if np.all(_split(rest)[3] >= 0):

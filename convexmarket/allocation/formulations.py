@@ -136,8 +136,7 @@ class FixedEtaProblem(DeclaredMarket):
         form, value = self._form, eta
         if not form.eta_low * (1 - ROUNDING) <= eta <= form.eta_high * (1 + ROUNDING):
             raise ParameterError(
-                f"eta is {eta!r}, outside the market's EtaRange ({form.eta_low:g}, "
-                f"{form.eta_high:g})"
+                f"eta is {eta!r}, outside what EtaRange({form.eta_low:g}, {form.eta_high:g}) allows"
             )
         if self.formulation == "projection":
             t = form.gamma * eta
@@ -342,22 +341,13 @@ class _Runner(Projections):
 
 
 def _dimensionless(form: StandardForm, lowest_t: float) -> tuple[Market, float]:
-    """Return the market without units and noise, and its eta per t of the given market.
-
-    Virtual costs of sellers who are too expensive to sell are lowered to improve conditioning: to
-    twice the bound on the marginal price, which is t times the cost of the ``ceil(1/cap)``-th
-    cheapest seller, plus a seller's largest share of the slope of the spread.
-    """
-    psi, m = form.virtual_costs, form.virtual_costs.size
-    n = min(int(np.ceil(1.0 / form.max_weight)), m)
-    steepest = form.mu * min(1.0, form.max_weight * np.sqrt(m))
-    costs = np.minimum(psi, 2.0 * (np.partition(psi, n - 1)[n - 1] + steepest / lowest_t))
-    cost = float(costs.mean()) or 1.0
-    money = form.mu / np.sqrt(m) + lowest_t * cost
-    sellers = Sellers(virtual_costs=costs / cost)
-    cap = max(1.0, form.max_weight * m) if form.max_weight < 1 else None
-    market = Market.standard(sellers, mu=form.mu / money, sigma=0.0, gamma=1.0, cap=cap)
-    return market, cost / money
+    """Return the market without units and noise, and its eta per t of the given market."""
+    cost = float(form.virtual_costs.mean()) or 1.0
+    money = form.mu / np.sqrt(form.virtual_costs.size) + lowest_t * cost
+    sellers, cap = Sellers(virtual_costs=form.virtual_costs / cost), form.max_weight
+    largest = max(1.0, cap * form.virtual_costs.size) if cap < 1 else None
+    numbers = {"mu": form.mu / money, "sigma": 0.0, "gamma": 1.0}
+    return Market.standard(sellers, **numbers, cap=largest), cost / money
 
 
 def line_search(

@@ -163,18 +163,14 @@ class Lifted:
     """Copier of expressions; it replaces leaves, and the arguments of atoms with kinks.
 
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
-    arguments of atoms with kinks become variables, defined by :attr:`links`. Without, maxima by
-    entry become maxima of arrays, as this module requires. With ``follow`` an expression in
+    arguments of atoms with kinks become variables, defined by :attr:`links`, and an expression in
     parameters alone, such as a product of two, becomes one parameter that follows them, so that the
-    problem is compiled once.
+    problem is compiled once. Without, maxima by entry become maxima of arrays, as this module
+    requires.
     """
 
-    def __init__(
-        self, leaves: Mapping[int, cp.Expression], kinks: bool = True, follow: bool = False
-    ) -> None:
-        self._leaves = leaves
-        self._follow = follow
-        self._kinks = kinks
+    def __init__(self, leaves: Mapping[int, cp.Expression], kinks: bool = True) -> None:
+        self._leaves, self._kinks = leaves, kinks
         self._links: dict[int, tuple[cp.Constraint, float]] = {}
 
     @property
@@ -197,11 +193,9 @@ class Lifted:
             args = self._lift(expression, args)
         if not all(new is old for new, old in zip(args, expression.args, strict=True)):
             expression = _copied(expression, args)
-        if not self._kinks and not expression.is_constant():
-            expression = _plain(expression)
-        if self._follow and expression.is_constant() and expression.parameters():
-            return _following(expression)
-        return expression
+        if not expression.is_constant():
+            return expression if self._kinks else _plain(expression)
+        return _following(expression) if self._kinks and expression.parameters() else expression
 
     def _lift(self, atom: Any, args: list[cp.Expression]) -> list[cp.Expression]:
         """Replace the first argument of an atom; its other arguments are constant."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
@@ -53,8 +54,6 @@ Ints = NDArray[np.intp]
 
 #: Largest gap at which a search ends, as evaluations are exact.
 _AIM = 1e-10
-#: Steps towards the level of the weights.
-_STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,33 +188,32 @@ class ProjectableForm(MarketNumbers):
         """Return the nearest feasible weights, by block.
 
         Each group with an active bound is a block with its capped simplex. All other groups are
-        block 0, with the remaining weight and a level computed by Newton's method.
+        block 0, with the remaining weight.
         """
         if not self.has_shares:
             weights, level = project(point, limits)
             return Projection(weights, np.array([level]), self.group)
+
+        def masses(level: float) -> Floats:
+            return self._sum(np.clip(point - level, 0.0, limits))
+
+        def excess(level: float) -> float:
+            return float(np.clip(masses(level), self.least, self.most).sum()) - 1.0
+
         low, high = float(np.min(point - limits)), float(np.max(point))
-        level = 0.5 * (low + high)
-        for _ in range(_STEPS):
-            weights = np.clip(point - level, 0.0, limits)
-            mass = self._sum(weights)
-            share = np.clip(mass, self.least, self.most)
-            excess = float(share.sum()) - 1.0
-            low, high = (level, high) if excess > 0 else (low, level)
-            active = (mass <= self.least) | (mass >= self.most)
-            free = np.count_nonzero((weights > 0) & (weights < limits) & ~active[self.group])
-            following = level + excess / free if free else 0.5 * (low + high)
-            close = abs(following - level) <= 1e-15 * max(abs(level), high - low)
-            if not (close or low < following < high):
-                following = 0.5 * (low + high)
-            if close or low == high:
-                break
-            level = following
-        levels = np.full(self.least.size + 1, level)
-        for k in np.flatnonzero(active & (np.bincount(self.group, minlength=mass.size) > 0)):
-            some = self.group == k
-            weights[some], levels[k + 1] = project(point[some], limits[some], float(share[k]))
-        return Projection(weights, levels, np.where(active[self.group], self.group + 1, 0))
+        level = high if excess(high) >= 0 else low
+        if excess(low) > 0 > excess(high):
+            level = brentq(excess, low, high, xtol=1e-300, rtol=1e-15)
+        mass = masses(level)
+        totals = np.clip(mass, self.least, self.most)
+        active = (mass <= self.least) | (mass >= self.most)
+        totals = np.append(max(0.0, 1.0 - float(totals[active].sum())), totals)
+        block = np.where(active[self.group], self.group + 1, 0)
+        weights, levels = np.zeros(point.size), np.full(totals.size, level)
+        for k in np.unique(block):
+            some = block == k
+            weights[some], levels[k] = project(point[some], limits[some], float(totals[k]))
+        return Projection(weights, levels, block)
 
     def slope(self, weights: Floats) -> Floats:
         """Return the gradient of the spread, shape (m,)."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -248,12 +249,10 @@ class DeclaredMarket(Declared):
 class Subproblem(DeclaredMarket):
     """The problem at a fixed eta for a solver, compiled once, with the multipliers for a proof.
 
-    ``smooth`` are terms that need no multipliers, ``scale`` is the unit of the objective.
+    ``scale`` is the unit of the objective.
     """
 
-    def __init__(
-        self, view: MarketExpressions, smooth: Sequence[cp.Expression], scale: float, eta: float
-    ) -> None:
+    def __init__(self, view: MarketExpressions, scale: float, eta: float) -> None:
         self._weights, self.scale = view.quantities.weights, scale
         self._eta, leaves = view.fixed_eta()
         self.eta, links = eta, []
@@ -261,13 +260,9 @@ class Subproblem(DeclaredMarket):
             free = cp.Variable(view.epsilon.shape)
             links = [free == leaves[id(view.epsilon)]]
             leaves[id(view.epsilon)] = free
-        self._lifted = Lifted(leaves, follow=True)
-        plain = Lifted(leaves, kinks=False, follow=True)
+        self._lifted = Lifted(leaves)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
-        objective = [
-            (plain if any(e is s for s in smooth) else self._lifted)(e) / scale
-            for _, _, e in view.terms
-        ]
+        objective = [self._lifted(e) / scale for _, _, e in view.terms]
         # A bound on eta alone is an inequality between numbers, without an interior.
         bounds = [item for item in self._items if item.variables()]
         super().__init__(
@@ -317,24 +312,15 @@ class FixedEta(DeclaredMarket):
     formulation = "primal"
 
     def __init__(self, market: Market, eta: float) -> None:
-        active, costs = market.form.active, market.sellers.cost_parameter
-        m = active.size
-        self.scaled_weights = cp.Variable(int(active.sum()), nonneg=True, name="scaled_weights")
-        self.parameter = cp.Parameter(pos=True, name="eta")
-        self._weights = spread_out(self.scaled_weights, active) / m
-        self.quantities = Quantities(
-            weights=self._weights,
-            epsilon=self.parameter * self._weights,
-            inverse_eta=inverse_of(self.parameter),
-            virtual_costs=np.where(active, market.sellers.virtual_costs, 0.0)
-            if costs is None
-            else costs,  # type: ignore[arg-type]
-        )
-        self.pieces = [(p, p.constraints(self.quantities)) for p in market.constraints]
-        bounds = [c for _, items in self.pieces for c in items if c.variables()]
+        view = MarketExpressions(market, parameters=None)
+        self.parameter, leaves = view.fixed_eta()
+        copied, self._weights = Lifted(leaves, kinks=False), view.quantities.weights
+        epsilon, inverse = (leaves[id(each)] for each in (view.epsilon, view.scaled_inverse))
+        self.quantities = replace(view.quantities, epsilon=epsilon, inverse_eta=inverse)
+        self.pieces = [(p, list(map(copied.constraint, items))) for p, items in view.constraints]
+        bounds = [item for _, items in self.pieces for item in items if item.variables()]
         self.eta = eta
-        objective = market.objective.expression(self.quantities)
-        super().__init__(cp.Minimize(objective), [cp.sum(self.scaled_weights) == m, *bounds])
+        super().__init__(cp.Minimize(copied(view.objective())), [*view.simplex, *bounds])
 
     @property
     def eta(self) -> float:

@@ -5,19 +5,16 @@ gains of misreports, alone or in pairs. Calibration chooses the weight of paymen
 """
 
 from convexmarket.incentives.audit import (
-    CoalitionAudit,
     IncentiveAudit,
     PaymentIdentity,
     audit_incentives,
     check_payment_identity,
-    truthful_payment,
     virtual_cost_payment,
 )
 from convexmarket.incentives.calibration import GammaCalibration, calibrate_gamma
 from convexmarket.incentives.rules import PaymentEstimate, estimate_payments, payments
 
 __all__ = [
-    "CoalitionAudit",
     "GammaCalibration",
     "IncentiveAudit",
     "PaymentEstimate",
@@ -27,6 +24,5 @@ __all__ = [
     "check_payment_identity",
     "estimate_payments",
     "payments",
-    "truthful_payment",
     "virtual_cost_payment",
 ]

@@ -39,13 +39,11 @@ from convexmarket.sellers import PriorOrPriors, Sellers
 
 __all__ = [
     "Build",
-    "CoalitionAudit",
     "IncentiveAudit",
     "PaymentIdentity",
     "PaymentRule",
     "audit_incentives",
     "check_payment_identity",
-    "truthful_payment",
     "virtual_cost_payment",
 ]
 
@@ -68,38 +66,14 @@ _LIKELY, _NEAR = 0.999, (0.99, 1.01)
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
 
-def truthful_payment(report: Floats, epsilon: Floats, rent: Floats, _: Floats) -> Floats:
-    """Compute payments by A's Eq. (8): the cost plus the rent.
-
-    Parameters
-    ----------
-    report, epsilon, rent, virtual_cost : ndarray
-        Several reports of one seller, the guarantees sold, the integrals of guarantees over higher
-        reports, and the virtual costs. They are passed by position.
-
-    Returns
-    -------
-    ndarray
-        Payment at each report, in the currency of the reports.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.incentives import truthful_payment
-    >>> c, epsilon, rent, psi = (np.array([x]) for x in (0.4, 2.0, 0.3, 0.8))
-    >>> truthful_payment(c, epsilon, rent, psi)
-    array([1.1])
-    """
-    return report * epsilon + rent
-
-
 def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: Floats) -> Floats:
     """Compute ``psi(c) * eps`` (B, Theorem A.3): right in expectation, but not truthful.
 
     Parameters
     ----------
     report, epsilon, rent, virtual_cost : ndarray
-        As for :func:`truthful_payment`.
+        Several reports of one seller, the guarantees sold, the integrals of guarantees over higher
+        reports, and the virtual costs. They are passed by position.
 
     Returns
     -------
@@ -118,58 +92,6 @@ def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: F
 
 
 @dataclass(frozen=True, eq=False)
-class CoalitionAudit(Shown):
-    """Gains of pairs of sellers from joint misreports.
-
-    Attributes
-    ----------
-    tolerance : float
-        Largest gain that counts as rounding, in the currency of the payments.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
-    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
-    >>> audit = cm.audit_incentives(market, coalitions=2, random_state=0)
-    >>> audit.coalitions.n_gaining
-    1
-    """
-
-    _table: pd.DataFrame
-    tolerance: float
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row per pair, indexed by the ids ``first`` and ``second``.
-
-        Returns
-        -------
-        DataFrame
-            surplus (payments less costs of both, at the truth), max_gain (largest increase of the
-            surplus by a joint misreport, less the solver's errors; at least 0), first_report,
-            second_report (the reports of that gain) and share (max_gain over surplus; NaN without
-            surplus).
-        """
-        return self._table.copy()
-
-    @property
-    def n_gaining(self) -> int:
-        """Number of pairs that gain more than rounding."""
-        return int((self._table["max_gain"] > self.tolerance).sum())
-
-    @property
-    def max_share(self) -> float:
-        """Largest gain as a share of the joint surplus at the truth."""
-        return float(self._table["share"].max())
-
-    def __repr__(self) -> str:
-        return (
-            f"CoalitionAudit({self.n_gaining} of {len(self._table)} pairs gain together, at most "
-            f"{self.max_share:.2%} of their surplus)"
-        )
-
-
-@dataclass(frozen=True, eq=False)
 class IncentiveAudit(Shown):
     """The results of an audit.
 
@@ -181,8 +103,12 @@ class IncentiveAudit(Shown):
         Smallest number of misreports tried for a seller.
     tolerance : float
         Largest gain or loss that counts as rounding, in the currency of the payments.
-    coalitions : CoalitionAudit or None
-        Gains of joint misreports, if requested. All other results are about single misreports.
+    coalitions : DataFrame or None
+        One row per pair, if requested, indexed by the ids ``first`` and ``second``: surplus
+        (payments less costs of both, at the truth), max_gain (largest increase of the surplus by a
+        joint misreport, less the solver's errors; at least 0), first_report, second_report (the
+        reports of that gain) and share (max_gain over surplus; NaN without surplus). All other
+        results are about single misreports.
 
     Examples
     --------
@@ -198,7 +124,7 @@ class IncentiveAudit(Shown):
     n_sellers: int
     n_misreports: int
     tolerance: float
-    coalitions: CoalitionAudit | None = None
+    coalitions: pd.DataFrame | None = None
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per audited seller, indexed by id.
@@ -269,7 +195,10 @@ class IncentiveAudit(Shown):
         }
 
     def __repr__(self) -> str:
-        pairs = f", {self.coalitions!r}" if self.coalitions else ""
+        pairs = ""
+        if self.coalitions is not None:
+            gaining = int((self.coalitions["max_gain"] > self.tolerance).sum())
+            pairs = f", {gaining} of {len(self.coalitions)} pairs gain together"
         return (
             f"IncentiveAudit({len(self._table)} of {self.n_sellers} sellers, "
             f"{self.n_misreports} misreports each: max_gain={self.max_gain:.2e}, "
@@ -283,7 +212,7 @@ def audit_incentives(
     *,
     allocation: Any = None,
     build: Build | None = None,
-    rule: PaymentRule = truthful_payment,
+    rule: PaymentRule | None = None,
     misreports: int | None = None,
     max_sellers: int | None = None,
     coalitions: int = 0,
@@ -305,8 +234,8 @@ def audit_incentives(
         at the true reports. It is needed if numbers in the market depend on the reports, such as
         ``Losses(-20 * reports)``. The market is then built at every misreport, with the payments of
         :func:`payments` there.
-    rule : callable
-        Payment rule to audit; Eq. (8) by default.
+    rule : callable, optional
+        Payment rule to audit: a function as :func:`virtual_cost_payment`; Eq. (8) by default.
     misreports : int, optional
         Number of reports per seller, evenly spaced over those at which it sells, in addition to the
         top of the support and two near the truth. 33 for the papers' problem, 9 with projections,
@@ -344,8 +273,8 @@ def audit_incentives(
 
     Each seller alone gains nothing. The pair gains by joint misreports:
 
-    >>> cm.audit_incentives(market, coalitions=1).coalitions
-    CoalitionAudit(1 of 1 pairs gain together, at most 10.05% of their surplus)
+    >>> cm.audit_incentives(market, coalitions=1).coalitions["share"].round(4).tolist()
+    [0.1005]
 
     Other uses of the reports by the buyer are audited with ``build``:
 
@@ -363,7 +292,7 @@ def audit_incentives(
         kinds = (Allocation, PartedAllocation)
         check_instance("allocation", allocation, kinds, "what allocate(market) returned")
     check_callable("build", build)
-    check_callable("rule", rule, optional=False)
+    check_callable("rule", rule)
     check_count("coalitions", coalitions, 0)
     sellers, parts = market.sellers, market.sellers.parts
     if parts is not None and (build is not None or coalitions):
@@ -420,7 +349,7 @@ def audit_incentives(
             {i: _reports_to_try(market, i, *shares) for i in pair}
             for pair in zip(first.tolist(), second.tolist(), strict=True)
         ]
-        pairs = _coalitions(tried, rule, couples, sellers.ids, rounding)
+        pairs = _coalitions(tried, rule, couples, sellers.ids)
     return _audit_of([sellers.ids[i] for i in who], trials, rule, rounding, m, pairs)
 
 
@@ -439,11 +368,13 @@ class _Trial(NamedTuple):
     rent_doubt: Floats
     sold_doubt: Floats
 
-    def gains(self, rule: PaymentRule) -> tuple[Floats, Floats, Floats]:
+    def gains(self, rule: PaymentRule | None) -> tuple[Floats, Floats, Floats]:
         """Return payment, surplus and a bound on the error of the surplus at each report."""
         away = np.abs(self.report - self.report[0])
         doubt = self.rent_doubt + away * (self.sold_doubt + self.sold_doubt[0])
-        payment = rule(self.report, self.sold, self.rent, self.virtual)
+        payment = self.report * self.sold + self.rent
+        if rule is not None:
+            payment = rule(self.report, self.sold, self.rent, self.virtual)
         return payment, payment - self.report[0] * self.sold, doubt
 
     def relative(self) -> _Trial:
@@ -570,10 +501,10 @@ def _check_build(build: Build, market: Market, allocation: Any) -> None:
 def _audit_of(
     ids: list[Any],
     trials: list[_Trial],
-    rule: PaymentRule,
+    rule: PaymentRule | None,
     rounding: float,
     n_sellers: int,
-    pairs: CoalitionAudit | None = None,
+    pairs: pd.DataFrame | None = None,
 ) -> IncentiveAudit:
     """Compare the reports of each seller with the truth."""
     rows, largest = [], 0.0
@@ -599,20 +530,21 @@ def _audit_of(
                 "max_rise": rise if rise > rounding * float(epsilon.max()) else 0.0,
             }
         )
-    n_misreports = min(trial.report.size for trial in trials) - 1
+    n_misreports, tolerance = min(trial.report.size for trial in trials) - 1, rounding * largest
+    if pairs is not None:
+        pairs["share"] = (pairs["max_gain"] / pairs["surplus"]).where(pairs["surplus"] > tolerance)
     table = pd.DataFrame(rows).set_index("id")
-    return IncentiveAudit(table, n_sellers, n_misreports, rounding * largest, pairs)
+    return IncentiveAudit(table, n_sellers, n_misreports, tolerance, pairs)
 
 
 def _coalitions(
     tried: Callable[[int, Floats, Mapping[int, float]], _Trial],
-    rule: PaymentRule,
+    rule: PaymentRule | None,
     couples: list[dict[int, Floats]],
     ids: Sequence[Any],
-    rounding: float,
-) -> CoalitionAudit:
+) -> pd.DataFrame:
     """Try all joint misreports of each pair, given the reports of both with the truth first."""
-    rows, largest = [], 0.0
+    rows = []
     for grids in couples:
         (one, ones), (other, others) = grids.items()
         sums = np.zeros((3, ones.size, others.size))  # payments, surpluses, errors
@@ -620,11 +552,10 @@ def _coalitions(
             sums[:, :, k] += tried(one, ones, {other: lie} if k else {}).gains(rule)
         for k, lie in enumerate(ones.tolist()):
             sums[:, k] += tried(other, others, {one: lie} if k else {}).gains(rule)
-        paid, surplus, doubt = sums
+        _, surplus, doubt = sums
         gains = surplus - surplus[0, 0] - doubt
         gains[0, 0] = 0.0
         first, second = np.unravel_index(int(np.argmax(gains)), gains.shape)
-        largest = max(largest, float(np.abs(paid).max()))
         rows.append(
             {
                 "first": ids[one],
@@ -635,9 +566,7 @@ def _coalitions(
                 "second_report": others[second],
             }
         )
-    table, tolerance = pd.DataFrame(rows).set_index(["first", "second"]), rounding * largest
-    table["share"] = (table["max_gain"] / table["surplus"]).where(table["surplus"] > tolerance)
-    return CoalitionAudit(table, tolerance)
+    return pd.DataFrame(rows).set_index(["first", "second"])
 
 
 class PaymentIdentity(NamedTuple):

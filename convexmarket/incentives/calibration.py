@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from convexmarket.allocation.choose_method import allocate
-from convexmarket.checks import check_count, check_positive, generator_of, is_iterable, shown
+from convexmarket.checks import check_count, check_positive, generator_of, shown
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market, as_objective
 from convexmarket.sellers import PriorOrPriors, Sellers
@@ -137,26 +137,21 @@ def calibrate_gamma(
     """
     budget = check_positive("the budget", budget)
     draws = check_count("draws", draws, 2)
-    if not is_iterable(constraints):
-        raise ParameterError(
-            f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
-        )
     rng = generator_of(random_state)
     objective = _without_payments(objective)
     term = Payments(LinearCost() if privacy_cost is None else privacy_cost)
-    constraints = tuple(constraints)
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]
-    incentives = Market(drawn[0], objective + 1.0 * term, constraints).incentives
-    if incentives != "by construction":
+    first = Market(drawn[0], objective + 1.0 * term, constraints)
+    if first.incentives != "by construction":
         raise ParameterError(
-            f"no weight of payments makes this market truthful: {incentives.reason}"
+            f"no weight of payments makes this market truthful: {first.incentives.reason}"
         )
 
     @cache
     def spending(log_gamma: float, some: int) -> Floats:
         """Compute the expected payments of some drawn markets."""
         whole = objective + float(np.exp(log_gamma)) * term
-        return np.array([_spent(Market(each, whole, constraints)) for each in drawn[:some]])
+        return np.array([_spent(Market(each, whole, first.constraints)) for each in drawn[:some]])
 
     # Without a spread, sigma/eta = gamma*psi*eta, and psi*eta is the budget.
     typical = float(np.median(np.concatenate([sellers.virtual_costs for sellers in drawn])))

@@ -158,13 +158,10 @@ class ExactCurve:
 
         Guarantees decrease with the report, so the rent is at least eps(z)*(z - c) at any z.
         """
-        least = reports * self._sold(prior, seller, reports)
-        low = reports < 0.1 * end  # for others, the cost is at least a tenth of the payment
-        reach = 0.5 ** np.arange(1.0, 52.0, 2.0) * (end - reports)[low, None]
-        z = reports[low, None] + reach
-        further = self._sold(prior, np.repeat(seller[low], z.shape[1]), z.ravel())
-        least[low] += np.max(reach * further.reshape(z.shape), axis=1)
-        return least
+        reach = np.outer(end - reports, 0.5 ** np.array([1, 2, 4, 8, 16, 32]))
+        z = (reports[:, None] + reach).ravel()
+        further = self._sold(prior, np.repeat(seller, reach.shape[1]), z).reshape(reach.shape)
+        return reports * self._sold(prior, seller, reports) + np.max(reach * further, axis=1)
 
     def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Integrate the curves of some of many truthful sellers, and interpolate the others.

@@ -41,9 +41,6 @@ def test_a_range_without_an_upper_end_is_entered_from_below(least):
     assert result.objective == pytest.approx(spent, rel=1e-4)
 
 
-# --------------------------------------------------------------- where it begins
-
-
 # ------------------------------------------------------- what a search ends with
 
 
@@ -56,6 +53,3 @@ def test_traces_are_kept_where_no_point_without_them_is_inside():
     result = cm.allocate(cm.Market(sellers, objective, [bound]))
     assert np.sort(200 * result.weights)[-3:].sum() <= 7.5 + 1e-9
     assert result.gap <= 1e-6
-
-
-# ---------------------------------------------------------------------- refusals

@@ -29,7 +29,7 @@ def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
 
 def solved(maker, eta):
     """Return optimal weights at a fixed eta, the optimal value, and both kinds of multipliers."""
-    problem = Subproblem(maker.view, maker.kept, 1.0, eta)
+    problem = Subproblem(maker.view, 1.0, eta)
     problem.solve(solver="CLARABEL", **ACCURATE)
     return problem.weights, problem.value, *problem.proof()
 

@@ -180,9 +180,6 @@ def test_money_has_no_unit(form, scale):
     assert_sound(replace(form, mu=form.mu, gamma=form.gamma), result)
 
 
-# ------------------------------------------------------ conic solvers as oracles
-
-
 # ------------------------------------------------------ sellers who are left out
 
 

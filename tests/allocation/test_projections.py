@@ -44,9 +44,6 @@ def form(squared=False, **changes) -> ProjectableForm:
 BOUNDED = {"max_weight": np.array([0.4, 0.3, 1.0, 1.0]), "max_epsilon": np.array([9, 9, 0.3, 9])}
 
 
-# ---------------------------------------------------------------- random markets
-
-
 # ----------------------------------------------------------------------- one eta
 
 

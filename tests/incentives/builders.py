@@ -201,6 +201,3 @@ def assert_sums_enclose_the_payment(market, seller, z, accuracy):
     assert result.errors[0] < max(2e-3, 2 * accuracy) * result.amounts[0]
     middle = 0.5 * np.diff(z) @ (sold[1:] + sold[:-1])
     np.testing.assert_allclose(rent, middle, rtol=0.2)
-
-
-# ---------------------------------------------------------------------------- in expectation

@@ -165,9 +165,6 @@ def test_each_seller_is_paid_by_its_own_prior():
     np.testing.assert_array_equal(cm.payments(same, cm.allocate(same)), paid)
 
 
-# ------------------------------------------------------------------------ ironing and ties
-
-
 # --------------------------------------------------------------------- the exact payments
 
 
