@@ -74,10 +74,8 @@ class MarketNumbers:
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
-    >>> cm.Market.standard(sellers, mu=1, sigma=2, gamma=1).form.sigma
-    2.0
+    >>> MarketNumbers(np.array([0.2, 0.4]), sigma=2.0, max_weight=0.5).limit(1.0)
+    np.float64(0.5)
     """
 
     virtual_costs: Floats = field(default_factory=lambda: np.zeros(0))
