@@ -156,13 +156,7 @@ class Sellers(Shown):
 
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
-        """Create sellers from reports in parts, which are checked already.
-
-        Parameters
-        ----------
-        parts : SellerParts
-        prior : Prior
-        """
+        """Create sellers from reports in parts, which are checked already."""
         absent = dict.fromkeys(("sensitivities", "groups", "_costs", "_prior_of", "_index"))
         given: dict[str, Any] = {"parts": parts, "priors": (prior,), "ids": range(len(parts))}
         return object.__new__(cls)._set(**absent, **given)
@@ -254,10 +248,6 @@ class Sellers(Shown):
     def prior_of(self, position: int) -> Prior:
         """Return the prior of one seller.
 
-        Parameters
-        ----------
-        position : int
-
         Raises
         ------
         SellersError
@@ -290,22 +280,11 @@ class Sellers(Shown):
         return f"Sellers({len(self)} sellers, {source})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
-        """Name the sellers by checked ids; a default index leaves the names as they are.
-
-        Parameters
-        ----------
-        ids : sequence of str
-        """
+        """Name the sellers by checked ids; a default index leaves the names as they are."""
         return self if is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
-        """Change the report of one seller.
-
-        Parameters
-        ----------
-        position : int
-        sensitivity : float
-        """
+        """Change the report of one seller."""
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])
         prior.check_reports(report)
         costs = _replaced(self.virtual_costs, position, float(prior.ironed_virtual_cost(report)[0]))
@@ -314,11 +293,6 @@ class Sellers(Shown):
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
         """Change the virtual cost of one seller; at +inf it sells nothing. Drop all reports.
-
-        Parameters
-        ----------
-        position : int
-        virtual_cost : float
 
         Raises
         ------
