@@ -105,7 +105,6 @@ class Piece(Record):
     (True, True)
     """
 
-    shortcuts: ClassVar[tuple[str, ...]] = ("formula", "formula_template", "reports", "separable")
     #: How reports enter: as ``psi'u(eps)`` in the objective, or as ``psi'eps`` under a budget.
     reports: ClassVar[Literal["price", "budget"] | None] = None
     #: Whether it is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
@@ -217,8 +216,6 @@ class Term(Piece, Summand):
     """
 
     definition = "expression"
-    shortcuts = (*Piece.shortcuts, "adds_to", "numbers", "simplex_minimum", "weighted", "pays")
-    shortcuts += ("is_norm", "is_smooth")
     #: Name of the one of the :class:`MarketNumbers` that its weight is added to.
     adds_to: str | None = None
     #: The privacy cost of the sellers; None for a term that pays nothing.
@@ -305,7 +302,6 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    shortcuts = (*Piece.shortcuts, "numbers", "shares")
     #: Groups of the sellers, and bounds on their shares; None if it is no bound on shares.
     shares: tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None = None
 

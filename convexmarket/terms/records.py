@@ -107,29 +107,25 @@ def record(kind: type[T]) -> type[T]:
 class Record(Written, ABC):
     """A dataclass with checked fields, which one method defines.
 
-    Equality, hash and repr are those of its fields. Its other attributes are shortcuts. A subclass
-    that overrides the definition gets the neutral shortcuts of the base class instead of inherited
-    ones, which were written for another definition.
-
-    Attributes
-    ----------
-    definition : str
-        Name of the method.
-    shortcuts : tuple of str
-        Names of the other attributes, as the base class has them.
+    Equality, hash and repr are those of its fields. The other public attributes of the base class
+    are shortcuts. A subclass that overrides the definition gets the neutral shortcuts of the base
+    class instead of inherited ones, which were written for another definition.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    definition: ClassVar[str]
-    shortcuts: ClassVar[tuple[str, ...]] = ()
+    #: Name of the method.
+    definition: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        order = cls.__mro__.index  # issubclass of an incomplete ABC would cache a wrong answer
-        for name in cls.shortcuts:
-            owners = [kind for kind in cls.__mro__ if name in vars(kind)]
-            newest, default = owners[0], owners[-1]
-            if newest is not default and order(newest) > order(cls.owner()):
+        order = cls.__mro__
+        base = [kind for kind in order if not cls.definition or cls.definition in vars(kind)][-1]
+        for name in {name for kind in base.__mro__ for name in vars(kind)} - {cls.definition}:
+            if name.startswith("_") and name != "__call__":
+                continue
+            newest = next(kind for kind in order if name in vars(kind))
+            default = next(kind for kind in base.__mro__ if name in vars(kind))
+            if newest is not default and order.index(newest) > order.index(cls.owner()):
                 setattr(cls, name, vars(default)[name])
 
     @classmethod
