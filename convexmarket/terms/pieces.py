@@ -33,13 +33,7 @@ Number: TypeAlias = float | cp.Expression
 
 
 def value_of(number: Any) -> Any:
-    """Return a number or a vector, or the present value of an expression in parameters.
-
-    Raises
-    ------
-    ParameterError
-        If a parameter has no value.
-    """
+    """Return a number or a vector, or the present value of an expression in parameters."""
     if not isinstance(number, cp.Expression):
         return np.asarray(number) if np.ndim(number) else number
     for parameter in number.parameters():
