@@ -229,11 +229,6 @@ class Sellers(Shown):
         """The CVXPY parameter of the virtual costs, if there is one."""
         return self._costs if isinstance(self._costs, cp.Parameter) else None
 
-    @property
-    def prior(self) -> Prior | None:
-        """The prior that all sellers share; None if there are several, or none."""
-        return self.priors[0] if len(self.priors) == 1 else None
-
     @cached_property
     def prior_is_from_reports(self) -> bool:
         """Whether a prior is a sample that contains all reports of its two or more sellers.

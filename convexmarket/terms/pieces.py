@@ -35,7 +35,7 @@ Number: TypeAlias = float | cp.Expression
 def value_of(number: Any) -> Any:
     """Return a number or a vector, or the present value of an expression in parameters."""
     if not isinstance(number, cp.Expression):
-        return np.asarray(number) if np.ndim(number) else number
+        return number
     for parameter in number.parameters():
         if parameter.value is None:
             raise ParameterError(
