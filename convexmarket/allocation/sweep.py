@@ -99,10 +99,10 @@ def sweep(
     if not checked:
         return results
     copy.value = checked[0]
-    kept = (
-        {} if market.sellers.cost_parameter is parameter else {id(market.sellers): market.sellers}
-    )
-    market_of_copy = deepcopy(market, {id(parameter): copy, **kept})
+    parts = (market.sellers, *market.terms, *market.constraints)
+    others = [part for part in parts if all(v is not parameter for v in vars(part).values())]
+    copies: dict[int, Any] = {id(part): part for part in others} | {id(parameter): copy}
+    market_of_copy = deepcopy(market, copies)
     replacements = {id(parameter): copy, id(copy): copy}
     compiled = Conic(market_of_copy, solver, solver_options, replacements)
     view = compiled.view
