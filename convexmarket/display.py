@@ -15,14 +15,13 @@ class Shown:
     def _repr_html_(self) -> str:
         write = getattr(self, "_repr_latex_", self.__str__)
         text = f"<p>{escape(write()).replace(chr(10), '<br>')}</p>"
-        frame = getattr(self, "to_frame", None)
-        if frame is None:
-            return text
-        return text + str(frame().to_html(max_rows=_ROWS, float_format="{:.4g}".format))
+        if hasattr(self, "to_frame"):
+            text += self.to_frame().to_html(max_rows=_ROWS, float_format="{:.4g}".format)
+        return text
 
 
 def axes(ax: Any = None, **labels: str) -> Any:
-    """Return matplotlib Axes to draw on, new ones where none are given, with labels."""
+    """Return the given or new matplotlib Axes, with labels."""
     if ax is None:
         from matplotlib import pyplot as plt
 

@@ -124,14 +124,11 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, content: Content, private: bool) -> None:
-    def create(name: str, flags: int) -> int:
-        return os.open(name, flags, 0o600 if private else 0o666)
-
-    how: Any = {"mode": "x", "encoding": "utf-8", "newline": ""}
-    if isinstance(content, bytes):
-        how = {"mode": "xb"}
-    with open(path, opener=create, **how) as file:
-        file.write(content) if isinstance(content, bytes) else content(file)
+    mode = 0o600 if private else 0o666
+    how: Any = {"encoding": "utf-8", "newline": ""} if callable(content) else {}
+    how["opener"] = lambda name, flags: os.open(name, flags, mode)
+    with open(path, "x" if callable(content) else "xb", **how) as file:
+        content(file) if callable(content) else file.write(content)
         file.flush()
         os.fsync(file.fileno())
 

@@ -156,13 +156,7 @@ class Sellers(Shown):
 
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
-        """Create sellers from reports in parts, which are checked already.
-
-        Parameters
-        ----------
-        parts : SellerParts
-        prior : Prior
-        """
+        """Create sellers from reports in parts, which are checked already."""
         absent = dict.fromkeys(("sensitivities", "groups", "_costs", "_prior_of", "_index"))
         given: dict[str, Any] = {"parts": parts, "priors": (prior,), "ids": range(len(parts))}
         return object.__new__(cls)._set(**absent, **given)
@@ -235,11 +229,6 @@ class Sellers(Shown):
         """The CVXPY parameter of the virtual costs, if there is one."""
         return self._costs if isinstance(self._costs, cp.Parameter) else None
 
-    @property
-    def prior(self) -> Prior | None:
-        """The prior that all sellers share; None if there are several, or none."""
-        return self.priors[0] if len(self.priors) == 1 else None
-
     @cached_property
     def prior_is_from_reports(self) -> bool:
         """Whether a prior is a sample that contains all reports of its two or more sellers.
@@ -253,10 +242,6 @@ class Sellers(Shown):
 
     def prior_of(self, position: int) -> Prior:
         """Return the prior of one seller.
-
-        Parameters
-        ----------
-        position : int
 
         Raises
         ------
@@ -290,22 +275,11 @@ class Sellers(Shown):
         return f"Sellers({len(self)} sellers, {source})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
-        """Name the sellers by checked ids; a default index leaves the names as they are.
-
-        Parameters
-        ----------
-        ids : sequence of str
-        """
+        """Name the sellers by checked ids; a default index leaves the names as they are."""
         return self if is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
-        """Change the report of one seller.
-
-        Parameters
-        ----------
-        position : int
-        sensitivity : float
-        """
+        """Change the report of one seller."""
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])
         prior.check_reports(report)
         costs = _replaced(self.virtual_costs, position, float(prior.ironed_virtual_cost(report)[0]))
@@ -314,11 +288,6 @@ class Sellers(Shown):
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
         """Change the virtual cost of one seller; at +inf it sells nothing. Drop all reports.
-
-        Parameters
-        ----------
-        position : int
-        virtual_cost : float
 
         Raises
         ------

@@ -53,7 +53,6 @@ def test_a_prior_for_each_group():
         for group, c in zip(groups, [0.6, 0.2, 1.0], strict=True)
     ]
     np.testing.assert_allclose(sellers.virtual_costs, expected)
-    assert sellers.prior is None
     assert sellers.priors == (priors["old"], priors["young"])
     assert sellers.groups.tolist() == groups
     assert [(p, who.tolist()) for p, who in sellers.by_prior()] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -295,7 +296,10 @@ def sweep(
     if not checked:
         return []
     copy.value = checked[0]
-    market = market.with_parameter(parameter, copy)
+    parts = (market.sellers, *market.terms, *market.constraints)
+    others = [part for part in parts if all(v is not parameter for v in vars(part).values())]
+    copies: dict[int, Any] = {id(part): part for part in others} | {id(parameter): copy}
+    market = deepcopy(market, copies)
     replacements = {id(parameter): copy, id(copy): copy}
     compiled = Conic(market, solver, solver_options, replacements)
     view = compiled.view

@@ -21,13 +21,7 @@ PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorL
 def assigned(
     given: PriorOrPriors | None, groups: NDArray[Any] | None, m: int
 ) -> tuple[tuple[Prior, ...], NDArray[np.intp] | None]:
-    """Return the distinct priors, and the place of each seller's prior if there are several.
-
-    Raises
-    ------
-    SellersError
-        If a seller has no prior, or an object is not a prior.
-    """
+    """Return the distinct priors, and the place of each seller's prior if there are several."""
     if given is None:
         raise SellersError(
             "sensitivities need the prior they are drawn from, for example "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,29 +16,30 @@ from convexmarket.priors.prior import SMALLEST, FloatArray, ScipyPrior
 __all__ = ["Beta", "Exponential", "Gamma", "LogNormal", "Power", "TruncatedNormal", "Uniform"]
 
 _ANY, _POSITIVE = (-np.inf, np.inf), (SMALLEST, np.inf)
-_LOGARITHM, _SPREAD = (-700.0, 700.0), (1e-9, np.inf)
+_ENDS = {"low": _ANY, "high": _ANY}
 #: Above 1e8 the logarithm of a density is a difference of numbers with too few digits left.
-_SHAPE = (SMALLEST, 1e8)
+_SHAPES = dict.fromkeys(("a", "b", "shape"), (SMALLEST, 1e8))
 
 
 class Family(ScipyPrior):
     """A family with named parameters, each in a range; ``low`` and ``high`` are the support."""
 
-    def _checked(self, **given: tuple[Any, tuple[float, float]]) -> tuple[float, ...]:
-        """Store parameters, given as ``(value, range)``, as finite floats, and return them."""
-        kind = type(self).__name__
-        self._parameters = {name: as_float(value) for name, (value, _) in given.items()}
-        for name, number in self._parameters.items():
-            value, (least, most) = given[name]
+    def _checked(
+        self, ranges: Mapping[str, tuple[float, float]] = MappingProxyType({}), **given: Any
+    ) -> tuple[float, ...]:
+        """Store parameters as finite floats, and return them; without a range, they are > 0."""
+        kind, self._parameters = type(self).__name__, {}
+        for name, value in given.items():
+            number, (least, most) = as_float(value), ranges.get(name, _POSITIVE)
             if not (np.isfinite(number) and least <= number <= most):
                 what = "number > 0" if least > 0 else "finite number"
-                ends = f", from {least:.0g}" * (least > -np.inf) + f" to {most:.0e}" * (
-                    most < np.inf
-                )
-                raise PriorError(f"{kind}: {name} = {value!r}; give a {what}{ends}")
+                what += f", from {least:.0g}" if least > -np.inf else ""
+                what += f" to {most:.0e}" if most < np.inf else ""
+                raise PriorError(f"{kind}: {name} = {value!r}; give a {what}")
+            self._parameters[name] = number
         low, high = self._parameters.get("low", 0.0), self._parameters.get("high", np.inf)
         if not 0 <= low < high:
-            ends = f"low = {given['low'][0]!r}, high = {given['high'][0]!r}"
+            ends = f"low = {given['low']!r}, high = {given['high']!r}"
             raise PriorError(f"{kind}: {ends}; give 0 <= low < high")
         self.support = low, high
         return tuple(self._parameters.values())
@@ -59,7 +62,7 @@ class Uniform(Family):
     family, example = "uniform", "uniform:0.02,0.10"
 
     def __init__(self, low: float, high: float) -> None:
-        low, high = self._checked(low=(low, _ANY), high=(high, _ANY))
+        low, high = self._checked(_ENDS, low=low, high=high)
         super().__init__(stats.uniform(low, high - low), regular=True, slope=2.0)
 
 
@@ -82,7 +85,7 @@ class Power(Family):
     family, example = "power", "power:2,0.1"
 
     def __init__(self, exponent: float, high: float) -> None:
-        exponent, high = self._checked(exponent=(exponent, _POSITIVE), high=(high, _POSITIVE))
+        exponent, high = self._checked(exponent=exponent, high=high)
         frozen = stats.powerlaw(exponent, scale=high)
         super().__init__(frozen, regular=True, slope=1 + 1 / exponent)
 
@@ -104,7 +107,7 @@ class Exponential(Family):
     family, example = "exponential", "exponential:0.05"
 
     def __init__(self, mean: float) -> None:
-        (mean,) = self._checked(mean=(mean, _POSITIVE))
+        (mean,) = self._checked(mean=mean)
         super().__init__(stats.expon(scale=mean), regular=True)
 
     def _virtual_cost(self, c: FloatArray) -> FloatArray:
@@ -135,9 +138,7 @@ class Beta(Family):
     family, example = "beta", "beta:2,5,0,0.1"
 
     def __init__(self, a: float, b: float, low: float = 0.0, high: float = 1.0) -> None:
-        a, b, low, high = self._checked(
-            a=(a, _SHAPE), b=(b, _SHAPE), low=(low, _ANY), high=(high, _ANY)
-        )
+        a, b, low, high = self._checked(_ENDS | _SHAPES, a=a, b=b, low=low, high=high)
         # F is log-concave, so F/f never falls, exactly when b >= 1: the density is log-concave
         # (a >= 1) or decreasing (a <= 1). For b < 1, F/f falls to 0 with slope -inf at the top.
         frozen = stats.beta(a, b, loc=low, scale=high - low)
@@ -164,9 +165,8 @@ class TruncatedNormal(Family):
     family, example = "truncnorm", "truncnorm:0.05,0.02,0.01,0.10"
 
     def __init__(self, mean: float, std: float, low: float, high: float) -> None:
-        mean, std, low, high = self._checked(
-            mean=(mean, _ANY), std=(std, _POSITIVE), low=(low, _ANY), high=(high, _ANY)
-        )
+        ranges = _ENDS | {"mean": _ANY}
+        mean, std, low, high = self._checked(ranges, mean=mean, std=std, low=low, high=high)
         frozen = stats.truncnorm((low - mean) / std, (high - mean) / std, loc=mean, scale=std)
         super().__init__(frozen, regular=True)
 
@@ -189,9 +189,8 @@ class LogNormal(Family):
     family, example = "lognormal", "lognormal:-3,0.5"
 
     def __init__(self, log_mean: float, log_std: float) -> None:
-        log_mean, log_std = self._checked(
-            log_mean=(log_mean, _LOGARITHM), log_std=(log_std, _SPREAD)
-        )
+        ranges = {"log_mean": (-700.0, 700.0), "log_std": (1e-9, np.inf)}
+        log_mean, log_std = self._checked(ranges, log_mean=log_mean, log_std=log_std)
         super().__init__(stats.lognorm(log_std, scale=np.exp(log_mean)), regular=True)
 
 
@@ -212,5 +211,5 @@ class Gamma(Family):
     family, example = "gamma", "gamma:2,0.05"
 
     def __init__(self, shape: float, scale: float) -> None:
-        shape, scale = self._checked(shape=(shape, _SHAPE), scale=(scale, _POSITIVE))
+        shape, scale = self._checked(_SHAPES, shape=shape, scale=scale)
         super().__init__(stats.gamma(shape, scale=scale), regular=True)

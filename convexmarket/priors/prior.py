@@ -88,7 +88,7 @@ class Prior(ABC):
         >>> Prior.from_scipy(scipy.stats.expon(scale=0.5)).support
         (0.0, inf)
         """
-        return ScipyPrior(frozen)
+        return as_prior(frozen, "frozen")
 
     @abstractmethod
     def cdf(self, c: ArrayLike) -> FloatArray:
@@ -298,12 +298,7 @@ class Prior(ABC):
         )
 
     def contains(self, reports: FloatArray) -> bool:
-        """Whether the prior is a sample that contains these reports.
-
-        Parameters
-        ----------
-        reports : array_like
-        """
+        """Whether the prior is a sample that contains these reports."""
         return False
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
@@ -424,7 +419,8 @@ def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = P
     """
     if isinstance(given, Prior):
         return given
-    if isinstance(given, stats.rv_continuous | stats.rv_discrete) or hasattr(given, "dist"):
+    kinds = stats.rv_continuous | stats.rv_discrete
+    if isinstance(given, kinds) or isinstance(getattr(given, "dist", None), kinds):
         return ScipyPrior(given)
     raise error(
         f"{name} is {shown(given)}, which is not a prior; give one such as Uniform(0.02, 0.10), or "
@@ -434,28 +430,19 @@ def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = P
 
 def _support(frozen: Any) -> tuple[float, float]:
     """Return the support of a frozen continuous distribution, checked to be nonnegative."""
-    dist = getattr(frozen, "dist", None)
-    name = f"scipy.stats.{getattr(dist, 'name', None)}"
     if isinstance(frozen, stats.rv_continuous | stats.rv_discrete):
-        problem = f"{type(frozen).__name__} has no parameters yet; call it with them"
-    elif isinstance(dist, stats.rv_discrete):
-        problem = f"{name} is discrete and has no density; use EmpiricalPrior(samples)"
-    elif not isinstance(dist, stats.rv_continuous):
-        problem = (
-            f"{frozen!r} is not a frozen scipy.stats distribution; give a frozen one such as "
-            "scipy.stats.gamma(2, scale=0.05)"
+        raise PriorError(f"{type(frozen).__name__} has no parameters yet; call it with them")
+    name = f"scipy.stats.{frozen.dist.name}"
+    if isinstance(frozen.dist, stats.rv_discrete):
+        raise PriorError(f"{name} is discrete and has no density; use EmpiricalPrior(samples)")
+    given = [np.asarray(value) for value in (*frozen.args, *frozen.kwds.values())]
+    numbers = [x for x in given if x.dtype.kind in "iuf"]
+    if any(np.any((x != 0) & (abs(x) < SMALLEST)) for x in numbers):
+        raise PriorError(f"{name} has a parameter below {SMALLEST:.0g}; give a larger one, or zero")
+    low, high = frozen.support()
+    if np.ndim(low) or np.ndim(high) or not 0 <= low < high:
+        raise PriorError(
+            f"{name} has support [{low}, {high}], which is not one interval of sensitivities >= 0; "
+            "give it one valid value of each parameter, truncate or shift it"
         )
-    else:
-        given = [np.asarray(value) for value in (*frozen.args, *frozen.kwds.values())]
-        numbers = [x for x in given if x.dtype.kind in "iuf"]
-        low, high = frozen.support()
-        if any(np.any((x != 0) & (abs(x) < SMALLEST)) for x in numbers):
-            problem = f"{name} has a parameter below {SMALLEST:.0g}; give a larger one, or zero"
-        elif np.ndim(low) or np.ndim(high) or not 0 <= low < high:
-            problem = (
-                f"{name} has support [{low}, {high}], which is not one interval of sensitivities "
-                ">= 0; give it one valid value of each parameter, truncate or shift it"
-            )
-        else:
-            return float(low), float(high)
-    raise PriorError(f"frozen = {problem}")
+    return float(low), float(high)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -38,9 +38,6 @@ class PrivacyCost(Record):
     """
 
     definition = "expression"
-    shortcuts: ClassVar[tuple[str, ...]] = (
-        *("formula", "formula_template", "__call__", "priced", "derivatives", "is_linear"),
-    )
     _argument = "(eps_i)"
     #: Whether it is eps itself.
     is_linear: bool = False

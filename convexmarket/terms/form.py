@@ -21,33 +21,6 @@ __all__ = ["MarketNumbers", "StandardForm"]
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class StandardForm:
-    """The papers' problem (A, Eq. 11) in numbers.
-
-    minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
-    ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
-    """
-
-    virtual_costs: Floats
-    mu: float
-    sigma: float
-    gamma: float
-    max_weight: float = 1.0
-    eta_low: float = 0.0
-    eta_high: float = np.inf
-    max_epsilon: float = np.inf
-
-    def expected_cost(self, weights: Floats) -> float:
-        """Return psi'a, the expected payment per unit of privacy bought."""
-        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
-
-    def objective(self, weights: Floats, eta: float) -> float:
-        """Evaluate the objective at weights, shape (m,), and eta > 0."""
-        norm = float(np.sqrt(weights @ weights))
-        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
-
-
 @dataclass(frozen=True, eq=False)
 class MarketNumbers:
     """A market in numbers. Terms of weight 0 are left out.
@@ -74,23 +47,21 @@ class MarketNumbers:
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
-    >>> cm.Market.standard(sellers, mu=1, sigma=2, gamma=1).form.sigma
-    2.0
+    >>> MarketNumbers(np.array([0.2, 0.4]), sigma=2.0, max_weight=0.5).limit(1.0)
+    np.float64(0.5)
     """
 
     virtual_costs: Floats = field(default_factory=lambda: np.zeros(0))
     mu: float = 0.0
-    mu_squared: float = 0.0
     sigma: float = 0.0
     gamma: float = 0.0
-    losses: float | Floats = 0.0
-    payments: tuple[tuple[float, PrivacyCost], ...] = ()
     max_weight: float | Floats = 1.0
-    max_epsilon: float | Floats = np.inf
     eta_low: float = 0.0
     eta_high: float = np.inf
+    max_epsilon: float | Floats = np.inf
+    mu_squared: float = 0.0
+    losses: float | Floats = 0.0
+    payments: tuple[tuple[float, PrivacyCost], ...] = ()
     budgets: tuple[Number, ...] = ()
     other_terms: tuple[Term, ...] = ()
     other_constraints: tuple[Constraint, ...] = ()
@@ -129,8 +100,8 @@ class MarketNumbers:
         each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
         if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
             return None
-        numbers = self.mu, self.sigma, self.gamma, float(self.max_weight), *self.eta_range
-        return StandardForm(self.virtual_costs, *numbers, float(self.max_epsilon))
+        limits = {"max_weight": float(self.max_weight), "max_epsilon": float(self.max_epsilon)}
+        return StandardForm(**vars(self) | limits)
 
     @property
     def epsilon_caps(self) -> Floats | None:
@@ -239,3 +210,24 @@ class MarketNumbers:
         if paid.size:
             limits.append(self.budget / float(paid.mean()))
         return min([limit for limit in limits if 0 < limit < np.inf], default=float(m))
+
+
+@dataclass(frozen=True, eq=False)
+class StandardForm(MarketNumbers):
+    """The papers' problem (A, Eq. 11) in numbers.
+
+    minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
+    ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
+    """
+
+    max_weight: float = 1.0
+    max_epsilon: float = np.inf
+
+    def expected_cost(self, weights: Floats) -> float:
+        """Return psi'a, the expected payment per unit of privacy bought."""
+        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
+
+    def objective(self, weights: Floats, eta: float) -> float:
+        """Evaluate the objective at weights, shape (m,), and eta > 0."""
+        norm = float(np.sqrt(weights @ weights))
+        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)

@@ -33,15 +33,9 @@ Number: TypeAlias = float | cp.Expression
 
 
 def value_of(number: Any) -> Any:
-    """Return a number or a vector, or the present value of an expression in parameters.
-
-    Raises
-    ------
-    ParameterError
-        If a parameter has no value.
-    """
+    """Return a number or a vector, or the present value of an expression in parameters."""
     if not isinstance(number, cp.Expression):
-        return np.asarray(number) if np.ndim(number) else number
+        return number
     for parameter in number.parameters():
         if parameter.value is None:
             raise ParameterError(
@@ -66,8 +60,6 @@ class Quantities:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from convexmarket.terms import Quantities
     >>> quantities = Quantities.at(np.array([0.5, 0.5]), 2.0, np.array([0.1, 0.2]))
     >>> quantities.epsilon.value, float(quantities.inverse_eta.value)
     (array([1., 1.]), 0.5)
@@ -107,7 +99,6 @@ class Piece(Record):
     (True, True)
     """
 
-    shortcuts: ClassVar[tuple[str, ...]] = ("formula", "formula_template", "reports", "separable")
     #: How reports enter: as ``psi'u(eps)`` in the objective, or as ``psi'eps`` under a budget.
     reports: ClassVar[Literal["price", "budget"] | None] = None
     #: Whether it is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
@@ -211,18 +202,14 @@ class Term(Piece, Summand):
 
     Examples
     --------
-    >>> import cvxpy as cp
-    >>> import convexmarket as cm
-    >>> class Largest(cm.Term):
+    >>> class Largest(Term):
     ...     def expression(self, quantities):
     ...         return cp.max(quantities.epsilon)
-    >>> str(2 * Largest() + cm.Noise())
-    '2 Largest + 1/eta'
+    >>> print(2 * Largest())
+    2 Largest
     """
 
     definition = "expression"
-    shortcuts = (*Piece.shortcuts, "adds_to", "numbers", "simplex_minimum", "weighted", "pays")
-    shortcuts += ("is_norm", "is_smooth")
     #: Name of the one of the :class:`MarketNumbers` that its weight is added to.
     adds_to: str | None = None
     #: The privacy cost of the sellers; None for a term that pays nothing.
@@ -298,9 +285,8 @@ class Constraint(Piece):
 
     Examples
     --------
-    >>> import cvxpy as cp
     >>> import convexmarket as cm
-    >>> class FirstHalf(cm.terms.Constraint):
+    >>> class FirstHalf(Constraint):
     ...     def constraints(self, quantities):
     ...         return [quantities.weights[0] <= 0.5]
     >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
@@ -310,7 +296,6 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    shortcuts = (*Piece.shortcuts, "numbers", "shares")
     #: Groups of the sellers, and bounds on their shares; None if it is no bound on shares.
     shares: tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None = None
 
@@ -328,10 +313,19 @@ class Constraint(Piece):
 
         Raises
         ------
-        ParameterError
-            If an entry is not a CVXPY constraint, or a cone without a known comparison.
+        CurvatureError, ParameterError
+            If an entry is no comparison; a ``FiniteSet`` is not convex.
         """
-        return [_as_comparison(self, item) for item in self.constraints(quantities)]
+        items = self.constraints(quantities)
+        for item in items:
+            if isinstance(item, cp.FiniteSet):
+                raise CurvatureError(f"{shown(self)} returned {shown(item, str)}, {MIXED_INTEGER}")
+            if not isinstance(item, Inequality | Equality | Zero):
+                raise ParameterError(
+                    f"{shown(self)} returned {shown(item)}; return a list of comparisons of CVXPY "
+                    "expressions, such as quantities.weights <= 0.1"
+                )
+        return items
 
     def sides(self, quantities: Quantities) -> list[cp.Expression]:
         """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``.
@@ -373,18 +367,6 @@ MIXED_INTEGER = (
     "declare(market, eta), whose `quantities` are expressions, and solve it with a mixed-integer "
     "solver"
 )
-
-
-def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
-    """Check that a constraint is a comparison of expressions."""
-    if isinstance(item, Inequality | Equality | Zero):
-        return item
-    if isinstance(item, cp.FiniteSet):
-        raise CurvatureError(f"{shown(piece)} returned {shown(item, str)}, {MIXED_INTEGER}")
-    raise ParameterError(
-        f"{shown(piece)} returned {shown(item)}; return a list of comparisons of CVXPY "
-        "expressions, such as quantities.weights <= 0.1"
-    )
 
 
 @dataclass(frozen=True)
@@ -513,26 +495,27 @@ def check_convex(pieces: Iterable[Piece], costs: NDArray[np.float64] | cp.Parame
     quantities: Any = Quantities.unknown(costs)
     quantities.weights.value = quantities.epsilon.value = np.ones(costs.size) / costs.size
     quantities.inverse_eta.value = 1.0
-    known = {id(quantity) for quantity in vars(quantities).values()}
     for piece in pieces:
         if piece.owner().__module__.startswith(__package__):
             continue
         first, second = (piece.sides(quantities) for _ in range(2))
         for expression in first:
-            _check_closed(piece, expression, known)
-        values = [[_value(side) for side in sides] for sides in (first, second)]
-        if len(first) != len(second) or not all(
-            np.array_equal(value, other, equal_nan=True)
-            for value, other in zip(*values, strict=True)
-        ):
+            _check_closed(piece, expression, quantities)
+        # A parameter may have no value: then the expression has none either.
+        values = [
+            [np.array(side.value, dtype=float) for side in sides] for sides in (first, second)
+        ]
+        same = [np.array_equal(x, y, equal_nan=True) for x, y in zip(*values, strict=False)]
+        if len(first) != len(second) or not all(same):
             raise ParameterError(
                 f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
                 "state; fix its data at creation"
             )
 
 
-def _check_closed(piece: Piece, expression: cp.Expression, known: set[int]) -> None:
+def _check_closed(piece: Piece, expression: cp.Expression, quantities: Quantities) -> None:
     """Check that an expression has no variables but the quantities, and hides no problem."""
+    known = {id(quantity) for quantity in vars(quantities).values()}
     for variable in (each for each in expression.variables() if id(each) not in known):
         if variable.attributes["boolean"] or variable.attributes["integer"]:
             raise CurvatureError(
@@ -554,8 +537,3 @@ def _is_tree(expression: cp.Expression) -> bool:
     """Test whether an expression consists of atoms and leaves."""
     atoms = isinstance(expression, Atom) and all(map(_is_tree, expression.args))
     return atoms or isinstance(expression, Leaf)
-
-
-def _value(expression: cp.Expression) -> NDArray[np.float64]:
-    """Return the value of an expression at a point; NaN if a parameter has no value."""
-    return np.asarray(np.nan if expression.value is None else expression.value, dtype=float)

@@ -79,20 +79,10 @@ def checked(
     default: Any = MISSING,
     **how: Any,
 ) -> Any:
-    """Create a field of a dataclass whose value is checked, and replaced by the checked value.
+    """Create a field of a dataclass with the value that ``check(label, value, **how)`` returns.
 
-    Parameters
-    ----------
-    check : callable
-        Returns the value of the field, given its name in messages and the value.
-    label : str
-        The name in messages, by default that of the field.
-    each, most : bool
-        Whether an array has one entry or row per seller; whether m is the largest value.
-    default : Any
-        The default value, if there is one.
-    **how
-        Further arguments of the check.
+    ``label`` is the name in messages, by default that of the field. With ``each``, an array has one
+    entry or row per seller; with ``most``, the largest value is m.
     """
     metadata = {"check": partial(check, **how), "label": label, "each": each, "most": most}
     return field(default=default, metadata=metadata)
@@ -107,29 +97,25 @@ def record(kind: type[T]) -> type[T]:
 class Record(Written, ABC):
     """A dataclass with checked fields, which one method defines.
 
-    Equality, hash and repr are those of its fields. Its other attributes are shortcuts. A subclass
-    that overrides the definition gets the neutral shortcuts of the base class instead of inherited
-    ones, which were written for another definition.
-
-    Attributes
-    ----------
-    definition : str
-        Name of the method.
-    shortcuts : tuple of str
-        Names of the other attributes, as the base class has them.
+    Equality, hash and repr are those of its fields. The other public attributes of the base class
+    are shortcuts. A subclass that overrides the definition gets the neutral shortcuts of the base
+    class instead of inherited ones, which were written for another definition.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    definition: ClassVar[str]
-    shortcuts: ClassVar[tuple[str, ...]] = ()
+    #: Name of the method.
+    definition: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        order = cls.__mro__.index  # issubclass of an incomplete ABC would cache a wrong answer
-        for name in cls.shortcuts:
-            owners = [kind for kind in cls.__mro__ if name in vars(kind)]
-            newest, default = owners[0], owners[-1]
-            if newest is not default and order(newest) > order(cls.owner()):
+        order = cls.__mro__
+        base = [kind for kind in order if not cls.definition or cls.definition in vars(kind)][-1]
+        for name in {name for kind in base.__mro__ for name in vars(kind)} - {cls.definition}:
+            if name.startswith("_") and name != "__call__":
+                continue
+            newest = next(kind for kind in order if name in vars(kind))
+            default = next(kind for kind in base.__mro__ if name in vars(kind))
+            if newest is not default and order.index(newest) > order.index(cls.owner()):
                 setattr(cls, name, vars(default)[name])
 
     @classmethod
@@ -150,13 +136,7 @@ class Record(Written, ABC):
                 object.__setattr__(self, each.name, value)
 
     def check(self, n_sellers: int) -> None:
-        """Check that the fields fit the number of sellers.
-
-        Raises
-        ------
-        ParameterError
-            If one does not.
-        """
+        """Raise a ParameterError if a field does not fit the number of sellers."""
         for each in self._fields():
             name, value = each.metadata.get("label") or each.name, getattr(self, each.name)
             shape = getattr(value, "shape", ())
@@ -232,14 +212,9 @@ def _hashable(value: Any) -> Any:
         return id(value)
     if isinstance(value, Mapping):
         return frozenset(value.items())
-    if is_sparse(value):
+    if hasattr(value, "tocsr"):  # sparse
         return value.shape, *zip(*map(np.ndarray.tolist, sparse.find(value)), strict=True)
     return value
-
-
-def is_sparse(value: Any) -> bool:
-    """Test for a sparse matrix, without its type, which has no shape."""
-    return sparse.issparse(value)
 
 
 def _brief(value: Any) -> str:
@@ -299,12 +274,13 @@ def one_or_each(
 
 def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
     """Check a matrix of finite numbers, which stays dense or sparse; ``of`` describes it."""
-    if is_sparse(value):
+    if hasattr(value, "tocsr"):  # sparse
         array: Any = sparse.csr_array(value).astype(float)
         array.sum_duplicates()
+        entries = array.data
     else:
-        array = np.array(np.nan if (numbers := numbers_of(value)) is None else numbers)
-    entries = array.data if is_sparse(value) else array
+        numbers = numbers_of(value)
+        entries = array = np.array(np.nan if numbers is None else numbers)
     entries.flags.writeable = False
     if array.ndim != 2 or 0 in array.shape or not np.isfinite(entries).all():
         shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""

@@ -11,7 +11,6 @@ from convexmarket.priors import Uniform
 from tests.lists import price_list
 
 PRIOR = Uniform(0.0, 10.0)
-TEXTS = ["=1", "a\tb", 'q"', "x; =1", "'=1", "a-b", "＝1", "O'Neil", "", "\u00a0=1", "y,\x1c'@z"]
 
 
 def test_parquet_is_priced_as_csv(tmp_path):

@@ -112,10 +112,3 @@ def test_a_market_is_an_optimisation_problem():
     )
     assert_is_latex(market)
     assert r"\min_{a, \eta} \|a\|_{2} + 1/\eta" in market._repr_html_()
-
-
-def test_a_market_of_all_pieces_is_latex():
-    parts = [piece for piece in PIECES.values() if isinstance(piece, terms.Term)]
-    objective = sum(0.1 * part for part in parts[:9])
-    limits = [piece for piece in PIECES.values() if isinstance(piece, terms.Constraint)]
-    assert_is_latex(cm.Market(SELLERS, objective, limits))

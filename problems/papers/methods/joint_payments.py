@@ -21,7 +21,7 @@ def changed(joint, seller, report):
 
 def joint_payment(joint, seller, gamma):
     """Return the payment of Eq. (8) to one seller, whose prior is uniform, at a global optimum."""
-    top = joint.market.sellers.prior.support[1]
+    top = joint.market.sellers.priors[0].support[1]
     result, highest = (
         cm.allocate_jointly(problem) for problem in (joint, changed(joint, seller, top))
     )
