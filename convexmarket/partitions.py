@@ -3,7 +3,7 @@
 Only this optional module imports Dask. :func:`sellers` and :func:`rows` wrap Dask
 collections; markets and learners take what they return, and see it only as parts over which
 functions are mapped (:class:`~convexmarket.sellers.SellerParts`,
-:class:`~convexmarket.learners.partitioned_rows.RowParts`). Dask repeats the work of a dead worker,
+:class:`~convexmarket.learners.minimiser.RowParts`). Dask repeats the work of a dead worker,
 so every mapped function gives the same result each time.
 """
 
@@ -313,7 +313,7 @@ def rows(X: Any) -> Any:
     """Return the rows of a Dask array, for a learner that fits them in their partitions.
 
     Learners by objective perturbation and private ridge regressions accept the result, a
-    :class:`~convexmarket.learners.partitioned_rows.RowParts`, as ``X``. Labels and epsilon are
+    :class:`~convexmarket.learners.minimiser.RowParts`, as ``X``. Labels and epsilon are
     arrays in memory.
 
     Parameters

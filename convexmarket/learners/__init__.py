@@ -1,10 +1,5 @@
 """Scikit-learn estimators that release a model under the guarantees that were sold."""
 
-from convexmarket.learners.excess_risk import (
-    lipschitz_risk_constants,
-    logistic_norm_bound,
-    logistic_risk_constants,
-)
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.linear import (
@@ -18,6 +13,9 @@ from convexmarket.learners.losses import (
     HuberLoss,
     LogisticLoss,
     Loss,
+    lipschitz_risk_constants,
+    logistic_norm_bound,
+    logistic_risk_constants,
 )
 from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.learners.private_learner import Learner

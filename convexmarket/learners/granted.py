@@ -22,7 +22,7 @@ from convexmarket.checks import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, DataTypeError, NotSupportedError, ParameterError
-from convexmarket.learners.partitioned_rows import PartedRows, in_parts
+from convexmarket.learners.minimiser import PartedRows, in_parts
 
 __all__ = ["Granted", "Perturbation", "dense_rows"]
 

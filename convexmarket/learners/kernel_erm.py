@@ -35,10 +35,9 @@ from convexmarket.checks import (
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError, SolverError
 from convexmarket.learners.domain import Classes
-from convexmarket.learners.excess_risk import lipschitz_risk_constants
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.kernels import Kernel, cholesky_features
-from convexmarket.learners.losses import Loss, loss_of
+from convexmarket.learners.losses import Loss, lipschitz_risk_constants, loss_of
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of

@@ -21,13 +21,16 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from convexmarket.checks import check_choice, check_scales
 from convexmarket.data.features import PublicFeatures
 from convexmarket.learners.domain import Ball, Classes, Domain, Interval
-from convexmarket.learners.excess_risk import (
+from convexmarket.learners.granted import Granted
+from convexmarket.learners.losses import (
     Constants,
+    HingeLoss,
+    HuberLoss,
+    LogisticLoss,
+    Loss,
     lipschitz_risk_constants,
     logistic_risk_constants,
 )
-from convexmarket.learners.granted import Granted
-from convexmarket.learners.losses import HingeLoss, HuberLoss, LogisticLoss, Loss
 from convexmarket.learners.perturbed import Calibration, ObjectivePerturbation, SecondNoise
 from convexmarket.learners.private_learner import PrivateLearner
 from convexmarket.privacy.accounting import Accounting

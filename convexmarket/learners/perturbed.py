@@ -27,8 +27,12 @@ from convexmarket.checks import aligned, check_positives, check_scales
 from convexmarket.errors import ParameterError, SolverError
 from convexmarket.learners.granted import Granted, Perturbation
 from convexmarket.learners.losses import LogisticLoss, Loss
-from convexmarket.learners.minimiser import PerturbedObjective, minimise
-from convexmarket.learners.partitioned_rows import PartedObjective, PartedRows
+from convexmarket.learners.minimiser import (
+    PartedObjective,
+    PartedRows,
+    PerturbedObjective,
+    minimise,
+)
 from convexmarket.privacy.accounting import (
     Accounting,
     calibrate_eta,

@@ -21,7 +21,7 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.domain import Ball, Classes, Domain, Interval
 from convexmarket.learners.granted import Granted, Perturbation, dense_rows
-from convexmarket.learners.partitioned_rows import PartedRows, in_parts, labels_of
+from convexmarket.learners.minimiser import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee, Profile

@@ -36,16 +36,17 @@ from convexmarket.checks import (
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.domain import Box, Domain, Interval, Range
-from convexmarket.learners.excess_risk import lipschitz_risk_constants
 from convexmarket.learners.granted import TRACE, Granted, Perturbation, dense_rows
-from convexmarket.learners.losses import HuberLoss
+from convexmarket.learners.losses import HuberLoss, lipschitz_risk_constants
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
 from convexmarket.learners.private_learner import PrivateLearner
-from convexmarket.learners.ridge_math import NoisyLoss, noisy_loss, ridge_risk_constants
-from convexmarket.learners.ridge_noise import (
+from convexmarket.learners.ridge_math import (
     NORM,
+    NoisyLoss,
     OutputPerturbation,
     StatisticsPerturbation,
+    noisy_loss,
+    ridge_risk_constants,
     statistics_sensitivity,
 )
 from convexmarket.privacy.accounting import check_weights
