@@ -17,7 +17,6 @@ from convexmarket.learners.losses import (
     logistic_norm_bound,
     logistic_risk_constants,
 )
-from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.learners.private_learner import Learner
 from convexmarket.learners.private_search import PrivateSearch
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
@@ -47,7 +46,6 @@ __all__ = [
     "load_model",
     "logistic_norm_bound",
     "logistic_risk_constants",
-    "objective_perturbation_log_density",
     "ridge_error_bound",
     "ridge_risk_constants",
     "save_model",

@@ -34,7 +34,6 @@ TRACE = 1e-6
 LEAST = 1e-50
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Perturbation(ABC):
     """A release that is planned from public numbers; vectors have one entry per used row."""
 

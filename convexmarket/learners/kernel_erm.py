@@ -61,25 +61,18 @@ class KernelERM(BaseEstimator):
     loss : {"logistic", "hinge", "huber", "absolute"} or Loss, default "logistic"
         "logistic" and "hinge" classify, the others fit any real labels. Or any
         :class:`~convexmarket.learners.Loss`.
-    kernel : {"linear", "poly", "rbf", "laplacian", "cosine"}, default "rbf"
-        As in :func:`sklearn.metrics.pairwise.pairwise_kernels`.
+    kernel, gamma, degree, coef0
+        As in :func:`sklearn.metrics.pairwise.pairwise_kernels`: "linear", "poly", "rbf",
+        "laplacian" or "cosine". gamma is 1 / n_features by default.
     regularization : float, default 0.1
-        lambda, positive; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean
-        loss.
-    gamma : float or None, default None
-        Of "rbf", "laplacian" and "poly"; 1 / n_features by default.
-    degree, coef0 : default 3 and 1.0
-        Of "poly"; coef0 is nonnegative.
+        lambda; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean loss.
     data_norm : float or None, default None
         Public bound on the Euclidean norm of every row, private or queried. Required by "linear"
         and "poly", whose R_phi follows from it; R_phi is 1 for the others.
     classes : pair of labels or None, default (-1, 1)
-        The public label set; the second is the positive one. ``None`` infers it from the private
-        labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. For losses that classify.
-    features : PublicFeatures or None, default None
-        Public ranges and categories of the columns of a table X.
-    epsilon : default None
-        Default ``epsilon`` of ``fit``.
+        As for :class:`PrivateLogisticRegression`, for losses that classify.
+    features, epsilon : default None
+        As for :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
         Largest error of a prediction, in units of ``sensitivity_``. Releases add twice this to
         the sensitivity of every row.

@@ -113,7 +113,7 @@ class ObjectiveLearner(PrivateLearner):
 
     def _plan(self, granted: Granted, n_features: int, domain: Domain) -> ObjectivePerturbation:
         assert isinstance(domain.rows, Ball)
-        return ObjectivePerturbation.of(
+        return ObjectivePerturbation(
             granted.weights(),
             granted.positive,
             self.regularization,

@@ -111,25 +111,11 @@ class SecondNoise:
         return self.solver_epsilon
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class ObjectivePerturbation(Perturbation):
-    """Noise in the objective; see the module."""
+    """Noise in the objective; see the module. ``norm`` is the scale s of the rule."""
 
-    eta: float  # sets the first noise; infinity means none
-    data_norm: float
-    loss: Loss
-    tol: float  # largest norm of the gradient at the solver's point
-    paid: float  # by each row, for the second noise
-    blur: tuple[float, int] | None  # step and scale of the second noise
-
-    @property
-    def unit(self) -> float:
-        """The scale of the noise in the gradient."""
-        return 2.0 * self.loss.lipschitz * self.data_norm / self.eta
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         weights: Floats,
         sold: Floats,
         regularization: float | str,
@@ -142,8 +128,7 @@ class ObjectivePerturbation(Perturbation):
         cap: float | None = None,
         calibration: Calibration = "total",
         norm: float = 1.0,
-    ) -> ObjectivePerturbation:
-        """Plan the noise for the guarantees sold; ``norm`` is the scale s of the rule."""
+    ) -> None:
         used = weights > 0
         eta = float(np.min(sold[used] / weights[used]))
         tol = unit = second.unit(weights.size, eta)
@@ -164,17 +149,24 @@ class ObjectivePerturbation(Perturbation):
         epsilon = np.where(used, objective_perturbation_guarantee(weights, eta, *terms), 0.0)
         if calibration == "total" and np.isfinite(eta):
             epsilon = np.minimum(epsilon, sold)
-        noisy, distance = bool(np.isfinite(eta)), tol / regularization
-        name = "by objective perturbation"
-        if noisy:
-            name += ", " + ("exact noise on a lattice" if paid else "noise in plain floating point")
-        assumptions = [
+        distance = tol / regularization  # of the solver's point from the minimiser
+        self.weights, self.epsilon, self.regularization = weights, epsilon, regularization
+        self.data_norm, self.loss, self.accounting = data_norm, loss, accounting
+        self.eta, self.tol, self.paid = eta, tol, paid  # by each row, for the second noise
+        self.noisy, self.exact = bool(np.isfinite(eta)), second.solver_epsilon is not None
+        #: Step and scale of the second noise.
+        self.blur = lattice_blur(distance, n_features, paid) if paid else None
+        self.name = "by objective perturbation"
+        if self.noisy:
+            kind = "exact noise on a lattice" if paid else "noise in plain floating point"
+            self.name += f", {kind}"
+        self.assumptions = (
             f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
             f" are read no finer than {2.0 * distance:.3g}",
             "noise and coefficients, computed in double precision, are treated as real numbers",
-        ]
+        )
         if paid:
-            assumptions = [
+            self.assumptions = (
                 f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers"
                 f" the distance of at most {distance:.3g} to the minimiser, for {paid:.3g} of each"
                 " row's epsilon",
@@ -182,23 +174,12 @@ class ObjectivePerturbation(Perturbation):
                 " in the last place",
                 "the solver succeeds on neighbouring data as well; the failure of a fit is not"
                 " covered",
-            ]
-        return cls(
-            weights=weights,
-            epsilon=epsilon,
-            regularization=regularization,
-            name=name,
-            accounting=accounting,
-            assumptions=tuple(assumptions),
-            noisy=noisy,
-            exact=second.solver_epsilon is not None,
-            eta=eta,
-            data_norm=data_norm,
-            loss=loss,
-            tol=tol,
-            paid=paid,
-            blur=lattice_blur(distance, n_features, paid) if paid else None,
-        )
+            )
+
+    @property
+    def unit(self) -> float:
+        """The scale of the noise in the gradient."""
+        return 2.0 * self.loss.lipschitz * self.data_norm / self.eta
 
     def release(
         self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
@@ -300,34 +281,12 @@ def objective_perturbation_log_density(
     data_norm: float = 1.0,
     loss: Loss | None = None,
 ) -> float:
-    r"""Compute the log density of the released model at w, given the data.
+    r"""Compute the log density of the released model at w, given the data, in nats.
 
-    The privacy loss at w between two data sets is the difference of two such values. The model is
-    the exact minimiser, without a second noise (``solver_epsilon``).
-
-    Parameters
-    ----------
-    w : array_like of shape (n_features,)
-        Point of evaluation.
-    X, y, weights : array_like of shapes (n_sellers, n_features), (n_sellers,), (n_sellers,)
-        Rows of norm at most ``data_norm`` (not checked), labels as numbers, weights of the loss.
-    eta, regularization, data_norm : float
-        Parameter of the noise, Lambda and R; positive and finite.
-    loss : Loss, optional
-        Logistic by default.
-
-    Returns
-    -------
-    float
-        :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`, in nats: h is the density of
-        the noise, b(w) the noise for which w is the minimiser, which is the gradient of the
-        noiseless objective at w up to sign and scale, and J the Hessian of that objective.
-
-    Examples
-    --------
-    >>> data = dict(X=[[1.0], [0.5]], y=[1, -1], weights=[0.5, 0.5], eta=4.0, regularization=1.0)
-    >>> round(objective_perturbation_log_density([0.0], **data), 6)
-    -0.104818
+    It is :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`: h is the noise density,
+    b(w) the noise for which w is the minimiser, up to sign and scale the gradient of the noiseless
+    objective, and J the Hessian of that objective. The privacy loss at w between two data sets is
+    the difference of two such values. The model is the exact minimiser, without a second noise.
     """
     X, y, weights = aligned(X=X, y=y, weights=weights)
     point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))

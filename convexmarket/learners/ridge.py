@@ -282,7 +282,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             if self.regularization == 0:
                 check_scales(regularization=self.regularization)
             threshold = float(np.clip(np.sqrt(eta / size) / INFORMATION, *THRESHOLDS))
-            return ObjectivePerturbation.of(
+            return ObjectivePerturbation(
                 weights,
                 sold,
                 self.regularization,
@@ -299,10 +299,10 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             check_scales(regularization=value)
             if where == "statistics":
                 options: Any = {"centred": bool(self.fit_intercept), "delta": self.delta}
-                return StatisticsPerturbation.of(weights, sold, value, n_features, **options)
+                return StatisticsPerturbation(weights, sold, value, n_features, **options)
         options = {"max_norm": self.max_norm, "sensitivity": self.sensitivity}
         terms = weights, sold, value, size
-        return OutputPerturbation.of(*terms, rounding=self.rounding, **options)
+        return OutputPerturbation(*terms, rounding=self.rounding, **options)
 
     def _public_lambda(self, eta: float, n_features: int) -> float:
         """Return the lambda of the module's rule."""
@@ -368,9 +368,8 @@ def expected_loss(
     ----------
     estimator : PersonalizedRidge
         With ``perturbation="output"``, or rows without a guarantee.
-    X, y, epsilon
-        As for its ``fit``.
-    X_test, y_test : array_like
+    X, y, epsilon, X_test, y_test
+        As for its ``fit``, and test rows.
     penalty : float, default 0
         :math:`\lambda` of the regularised test loss; 0 is the mean squared error.
 
@@ -381,11 +380,9 @@ def expected_loss(
 
     Raises
     ------
-    DataError
-        If rows are malformed or outside their ranges.
-    NotSupportedError
-        If the noise is not added to the output, or ``rounding`` is a number and the error of the
-        solve has no bound.
+    DataError, NotSupportedError
+        If rows are outside their ranges, or the noise is not added to the output in a way that has
+        a closed form.
 
     Examples
     --------

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial, reduce
 from math import fsum, sqrt
 from typing import Any, NamedTuple, TypeAlias
@@ -338,22 +337,15 @@ def _check_risk(
 
 
 class SolveError(NamedTuple):
-    """Conditions on a computed ridge solution, and its distance from the exact one under them.
+    """Conditions on a computed ridge solution, and its distance from the exact one under them."""
 
-    They are the largest computed residual, the largest norm, and the Euclidean distance.
-    """
-
-    residual: float
-    norm: float
+    residual: float  # the largest computed one
+    norm: float  # the largest
     distance: float
 
 
 def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveError:
-    """Bound the error of the solve of a ridge regression on the unit box.
-
-    A NotSupportedError means fewer rows than features, or too little regularization for a Cholesky
-    factorisation.
-    """
+    """Bound the error of the solve of a ridge regression on the unit box, if it has a bound."""
     d, root = n_features, sqrt(n_features)
     if n_rows < d:
         raise NotSupportedError(
@@ -375,18 +367,16 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
     return SolveError(2.0 * UNIT * (solve + measure), norm, distance)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class OutputPerturbation(Perturbation):
     """Noise on the model itself; see the module."""
 
-    rate: float = np.inf  # scale of the noise; on a lattice, of each coordinate
-    step: float | None = None  # step of the lattice; None for noise in floating point
-    scale: int = 1  # scale of the noise on the lattice, in steps
-    error: SolveError | None = None  # error of the solve, covered by the noise on the lattice
+    rate = np.inf  # of the noise; on a lattice, of each coordinate
+    step: float | None = None  # of the lattice; None for noise in floating point
+    scale = 1  # of the noise on the lattice, in steps
+    error: SolveError | None = None  # of the solve, covered by the noise on the lattice
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         weights: Vector,
         sold: Vector,
         regularization: float,
@@ -395,50 +385,43 @@ class OutputPerturbation(Perturbation):
         rounding: float | str | None,
         max_norm: float | None,
         sensitivity: Sensitivity,
-    ) -> OutputPerturbation:
-        """Plan the noise for the guarantees sold."""
-        used, name, limits = weights > 0, "by output perturbation", REAL
-        noisy, error = not np.isinf(sold[used]).all(), None
-        noise: dict[str, Any] = {}
-        if noisy and rounding is not None:
+    ) -> None:
+        used, terms = weights > 0, (n_features, max_norm, sensitivity)
+        self.weights, self.regularization = weights, regularization
+        self.accounting, self.name = f"{sensitivity} sensitivity", "by output perturbation"
+        self.noisy = not np.isinf(sold[used]).all()
+        if self.noisy and rounding is not None:
             try:
-                error = solve_error(weights.size, n_features, regularization)
+                self.error = solve_error(weights.size, n_features, regularization)
             except NotSupportedError:
                 if rounding != "auto":
                     raise
-        terms = n_features, max_norm, sensitivity
-        if error is not None:
+        self.exact, limits = self.error is not None, REAL
+        if self.error is not None:
             total = max(1.0, fsum(weights) * UPWARD)  # the problem with weights w/W and lambda/W
             kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
-            moved = np.where(used, kappa * weights + 2.0 * error.distance, 0.0)
+            moved = np.where(used, kappa * weights + 2.0 * self.error.distance, 0.0)
             shift = sqrt(n_features) * moved * UPWARD
-            step_size = None if isinstance(rounding, str) else rounding
-            step, scale, epsilon = _lattice(shift, sold, n_features, error.norm, step_size)
-            noise = {"rate": 1.0 / (scale * step), "step": step, "scale": scale, "error": error}
-            name += f", exact noise on a lattice of step {step:g}"
-            limits = EXACT.format(error.distance)
-        elif noisy:
+            given = None if isinstance(rounding, str) else rounding
+            lattice = _lattice(shift, sold, n_features, self.error.norm, given)
+            self.step, self.scale, self.epsilon = lattice
+            self.rate = 1.0 / (self.scale * self.step)
+            self.name += f", exact noise on a lattice of step {self.step:g}"
+            limits = EXACT.format(self.error.distance)
+        elif self.noisy:
             kappa = ridge_sensitivity(regularization, *terms)
-            rate = float(np.min(sold[used] / weights[used])) / kappa
-            epsilon, noise = np.minimum(weights * kappa * rate, sold), {"rate": rate}
-            name += ", noise in plain floating point"
+            self.rate = float(np.min(sold[used] / weights[used])) / kappa
+            self.epsilon = np.minimum(weights * kappa * self.rate, sold)
+            self.name += ", noise in plain floating point"
         else:
-            epsilon = np.where(used, np.inf, 0.0)
-        public = (
-            f"the minimiser without regularisation has norm at most {max_norm:g} on this data set "
-            "and on every neighbour of it, and that is public"
-        ) if max_norm is not None else ""  # fmt: skip
-        return cls(
-            weights=weights,
-            epsilon=epsilon,
-            regularization=regularization,
-            name=name,
-            accounting=f"{sensitivity} sensitivity",
-            assumptions=(*filter(None, [public]), limits),
-            noisy=noisy,
-            exact=error is not None,
-            **noise,
-        )
+            self.epsilon = np.where(used, np.inf, 0.0)
+        self.assumptions = (limits,)
+        if max_norm is not None:
+            public = (
+                f"the minimiser without regularisation has norm at most {max_norm:g} on this data "
+                "set and on every neighbour of it, and that is public"
+            )
+            self.assumptions = (public, limits)
 
     def solve(self, X: Vector | PartedRows, y: Vector) -> Vector:
         """Solve the ridge regression; raise a SolverError if the noise may not cover the error."""
@@ -489,17 +472,11 @@ def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) ->
     return d * d / 8.0 + 9.0 * d / 8.0 + 2.0 if centred else d * (d + 1) / 2.0 + 1.25 * d
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class StatisticsPerturbation(Perturbation):
-    """Noise on the sums; see the module."""
+    """Noise on the sums; see the module. ``centred`` adds the constant 1 as the last feature."""
 
-    centred: bool  # with the constant 1 as the last feature
-    step: float  # of the lattice
-    scale: int  # scale of the noise in steps; the deviation of Gaussian noise
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         weights: Vector,
         sold: Vector,
         regularization: float,
@@ -507,8 +484,7 @@ class StatisticsPerturbation(Perturbation):
         *,
         centred: bool,
         delta: float,
-    ) -> StatisticsPerturbation:
-        """Plan the noise for the guarantees sold; a delta requires an intercept."""
+    ) -> None:
         count = n_features * (n_features + 3) // 2 + (n_features + 1) * centred
         error = 2.0 * UNIT * (_chain(weights.size) + 4)  # of an entry of a sum of total size one
         if delta and not centred:
@@ -516,34 +492,25 @@ class StatisticsPerturbation(Perturbation):
         kappa = statistics_sensitivity(n_features, centred=centred, order=2 if delta else 1)
         moved = kappa * weights + 2.0 * (sqrt(count) if delta else count) * error
         shift, used = np.where(weights > 0, moved * UPWARD, 0.0), weights > 0
-        law, accounting, mu = "noise", "tight sensitivity", None
+        self.weights, self.regularization, self.centred = weights, regularization, centred
+        self.delta, law, self.accounting = delta, "noise", "tight sensitivity"
         if delta:
             asking = used & np.isfinite(sold)
             allowed = np.asarray(gaussian_shift(sold[asking], delta))
             least = float(np.max(shift[asking] / allowed)) * min(1.0, float(allowed.min()))
-            step = lattice_step(max(least / (FINE * count), LARGEST * 2.0**-48))
-            check_reach(LARGEST, step)
+            self.step = lattice_step(max(least / (FINE * count), LARGEST * 2.0**-48))
+            check_reach(LARGEST, self.step)
             # Rounding adds at most half a step per entry on either side.
-            steps = np.where(used, shift / step + sqrt(count), 0.0)
+            steps = np.where(used, shift / self.step + sqrt(count), 0.0)
             largest = float(np.max(steps[asking] / allowed))
-            scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))
-            epsilon, mu = np.where(used, sold, 0.0), steps / np.sqrt(scale**2 - NARROWER)
-            law, accounting = "Gaussian noise", "Gaussian"
+            self.scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))  # the deviation
+            self.epsilon = np.where(used, sold, 0.0)
+            self.shift = steps / np.sqrt(self.scale**2 - NARROWER)
+            law, self.accounting = "Gaussian noise", "Gaussian"
         else:
-            step, scale, epsilon = _lattice(shift, sold, count, LARGEST, None)
-        return cls(
-            weights=weights,
-            epsilon=epsilon,
-            regularization=regularization,
-            centred=centred,
-            step=step,
-            scale=scale,
-            delta=delta,
-            shift=mu,
-            name=f"from perturbed statistics, exact {law} on a lattice of step {step:g}",
-            accounting=accounting,
-            assumptions=(EXACT.format(error),),
-        )
+            self.step, self.scale, self.epsilon = _lattice(shift, sold, count, LARGEST, None)
+        self.name = f"from perturbed statistics, exact {law} on a lattice of step {self.step:g}"
+        self.assumptions = (EXACT.format(error),)
 
     def sums(self, X: Vector | PartedRows, y: Vector) -> Vector:
         """Return the statistics: the upper triangle of second moments, then moments with labels."""

@@ -25,8 +25,8 @@ from convexmarket.errors import (
 )
 from convexmarket.learners import (
     PrivateLogisticRegression,
-    objective_perturbation_log_density,
 )
+from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Simulation, objective_perturbation_guarantee
 from convexmarket.privacy.accounting import default_solver_epsilon, joint_guarantee
 from convexmarket.privacy.exact_noise import gamma_sphere_draw
