@@ -54,13 +54,12 @@ FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 @dataclass(eq=False, repr=False)
 class KernelERM(BaseEstimator):
-    r"""Regularised empirical risk minimiser with a kernel, and its sensitivity.
+    """Regularised empirical risk minimiser with a kernel, and its sensitivity.
 
     Parameters
     ----------
     loss : {"logistic", "hinge", "huber", "absolute"} or Loss, default "logistic"
-        "logistic" and "hinge" classify, the others fit any real labels. Or any
-        :class:`~convexmarket.learners.Loss`.
+        "logistic" and "hinge" classify, the others fit any real labels.
     kernel, gamma, degree, coef0
         As in :func:`sklearn.metrics.pairwise.pairwise_kernels`: "linear", "poly", "rbf",
         "laplacian" or "cosine". gamma is 1 / n_features by default.
@@ -69,9 +68,7 @@ class KernelERM(BaseEstimator):
     data_norm : float or None, default None
         Public bound on the Euclidean norm of every row, private or queried. Required by "linear"
         and "poly", whose R_phi follows from it; R_phi is 1 for the others.
-    classes : pair of labels or None, default (-1, 1)
-        As for :class:`PrivateLogisticRegression`, for losses that classify.
-    features, epsilon : default None
+    classes, features, epsilon
         As for :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
         Largest error of a prediction, in units of ``sensitivity_``. Releases add twice this to
@@ -87,15 +84,12 @@ class KernelERM(BaseEstimator):
     norm_bound_, prediction_error_ : float
         Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
         error allowed, and a certified bound on the error of any prediction.
-    feature_bound_, kernel_, classes_ : float, Kernel, ndarray of shape (2,)
-        R_phi, the kernel, and the label set where the loss classifies.
+    feature_bound_, kernel_, classes_, row_names_, assumptions_
+        R_phi, the kernel, the label set, the names of the rows in open accounts, and the
+        assumptions of the sensitivities.
     pivots_, dual_coef_, norm_
         Rows whose features span the model, their coefficients, and the norm of the model in the
         RKHS. All are private.
-    row_names_ : Index or None
-        Names of the rows in open accounts, see :func:`convexmarket.privacy.account`.
-    assumptions_ : tuple of str
-        Assumptions of the sensitivities.
     guarantee_ : Guarantee
         Guarantee of the fitted model itself: infinite epsilon in every row that is used. The
         releases of its predictions have finite ones (:mod:`convexmarket.release`).
@@ -110,10 +104,8 @@ class KernelERM(BaseEstimator):
     >>> X = rng.uniform(-0.7, 0.7, (200, 2))
     >>> y = np.where(np.linalg.norm(X, axis=1) < 0.5, 1, -1)
     >>> erm = KernelERM(gamma=8.0, regularization=0.01).fit(X, y)
-    >>> float((erm.predict(X) == y).mean())
-    0.985
-    >>> erm.sensitivity_
-    1.0
+    >>> float((erm.predict(X) == y).mean()), erm.sensitivity_
+    (0.985, 1.0)
     """
 
     loss: Literal["logistic", "hinge", "huber", "absolute"] | Loss = "logistic"
@@ -139,19 +131,14 @@ class KernelERM(BaseEstimator):
     ) -> tuple[float, float]:
         r"""Return (mu, sigma): how spread and noise hurt what is released, for a market.
 
+        mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
+        ``norm_bound_``, and :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda` for T points that
+        :class:`~convexmarket.TestSetRelease` publishes with ``delta=0``.
+
         Parameters
         ----------
-        n_features : int
-        n_points : int, default 1
-            Points whose predictions :class:`~convexmarket.TestSetRelease` publishes, at
-            ``delta=0``.
+        n_features, n_points : int
         failure_probability, noise_failure_probability : float, default 0.05
-
-        Returns
-        -------
-        mu, sigma : float
-            mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
-            ``norm_bound_``, and :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda`.
         """
         check_count("n_points", n_points)
         loss, kernel = loss_of(self.loss), self._bounded_kernel(n_features)

@@ -46,12 +46,8 @@ class Kernel:
 
     Parameters
     ----------
-    name : str
+    name, gamma, degree, coef0
         "linear", "poly", "rbf", "laplacian" or "cosine", as in scikit-learn.
-    gamma : float
-        Of "poly", "rbf" and "laplacian"; positive.
-    degree, coef0 : int, float
-        Of "poly"; at least 1, and nonnegative.
     data_norm : float or None
         Public bound on the Euclidean norm of every row.
 

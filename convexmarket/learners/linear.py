@@ -114,10 +114,7 @@ class ObjectiveLearner(PrivateLearner):
     def _plan(self, granted: Granted, n_features: int, domain: Domain) -> ObjectivePerturbation:
         assert isinstance(domain.rows, Ball)
         return ObjectivePerturbation(
-            granted.weights(),
-            granted.positive,
-            self.regularization,
-            n_features,
+            *(granted.weights(), granted.positive, self.regularization, n_features),
             data_norm=domain.rows.data_norm,
             loss=self._loss(),
             second=SecondNoise(self.tol, self.solver_epsilon),
@@ -156,29 +153,26 @@ class _Classifier(ClassifierMixin, ObjectiveLearner):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLogisticRegression(_Classifier):
-    r"""Binary logistic regression with a privacy guarantee for each seller.
+    """Binary logistic regression with a privacy guarantee for each seller.
 
     Parameters
     ----------
     regularization : "auto" or float, default "auto"
         Lambda; the quadratic term is ``regularization / 2 * ||w||**2``. ``"auto"`` follows from
-        public numbers alone, by a rule that :mod:`convexmarket.learners.perturbed` derives.
-    data_norm : float or None, default 1.0
-        Public bound R on the Euclidean norm of every row. ``None`` takes the largest norm of the
-        private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
-    classes : pair of labels or None, default (-1, 1)
-        The public label set; the second label is the positive one. ``None`` infers it from the
-        private labels, with the same warning.
+        public numbers alone (:mod:`convexmarket.learners.perturbed`).
+    data_norm, classes : float or None, default 1.0; pair of labels or None, default (-1, 1)
+        Public bound R on the Euclidean norm of every row, and the public labels, of which the
+        second is the positive one. ``None`` reads them from the private rows, with a
+        :class:`~convexmarket.errors.PrivacyLeakWarning`.
     accounting : {"sharp", "general", "paper"}, default "sharp"
-        The bound on the privacy loss, see
-        :func:`~convexmarket.privacy.objective_perturbation_guarantee`. It decides the noise under
-        ``calibration="total"``. ``"paper"`` is Proposition II.2, for reproduction.
+        The bound on the privacy loss, as in
+        :func:`~convexmarket.privacy.objective_perturbation_guarantee`. ``"paper"`` is Proposition
+        II.2, for reproduction.
     calibration : {"total", "noise"}, default "total"
         ``"total"``: ``epsilon_`` is at most the granted epsilon of each row. ``"noise"`` is
         Algorithm 1 as printed, for reproduction: the total exceeds it by the Jacobian's share.
     cap : float or None, default None
-        The market's public k, where weights are at most k / n_sellers; used by
-        ``accounting="paper"`` only.
+        The market's public k, where weights are at most k / n_sellers; for ``accounting="paper"``.
     tol : "auto" or float, default "auto"
         Largest Euclidean norm of the objective's gradient where the solver stops, rounding errors
         included. ``"auto"`` follows from the number of rows.
@@ -192,8 +186,7 @@ class PrivateLogisticRegression(_Classifier):
         noise: the guarantee then assumes that digits below ``2 * tol / regularization`` are not
         read, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
     features : PublicFeatures or None, default None
-        Public ranges and categories of the columns of a table X. Its rows lie in a ball no larger
-        than that of ``data_norm``.
+        Public ranges and categories of the columns of a table X, whose rows then lie in a ball.
     epsilon, random_state : default None
         Defaults of the arguments of ``fit``.
 
@@ -202,17 +195,15 @@ class PrivateLogisticRegression(_Classifier):
     coef_, intercept_ : ndarray of shape (n_features,), float
         The released model w, and zero. For an intercept append a constant column to X, and let
         ``data_norm`` bound the rows with it.
-    classes_ : ndarray of shape (2,)
     epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
         Total guarantee of each row, in nats, and the same with its assumptions.
-    eta_, regularization_, data_norm_, tol_, solver_epsilon_ : float
-        The eta that set the noise, and the parameters that were used.
+    classes_, eta_, regularization_, data_norm_, tol_, solver_epsilon_
+        The label set, the eta that set the noise, and the parameters that were used.
     rounding_ : float or None
         The step of the lattice of ``coef_``; None without a second noise.
     gradient_norm_ : float
-        Proven bound on the norm of the objective's gradient where the solver stopped. With a second
-        noise it is ``tol``, as the norm that was reached depends on the rows.
-    n_features_in_, feature_names_in_
+        Proven bound on the norm of the objective's gradient where the solver stopped; with a second
+        noise ``tol``, as the norm that was reached depends on the rows.
 
     References
     ----------

@@ -56,16 +56,9 @@ LARGEST_PULL = float(lambertw(np.exp(-1.0)).real)
 class Loss(ABC):
     """A convex loss of the prediction f for the label y; subclasses may be a user's.
 
-    Attributes
-    ----------
-    classifies : bool
-        Whether labels are -1 and 1; otherwise they are any numbers.
-    lipschitz : float
-        L, the largest slope in f, whatever the label.
-    curvature : float
-        Bound on the second derivative in f; infinite where there are kinks.
-    at_zero : float
-        Largest loss of the prediction 0 over all labels; infinite if labels are unbounded.
+    ``classifies`` means that labels are -1 and 1, not any numbers. ``lipschitz`` is L, the largest
+    slope in f, and ``curvature`` a bound on the second derivative, infinite where there are kinks.
+    ``at_zero`` is the largest loss of the prediction 0; infinite if labels are unbounded.
 
     Examples
     --------
@@ -291,38 +284,31 @@ def logistic_risk_constants(
 ) -> tuple[float, float]:
     r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``.
 
+    With probability at least :math:`1 - \delta - \delta'` the share of wrong predictions of all
+    models of norm at most :math:`\beta` exceeds the noisy training loss in bits by at most this, if
+    the weights were chosen without looking at the rows (docs/theory/objective-perturbation.md).
+
     Parameters
     ----------
     failure_probability, noise_failure_probability : float
-        Probability :math:`\delta` that the concentration inequality fails, and :math:`\delta'` that
-        the noise is larger than assumed.
+        :math:`\delta`, that the concentration inequality fails, and :math:`\delta'`, that the noise
+        is larger than assumed.
     max_norm : float
         Bound :math:`\beta` on the norm of the model, times that on the rows.
     n_features : int
     constants : {"proven", "paper"}, default "proven"
         ``"paper"`` are those of A, Theorem II.4, as printed and with natural logarithms, for
-        reproduction. Its proof does not give them (docs/theory.md, section 6).
+        reproduction. Its proof does not give them.
 
     Returns
     -------
     mu, sigma : float
-        Weights of spread and noise, in shares of wrong predictions.
-
-    Notes
-    -----
-    With probability at least :math:`1 - \delta - \delta'`, for all models of norm at most
-    :math:`\beta` at once, the error is at most the noisy training loss in bits plus
-    :math:`\mu\|a\| + \sigma/\eta`, if the weights were chosen without looking at the rows
-    (docs/theory/objective-perturbation.md).
 
     Examples
     --------
     >>> mu, sigma = logistic_risk_constants(0.05, 0.05, max_norm=1.0, n_features=10)
     >>> round(mu, 3), round(sigma, 3)
     (3.154, 45.316)
-    >>> mu, sigma = logistic_risk_constants(0.05, 0.05, 1.0, 10, constants="paper")
-    >>> round(mu, 3), round(sigma, 3)
-    (9.788, 861.262)
     """
     check_share("failure_probability", failure_probability)
     check_positives(max_norm=max_norm)
@@ -352,9 +338,9 @@ def logistic_norm_bound(
 
     Parameters
     ----------
-    regularization, eta, n_features, data_norm
-        :math:`\Lambda`, what sets the noise, the dimension of the model, and R; positive.
-    noise_failure_probability : float, default 0.05
+    regularization, eta, n_features, noise_failure_probability, data_norm
+        :math:`\Lambda`, what sets the noise, the dimension of the model, the chance that the noise
+        is longer than assumed, and R.
 
     Returns
     -------
@@ -363,7 +349,7 @@ def logistic_norm_bound(
     Raises
     ------
     ParameterError
-        If ``eta`` or another argument is out of its range.
+        If an argument is out of its range.
 
     Examples
     --------
@@ -388,6 +374,10 @@ def lipschitz_risk_constants(
 ) -> tuple[float, float]:
     r"""Return the (mu, sigma) of the risk ``mu * ||a|| + sigma / eta`` for any Lipschitz loss.
 
+    With D the range of the loss within reach, and q as for the logistic loss, they are
+    :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` and :math:`2LBq`. A wrong label has a loss of
+    :math:`\ell(0)` at least, by which both are divided where the loss classifies.
+
     Parameters
     ----------
     loss : Loss
@@ -402,17 +392,6 @@ def lipschitz_risk_constants(
     -------
     mu, sigma : float
         In shares of wrong labels where the loss classifies, in units of the loss elsewhere.
-
-    Notes
-    -----
-    With probability at least :math:`1-\delta-\delta'`, for all models within reach at once, if the
-    weights were chosen without looking at the rows,
-
-    .. math:: E\,\ell \le \sum_i a_i\ell_i + b'^\top w + \Big(2LB + D\sqrt{\tfrac12
-        \ln\tfrac1\delta}\Big)\|a\| + \frac{2LBq}{\eta},
-
-    where D is the range of the loss within reach and q as for the logistic loss. A wrong label has
-    a loss of :math:`\ell(0)` at least, by which both are divided where the loss classifies.
 
     Examples
     --------

@@ -126,11 +126,10 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
             "select them in that order"
         )
     rows = np.array(checked_numbers("X", X, DataError, truth_values=True))
-    if rows.ndim == 1 and rows.size == n_features:
-        rows = rows[None, :]
+    rows = rows[None, :] if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] != n_features:
         raise DataError(
-            f"X has shape {rows.shape}, but the model has {n_features} features; pass a matrix of "
+            f"X has shape {np.shape(X)}, but the model has {n_features} features; pass a matrix of "
             "that many columns"
         )
     if not np.all(np.isfinite(rows)):

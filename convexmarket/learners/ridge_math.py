@@ -77,8 +77,6 @@ FINE = 1000
 LARGEST = 1.01  # entry of the sums, whose weights add up to one
 #: Steps by which the square of a discrete Gaussian exceeds the real one's (docs/theory.md).
 NARROWER = 9.0
-#: Norm of the model, on the unit scale, assumed in noise effects and rules for lambda.
-NORM = 1.0
 
 EXACT = (
     "arithmetic follows IEEE 754, rounding to nearest; the noise is exact, and covers a rounding"
@@ -120,10 +118,7 @@ def solve_ridge(
 
     Parameters
     ----------
-    X : ndarray of shape (n_rows, n_features)
-    y : ndarray of shape (n_rows,)
-    weights : ndarray of shape (n_rows,)
-        Nonnegative.
+    X, y, weights : ndarrays of shapes (n_rows, n_features), (n_rows,) and (n_rows,)
     regularization : float
         :math:`\lambda`, nonnegative; zero takes the solution of least norm.
 
@@ -171,14 +166,12 @@ def noisy_loss(
 ) -> NoisyLoss:
     r"""Compute the test loss of :math:`\hat\theta = \theta + Z`, exactly.
 
-    Z has density proportional to :math:`e^{-\eta_z\|z\|}` with the rate :math:`\eta_z`; on a
-    lattice of this step, each coordinate has probability proportional to :math:`e^{-\eta_z|z_j|}`.
-    The loss :math:`\frac1n\sum_i(y_i - x_i^\top\hat\theta)^2 + \lambda\|\hat\theta\|^2`, with the
-    penalty :math:`\lambda`, is a constant plus :math:`2q^\top Z + Z^\top HZ`. Odd moments of Z
-    vanish, so its variance follows from :math:`E z_j^2`, :math:`E z_j^2z_k^2` and :math:`E z_j^4`.
-    They are :math:`(d+1)/\eta_z^2`, and once and three times :math:`(d+1)(d+3)/\eta_z^4`. On the
-    lattice, with :math:`r = e^{-\eta_z q}` for steps q, :math:`E z^2 = 2q^2r/(1-r)^2` and
-    :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`, independently.
+    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`. Odd moments of Z vanish, so its
+    variance follows from :math:`E z_j^2`, :math:`E z_j^2z_k^2` and :math:`E z_j^4`. For a density
+    proportional to :math:`e^{-\eta\|z\|}` they are :math:`(d+1)/\eta^2`, and once and three times
+    :math:`(d+1)(d+3)/\eta^4`. On a lattice of this step q, with :math:`r = e^{-\eta q}`,
+    coordinates are independent, with :math:`E z^2 = 2q^2r/(1-r)^2` and
+    :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
     """
     model, rows = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
     if step is not None:
@@ -237,12 +230,9 @@ def ridge_error_bound(
 
     Parameters
     ----------
-    weights : array_like of shape (n_rows,)
-        Of the loss, summing to one.
-    rate : float
-        Rate of the noise; infinity means none.
+    weights, rate
+        Weights of the loss, summing to one, and rate of the noise; infinity means none.
     regularization, n_features, failure_probability : float, int, float
-        :math:`\lambda`, d, and the chance.
     coef_norm, label_noise, smallest_eigenvalue : float
         Public: :math:`\|\theta^*\|` or a bound on it, the standard deviation of the :math:`e_i`,
         and a lower bound on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
@@ -254,15 +244,14 @@ def ridge_error_bound(
     Raises
     ------
     ParameterError
-        If ``rate`` is not positive, or another argument is out of its range.
+        If an argument is out of its range.
 
     Examples
     --------
     >>> bound = ridge_error_bound([0.5, 0.5], rate=100.0, regularization=1.0, n_features=2,
-    ...                           coef_norm=1.0, label_noise=0.1, failure_probability=0.5,
-    ...                           smallest_eigenvalue=1.0)
+    ...                           coef_norm=1.0, label_noise=0.1, failure_probability=0.5)
     >>> round(bound.bias, 4), round(bound.privacy, 4), round(bound.labels, 4)
-    (0.5, 0.0483, 0.2)
+    (1.0, 0.0483, 0.2)
     """
     array = checked_numbers("weights", weights)
     _check_risk(regularization, n_features, label_noise, failure_probability)
@@ -290,9 +279,10 @@ def ridge_risk_constants(
 ) -> tuple[float, float]:
     r"""Return the (mu, sigma) with which ridge regression enters a market.
 
-    Theorem 3.6 of Acharya et al., bias apart, is ``mu * ||a|| + sigma / eta`` in the weights a and
-    the total privacy eta: selling :math:`\varepsilon_i = a_i\eta` means noise of rate
-    :math:`\eta/\kappa`.
+    Theorem 3.6 of Acharya et al., bias apart, is ``mu * ||a|| + sigma / eta``, in units of the
+    model's norm: selling :math:`\varepsilon_i = a_i\eta` means noise of rate :math:`\eta/\kappa`.
+    They are :math:`\frac{s}{\lambda}\sqrt{2d/\delta}` (s the label noise) and
+    :math:`\kappa\,(d + \sqrt{2d/\delta})`.
 
     Parameters
     ----------
@@ -308,8 +298,6 @@ def ridge_risk_constants(
     Returns
     -------
     mu, sigma : float
-        :math:`\frac{s}{\lambda}\sqrt{2d/\delta}` (s the label noise) and
-        :math:`\kappa\,(d + \sqrt{2d/\delta})`, in units of the model's norm.
 
     Examples
     --------
@@ -539,8 +527,9 @@ class StatisticsPerturbation(Perturbation):
     def noise_effect(self, second: Vector) -> float:
         """Return the deviation that noise adds to a prediction."""
         deviation = self.scale * self.step * (1.0 if self.delta else sqrt(2.0))
-        gradient = deviation * sqrt(1.0 + NORM**2)
-        return float(gradient * np.sqrt(np.sum(second / (second + self.regularization) ** 2)))
+        # The gradient of a model of norm 1.
+        effect = np.sqrt(np.sum(second / (second + self.regularization) ** 2))
+        return float(deviation * sqrt(2.0) * effect)
 
 
 def _lattice(

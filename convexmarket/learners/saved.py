@@ -98,10 +98,9 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
     Raises
     ------
-    NotSupportedError
-        If the model carries no guarantee, such as :class:`KernelERM`.
-    DataError
-        If the model is not fitted or has no form in JSON, or if the file cannot be written.
+    NotSupportedError, DataError
+        If the model carries no guarantee, such as :class:`KernelERM`; or if it is not fitted, has
+        no form in JSON, or the file cannot be written.
 
     Examples
     --------
