@@ -99,7 +99,7 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
     >>> sellers = cm.Sellers([0.1, 0.3], prior=cm.Uniform(0, 1))
     >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
     >>> joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
-    >>> best_model(joint, np.array([0.5, 0.5]), 1.0).round(3)
+    >>> best_model(joint, [0.5, 0.5], 1.0).round(3)
     array([0.509])
     """
     weights, eta = checked_numbers("weights", weights), check_positive("eta", eta)
@@ -315,12 +315,12 @@ class _JointCut(KeptSpreadCut):
 class GlobalSearch:
     """Solver of a convex joint problem at given eta, with cuts that are valid for every eta."""
 
-    def __init__(self, joint: JointMarket, step: PurchaseStep, tol: float) -> None:
+    def __init__(self, joint: JointMarket, step: PurchaseStep, tol: float, model: Floats) -> None:
         assert step.form is not None
         self.joint, self.step, self.tol = joint, step, tol
         self.ends = Projections(step.form[0]).ends
         self.records: list[SolveRecord] = []
-        self.model = np.zeros(joint.X.shape[1])  # of the eta before: a good start
+        self.model = model  # of the eta before: a good start
         self.descents: dict[float, Descent] = {}
 
     def best(self, first: float, gap: float) -> tuple[Descent, float]:

@@ -72,18 +72,15 @@ class JointMarket:
     ----------
     market : Market
         The buyer's other terms: spread, noise, payments.
-    X : array_like, shape (m, n_features)
-        One row for each seller.
-    y : array_like, shape (m,)
-        Labels, -1 or 1.
+    X, y : array_like, shapes (m, n_features) and (m,)
+        One row for each seller, and labels, -1 or 1.
     regularization : float
         Lambda, > 0.
     noise : {"expected", "worst-case", "realised"}
         The addition of objective perturbation, over eta: nothing on average; at most
         ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded with
         ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a known ``noise_vector`` b.
-    noise_vector : array_like, shape (n_features,), optional
-    failure_probability : float
+    noise_vector, failure_probability : array_like of shape (n_features,), float
     max_norm : float, optional
         beta, a bound on ``||w||``.
 
@@ -94,13 +91,11 @@ class JointMarket:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import convexmarket as cm
-    >>> X, y = np.array([[0.6, 0.8], [-0.6, 0.2], [0.3, -0.9]]), np.array([1, -1, -1])
+    >>> X, y = [[0.6, 0.8], [-0.6, 0.2], [0.3, -0.9]], [1, -1, -1]
     >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
     >>> objective = 2.0 * cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
-    >>> market = cm.Market(sellers, objective)
-    >>> joint = cm.JointMarket(market, X, y, regularization=0.5)
+    >>> joint = cm.JointMarket(cm.Market(sellers, objective), X, y, regularization=0.5)
     >>> cm.allocate_jointly(joint).status
     'global'
     """
@@ -303,8 +298,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> round(cm.joint.convexity_threshold([[0.6, 0.8], [0.0, 0.5]]), 10)
+    >>> round(convexity_threshold([[0.6, 0.8], [0.0, 0.5]]), 10)
     0.2620117781
     """
     rows = checked_numbers("X", X)
@@ -314,7 +308,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Compute the ratio that certifies convexity in (w, a) for a fixed eta.
+    """Compute the ratio that certifies convexity in (w, a) for a fixed eta, if it is below 1.
 
     It is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
@@ -326,15 +320,13 @@ def convexity_ratio(joint: JointMarket) -> float:
     Returns
     -------
     float
-        Without a unit; below 1 the problem is convex for every fixed eta.
 
     Examples
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
     >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
-    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
-    >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
+    >>> joint = cm.JointMarket(market, [[1.0], [-1.0], [0.5]], [1, -1, 1], regularization=1.0)
     >>> round(cm.joint.convexity_ratio(joint), 4)
     0.0675
     """
@@ -376,9 +368,8 @@ def first_order_residuals(
     ----------
     joint : JointMarket
         With ``mu*Spread()``, noise and linear payments, without a cap.
-    model : array_like, shape (n_features,)
-    weights : array_like, shape (m,)
-    eta : float
+    model, weights, eta
+        Of shapes (n_features,) and (m,), and a number.
 
     Returns
     -------
@@ -395,11 +386,9 @@ def first_order_residuals(
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
     >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
-    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
-    >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
+    >>> joint = cm.JointMarket(market, [[1.0], [-1.0], [0.5]], [1, -1, 1], regularization=1.0)
     >>> best = cm.allocate_jointly(joint)
-    >>> residuals = cm.joint.first_order_residuals(joint, best.model, best.weights, best.eta)
-    >>> residuals.largest < 1e-6
+    >>> cm.joint.first_order_residuals(joint, best.model, best.weights, best.eta).largest < 1e-6
     True
     """
     check_instance("joint", joint, JointMarket)

@@ -298,7 +298,7 @@ def test_the_certificate_where_the_problem_is_convex(seed, squared, capped, nois
 def test_the_tangent_bounds_the_optimum_at_every_eta(noise, max_norm):
     joint = convex_joint(7, m=12, n=3, margin=1.2, noise=noise, max_norm=max_norm)
     step = PurchaseStep(joint)
-    search = GlobalSearch(joint, step, 1e-13)
+    search = GlobalSearch(joint, step, 1e-13, np.zeros(3))
     points = [search.solve(eta) for eta in np.geomspace(2, 2000, 13)]
     for point in points:
         assert point.cut(point.eta) == pytest.approx(point.objective, rel=1e-9)
