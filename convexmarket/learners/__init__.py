@@ -1,12 +1,6 @@
 """Scikit-learn estimators that release a model under the guarantees that were sold."""
 
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.learners.kernels import Kernel
-from convexmarket.learners.linear import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-)
 from convexmarket.learners.losses import (
     AbsoluteLoss,
     HingeLoss,
@@ -17,6 +11,12 @@ from convexmarket.learners.losses import (
     logistic_norm_bound,
     logistic_risk_constants,
 )
+from convexmarket.learners.perturbed import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+)
+from convexmarket.learners.predictor import Kernel
 from convexmarket.learners.private_learner import Learner
 from convexmarket.learners.private_search import PrivateSearch
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss

@@ -34,11 +34,10 @@ from convexmarket.checks import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError, SolverError
-from convexmarket.learners.domain import Classes
-from convexmarket.learners.granted import Granted, dense_rows
-from convexmarket.learners.kernels import Kernel, cholesky_features
+from convexmarket.learners.domain import Classes, Granted, dense_rows
 from convexmarket.learners.losses import Loss, lipschitz_risk_constants, loss_of
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
+from convexmarket.learners.predictor import Kernel, cholesky_features
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of
 from convexmarket.privacy.guarantee import Guarantee

@@ -19,8 +19,15 @@ from sklearn.utils.validation import check_is_fitted
 from convexmarket.checks import aligned, check_count, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.domain import Ball, Classes, Domain, Interval
-from convexmarket.learners.granted import Granted, Perturbation, dense_rows
+from convexmarket.learners.domain import (
+    Ball,
+    Classes,
+    Domain,
+    Granted,
+    Interval,
+    Perturbation,
+    dense_rows,
+)
 from convexmarket.learners.minimiser import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of, reserve

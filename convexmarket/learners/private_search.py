@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.checks import aligned, as_float, check_choice
 from convexmarket.errors import ParameterError
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.domain import Granted
 from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.active import names_of, reserve

@@ -35,8 +35,16 @@ from convexmarket.checks import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.learners.domain import Box, Domain, Interval, Range
-from convexmarket.learners.granted import TRACE, Granted, Perturbation, dense_rows
+from convexmarket.learners.domain import (
+    TRACE,
+    Box,
+    Domain,
+    Granted,
+    Interval,
+    Perturbation,
+    Range,
+    dense_rows,
+)
 from convexmarket.learners.losses import HuberLoss, lipschitz_risk_constants
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
 from convexmarket.learners.private_learner import PrivateLearner

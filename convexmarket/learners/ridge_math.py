@@ -34,7 +34,7 @@ from convexmarket.checks import (
     checked_numbers,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
-from convexmarket.learners.granted import Perturbation
+from convexmarket.learners.domain import Perturbation
 from convexmarket.learners.minimiser import PartedRows
 from convexmarket.privacy.composition import gaussian_shift
 from convexmarket.privacy.lattice import (

@@ -10,7 +10,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.domain import Granted
 from convexmarket.learners.perturbed import ObjectivePerturbation
 from convexmarket.privacy import Simulation
 from tests import ROOT

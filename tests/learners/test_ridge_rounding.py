@@ -15,7 +15,7 @@ from convexmarket.errors import (
     SolverError,
 )
 from convexmarket.learners import ridge_math
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.domain import Granted
 from convexmarket.learners.ridge_math import row_sum, solve_error, solve_ridge
 from convexmarket.privacy import Simulation, ridge_norm_bound
 from tests.learners.builders import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.learners import ridge_math
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.domain import Granted
 from convexmarket.learners.ridge_math import solve_ridge, statistics_sensitivity
 from convexmarket.privacy import Simulation
 from convexmarket.privacy.composition import gaussian_epsilon
