@@ -162,8 +162,8 @@ class KernelERM(BaseEstimator):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-        y : array_like of shape (n_rows,)
+        X, y
+            Rows of the public domain, and their labels.
         epsilon : array_like of shape (n_rows,), or float, optional
             What each row grants to the releases of this model; the same for all by default. Rows
             are weighted in proportion, and only the proportions count here. A row that granted 0 is
@@ -173,11 +173,9 @@ class KernelERM(BaseEstimator):
 
         Raises
         ------
-        ParameterError
-            If a parameter or epsilon is out of range, nothing public bounds the features, or an
-            accountant is given.
-        DataError
-            If the data are malformed, a row is outside the domain, or a label unknown.
+        ParameterError, DataError
+            If an argument is out of its range, nothing public bounds the features, an accountant is
+            given, or the data are malformed or outside the domain.
         SolverError
             If the tolerance is not reached.
         """
@@ -341,9 +339,8 @@ def minimum_in_span(
 ) -> tuple[Floats, float]:
     """Minimise a kernel model's risk in the span of some rows' features.
 
-    ``features`` are coordinates in an orthonormal basis of the span, and ``outside`` distances from
-    it. Kinks of the loss are smoothed ever less. Returns the coordinates of the model, and a bound
-    on its distance from the minimiser over the whole RKHS.
+    ``features`` are coordinates in an orthonormal basis of the span, ``outside`` distances from it.
+    Returns coordinates of the model, and a bound on its distance from the minimiser over the RKHS.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH
@@ -383,8 +380,7 @@ def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
     r"""Bound the norm of every minimiser without looking at data.
 
     At the minimiser :math:`\lambda w = -\sum_i a_i\ell'_i\phi(x_i)`, of norm :math:`LR_\phi` at
-    most; and w = 0 is worse than the minimiser by at least :math:`\lambda\|w\|^2/2` through strong
-    convexity, in addition to the quadratic term, which gives :math:`\lambda\|w\|^2 \le \ell(0)`.
+    most; and w = 0 is worse by at least :math:`\lambda\|w\|^2/2` besides the quadratic term.
     """
     by_slope = loss.lipschitz * kernel.feature_bound / regularization
     return float(min(by_slope, np.sqrt(loss.at_zero / regularization)))

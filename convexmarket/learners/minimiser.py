@@ -266,9 +266,8 @@ def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
 class PartedRows:
     """The used rows of a fit, in parts; other rows are never read.
 
-    Every pass calls ``checked`` with the used rows of a part, finite numbers; it returns them in
-    the learner's units with ``extra`` columns, or raises DataError. ``sampled`` are positions
-    among the used rows; :meth:`fetched` stores these rows as ``sample``.
+    Every pass calls ``checked`` with the used rows of a part, which returns them in the learner's
+    units with ``extra`` columns, or raises DataError. :meth:`fetched` stores the rows ``sampled``.
     """
 
     sample: Matrix
@@ -313,10 +312,7 @@ class PartedRows:
         return self._parts.send(*(column[positions] for column in columns))
 
     def each(self, work: Callable[..., Any], sent: Any) -> list[Any]:
-        """Return the results of a function for the used rows and columns of each part; one pass.
-
-        The DataError for a row that is refused names the part.
-        """
+        """Return the results of a function for the used rows and columns of each part; one pass."""
         results = self._parts.map_parts(partial(_on_rows, work, self._checked), self._sent, sent)
         for number, (_, fault) in enumerate(results):
             if fault:

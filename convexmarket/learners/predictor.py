@@ -197,16 +197,12 @@ class PublicPredictor:
 
     Parameters
     ----------
-    kernel : Kernel
-    points : ndarray of shape (n_points, n_features)
-        Public points: queried ones, those of a test set, or those of a net.
-    coefficients : ndarray of shape (n_points,)
-        The function is their combination of the points' kernels.
+    kernel, points, coefficients
+        The function is the combination of the kernels at the points, which are public.
     guarantee : Guarantee
         Of the release that it belongs to.
-    classes : tuple of two labels, optional
-        The public label set, where the loss classifies.
-    feature_names : tuple of str, optional
+    classes, feature_names : tuples, optional
+        The public label set, where the loss classifies, and the names of the columns of a table.
 
     Examples
     --------

@@ -161,10 +161,9 @@ class PrivateLearner(BaseEstimator):
         rows : array_like of int, optional
             Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
-            Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance; by
-            default all open accounts, see :func:`convexmarket.privacy.account`. It may refuse
-            before the rows are read. The charge remains if the fit fails later, because the failure
-            depends on the rows.
+            Charged with the guarantee; by default all open accounts, see
+            :func:`convexmarket.privacy.account`. It may refuse before the rows are read. The charge
+            remains if the fit fails later, because the failure depends on the rows.
         random_state : None or Simulation, default None
             Source of the noise; the constructor's by default. ``None`` means a fresh seed, which is
             not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible, and protects no
@@ -176,15 +175,11 @@ class PrivateLearner(BaseEstimator):
 
         Raises
         ------
-        ParameterError
-            If a parameter or epsilon is out of range, if no noise satisfies the epsilons, or if an
-            accountant is given although the domain would be read from the private rows.
+        ParameterError, DataError, NotSupportedError
+            If an argument is out of its range, no noise satisfies the epsilons, the data are
+            malformed or outside of the public domain, or the release needs them in memory.
         BudgetExceededError
             If the account refuses. Nothing is charged then, and no row is read.
-        DataError
-            If the data are malformed or sparse, or lie outside of the public domain.
-        NotSupportedError
-            If the rows are in partitions and the release needs them in memory.
         SolverError
             If the solver does not reach its tolerance; nothing is released then.
         """
@@ -240,9 +235,8 @@ class PrivateLearner(BaseEstimator):
 
         Parameters
         ----------
-        epsilon : array_like, shape (n_rows,)
-        n_features : int, optional
-            Columns of X; by default those of ``features``.
+        epsilon, n_features
+            As for :meth:`promise`; the features are by default those of ``features``.
 
         Raises
         ------
