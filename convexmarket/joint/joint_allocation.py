@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import CertifiedPurchase, SolveRecord
+from convexmarket.allocation.eta_search import search_eta
 from convexmarket.checks import (
     check_choice,
     check_count,
@@ -19,7 +20,13 @@ from convexmarket.checks import (
     generator_of,
 )
 from convexmarket.errors import InfeasibleMarketError
-from convexmarket.joint.alternating import Descent, GlobalSearch, PurchaseStep, best_model
+from convexmarket.joint.alternating import (
+    MAX_SOLVES,
+    Descent,
+    GlobalSearch,
+    PurchaseStep,
+    best_model,
+)
 from convexmarket.joint.exponential import solve_exponential
 from convexmarket.joint.problem import JointMarket, convexity_ratio
 
@@ -178,13 +185,12 @@ def allocate_jointly(
             descents.append(Descent(joint, step, model))
             descents[-1].run(tol, most)
         if convex and step.form is not None and joint.noise != "realised":
-            search = GlobalSearch(joint, step, tol, descents[0].model)
-            other, bound = search.best(descents[0].eta, gap)
-            if other.objective < descents[0].objective:  # alternation continues at another eta
-                last = Descent(joint, step, other.model)
-                last.eta = other.eta
-                last.run(tol, most)
-                descents.append(last)
+            search = GlobalSearch(descents[0], tol)
+            bound = search_eta(search, descents[0].eta, gap, MAX_SOLVES, None).bound
+            if search.best is not descents[0]:  # alternation continues at another eta
+                descents.append(Descent(joint, step, search.best.model))
+                descents[-1].eta = search.best.eta
+                descents[-1].run(tol, most)
             solves = search.records
     best = min(descents, key=lambda descent: descent.objective)
     if np.isinf(best.residual):
