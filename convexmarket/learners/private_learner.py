@@ -269,8 +269,7 @@ class PrivateLearner(BaseEstimator):
 
     def _planned(self, epsilon: ArrayLike, n_features: int) -> tuple[Granted, Perturbation, Domain]:
         self._check_parameters()
-        if self._leaking():
-            self._refuse_leaks()
+        self._refuse_leaks()
         array = np.atleast_1d(checked_numbers("epsilon", epsilon))
         granted = self._granted(Granted.of(array, array))
         domain = self._domain(n_features)
@@ -287,11 +286,11 @@ class PrivateLearner(BaseEstimator):
         return [name for name in self._public if getattr(self, name) is None]
 
     def _refuse_leaks(self) -> None:
-        raise ParameterError(
-            f"{' and '.join(f'{name}=None' for name in self._leaking())} would be computed from the"
-            " private rows, which no guarantee covers and no accountant can charge; pass a public "
-            "bound, range or label set"
-        )
+        if leaks := [f"{name}=None" for name in self._leaking()]:
+            raise ParameterError(
+                f"{' and '.join(leaks)} would be computed from the private rows, which no guarantee"
+                " covers and no accountant can charge; pass a public bound, range or label set"
+            )
 
     def _n_features(self, X: Any, y: Any) -> int:
         """Return the public number of features, without reading values."""
