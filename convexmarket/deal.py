@@ -38,7 +38,7 @@ from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
 from convexmarket.io import Content, write_together
-from convexmarket.learners.linear import PrivateLogisticRegression
+from convexmarket.learners.perturbed import PrivateLogisticRegression
 from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.saved import saved_model

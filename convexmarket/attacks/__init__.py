@@ -15,7 +15,7 @@ from convexmarket.attacks.formula_audits import audit_by_formula
 from convexmarket.checks import aligned, check_count, check_share, checked_numbers
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, PersonalizedRidge
-from convexmarket.learners.linear import ObjectiveLearner
+from convexmarket.learners.perturbed import ObjectiveLearner
 from convexmarket.privacy import Guarantee, RandomSource
 from convexmarket.privacy.random_sources import open_generator
 

@@ -22,7 +22,7 @@ from convexmarket.attacks.audit_result import ROUNDING, AuditCheck, Neighbours, 
 from convexmarket.attacks.statistics import LEAK, draw_seeds, loss_of_frequencies, quietly
 from convexmarket.checks import check_instance
 from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.domain import Granted
 from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee

@@ -34,13 +34,13 @@ from sklearn.base import clone
 from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.statistics import draw_seeds, law_check, published_check, quietly
 from convexmarket.errors import ParameterError
-from convexmarket.learners.domain import Box, Interval
-from convexmarket.learners.granted import Granted
-from convexmarket.learners.linear import ObjectiveLearner, PrivateHuberRegressor
+from convexmarket.learners.domain import Box, Granted, Interval
 from convexmarket.learners.losses import HuberLoss
 from convexmarket.learners.minimiser import PerturbedObjective
 from convexmarket.learners.perturbed import (
+    ObjectiveLearner,
     ObjectivePerturbation,
+    PrivateHuberRegressor,
     objective_perturbation_log_density,
 )
 from convexmarket.learners.ridge import PersonalizedRidge

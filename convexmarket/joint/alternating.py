@@ -58,7 +58,7 @@ _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
 #: Norm of the gradient of a model, relative to the largest row.
 _TOLERANCE = 1e-10
 #: Relative gap and largest number of exact evaluations over eta, and the gap of a conic search.
-_GAP, _MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
+_GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
 
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
@@ -99,7 +99,7 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
     >>> sellers = cm.Sellers([0.1, 0.3], prior=cm.Uniform(0, 1))
     >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
     >>> joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
-    >>> best_model(joint, np.array([0.5, 0.5]), 1.0).round(3)
+    >>> best_model(joint, [0.5, 0.5], 1.0).round(3)
     array([0.509])
     """
     weights, eta = checked_numbers("weights", weights), check_positive("eta", eta)
@@ -200,7 +200,7 @@ class PurchaseStep:
         if (priced := self.priced(model)) is None:
             return self._allocated(self.joint.purchase_market(model))
         runner = Projections(priced[0])
-        best, bound = search_eta(runner, start or runner.first(), _GAP, _MAX_SOLVES, None)
+        best, bound = search_eta(runner, start or runner.first(), _GAP, MAX_SOLVES, None)
         return Purchase(embed(best.weights, priced[1]), best.eta, best.objective - bound)
 
     def at(self, model: Floats, eta: float) -> Purchase:
@@ -315,18 +315,12 @@ class _JointCut(KeptSpreadCut):
 class GlobalSearch:
     """Solver of a convex joint problem at given eta, with cuts that are valid for every eta."""
 
-    def __init__(self, joint: JointMarket, step: PurchaseStep, tol: float) -> None:
-        assert step.form is not None
-        self.joint, self.step, self.tol = joint, step, tol
-        self.ends = Projections(step.form[0]).ends
+    def __init__(self, start: Descent, tol: float) -> None:
+        assert start.step.form is not None
+        self.joint, self.step, self.tol = start.joint, start.step, tol
+        self.ends = Projections(start.step.form[0]).ends
         self.records: list[SolveRecord] = []
-        self.model = np.zeros(joint.X.shape[1])  # of the eta before: a good start
-        self.descents: dict[float, Descent] = {}
-
-    def best(self, first: float, gap: float) -> tuple[Descent, float]:
-        """Search all eta; return the best point and a lower bound on the objective."""
-        best, bound = search_eta(self, first, gap, _MAX_SOLVES, None)
-        return self.descents[best.eta], bound
+        self.best, self.model = start, start.model  # of the eta before
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and a bound on the optimum at every eta."""
@@ -335,7 +329,7 @@ class GlobalSearch:
         descent.run(self.tol, _AT_ETA, eta)
         descent.take(descent.model, self.step.at(descent.model, eta).weights, eta)
         self.model = descent.model
-        self.descents[eta] = descent
+        self.best = min(self.best, descent, key=lambda each: each.objective)
         cut = self._cut(descent.model, descent.weights, eta)
         seconds = time.perf_counter() - began
         self.records.append(SolveRecord(eta, descent.objective, cut(eta), "alternated", seconds))

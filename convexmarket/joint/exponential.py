@@ -8,9 +8,8 @@ a sum of one never costs. The remaining ``sum exp(z) >= 1`` is replaced by its t
 z0, which is stricter: the convex-concave procedure.
 
 One round computes the best model and a few tangents of the z-block (:class:`ExponentialBlock`) with
-eta; each is a point of the joint problem, and none is worse than the one before. A tangent
-multiplies every weight by a factor: the weight of a seller who should sell nothing only tends to
-zero. Weights that end below a billionth of the average are set to zero in the end.
+eta. A tangent multiplies every weight by a factor: the weight of a seller who should sell nothing
+only tends to zero. Weights that end below a billionth of the average are set to zero.
 """
 
 from __future__ import annotations
@@ -182,16 +181,7 @@ def solve_exponential(
     """Solve the joint problem in z = log(a), from a total privacy and positive weights.
 
     ``solver`` solves the z-block, with exponential cones. The descent ends when a round gains less
-    than ``tol``, relative to the objective.
-
-    Raises
-    ------
-    CurvatureError
-        If a piece of the market is not convex in z.
-    NotSupportedError
-        If a user's constraint may bound eta, or the solver is not installed.
-    InfeasibleMarketError, SolverError
-        If the market is infeasible, or the solver fails.
+    than ``tol``, relative to the objective. Errors are those of :func:`allocate_jointly`.
     """
     solver = check_solver(solver)
     sellers = joint.market.form.active
@@ -262,12 +252,7 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
     """Return the best total privacy for a given model and weights, near a feasible one.
 
     It has a closed form for linear payments. For other terms in eta it is the given one, within the
-    constraints.
-
-    Raises
-    ------
-    NotSupportedError
-        If the market has a user's constraint that may bound eta.
+    constraints; a NotSupportedError means that a user's constraint may bound eta.
     """
     form, bought = joint.market.form, weights > 0
     for piece in form.other_constraints:

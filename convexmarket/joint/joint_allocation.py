@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import CertifiedPurchase, SolveRecord
+from convexmarket.allocation.eta_search import search_eta
 from convexmarket.checks import (
     check_choice,
     check_count,
@@ -19,7 +20,13 @@ from convexmarket.checks import (
     generator_of,
 )
 from convexmarket.errors import InfeasibleMarketError
-from convexmarket.joint.alternating import Descent, GlobalSearch, PurchaseStep, best_model
+from convexmarket.joint.alternating import (
+    MAX_SOLVES,
+    Descent,
+    GlobalSearch,
+    PurchaseStep,
+    best_model,
+)
 from convexmarket.joint.exponential import solve_exponential
 from convexmarket.joint.problem import JointMarket, convexity_ratio
 
@@ -41,25 +48,12 @@ _DEFAULTS = {"alternating": (1e-12, 1000), "exponential": (1e-9, 200)}
 class JointAllocation(CertifiedPurchase):
     """A model, weights and total privacy, with the evidence of their optimality.
 
-    Attributes
-    ----------
-    model, weights, eta, objective
-        Shapes (n_features,) and (m,), and two numbers.
-    lower_bound : float
-        On the objective, over all models, weights and eta; -inf if none is known.
-    residual : float
-        Gain that the model alone, or weights and eta alone, may still bring, relative to the
-        objective.
-    status : str
-        "global" (the lower bound proves it, up to the gap), "global for this eta" (the problem is
-        convex for a fixed eta), or "best of several starts".
-    method, seconds : str, float
-    solves : tuple of SolveRecord
-        The search over eta that proves the lower bound; empty if no bound is known.
-    starts : tuple of float
-        The final objective of each start.
-    binding : tuple of str
-        Bounds of an EtaRange that decided the answer.
+    ``lower_bound`` is on the objective, over all models, weights and eta; -inf if none is known.
+    ``residual`` is what the model alone, or weights and eta alone, may still gain, relative to the
+    objective. ``status`` is "global" (the lower bound proves it, up to the gap), "global for this
+    eta" (the problem is convex for a fixed eta), or "best of several starts". ``solves`` is the
+    search that proves the lower bound, ``starts`` are the final objectives of all starts, and
+    ``binding`` are the bounds of an EtaRange that decided the answer.
 
     Examples
     --------
@@ -134,10 +128,9 @@ def allocate_jointly(
     solver : str, optional
         A conic solver of CVXPY: for the purchases of "alternating", which are exact by default, and
         for the weights of "exponential", by default CLARABEL.
-    tol : float, optional
-        Relative gain of an iteration at which a descent ends; 1e-12 and 1e-9 by default.
-    max_iterations : int, optional
-        Of each descent; 1000 and 200 by default.
+    tol, max_iterations : float and int, optional
+        Relative gain of an iteration at which a descent ends, by default 1e-12 ("exponential":
+        1e-9), and the most iterations of a descent, by default 1000 (200).
     random_state : numpy.random.Generator or int, default 0
         Draws random starts.
 
@@ -147,14 +140,12 @@ def allocate_jointly(
 
     Raises
     ------
-    UnattainedOptimumError
-        If the problem has no minimum; the message names the reason and the remedies.
-    ParameterError
-        If an argument is out of its range.
-    NotSupportedError, CurvatureError
-        If the method cannot serve this market.
-    InfeasibleMarketError, SolverError
-        If the market is infeasible, or the solver fails.
+    UnattainedOptimumError, InfeasibleMarketError
+        If the problem has no minimum, or the market is infeasible.
+    ParameterError, NotSupportedError, CurvatureError
+        If an argument is out of its range, or the method cannot serve this market.
+    SolverError
+        If the solver fails.
 
     Examples
     --------
@@ -179,9 +170,10 @@ def allocate_jointly(
     convex, bound = convexity_ratio(joint) < 1, -np.inf
     solves: Sequence[SolveRecord] = ()
     descents: list[Descent] = []
+    step = PurchaseStep(joint, None if method == "exponential" else solver)
     if method == "exponential":
         for model in _starts(joint, starts, rng):
-            bought = PurchaseStep(joint)(model)
+            bought = step(model)
             # A descent in z only multiplies weights: no weight may start from zero.
             weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
             conic = solver or "CLARABEL"
@@ -189,19 +181,16 @@ def allocate_jointly(
     elif solver is None and (alone := _best_alone(joint)) is not None:
         descents, bound = [alone], alone.objective
     else:
-        step = PurchaseStep(joint, solver)
         for model in _starts(joint, 1 if convex else starts, rng):
             descents.append(Descent(joint, step, model))
             descents[-1].run(tol, most)
         if convex and step.form is not None and joint.noise != "realised":
-            search = GlobalSearch(joint, step, tol)
-            search.model = descents[0].model
-            other, bound = search.best(descents[0].eta, gap)
-            if other.objective < descents[0].objective:  # alternation continues at another eta
-                last = Descent(joint, step, other.model)
-                last.eta = other.eta
-                last.run(tol, most)
-                descents.append(last)
+            search = GlobalSearch(descents[0], tol)
+            bound = search_eta(search, descents[0].eta, gap, MAX_SOLVES, None).bound
+            if search.best is not descents[0]:  # alternation continues at another eta
+                descents.append(Descent(joint, step, search.best.model))
+                descents[-1].eta = search.best.eta
+                descents[-1].run(tol, most)
             solves = search.records
     best = min(descents, key=lambda descent: descent.objective)
     if np.isinf(best.residual):
@@ -213,10 +202,7 @@ def allocate_jointly(
         status = "global for this eta"
     ends = zip(("eta_low", "eta_high"), joint.market.form.eta_range, strict=True)
     result = JointAllocation(
-        model=best.model,
-        weights=best.weights,
-        eta=best.eta,
-        objective=best.objective,
+        **{name: getattr(best, name) for name in ("model", "weights", "eta", "objective")},
         lower_bound=min(bound, best.objective),
         residual=best.residual,
         status=status,

@@ -20,12 +20,11 @@ largest norm that the cap allows (docs/theory.md, section 10).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
 from scipy.stats import gamma as gamma_distribution
 
 from convexmarket.checks import (
@@ -72,18 +71,15 @@ class JointMarket:
     ----------
     market : Market
         The buyer's other terms: spread, noise, payments.
-    X : array_like, shape (m, n_features)
-        One row for each seller.
-    y : array_like, shape (m,)
-        Labels, -1 or 1.
+    X, y : array_like, shapes (m, n_features) and (m,)
+        One row for each seller, and labels, -1 or 1.
     regularization : float
         Lambda, > 0.
     noise : {"expected", "worst-case", "realised"}
         The addition of objective perturbation, over eta: nothing on average; at most
         ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded with
         ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a known ``noise_vector`` b.
-    noise_vector : array_like, shape (n_features,), optional
-    failure_probability : float
+    noise_vector, failure_probability : array_like of shape (n_features,), float
     max_norm : float, optional
         beta, a bound on ``||w||``.
 
@@ -94,13 +90,11 @@ class JointMarket:
 
     Examples
     --------
-    >>> import numpy as np
     >>> import convexmarket as cm
-    >>> X, y = np.array([[0.6, 0.8], [-0.6, 0.2], [0.3, -0.9]]), np.array([1, -1, -1])
+    >>> X, y = [[0.6, 0.8], [-0.6, 0.2], [0.3, -0.9]], [1, -1, -1]
     >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
     >>> objective = 2.0 * cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
-    >>> market = cm.Market(sellers, objective)
-    >>> joint = cm.JointMarket(market, X, y, regularization=0.5)
+    >>> joint = cm.JointMarket(cm.Market(sellers, objective), X, y, regularization=0.5)
     >>> cm.allocate_jointly(joint).status
     'global'
     """
@@ -253,33 +247,31 @@ def _checked_rows(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, F
 
 
 def _checked_vector(vector: ArrayLike | None, n_features: int) -> Floats:
-    if vector is None:
-        raise ParameterError(
-            'noise="realised" needs the noise_vector b, for example '
-            "convexmarket.privacy.gamma_sphere_noise(n_features, rng)"
-        )
-    array = np.array(checked_numbers("noise_vector", vector))
+    array = np.array(checked_numbers("noise_vector", () if vector is None else vector))
     if array.shape != (n_features,) or not np.isfinite(array).all():
         raise ParameterError(
-            f"noise_vector has shape {array.shape}; give {n_features} finite numbers, one for each "
-            "feature"
+            f'noise="realised" needs the noise_vector b; give {n_features} finite numbers, one for '
+            f"each feature, such as convexmarket.privacy.gamma_sphere_noise({n_features}, rng)"
         )
     array.flags.writeable = False
     return array
 
 
-@cache
 def convexity_constant() -> float:
     """Return the least c for which ``exp(z)*(l(w'x) + (c/2)*(w'x)^2)`` is convex in (w, z).
 
     It is the maximum of ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> convexity_constant()
+    0.2620117781146428
     """
-
-    def excess(t: float) -> float:
-        wrong = 1.0 / (1.0 + np.exp(t))
-        return float(wrong * (1.0 - wrong) - wrong**2 / np.logaddexp(0.0, -t))
-
-    return -float(minimize_scalar(excess, bounds=(-10.0, 5.0), options={"xatol": 1e-12}).fun)
+    return 0.2620117781146428
 
 
 def convexity_threshold(X: ArrayLike) -> float:
@@ -303,8 +295,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
     Examples
     --------
-    >>> import convexmarket as cm
-    >>> round(cm.joint.convexity_threshold([[0.6, 0.8], [0.0, 0.5]]), 10)
+    >>> round(convexity_threshold([[0.6, 0.8], [0.0, 0.5]]), 10)
     0.2620117781
     """
     rows = checked_numbers("X", X)
@@ -314,7 +305,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Compute the ratio that certifies convexity in (w, a) for a fixed eta.
+    """Compute the ratio that certifies convexity in (w, a) for a fixed eta, if it is below 1.
 
     It is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
@@ -326,15 +317,13 @@ def convexity_ratio(joint: JointMarket) -> float:
     Returns
     -------
     float
-        Without a unit; below 1 the problem is convex for every fixed eta.
 
     Examples
     --------
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
     >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
-    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
-    >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
+    >>> joint = cm.JointMarket(market, [[1.0], [-1.0], [0.5]], [1, -1, 1], regularization=1.0)
     >>> round(cm.joint.convexity_ratio(joint), 4)
     0.0675
     """
@@ -376,9 +365,8 @@ def first_order_residuals(
     ----------
     joint : JointMarket
         With ``mu*Spread()``, noise and linear payments, without a cap.
-    model : array_like, shape (n_features,)
-    weights : array_like, shape (m,)
-    eta : float
+    model, weights, eta
+        Of shapes (n_features,) and (m,), and a number.
 
     Returns
     -------
@@ -395,11 +383,9 @@ def first_order_residuals(
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
     >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
-    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
-    >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
+    >>> joint = cm.JointMarket(market, [[1.0], [-1.0], [0.5]], [1, -1, 1], regularization=1.0)
     >>> best = cm.allocate_jointly(joint)
-    >>> residuals = cm.joint.first_order_residuals(joint, best.model, best.weights, best.eta)
-    >>> residuals.largest < 1e-6
+    >>> cm.joint.first_order_residuals(joint, best.model, best.weights, best.eta).largest < 1e-6
     True
     """
     check_instance("joint", joint, JointMarket)

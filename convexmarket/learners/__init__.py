@@ -1,25 +1,22 @@
 """Scikit-learn estimators that release a model under the guarantees that were sold."""
 
-from convexmarket.learners.excess_risk import (
-    lipschitz_risk_constants,
-    logistic_norm_bound,
-    logistic_risk_constants,
-)
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.learners.kernels import Kernel
-from convexmarket.learners.linear import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-)
 from convexmarket.learners.losses import (
     AbsoluteLoss,
     HingeLoss,
     HuberLoss,
     LogisticLoss,
     Loss,
+    lipschitz_risk_constants,
+    logistic_norm_bound,
+    logistic_risk_constants,
 )
-from convexmarket.learners.perturbed import objective_perturbation_log_density
+from convexmarket.learners.perturbed import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+)
+from convexmarket.learners.predictor import Kernel
 from convexmarket.learners.private_learner import Learner
 from convexmarket.learners.private_search import PrivateSearch
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
@@ -49,7 +46,6 @@ __all__ = [
     "load_model",
     "logistic_norm_bound",
     "logistic_risk_constants",
-    "objective_perturbation_log_density",
     "ridge_error_bound",
     "ridge_risk_constants",
     "save_model",

@@ -34,12 +34,10 @@ from convexmarket.checks import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError, SolverError
-from convexmarket.learners.domain import Classes
-from convexmarket.learners.excess_risk import lipschitz_risk_constants
-from convexmarket.learners.granted import Granted, dense_rows
-from convexmarket.learners.kernels import Kernel, cholesky_features
-from convexmarket.learners.losses import Loss, loss_of
+from convexmarket.learners.domain import Classes, Granted, dense_rows
+from convexmarket.learners.losses import Loss, lipschitz_risk_constants, loss_of
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
+from convexmarket.learners.predictor import Kernel, cholesky_features
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of
 from convexmarket.privacy.guarantee import Guarantee
@@ -55,32 +53,22 @@ FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 @dataclass(eq=False, repr=False)
 class KernelERM(BaseEstimator):
-    r"""Regularised empirical risk minimiser with a kernel, and its sensitivity.
+    """Regularised empirical risk minimiser with a kernel, and its sensitivity.
 
     Parameters
     ----------
     loss : {"logistic", "hinge", "huber", "absolute"} or Loss, default "logistic"
-        "logistic" and "hinge" classify, the others fit any real labels. Or any
-        :class:`~convexmarket.learners.Loss`.
-    kernel : {"linear", "poly", "rbf", "laplacian", "cosine"}, default "rbf"
-        As in :func:`sklearn.metrics.pairwise.pairwise_kernels`.
+        "logistic" and "hinge" classify, the others fit any real labels.
+    kernel, gamma, degree, coef0
+        As in :func:`sklearn.metrics.pairwise.pairwise_kernels`: "linear", "poly", "rbf",
+        "laplacian" or "cosine". gamma is 1 / n_features by default.
     regularization : float, default 0.1
-        lambda, positive; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean
-        loss.
-    gamma : float or None, default None
-        Of "rbf", "laplacian" and "poly"; 1 / n_features by default.
-    degree, coef0 : default 3 and 1.0
-        Of "poly"; coef0 is nonnegative.
+        lambda; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean loss.
     data_norm : float or None, default None
         Public bound on the Euclidean norm of every row, private or queried. Required by "linear"
         and "poly", whose R_phi follows from it; R_phi is 1 for the others.
-    classes : pair of labels or None, default (-1, 1)
-        The public label set; the second is the positive one. ``None`` infers it from the private
-        labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. For losses that classify.
-    features : PublicFeatures or None, default None
-        Public ranges and categories of the columns of a table X.
-    epsilon : default None
-        Default ``epsilon`` of ``fit``.
+    classes, features, epsilon
+        As for :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
         Largest error of a prediction, in units of ``sensitivity_``. Releases add twice this to
         the sensitivity of every row.
@@ -95,15 +83,12 @@ class KernelERM(BaseEstimator):
     norm_bound_, prediction_error_ : float
         Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
         error allowed, and a certified bound on the error of any prediction.
-    feature_bound_, kernel_, classes_ : float, Kernel, ndarray of shape (2,)
-        R_phi, the kernel, and the label set where the loss classifies.
+    feature_bound_, kernel_, classes_, row_names_, assumptions_
+        R_phi, the kernel, the label set, the names of the rows in open accounts, and the
+        assumptions of the sensitivities.
     pivots_, dual_coef_, norm_
         Rows whose features span the model, their coefficients, and the norm of the model in the
         RKHS. All are private.
-    row_names_ : Index or None
-        Names of the rows in open accounts, see :func:`convexmarket.privacy.account`.
-    assumptions_ : tuple of str
-        Assumptions of the sensitivities.
     guarantee_ : Guarantee
         Guarantee of the fitted model itself: infinite epsilon in every row that is used. The
         releases of its predictions have finite ones (:mod:`convexmarket.release`).
@@ -118,10 +103,8 @@ class KernelERM(BaseEstimator):
     >>> X = rng.uniform(-0.7, 0.7, (200, 2))
     >>> y = np.where(np.linalg.norm(X, axis=1) < 0.5, 1, -1)
     >>> erm = KernelERM(gamma=8.0, regularization=0.01).fit(X, y)
-    >>> float((erm.predict(X) == y).mean())
-    0.985
-    >>> erm.sensitivity_
-    1.0
+    >>> float((erm.predict(X) == y).mean()), erm.sensitivity_
+    (0.985, 1.0)
     """
 
     loss: Literal["logistic", "hinge", "huber", "absolute"] | Loss = "logistic"
@@ -147,19 +130,14 @@ class KernelERM(BaseEstimator):
     ) -> tuple[float, float]:
         r"""Return (mu, sigma): how spread and noise hurt what is released, for a market.
 
+        mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
+        ``norm_bound_``, and :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda` for T points that
+        :class:`~convexmarket.TestSetRelease` publishes with ``delta=0``.
+
         Parameters
         ----------
-        n_features : int
-        n_points : int, default 1
-            Points whose predictions :class:`~convexmarket.TestSetRelease` publishes, at
-            ``delta=0``.
+        n_features, n_points : int
         failure_probability, noise_failure_probability : float, default 0.05
-
-        Returns
-        -------
-        mu, sigma : float
-            mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
-            ``norm_bound_``, and :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda`.
         """
         check_count("n_points", n_points)
         loss, kernel = loss_of(self.loss), self._bounded_kernel(n_features)
@@ -184,8 +162,8 @@ class KernelERM(BaseEstimator):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-        y : array_like of shape (n_rows,)
+        X, y
+            Rows of the public domain, and their labels.
         epsilon : array_like of shape (n_rows,), or float, optional
             What each row grants to the releases of this model; the same for all by default. Rows
             are weighted in proportion, and only the proportions count here. A row that granted 0 is
@@ -195,11 +173,9 @@ class KernelERM(BaseEstimator):
 
         Raises
         ------
-        ParameterError
-            If a parameter or epsilon is out of range, nothing public bounds the features, or an
-            accountant is given.
-        DataError
-            If the data are malformed, a row is outside the domain, or a label unknown.
+        ParameterError, DataError
+            If an argument is out of its range, nothing public bounds the features, an accountant is
+            given, or the data are malformed or outside the domain.
         SolverError
             If the tolerance is not reached.
         """
@@ -363,9 +339,8 @@ def minimum_in_span(
 ) -> tuple[Floats, float]:
     """Minimise a kernel model's risk in the span of some rows' features.
 
-    ``features`` are coordinates in an orthonormal basis of the span, and ``outside`` distances from
-    it. Kinks of the loss are smoothed ever less. Returns the coordinates of the model, and a bound
-    on its distance from the minimiser over the whole RKHS.
+    ``features`` are coordinates in an orthonormal basis of the span, ``outside`` distances from it.
+    Returns coordinates of the model, and a bound on its distance from the minimiser over the RKHS.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH
@@ -405,8 +380,7 @@ def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
     r"""Bound the norm of every minimiser without looking at data.
 
     At the minimiser :math:`\lambda w = -\sum_i a_i\ell'_i\phi(x_i)`, of norm :math:`LR_\phi` at
-    most; and w = 0 is worse than the minimiser by at least :math:`\lambda\|w\|^2/2` through strong
-    convexity, in addition to the quadratic term, which gives :math:`\lambda\|w\|^2 \le \ell(0)`.
+    most; and w = 0 is worse by at least :math:`\lambda\|w\|^2/2` besides the quadratic term.
     """
     by_slope = loss.lipschitz * kernel.feature_bound / regularization
     return float(min(by_slope, np.sqrt(loss.at_zero / regularization)))

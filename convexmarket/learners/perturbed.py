@@ -1,12 +1,13 @@
-r"""Objective perturbation: noise in the objective of a linear model, and its exact minimiser.
+r"""Linear models by objective perturbation: noise in the objective, and its exact minimiser.
 
 .. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
 
 with :math:`b' = (2LR/\eta)\,b`, :math:`b` of density proportional to :math:`e^{-\|b\|}`,
 :math:`\|x_i\| \le R`, and a loss that is convex, L-Lipschitz and of bounded curvature (Algorithm 1
 and Eq. 12 of Anjarlekar, Etesami and Srikant, who take the logistic loss and R = 1). Its guarantee,
-and that of the second noise, which hides the distance of the computed minimiser from the exact one,
-are derived in :mod:`convexmarket.privacy.accounting`.
+:math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)` for row i and a curvature of at most c, is derived in
+:mod:`convexmarket.privacy.accounting`, as is that of the second noise, which hides the distance of
+the computed minimiser from the exact one. The logistic loss has a sharper bound.
 
 **A public rule for Lambda.** With regularization "auto" it is
 :math:`2LR\sqrt{n(n+1)}/(\eta W)` for models of norm :math:`W = \frac sR(\eta/n)^{1/4}`, and at
@@ -16,19 +17,36 @@ Where eta is calibrated from Lambda, both follow from one equation with one root
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
+from scipy.special import expit
+from sklearn.base import ClassifierMixin, RegressorMixin
 
-from convexmarket.checks import aligned, check_positives, check_scales
+from convexmarket.checks import aligned, check_choice, check_positives, check_scales
+from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ParameterError, SolverError
-from convexmarket.learners.granted import Granted, Perturbation
-from convexmarket.learners.losses import LogisticLoss, Loss
-from convexmarket.learners.minimiser import PerturbedObjective, minimise
-from convexmarket.learners.partitioned_rows import PartedObjective, PartedRows
+from convexmarket.learners.domain import Ball, Classes, Domain, Granted, Interval, Perturbation
+from convexmarket.learners.losses import (
+    Constants,
+    HingeLoss,
+    HuberLoss,
+    LogisticLoss,
+    Loss,
+    lipschitz_risk_constants,
+    logistic_risk_constants,
+)
+from convexmarket.learners.minimiser import (
+    PartedObjective,
+    PartedRows,
+    PerturbedObjective,
+    minimise,
+)
+from convexmarket.learners.private_learner import PrivateLearner
 from convexmarket.privacy.accounting import (
     Accounting,
     calibrate_eta,
@@ -37,11 +55,14 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.exact_noise import gamma_sphere_draw, gamma_sphere_error
 from convexmarket.privacy.lattice import lattice_blur, lattice_release
-from convexmarket.privacy.random_sources import gamma_sphere_log_density
+from convexmarket.privacy.random_sources import RandomSource, gamma_sphere_log_density
 
 __all__ = [
-    "Calibration",
+    "ObjectiveLearner",
     "ObjectivePerturbation",
+    "PrivateHuberRegressor",
+    "PrivateLinearSVC",
+    "PrivateLogisticRegression",
     "SecondNoise",
     "objective_perturbation_log_density",
     "public_regularization",
@@ -107,25 +128,11 @@ class SecondNoise:
         return self.solver_epsilon
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class ObjectivePerturbation(Perturbation):
-    """Noise in the objective; see the module."""
+    """Noise in the objective; see the module. ``norm`` is the scale s of the rule."""
 
-    eta: float  # sets the first noise; infinity means none
-    data_norm: float
-    loss: Loss
-    tol: float  # largest norm of the gradient at the solver's point
-    paid: float  # by each row, for the second noise
-    blur: tuple[float, int] | None  # step and scale of the second noise
-
-    @property
-    def unit(self) -> float:
-        """The scale of the noise in the gradient."""
-        return 2.0 * self.loss.lipschitz * self.data_norm / self.eta
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         weights: Floats,
         sold: Floats,
         regularization: float | str,
@@ -138,8 +145,7 @@ class ObjectivePerturbation(Perturbation):
         cap: float | None = None,
         calibration: Calibration = "total",
         norm: float = 1.0,
-    ) -> ObjectivePerturbation:
-        """Plan the noise for the guarantees sold; ``norm`` is the scale s of the rule."""
+    ) -> None:
         used = weights > 0
         eta = float(np.min(sold[used] / weights[used]))
         tol = unit = second.unit(weights.size, eta)
@@ -160,17 +166,24 @@ class ObjectivePerturbation(Perturbation):
         epsilon = np.where(used, objective_perturbation_guarantee(weights, eta, *terms), 0.0)
         if calibration == "total" and np.isfinite(eta):
             epsilon = np.minimum(epsilon, sold)
-        noisy, distance = bool(np.isfinite(eta)), tol / regularization
-        name = "by objective perturbation"
-        if noisy:
-            name += ", " + ("exact noise on a lattice" if paid else "noise in plain floating point")
-        assumptions = [
+        distance = tol / regularization  # of the solver's point from the minimiser
+        self.weights, self.epsilon, self.regularization = weights, epsilon, regularization
+        self.data_norm, self.loss, self.accounting = data_norm, loss, accounting
+        self.eta, self.tol, self.paid = eta, tol, paid  # by each row, for the second noise
+        self.noisy, self.exact = bool(np.isfinite(eta)), second.solver_epsilon is not None
+        #: Step and scale of the second noise.
+        self.blur = lattice_blur(distance, n_features, paid) if paid else None
+        self.name = "by objective perturbation"
+        if self.noisy:
+            kind = "exact noise on a lattice" if paid else "noise in plain floating point"
+            self.name += f", {kind}"
+        self.assumptions = (
             f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
             f" are read no finer than {2.0 * distance:.3g}",
             "noise and coefficients, computed in double precision, are treated as real numbers",
-        ]
+        )
         if paid:
-            assumptions = [
+            self.assumptions = (
                 f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers"
                 f" the distance of at most {distance:.3g} to the minimiser, for {paid:.3g} of each"
                 " row's epsilon",
@@ -178,23 +191,12 @@ class ObjectivePerturbation(Perturbation):
                 " in the last place",
                 "the solver succeeds on neighbouring data as well; the failure of a fit is not"
                 " covered",
-            ]
-        return cls(
-            weights=weights,
-            epsilon=epsilon,
-            regularization=regularization,
-            name=name,
-            accounting=accounting,
-            assumptions=tuple(assumptions),
-            noisy=noisy,
-            exact=second.solver_epsilon is not None,
-            eta=eta,
-            data_norm=data_norm,
-            loss=loss,
-            tol=tol,
-            paid=paid,
-            blur=lattice_blur(distance, n_features, paid) if paid else None,
-        )
+            )
+
+    @property
+    def unit(self) -> float:
+        """The scale of the noise in the gradient."""
+        return 2.0 * self.loss.lipschitz * self.data_norm / self.eta
 
     def release(
         self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
@@ -296,34 +298,12 @@ def objective_perturbation_log_density(
     data_norm: float = 1.0,
     loss: Loss | None = None,
 ) -> float:
-    r"""Compute the log density of the released model at w, given the data.
+    r"""Compute the log density of the released model at w, given the data, in nats.
 
-    The privacy loss at w between two data sets is the difference of two such values. The model is
-    the exact minimiser, without a second noise (``solver_epsilon``).
-
-    Parameters
-    ----------
-    w : array_like of shape (n_features,)
-        Point of evaluation.
-    X, y, weights : array_like of shapes (n_sellers, n_features), (n_sellers,), (n_sellers,)
-        Rows of norm at most ``data_norm`` (not checked), labels as numbers, weights of the loss.
-    eta, regularization, data_norm : float
-        Parameter of the noise, Lambda and R; positive and finite.
-    loss : Loss, optional
-        Logistic by default.
-
-    Returns
-    -------
-    float
-        :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`, in nats: h is the density of
-        the noise, b(w) the noise for which w is the minimiser, which is the gradient of the
-        noiseless objective at w up to sign and scale, and J the Hessian of that objective.
-
-    Examples
-    --------
-    >>> data = dict(X=[[1.0], [0.5]], y=[1, -1], weights=[0.5, 0.5], eta=4.0, regularization=1.0)
-    >>> round(objective_perturbation_log_density([0.0], **data), 6)
-    -0.104818
+    It is :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`: h is the noise density,
+    b(w) the noise for which w is the minimiser, up to sign and scale the gradient of the noiseless
+    objective, and J the Hessian of that objective. The privacy loss at w between two data sets is
+    the difference of two such values. The model is the exact minimiser, without a second noise.
     """
     X, y, weights = aligned(X=X, y=y, weights=weights)
     point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))
@@ -335,3 +315,297 @@ def objective_perturbation_log_density(
     density = gamma_sphere_log_density(noise_norm, point.size)
     log_volume = float(np.linalg.slogdet(objective.hessian(point))[1])
     return density + point.size * float(np.log(per_unit)) + log_volume
+
+
+@dataclass(eq=False, repr=False)
+class ObjectiveLearner(PrivateLearner):
+    """A loss, and the plan of objective perturbation for it."""
+
+    regularization: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    data_norm: float | None = 1.0
+    calibration: Calibration = "total"
+    tol: float | Literal["auto"] = "auto"
+    solver_epsilon: Literal["auto"] | float | None = "auto"
+    features: PublicFeatures | None = None
+    epsilon: ArrayLike | None = None
+    random_state: RandomSource = None
+
+    _exactness = "solver_epsilon"
+    #: Scale of the norms of models in the rule for the regularization.
+    _norm: ClassVar[float]
+
+    @abstractmethod
+    def _loss(self) -> Loss:
+        """Return the loss, after checking its parameters."""
+
+    @abstractmethod
+    def _labels(self, y: Any = None) -> Classes | Interval:
+        """Return the public labels; None reads them from y."""
+
+    def risk(
+        self,
+        n_features: int,
+        *,
+        failure_probability: float = 0.05,
+        noise_failure_probability: float = 0.05,
+        max_norm: float = 1.0,
+    ) -> tuple[float, float]:
+        """Return (mu, sigma) of :func:`lipschitz_risk_constants`, with the same arguments.
+
+        ``max_norm`` bounds the norm of the model; times ``data_norm`` it is the reach.
+        """
+        labels = self._labels()
+        targets = (labels.low, labels.high) if isinstance(labels, Interval) else (-1.0, 1.0)
+        chances = failure_probability, noise_failure_probability
+        reach = self._reach(max_norm)
+        return lipschitz_risk_constants(self._loss(), *chances, reach, n_features, targets)
+
+    def _reach(self, max_norm: float) -> float:
+        check_scales(data_norm=self.data_norm, max_norm=max_norm)
+        return max_norm * float(self.data_norm or 1.0)
+
+    def _check_parameters(self) -> None:
+        check_choice("calibration", self.calibration, Calibration)
+        if self.regularization != "auto":
+            check_scales(regularization=self.regularization)
+        if self.data_norm is not None:
+            check_scales(data_norm=self.data_norm)
+        SecondNoise(self.tol, self.solver_epsilon).check()
+        self._loss()
+        if not self._leaking():
+            self._labels()
+
+    def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
+        return Domain(Ball.of(self.data_norm, X), self._labels(y))
+
+    def _granted(self, granted: Granted) -> Granted:
+        return SecondNoise(self.tol, self.solver_epsilon).granted(granted)
+
+    def _plan(self, granted: Granted, n_features: int, domain: Domain) -> ObjectivePerturbation:
+        assert isinstance(domain.rows, Ball)
+        return ObjectivePerturbation(
+            *(granted.weights(), granted.positive, self.regularization, n_features),
+            data_norm=domain.rows.data_norm,
+            loss=self._loss(),
+            second=SecondNoise(self.tol, self.solver_epsilon),
+            accounting=getattr(self, "accounting", "general"),
+            cap=getattr(self, "cap", None),
+            calibration=self.calibration,
+            norm=self._norm,
+        )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Classifier(ClassifierMixin, ObjectiveLearner):
+    """Classifier of two labels, from a public set."""
+
+    classes: tuple[Any, Any] | None = (-1, 1)
+
+    _public = ("data_norm", "classes")
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the margin ``X @ coef_`` of each row; positive means the second class."""
+        return self._predicted(X)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of each row."""
+        margins = self.decision_function(X)
+        return self.classes_[(margins > 0).astype(np.intp)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _labels(self, y: Any = None) -> Classes:
+        return Classes.of(self.classes, y)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateLogisticRegression(_Classifier):
+    """Binary logistic regression with a privacy guarantee for each seller.
+
+    Parameters
+    ----------
+    regularization : "auto" or float, default "auto"
+        Lambda; the quadratic term is ``regularization / 2 * ||w||**2``. ``"auto"`` follows from
+        public numbers alone (:mod:`convexmarket.learners.perturbed`).
+    data_norm, classes : float or None, default 1.0; pair of labels or None, default (-1, 1)
+        Public bound R on the Euclidean norm of every row, and the public labels, of which the
+        second is the positive one. ``None`` reads them from the private rows, with a
+        :class:`~convexmarket.errors.PrivacyLeakWarning`.
+    accounting : {"sharp", "general", "paper"}, default "sharp"
+        The bound on the privacy loss, as in
+        :func:`~convexmarket.privacy.objective_perturbation_guarantee`. ``"paper"`` is Proposition
+        II.2, for reproduction.
+    calibration : {"total", "noise"}, default "total"
+        ``"total"``: ``epsilon_`` is at most the granted epsilon of each row. ``"noise"`` is
+        Algorithm 1 as printed, for reproduction: the total exceeds it by the Jacobian's share.
+    cap : float or None, default None
+        The market's public k, where weights are at most k / n_sellers; for ``accounting="paper"``.
+    tol : "auto" or float, default "auto"
+        Largest Euclidean norm of the objective's gradient where the solver stops, rounding errors
+        included. ``"auto"`` follows from the number of rows.
+    solver_epsilon : "auto", float or None, default "auto"
+        Cost, to every used row, of a second noise that covers the errors of the solver and of
+        floating point: exact discrete noise on a lattice, of scale
+        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. Under
+        ``calibration="total"`` the cost is part of the granted epsilon. ``"auto"`` equates the
+        costs of both noises, with a share of ``sqrt(tol / smallest weight)``, and drops rows with a
+        share above 3 per cent and less than 1 per cent of the mean epsilon. ``None`` adds no second
+        noise: the guarantee then assumes that digits below ``2 * tol / regularization`` are not
+        read, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
+    features : PublicFeatures or None, default None
+        Public ranges and categories of the columns of a table X, whose rows then lie in a ball.
+    epsilon, random_state : default None
+        Defaults of the arguments of ``fit``.
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray of shape (n_features,), float
+        The released model w, and zero. For an intercept append a constant column to X, and let
+        ``data_norm`` bound the rows with it.
+    epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
+        Total guarantee of each row, in nats, and the same with its assumptions.
+    classes_, eta_, regularization_, data_norm_, tol_, solver_epsilon_
+        The label set, the eta that set the noise, and the parameters that were used.
+    rounding_ : float or None
+        The step of the lattice of ``coef_``; None without a second noise.
+    gradient_norm_ : float
+        Proven bound on the norm of the objective's gradient where the solver stopped; with a second
+        noise ``tol``, as the norm that was reached depends on the rows.
+
+    References
+    ----------
+    Anjarlekar, Etesami and Srikant, Mechanism Design for Heterogeneous Differentially Private
+    Data Acquisition for Logistic Regression, Algorithm 1, Eq. 12, Proposition II.2; Iyengar, Near,
+    Song, Thakkar, Thakurta and Wang, Towards Practical Differentially Private Convex Optimization.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Simulation
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (1000, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> epsilon = rng.choice([0.0, 0.5, 1.0], 1000)
+    >>> model = PrivateLogisticRegression().fit(X, y, epsilon=epsilon, random_state=Simulation(0))
+    >>> bool(np.all(model.epsilon_ <= epsilon)), model.score(X, y) > 0.95
+    (True, True)
+    """
+
+    accounting: Accounting = "sharp"
+    cap: float | None = None
+
+    _model = "logistic regression"
+    _norm = 2.5
+
+    def risk(
+        self,
+        n_features: int,
+        *,
+        failure_probability: float = 0.05,
+        noise_failure_probability: float = 0.05,
+        max_norm: float = 1.0,
+        constants: Constants = "proven",
+    ) -> tuple[float, float]:
+        """Return (mu, sigma) of :func:`logistic_risk_constants`.
+
+        Parameters
+        ----------
+        n_features, failure_probability, noise_failure_probability, max_norm, constants
+            As for that function.
+        """
+        chances = failure_probability, noise_failure_probability
+        reach = self._reach(max_norm)
+        return logistic_risk_constants(*chances, reach, n_features, constants=constants)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return the logistic probability of each class, shape (n_samples, 2).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
+        margins = self.decision_function(X)
+        return np.column_stack([expit(-margins), expit(margins)])
+
+    def _loss(self) -> LogisticLoss:
+        return LogisticLoss()
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateLinearSVC(_Classifier):
+    """Linear support vector machine with a Huberised hinge, under what was sold to each seller.
+
+    Parameters
+    ----------
+    others
+        As for :class:`PrivateLogisticRegression`, as are the attributes.
+    width : float, default 1.0
+        Of the parabola that replaces the hinge's kink; the loss's curvature is one over it.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Simulation
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (1000, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> model = PrivateLinearSVC().fit(X, y, epsilon=1.0, random_state=Simulation(0))
+    >>> bool(np.all(model.epsilon_ <= 1.0)), model.score(X, y) > 0.9
+    (True, True)
+    """
+
+    width: float = 1.0
+
+    _model = "a support vector machine"
+    _norm = 2.5
+
+    def _loss(self) -> HingeLoss:
+        check_scales(width=self.width)
+        return HingeLoss(self.width)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
+    r"""Linear regression with the Huber loss, under what was sold to each seller.
+
+    For labels in a public range, :class:`PersonalizedRidge` chooses scale, threshold and intercept.
+
+    Parameters
+    ----------
+    others
+        As for :class:`PrivateLogisticRegression`, as are the attributes.
+    threshold : float, default 1.0
+        Residual at which half of its square becomes linear; a smaller one takes less noise.
+    target_range : pair of floats, default (-1, 1)
+        Public lowest and highest label.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Simulation
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (1000, 2))
+    >>> y = X @ [0.5, -0.25]
+    >>> model = PrivateHuberRegressor().fit(X, y, epsilon=1.0, random_state=Simulation(0))
+    >>> bool(np.all(model.epsilon_ <= 1.0)), model.score(X, y) > 0.5
+    (True, True)
+    """
+
+    threshold: float = 1.0
+    target_range: tuple[float, float] | None = (-1.0, 1.0)
+
+    _model = "Huber regression"
+    _norm = 0.5
+    _public = ("data_norm", "target_range")
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """Return ``X @ coef_``."""
+        return self._predicted(X)
+
+    def _loss(self) -> HuberLoss:
+        check_scales(threshold=self.threshold)
+        return HuberLoss(self.threshold)
+
+    def _labels(self, y: Any = None) -> Interval:
+        return Interval.of(self.target_range, y)

@@ -1,4 +1,9 @@
-"""A predictor that may be published: kernels at points that are public, and their coefficients."""
+r"""Kernels with public bounds on their features, and a predictor that may be published.
+
+The sensitivity of a prediction depends on :math:`R_\phi^2 = \sup_x k(x, x)`, the bound on feature
+norms. It must be public, so it follows from the kernel and a public ball of all rows. The functions
+are those of scikit-learn.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,183 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import cdist
+from sklearn.metrics.pairwise import pairwise_kernels
 
-from convexmarket.checks import checked_numbers
-from convexmarket.errors import DataError
-from convexmarket.learners.kernels import Kernel
+from convexmarket.checks import (
+    LARGEST_ENTRY,
+    check_count,
+    check_nonnegative,
+    check_scales,
+    checked_numbers,
+)
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.learners.domain import Ball
 from convexmarket.privacy.guarantee import Guarantee
 
-__all__ = ["PublicPredictor", "check_rows"]
+__all__ = ["Kernel", "PublicPredictor", "check_rows", "cholesky_features"]
 
 Floats = NDArray[np.float64]
 
+#: Parameters of scikit-learn's function of each name.
+TAKES: dict[str, tuple[str, ...]] = {
+    "linear": (),
+    "poly": ("gamma", "degree", "coef0"),
+    "rbf": ("gamma",),
+    "laplacian": ("gamma",),
+    "cosine": (),
+}
+#: Kernels with features bounded by the norm of the rows; other features have norm 1 or 0.
+UNBOUNDED = ("linear", "poly")
+LARGEST_EXPONENT = 700.0  # of a float
 TINY = 1e-280  # squared feature norms below this count as zero
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A positive semidefinite kernel and the public domain of its rows.
+
+    Parameters
+    ----------
+    name, gamma, degree, coef0
+        "linear", "poly", "rbf", "laplacian" or "cosine", as in scikit-learn.
+    data_norm : float or None
+        Public bound on the Euclidean norm of every row.
+
+    Examples
+    --------
+    >>> from convexmarket.learners import Kernel
+    >>> float(Kernel("poly", degree=2, data_norm=1.0).feature_bound)  # (1 + 1)^2 = 4, its root
+    2.0
+    """
+
+    name: str
+    gamma: float = 1.0
+    degree: int = 3
+    coef0: float = 1.0
+    data_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and self.name in TAKES):
+            raise ParameterError(f"kernel must be one of {tuple(TAKES)}, got {self.name!r:.80}")
+        check_scales(gamma=self.gamma)
+        check_count("degree", self.degree)
+        check_nonnegative("coef0", self.coef0)
+        if self.data_norm is not None:
+            check_scales(data_norm=self.data_norm)
+        elif self.name in UNBOUNDED:
+            raise ParameterError(
+                f"nothing public bounds the features of kernel {self.name!r}; pass data_norm, a "
+                "bound on the Euclidean norm of every row"
+            )
+        if not np.isfinite(self.feature_bound):
+            raise ParameterError(
+                f"the features of kernel {self.name!r} have no finite bound at gamma = "
+                f"{self.gamma:g}, degree = {self.degree}, coef0 = {self.coef0:g} and data_norm = "
+                f"{self.data_norm:g}; give smaller numbers"
+            )
+
+    def __call__(self, X: Floats, Y: Floats) -> Floats:
+        """Return the kernel of every row of X with every row of Y, shape (n_x, n_y)."""
+        if not len(X) or not len(Y):
+            return np.zeros((len(X), len(Y)))
+        if self.name == "rbf":  # differences keep the digits of rows far from zero
+            return np.asarray(np.exp(-self.gamma * cdist(X, Y, "sqeuclidean")))
+        parameters = {name: getattr(self, name) for name in TAKES[self.name]}
+        return np.asarray(pairwise_kernels(X, Y, metric=self.name, **parameters))
+
+    @property
+    def feature_bound(self) -> float:
+        """R_phi, a public bound on the norm of every feature vector."""
+        if self.name not in UNBOUNDED:
+            return 1.0
+        assert self.data_norm is not None
+        if self.name == "linear":
+            return float(self.data_norm)
+        square = float(self.gamma * float(self.data_norm) ** 2 + self.coef0)
+        if square > 1.0 and self.degree * np.log(square) > LARGEST_EXPONENT:
+            return float("inf")
+        return float(np.sqrt(square**self.degree))
+
+    @property
+    def feature_lipschitz(self) -> float:
+        r"""How far features move apart at most, per distance of rows in the domain.
+
+        Raises
+        ------
+        NotSupportedError
+            If the feature map has no Lipschitz constant.
+        """
+        if self.name == "linear":
+            return 1.0
+        if self.name == "rbf":
+            return float(np.sqrt(2.0 * self.gamma))
+        if self.name == "poly":
+            assert self.data_norm is not None
+            square, degree = self.data_norm**2, self.degree
+            base = self.gamma * square + self.coef0
+            slope = degree * self.gamma * base ** (degree - 1)
+            if degree > 1:
+                slope += degree * (degree - 1) * self.gamma**2 * square * base ** (degree - 2)
+            return float(np.sqrt(slope))
+        raise NotSupportedError(
+            f"the features of kernel {self.name!r} have no known Lipschitz constant, so a net of "
+            "points bounds nothing at the points between; use 'rbf', 'linear' or 'poly'"
+        )
+
+    def diagonal(self, X: Floats) -> Floats:
+        """Return the squared norms of the rows' features, shape (n_rows,)."""
+        squares = np.asarray(np.einsum("ij,ij->i", X, X))
+        if self.name == "linear":
+            return squares
+        if self.name == "poly":
+            return np.asarray((self.gamma * squares + self.coef0) ** self.degree)
+        return np.where((squares > 0) | (self.name != "cosine"), 1.0, 0.0)
+
+    def check_domain(self, X: Floats, what: str) -> None:
+        """Refuse rows outside the public domain, for which the bounds do not hold.
+
+        Raises
+        ------
+        DataError
+            If a row is longer than the bound.
+        """
+        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding
+            raise DataError(f"{what} holds rows whose norms overflow; scale them")
+        if self.data_norm is not None:
+            Ball(self.data_norm).rows(X, f"rows of {what}")
+
+
+def cholesky_features(
+    kernel: Kernel, X: Floats, weights: Floats, tol: float
+) -> tuple[NDArray[np.intp], Floats, Floats]:
+    r"""Factor the kernel matrix, pivot by pivot, until what is left out is small.
+
+    Returns the pivots, rows whose features span the others' up to the residuals r; features G of
+    shape (n_rows, rank), with :math:`GG^\top` the kernel matrix up to a positive semidefinite
+    difference of diagonal r, and lower triangular rows of pivots; and r. It stops when
+    :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r drowns in rounding.
+    """
+    residuals = np.maximum(kernel.diagonal(X), 0.0)
+    floor = 4.0 * np.finfo(np.float64).eps * float(residuals.max(initial=0.0))
+    features = np.empty((len(X), 16), order="F")
+    pivots: list[int] = []
+    while len(pivots) < len(X):
+        pivot = int(np.argmax(residuals))
+        if residuals[pivot] <= floor or weights @ np.sqrt(residuals) <= tol:
+            break
+        rank = len(pivots)
+        if rank == features.shape[1]:
+            features = np.concatenate([features, np.empty_like(features)], axis=1)
+        column = kernel(X, X[pivot : pivot + 1])[:, 0]
+        column -= features[:, :rank] @ features[pivot, :rank]
+        column /= np.sqrt(residuals[pivot])
+        column[pivots] = 0.0
+        features[:, rank] = column
+        residuals = np.maximum(residuals - column**2, 0.0)
+        residuals[pivot] = 0.0
+        pivots.append(pivot)
+    return np.array(pivots, dtype=np.intp), features[:, : len(pivots)].copy(), residuals
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,16 +197,12 @@ class PublicPredictor:
 
     Parameters
     ----------
-    kernel : Kernel
-    points : ndarray of shape (n_points, n_features)
-        Public points: queried ones, those of a test set, or those of a net.
-    coefficients : ndarray of shape (n_points,)
-        The function is their combination of the points' kernels.
+    kernel, points, coefficients
+        The function is the combination of the kernels at the points, which are public.
     guarantee : Guarantee
         Of the release that it belongs to.
-    classes : tuple of two labels, optional
-        The public label set, where the loss classifies.
-    feature_names : tuple of str, optional
+    classes, feature_names : tuples, optional
+        The public label set, where the loss classifies, and the names of the columns of a table.
 
     Examples
     --------
@@ -126,11 +293,10 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
             "select them in that order"
         )
     rows = np.array(checked_numbers("X", X, DataError, truth_values=True))
-    if rows.ndim == 1 and rows.size == n_features:
-        rows = rows[None, :]
+    rows = rows[None, :] if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] != n_features:
         raise DataError(
-            f"X has shape {rows.shape}, but the model has {n_features} features; pass a matrix of "
+            f"X has shape {np.shape(X)}, but the model has {n_features} features; pass a matrix of "
             "that many columns"
         )
     if not np.all(np.isfinite(rows)):

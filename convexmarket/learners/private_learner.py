@@ -19,9 +19,16 @@ from sklearn.utils.validation import check_is_fitted
 from convexmarket.checks import aligned, check_count, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.domain import Ball, Classes, Domain, Interval
-from convexmarket.learners.granted import Granted, Perturbation, dense_rows
-from convexmarket.learners.partitioned_rows import PartedRows, in_parts, labels_of
+from convexmarket.learners.domain import (
+    Ball,
+    Classes,
+    Domain,
+    Granted,
+    Interval,
+    Perturbation,
+    dense_rows,
+)
+from convexmarket.learners.minimiser import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee, Profile
@@ -154,10 +161,9 @@ class PrivateLearner(BaseEstimator):
         rows : array_like of int, optional
             Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
-            Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance; by
-            default all open accounts, see :func:`convexmarket.privacy.account`. It may refuse
-            before the rows are read. The charge remains if the fit fails later, because the failure
-            depends on the rows.
+            Charged with the guarantee; by default all open accounts, see
+            :func:`convexmarket.privacy.account`. It may refuse before the rows are read. The charge
+            remains if the fit fails later, because the failure depends on the rows.
         random_state : None or Simulation, default None
             Source of the noise; the constructor's by default. ``None`` means a fresh seed, which is
             not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible, and protects no
@@ -169,15 +175,11 @@ class PrivateLearner(BaseEstimator):
 
         Raises
         ------
-        ParameterError
-            If a parameter or epsilon is out of range, if no noise satisfies the epsilons, or if an
-            accountant is given although the domain would be read from the private rows.
+        ParameterError, DataError, NotSupportedError
+            If an argument is out of its range, no noise satisfies the epsilons, the data are
+            malformed or outside of the public domain, or the release needs them in memory.
         BudgetExceededError
             If the account refuses. Nothing is charged then, and no row is read.
-        DataError
-            If the data are malformed or sparse, or lie outside of the public domain.
-        NotSupportedError
-            If the rows are in partitions and the release needs them in memory.
         SolverError
             If the solver does not reach its tolerance; nothing is released then.
         """
@@ -233,9 +235,8 @@ class PrivateLearner(BaseEstimator):
 
         Parameters
         ----------
-        epsilon : array_like, shape (n_rows,)
-        n_features : int, optional
-            Columns of X; by default those of ``features``.
+        epsilon, n_features
+            As for :meth:`promise`; the features are by default those of ``features``.
 
         Raises
         ------
@@ -268,8 +269,7 @@ class PrivateLearner(BaseEstimator):
 
     def _planned(self, epsilon: ArrayLike, n_features: int) -> tuple[Granted, Perturbation, Domain]:
         self._check_parameters()
-        if self._leaking():
-            self._refuse_leaks()
+        self._refuse_leaks()
         array = np.atleast_1d(checked_numbers("epsilon", epsilon))
         granted = self._granted(Granted.of(array, array))
         domain = self._domain(n_features)
@@ -286,11 +286,11 @@ class PrivateLearner(BaseEstimator):
         return [name for name in self._public if getattr(self, name) is None]
 
     def _refuse_leaks(self) -> None:
-        raise ParameterError(
-            f"{' and '.join(f'{name}=None' for name in self._leaking())} would be computed from the"
-            " private rows, which no guarantee covers and no accountant can charge; pass a public "
-            "bound, range or label set"
-        )
+        if leaks := [f"{name}=None" for name in self._leaking()]:
+            raise ParameterError(
+                f"{' and '.join(leaks)} would be computed from the private rows, which no guarantee"
+                " covers and no accountant can charge; pass a public bound, range or label set"
+            )
 
     def _n_features(self, X: Any, y: Any) -> int:
         """Return the public number of features, without reading values."""

@@ -29,7 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.checks import aligned, as_float, check_choice
 from convexmarket.errors import ParameterError
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.domain import Granted
 from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.active import names_of, reserve
@@ -48,11 +48,17 @@ Charge = Literal["trials", "sum"]
 #: Relative margin for the roundings of a share.
 BELOW = 2.0**-50
 MOST_TRIALS = 10_000.0
+#: By the charge, what a guarantee assumes.
+HOW: dict[str, str] = {
+    "sum": "each candidate is trained once, and their privacy losses add up",
+    "trials": "only the best of a random number of trials is published; the number, drawn in double"
+    " precision, is secret",
+}
 
 
 @dataclass(eq=False, repr=False)
 class PrivateSearch(BaseEstimator):
-    r"""A learner with a private choice of its parameters.
+    """A learner with a private choice of its parameters.
 
     Parameters
     ----------
@@ -71,14 +77,12 @@ class PrivateSearch(BaseEstimator):
 
     Attributes
     ----------
-    best_estimator_ : Learner
-        Fitted learner; its ``guarantee_`` covers only one training.
-    best_params_ : dict
+    best_estimator_, best_params_ : Learner, dict
+        The fitted learner, whose ``guarantee_`` covers only one training, and its parameters.
     scores_ : ndarray of shape (n_candidates,), or None
         Scores of all candidates, in the grid's order, if they are public.
-    guarantee_ : Guarantee
+    guarantee_, epsilon_ : Guarantee, ndarray of shape (n_rows,)
         Guarantee of the choice and the training together.
-    epsilon_ : ndarray of shape (n_rows,)
 
     Examples
     --------
@@ -150,16 +154,10 @@ class PrivateSearch(BaseEstimator):
         for learner in learners:
             if hasattr(learner, "promise"):
                 learner.promise(part)  # before the charge, so that none is refused afterwards
-        how = "each candidate is trained once, and their privacy losses add up"
-        if self.charge == "trials":
-            how = (
-                "only the best of a random number of trials is published; the number, drawn in"
-                " double precision, is secret"
-            )
         assumptions = (
             noise_assumption(random_state),
             "the candidates and the rows of their scores are public",
-            how,
+            HOW[self.charge],
             "epsilon does not depend on the data",
             "each training stays within its share, by the guarantee of best_estimator_",
         )

@@ -35,17 +35,25 @@ from convexmarket.checks import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.learners.domain import Box, Domain, Interval, Range
-from convexmarket.learners.excess_risk import lipschitz_risk_constants
-from convexmarket.learners.granted import TRACE, Granted, Perturbation, dense_rows
-from convexmarket.learners.losses import HuberLoss
+from convexmarket.learners.domain import (
+    TRACE,
+    Box,
+    Domain,
+    Granted,
+    Interval,
+    Perturbation,
+    Range,
+    dense_rows,
+)
+from convexmarket.learners.losses import HuberLoss, lipschitz_risk_constants
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
 from convexmarket.learners.private_learner import PrivateLearner
-from convexmarket.learners.ridge_math import NoisyLoss, noisy_loss, ridge_risk_constants
-from convexmarket.learners.ridge_noise import (
-    NORM,
+from convexmarket.learners.ridge_math import (
+    NoisyLoss,
     OutputPerturbation,
     StatisticsPerturbation,
+    noisy_loss,
+    ridge_risk_constants,
     statistics_sensitivity,
 )
 from convexmarket.privacy.accounting import check_weights
@@ -77,10 +85,9 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         ``regularization * ||coef||**2``, on the unit scale. ``"auto"`` follows from public numbers
         by the rules of the module. 0 is for rows without a guarantee.
     perturbation : {"auto", "objective", "statistics", "output"}, default "auto"
-        Where noise is added. ``"objective"`` is best in nearly all simulations, and is what
-        ``"auto"`` takes. ``"statistics"`` perturbs sums, by noise that grows with the square of the
-        number of features. ``"output"`` perturbs the model; with ``weighting="granted"`` and
-        ``fit_intercept=False`` it is PDP-OP.
+        Where noise is added. ``"auto"`` takes ``"objective"``, which is best in nearly all
+        simulations. ``"statistics"`` perturbs sums, by noise that grows with the square of the
+        number of features. ``"output"`` perturbs the model; without an intercept it is PDP-OP.
     weighting : {"granted", "bound", "equal"} or array_like of shape (n_rows,), default "granted"
         ``"granted"``: in proportion to epsilon, which is the least noise. ``"bound"`` minimises the
         bound of :meth:`risk` under the same guarantees and needs ``label_noise``. ``"equal"``: the
@@ -90,34 +97,28 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         Whether there is a constant feature, regularised like the others. Features are then centred
         unless the perturbation is ``"output"``.
     max_norm, sensitivity : float or None, default None; {"tight", "paper"}, default "tight"
-        For ``"output"``: how far a row can move the model,
-        :func:`~convexmarket.privacy.ridge_sensitivity`, which states both.
+        For ``"output"``: how far a row can move the model, as in
+        :func:`~convexmarket.privacy.ridge_sensitivity`.
     label_noise, failure_probability : float or None, default None; float, default 0.05
         Public standard deviation of the labels' noise on the unit scale, and the chance that the
         bound of :meth:`risk` fails; for ``weighting="bound"``.
     delta : float, default 0.0
         Probability with which a row may lose more than it granted, for ``"statistics"`` with an
         intercept: then the noise is Gaussian, and grows with the number of features.
-    feature_range : pair, or None, default (0, 1)
-        Public lowest and highest values of the features, numbers or one per feature; mapped to
-        [0, 1]. ``None`` takes them from the private rows, with a
-        :class:`~convexmarket.errors.PrivacyLeakWarning`.
-    target_range : pair of floats, or None, default (-1, 1)
-        The same for the labels; mapped to [-1, 1]. Predictions are clipped to it.
+    feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
+        Public lowest and highest values of the features (numbers or one per feature) and labels.
+        ``None`` takes them from the private rows, with a
+        :class:`~convexmarket.errors.PrivacyLeakWarning`. Predictions are clipped to the latter.
     rounding : "auto", float or None, default "auto"
         For ``"output"``. A number: the model is rounded, on the unit scale, to multiples of the
-        largest power of two that is at most this, and gets exact discrete noise, with a root mean
-        square :math:`\sqrt{2d/(d+1)}` times that of the paper's. ``"auto"`` takes a step that adds
-        less than a hundredth to the noise, and leaves out rows of less than a millionth of the mean
-        weight; where the error of the solve has no bound (fewer rows than features, or a tiny
-        ``regularization``) the noise is in floating point, which the guarantee states. ``None``:
-        noise of density :math:`e^{-\eta_z\|z\|}` in floating point, as in the paper, whose last
-        digits distinguish neighbours, with a :class:`~convexmarket.errors.PrivacyLeakWarning`
-        unless it is a simulation.
-    features : PublicFeatures or None, default None
-        Public ranges and categories of the columns of a table X. Its rows lie in the unit box.
-    epsilon, random_state : default None
-        Defaults of the arguments of ``fit``.
+        largest power of two that is at most this, and gets exact discrete noise. ``"auto"`` takes a
+        step that adds less than a hundredth to the noise, and leaves out rows of less than a
+        millionth of the mean weight; where the error of the solve has no bound the noise is in
+        floating point, which the guarantee states. ``None``: noise in floating point, as in the
+        paper, whose last digits distinguish neighbours, with a
+        :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
+    features, epsilon, random_state : default None
+        As for :class:`PrivateLogisticRegression`; rows of a table lie in the unit box.
 
     Attributes
     ----------
@@ -126,13 +127,11 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     epsilon_, guarantee_ : ndarray of shape (n_rows,), Guarantee
         Guarantee of each row, in nats, at most what was granted; the same with its assumptions.
     regularization_, rounding_ : float, float or None
-        The :math:`\lambda` that was used, and the step of the lattice, on the unit scale; None
-        where noise is in floating point.
+        The :math:`\lambda` that was used, and the step of the lattice; None for floating point.
     noise_rate_ : float
         With ``"output"`` and ``"statistics"``, :math:`\eta`: probabilities of each coordinate are
         proportional to :math:`e^{-\eta|z_j|}` on the unit scale; in floating point the density is
         :math:`e^{-\eta\|z\|}`, and Gaussian noise has deviation :math:`1/\eta`.
-    n_features_in_ : int
 
     References
     ----------
@@ -180,7 +179,13 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         label_noise: float | None = None,
         failure_probability: float = 0.05,
     ) -> tuple[float, float]:
-        r"""Return (mu, sigma): how spread and noise hurt this learner, for a market's objective.
+        r"""Return (mu, sigma) of the bound ``mu * ||a|| + sigma / eta``, for a market's objective.
+
+        For ``"objective"`` it bounds the excess loss of models of norm 1
+        (:func:`~convexmarket.learners.lipschitz_risk_constants`), and otherwise the error of the
+        model on the unit scale (:func:`~convexmarket.learners.ridge_risk_constants`), where
+        ``"auto"`` counts as a regularization of 1. The noise N of the moments and n of
+        ``"statistics"`` moves the model by at most :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`.
 
         Parameters
         ----------
@@ -189,22 +194,12 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             Standard deviation of the labels' noise, on the unit scale; by default the
             constructor's, else 1, which no noise within the labels' range exceeds.
         failure_probability : float, default 0.05
-
-        Returns
-        -------
-        mu, sigma : float
-            Of the bound ``mu * ||a|| + sigma / eta``. For ``"objective"`` it bounds the excess loss
-            of models of norm 1 (:func:`~convexmarket.learners.lipschitz_risk_constants`), and
-            otherwise the error of the model on the unit scale
-            (:func:`~convexmarket.learners.ridge_risk_constants`), where ``"auto"`` counts as a
-            regularization of 1. The noise N of the moments and n of ``"statistics"`` moves the
-            model by at most :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`.
         """
         if label_noise is None:
             label_noise = 1.0 if self.label_noise is None else self.label_noise
         size = n_features + self._appends()
         if self._where() == "objective":
-            chances, reach = (failure_probability, failure_probability), NORM * self._norm(size)
+            chances, reach = (failure_probability, failure_probability), self._norm(size)
             return lipschitz_risk_constants(HuberLoss(THRESHOLDS[0]), *chances, reach, size)
         value = 1.0 if isinstance(self.regularization, str) else self.regularization
         terms = value, size, label_noise, failure_probability
@@ -281,27 +276,20 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             if self.regularization == 0:
                 check_scales(regularization=self.regularization)
             threshold = float(np.clip(np.sqrt(eta / size) / INFORMATION, *THRESHOLDS))
-            return ObjectivePerturbation.of(
-                weights,
-                sold,
-                self.regularization,
-                size,
-                data_norm=self._norm(size),
-                loss=HuberLoss(threshold),
-                second=SecondNoise(),
-                norm=0.28 * size**0.25,
-            )
+            options: Any = {"data_norm": self._norm(size), "loss": HuberLoss(threshold)}
+            options |= {"second": SecondNoise(), "norm": 0.28 * size**0.25}
+            return ObjectivePerturbation(weights, sold, self.regularization, size, **options)
         value = self.regularization
         if isinstance(value, str):
             value = self._public_lambda(eta, n_features)
         if np.isfinite(eta):
             check_scales(regularization=value)
             if where == "statistics":
-                options: Any = {"centred": bool(self.fit_intercept), "delta": self.delta}
-                return StatisticsPerturbation.of(weights, sold, value, n_features, **options)
+                options = {"centred": bool(self.fit_intercept), "delta": self.delta}
+                return StatisticsPerturbation(weights, sold, value, n_features, **options)
         options = {"max_norm": self.max_norm, "sensitivity": self.sensitivity}
-        terms = weights, sold, value, size
-        return OutputPerturbation.of(*terms, rounding=self.rounding, **options)
+        options["rounding"] = self.rounding
+        return OutputPerturbation(weights, sold, value, size, **options)
 
     def _public_lambda(self, eta: float, n_features: int) -> float:
         """Return the lambda of the module's rule."""
@@ -310,12 +298,12 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             return 1e-6
         if self._where() == "statistics":
             kappa = statistics_sensitivity(n_features, centred=bool(self.fit_intercept))
-            return float(np.sqrt(2.0 * size * (1.0 + NORM**2)) * kappa / eta / NORM)
+            return float(2.0 * np.sqrt(size) * kappa / eta)
         kappas = np.array(
             [ridge_sensitivity(x, size, self.max_norm, self.sensitivity) for x in LAMBDAS]
         )
         noise = size / 3.0 * 2.0 * size * (kappas / eta) ** 2
-        return float(LAMBDAS[np.argmin(noise + LAMBDAS * NORM**2 / 4.0)])
+        return float(LAMBDAS[np.argmin(noise + LAMBDAS / 4.0)])
 
     def _weights(self, granted: Granted, n_features: int) -> Floats:
         """Return the weights of the used rows."""
@@ -367,9 +355,8 @@ def expected_loss(
     ----------
     estimator : PersonalizedRidge
         With ``perturbation="output"``, or rows without a guarantee.
-    X, y, epsilon
-        As for its ``fit``.
-    X_test, y_test : array_like
+    X, y, epsilon, X_test, y_test
+        As for its ``fit``, and test rows.
     penalty : float, default 0
         :math:`\lambda` of the regularised test loss; 0 is the mean squared error.
 
@@ -380,11 +367,9 @@ def expected_loss(
 
     Raises
     ------
-    DataError
-        If rows are malformed or outside their ranges.
-    NotSupportedError
-        If the noise is not added to the output, or ``rounding`` is a number and the error of the
-        solve has no bound.
+    DataError, NotSupportedError
+        If rows are outside their ranges, or the noise is not added to the output in a way that has
+        a closed form.
 
     Examples
     --------

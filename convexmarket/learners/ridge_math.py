@@ -1,16 +1,25 @@
-r"""Ridge regression as arithmetic on arrays: the solve, and closed forms under noise.
+r"""Ridge regression: the solve, closed forms under noise, and two perturbations.
 
-A released model is :math:`\hat\theta = \bar\theta + Z`, with :math:`\bar\theta` the weighted ridge
-solution. The test loss is a quadratic in Z, so its mean and standard deviation are closed forms.
+**Output perturbation** (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). The weighted
+ridge solution moves by at most :math:`\kappa w_i` when row i is replaced
+(:func:`~convexmarket.privacy.ridge_sensitivity`), and noise of rate
+:math:`\min_i \epsilon_i/(\kappa w_i)` is added to it.
+
+**Perturbed statistics.** Noisy second moments A of the features and moments m with the labels give
+the model that solves :math:`(A_+ + \lambda I)\theta = m`, with the positive part of A. Replacing
+row i changes the sums by at most :math:`w_i` times :func:`statistics_sensitivity`.
+
+Model or sums are rounded to a lattice and get exact discrete noise, which covers the error of their
+computation. Proofs and error bounds are in docs/theory/ridge.md, section 7.4.
 """
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import NamedTuple, TypeAlias
+from math import fsum, sqrt
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,18 +33,34 @@ from convexmarket.checks import (
     check_share,
     checked_numbers,
 )
-from convexmarket.errors import ParameterError
-from convexmarket.learners.partitioned_rows import PartedRows
-from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
+from convexmarket.errors import NotSupportedError, ParameterError, SolverError
+from convexmarket.learners.domain import Perturbation
+from convexmarket.learners.minimiser import PartedRows
+from convexmarket.privacy.composition import gaussian_shift
+from convexmarket.privacy.lattice import (
+    check_reach,
+    lattice_epsilon,
+    lattice_moves,
+    lattice_release,
+    lattice_scale,
+    lattice_step,
+)
+from convexmarket.privacy.random_sources import gamma_sphere_noise
+from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
 __all__ = [
     "NoisyLoss",
+    "OutputPerturbation",
     "RidgeErrorBound",
+    "SolveError",
+    "StatisticsPerturbation",
     "noisy_loss",
     "ridge_error_bound",
     "ridge_risk_constants",
     "row_sum",
+    "solve_error",
     "solve_ridge",
+    "statistics_sensitivity",
 ]
 
 Vector: TypeAlias = NDArray[np.float64]
@@ -44,6 +69,20 @@ Matrix: TypeAlias = NDArray[np.float64]
 CHUNK = 8192  # rows at a time, so that the weighted copy of the data stays small
 # Below this share of the Gram matrix's trace, the normal equations lose too many digits.
 WELL_CONDITIONED = 1e-7
+UNIT = 2.0**-53
+SMALL_CHAIN = 10  # roundings of an entry besides those of its sums
+NORM_SLACK = 1.01  # ratio of a computed model's norm to the bound on the exact norm
+UPWARD = 1.0 + 1e-9  # margin for the roundings of a formula
+FINE = 1000
+LARGEST = 1.01  # entry of the sums, whose weights add up to one
+#: Steps by which the square of a discrete Gaussian exceeds the real one's (docs/theory.md).
+NARROWER = 9.0
+
+EXACT = (
+    "arithmetic follows IEEE 754, rounding to nearest; the noise is exact, and covers a rounding"
+    " error of at most {:.2g}"
+)
+REAL = "noise and coefficients, computed in double precision, are treated as real numbers"
 
 
 def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vector) -> Matrix:
@@ -54,7 +93,7 @@ def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vecto
     if not isinstance(X, PartedRows):
         return _sum_of_chunks(work, X, *columns)
     sums = np.stack(X.each(partial(_sum_of_chunks, work), X.send(*columns)))
-    return np.apply_along_axis(math.fsum, 0, sums)
+    return np.apply_along_axis(fsum, 0, sums)
 
 
 def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> Matrix:
@@ -79,10 +118,7 @@ def solve_ridge(
 
     Parameters
     ----------
-    X : ndarray of shape (n_rows, n_features)
-    y : ndarray of shape (n_rows,)
-    weights : ndarray of shape (n_rows,)
-        Nonnegative.
+    X, y, weights : ndarrays of shapes (n_rows, n_features), (n_rows,) and (n_rows,)
     regularization : float
         :math:`\lambda`, nonnegative; zero takes the solution of least norm.
 
@@ -130,14 +166,12 @@ def noisy_loss(
 ) -> NoisyLoss:
     r"""Compute the test loss of :math:`\hat\theta = \theta + Z`, exactly.
 
-    Z has density proportional to :math:`e^{-\eta_z\|z\|}` with the rate :math:`\eta_z`; on a
-    lattice of this step, each coordinate has probability proportional to :math:`e^{-\eta_z|z_j|}`.
-    The loss :math:`\frac1n\sum_i(y_i - x_i^\top\hat\theta)^2 + \lambda\|\hat\theta\|^2`, with the
-    penalty :math:`\lambda`, is a constant plus :math:`2q^\top Z + Z^\top HZ`. Odd moments of Z
-    vanish, so its variance follows from :math:`E z_j^2`, :math:`E z_j^2z_k^2` and :math:`E z_j^4`.
-    They are :math:`(d+1)/\eta_z^2`, and once and three times :math:`(d+1)(d+3)/\eta_z^4`. On the
-    lattice, with :math:`r = e^{-\eta_z q}` for steps q, :math:`E z^2 = 2q^2r/(1-r)^2` and
-    :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`, independently.
+    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`. Odd moments of Z vanish, so its
+    variance follows from :math:`E z_j^2`, :math:`E z_j^2z_k^2` and :math:`E z_j^4`. For a density
+    proportional to :math:`e^{-\eta\|z\|}` they are :math:`(d+1)/\eta^2`, and once and three times
+    :math:`(d+1)(d+3)/\eta^4`. On a lattice of this step q, with :math:`r = e^{-\eta q}`,
+    coordinates are independent, with :math:`E z^2 = 2q^2r/(1-r)^2` and
+    :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
     """
     model, rows = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
     if step is not None:
@@ -196,12 +230,9 @@ def ridge_error_bound(
 
     Parameters
     ----------
-    weights : array_like of shape (n_rows,)
-        Of the loss, summing to one.
-    rate : float
-        Rate of the noise; infinity means none.
+    weights, rate
+        Weights of the loss, summing to one, and rate of the noise; infinity means none.
     regularization, n_features, failure_probability : float, int, float
-        :math:`\lambda`, d, and the chance.
     coef_norm, label_noise, smallest_eigenvalue : float
         Public: :math:`\|\theta^*\|` or a bound on it, the standard deviation of the :math:`e_i`,
         and a lower bound on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
@@ -213,15 +244,14 @@ def ridge_error_bound(
     Raises
     ------
     ParameterError
-        If ``rate`` is not positive, or another argument is out of its range.
+        If an argument is out of its range.
 
     Examples
     --------
     >>> bound = ridge_error_bound([0.5, 0.5], rate=100.0, regularization=1.0, n_features=2,
-    ...                           coef_norm=1.0, label_noise=0.1, failure_probability=0.5,
-    ...                           smallest_eigenvalue=1.0)
+    ...                           coef_norm=1.0, label_noise=0.1, failure_probability=0.5)
     >>> round(bound.bias, 4), round(bound.privacy, 4), round(bound.labels, 4)
-    (0.5, 0.0483, 0.2)
+    (1.0, 0.0483, 0.2)
     """
     array = checked_numbers("weights", weights)
     _check_risk(regularization, n_features, label_noise, failure_probability)
@@ -249,9 +279,10 @@ def ridge_risk_constants(
 ) -> tuple[float, float]:
     r"""Return the (mu, sigma) with which ridge regression enters a market.
 
-    Theorem 3.6 of Acharya et al., bias apart, is ``mu * ||a|| + sigma / eta`` in the weights a and
-    the total privacy eta: selling :math:`\varepsilon_i = a_i\eta` means noise of rate
-    :math:`\eta/\kappa`.
+    Theorem 3.6 of Acharya et al., bias apart, is ``mu * ||a|| + sigma / eta``, in units of the
+    model's norm: selling :math:`\varepsilon_i = a_i\eta` means noise of rate :math:`\eta/\kappa`.
+    They are :math:`\frac{s}{\lambda}\sqrt{2d/\delta}` (s the label noise) and
+    :math:`\kappa\,(d + \sqrt{2d/\delta})`.
 
     Parameters
     ----------
@@ -267,8 +298,6 @@ def ridge_risk_constants(
     Returns
     -------
     mu, sigma : float
-        :math:`\frac{s}{\lambda}\sqrt{2d/\delta}` (s the label noise) and
-        :math:`\kappa\,(d + \sqrt{2d/\delta})`, in units of the model's norm.
 
     Examples
     --------
@@ -293,3 +322,247 @@ def _check_risk(
     check_count("n_features", n_features)
     check_nonnegative("label_noise", label_noise)
     check_share("failure_probability", failure_probability)
+
+
+class SolveError(NamedTuple):
+    """Conditions on a computed ridge solution, and its distance from the exact one under them."""
+
+    residual: float  # the largest computed one
+    norm: float  # the largest
+    distance: float
+
+
+def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveError:
+    """Bound the error of the solve of a ridge regression on the unit box, if it has a bound."""
+    d, root = n_features, sqrt(n_features)
+    if n_rows < d:
+        raise NotSupportedError(
+            f"rounding needs as many rows as features, and there are {n_rows} rows of {d} "
+            "features; use rounding=None, whose noise is of real numbers"
+        )
+    norm = NORM_SLACK * ridge_norm_bound(regularization, d)
+    chain = _chain(n_rows) + d + SMALL_CHAIN
+    solve = (
+        d * chain + (3 * d + 1) * d * (1 + regularization) + 1 + regularization
+    ) * norm + root * chain
+    measure = root * chain * (1.0 + root * norm + regularization * norm)
+    distance = 2.0 * UNIT * (solve + 2.0 * measure) / regularization
+    if regularization < 1.01 * WELL_CONDITIONED * d or distance > (NORM_SLACK - 1.0) / 2.0 * norm:
+        raise NotSupportedError(
+            f"regularization = {regularization:g} is too small for {d} features to bound the error "
+            "of the solve in double precision; use a larger one, or rounding=None"
+        )
+    return SolveError(2.0 * UNIT * (solve + measure), norm, distance)
+
+
+class OutputPerturbation(Perturbation):
+    """Noise on the model itself; see the module."""
+
+    rate = np.inf  # of the noise; on a lattice, of each coordinate
+    step: float | None = None  # of the lattice; None for noise in floating point
+    scale = 1  # of the noise on the lattice, in steps
+    error: SolveError | None = None  # of the solve, covered by the noise on the lattice
+
+    def __init__(
+        self,
+        weights: Vector,
+        sold: Vector,
+        regularization: float,
+        n_features: int,
+        *,
+        rounding: float | str | None,
+        max_norm: float | None,
+        sensitivity: Sensitivity,
+    ) -> None:
+        used, terms = weights > 0, (n_features, max_norm, sensitivity)
+        self.weights, self.regularization = weights, regularization
+        self.accounting, self.name = f"{sensitivity} sensitivity", "by output perturbation"
+        self.noisy = not np.isinf(sold[used]).all()
+        if self.noisy and rounding is not None:
+            try:
+                self.error = solve_error(weights.size, n_features, regularization)
+            except NotSupportedError:
+                if rounding != "auto":
+                    raise
+        self.exact, limits = self.error is not None, REAL
+        if self.error is not None:
+            total = max(1.0, fsum(weights) * UPWARD)  # the problem with weights w/W and lambda/W
+            kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
+            moved = np.where(used, kappa * weights + 2.0 * self.error.distance, 0.0)
+            shift = sqrt(n_features) * moved * UPWARD
+            given = None if isinstance(rounding, str) else rounding
+            lattice = _lattice(shift, sold, n_features, self.error.norm, given)
+            self.step, self.scale, self.epsilon = lattice
+            self.rate = 1.0 / (self.scale * self.step)
+            self.name += f", exact noise on a lattice of step {self.step:g}"
+            limits = EXACT.format(self.error.distance)
+        elif self.noisy:
+            kappa = ridge_sensitivity(regularization, *terms)
+            self.rate = float(np.min(sold[used] / weights[used])) / kappa
+            self.epsilon = np.minimum(weights * kappa * self.rate, sold)
+            self.name += ", noise in plain floating point"
+        else:
+            self.epsilon = np.where(used, np.inf, 0.0)
+        self.assumptions = (limits,)
+        if max_norm is not None:
+            public = (
+                f"the minimiser without regularisation has norm at most {max_norm:g} on this data "
+                "set and on every neighbour of it, and that is public"
+            )
+            self.assumptions = (public, limits)
+
+    def solve(self, X: Vector | PartedRows, y: Vector) -> Vector:
+        """Solve the ridge regression; raise a SolverError if the noise may not cover the error."""
+        model = solve_ridge(X, y, self.weights, self.regularization)
+        if self.error is None:
+            return model
+        misfit = row_sum(X, partial(_misfit, model), y, self.weights)
+        left = np.linalg.norm(misfit - self.regularization * model)
+        if not (left <= self.error.residual and np.linalg.norm(model) <= self.error.norm):
+            raise SolverError(
+                f"the ridge solve left a residual above the {self.error.residual:.3g} that double "
+                "precision should leave: this machine's linear algebra is not what rounding= "
+                "relies on. Use a larger regularization, or rounding=None"
+            )
+        return model
+
+    def release(
+        self, X: Vector | PartedRows, y: Vector, rng: np.random.Generator
+    ) -> tuple[Vector, dict[str, Any]]:
+        """Return the noisy model, and its fitted attributes."""
+        model = self.solve(X, y)
+        if self.step is not None:
+            model = lattice_release(model, self.step, self.scale, rng)
+        elif self.noisy:
+            model = model + gamma_sphere_noise(model.size, rng) / self.rate
+        return model, {
+            "noise_rate_": self.rate,
+            "regularization_": self.regularization,
+            "rounding_": self.step,
+        }
+
+    def noise_effect(self, second: Vector) -> float:
+        """Return the deviation that noise adds to a prediction."""
+        square = 2.0 if self.exact else second.size + 1.0
+        return float(np.sqrt(square * second.sum()) / self.rate)
+
+
+def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) -> float:
+    r"""Bound the change of all statistics by a row of weight one, attained where centred.
+
+    Without an intercept it is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept features
+    are centred, and it is :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
+    :math:`\sqrt{\frac14\lfloor d^2/4\rfloor + d + 4}` in L2.
+    """
+    d = n_features
+    if order == 2:
+        return sqrt((d * d // 4) / 4.0 + d + 4.0)
+    return d * d / 8.0 + 9.0 * d / 8.0 + 2.0 if centred else d * (d + 1) / 2.0 + 1.25 * d
+
+
+class StatisticsPerturbation(Perturbation):
+    """Noise on the sums; see the module. ``centred`` adds the constant 1 as the last feature."""
+
+    def __init__(
+        self,
+        weights: Vector,
+        sold: Vector,
+        regularization: float,
+        n_features: int,
+        *,
+        centred: bool,
+        delta: float,
+    ) -> None:
+        count = n_features * (n_features + 3) // 2 + (n_features + 1) * centred
+        error = 2.0 * UNIT * (_chain(weights.size) + 4)  # of an entry of a sum of total size one
+        if delta and not centred:
+            raise ParameterError("delta > 0 needs fit_intercept=True; pass it, or delta=0")
+        kappa = statistics_sensitivity(n_features, centred=centred, order=2 if delta else 1)
+        moved = kappa * weights + 2.0 * (sqrt(count) if delta else count) * error
+        shift, used = np.where(weights > 0, moved * UPWARD, 0.0), weights > 0
+        self.weights, self.regularization, self.centred = weights, regularization, centred
+        self.delta, law, self.accounting = delta, "noise", "tight sensitivity"
+        if delta:
+            asking = used & np.isfinite(sold)
+            allowed = np.asarray(gaussian_shift(sold[asking], delta))
+            least = float(np.max(shift[asking] / allowed)) * min(1.0, float(allowed.min()))
+            self.step = lattice_step(max(least / (FINE * count), LARGEST * 2.0**-48))
+            check_reach(LARGEST, self.step)
+            # Rounding adds at most half a step per entry on either side.
+            steps = np.where(used, shift / self.step + sqrt(count), 0.0)
+            largest = float(np.max(steps[asking] / allowed))
+            self.scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))  # the deviation
+            self.epsilon = np.where(used, sold, 0.0)
+            self.shift = steps / np.sqrt(self.scale**2 - NARROWER)
+            law, self.accounting = "Gaussian noise", "Gaussian"
+        else:
+            self.step, self.scale, self.epsilon = _lattice(shift, sold, count, LARGEST, None)
+        self.name = f"from perturbed statistics, exact {law} on a lattice of step {self.step:g}"
+        self.assumptions = (EXACT.format(error),)
+
+    def sums(self, X: Vector | PartedRows, y: Vector) -> Vector:
+        """Return the statistics: the upper triangle of second moments, then moments with labels."""
+        sums = row_sum(X, _moments, y, self.weights)
+        triangle = sums[np.triu_indices(X.shape[1])]
+        return np.append(triangle[: triangle.size - self.centred], sums[:, -1])
+
+    def release(
+        self, X: Vector | PartedRows, y: Vector, rng: np.random.Generator
+    ) -> tuple[Vector, dict[str, Any]]:
+        """Return the model that solves the noisy equations, and its fitted attributes."""
+        d = X.shape[1]
+        sums = self.sums(X, y)
+        noisy = lattice_release(sums, self.step, self.scale, rng, gaussian=self.delta > 0)
+        second = np.zeros((d, d))
+        corner = np.ones(1) if self.centred else np.zeros(0)
+        second[np.triu_indices(d)] = np.append(noisy[:-d], corner)
+        values, vectors = np.linalg.eigh(second, UPLO="U")
+        scaled = (vectors.T @ noisy[-d:]) / (np.maximum(values, 0.0) + self.regularization)
+        return np.asarray(vectors @ scaled), {
+            "noise_rate_": 1.0 / (self.scale * self.step),
+            "regularization_": self.regularization,
+            "rounding_": self.step,
+        }
+
+    def noise_effect(self, second: Vector) -> float:
+        """Return the deviation that noise adds to a prediction."""
+        deviation = self.scale * self.step * (1.0 if self.delta else sqrt(2.0))
+        # The gradient of a model of norm 1.
+        effect = np.sqrt(np.sum(second / (second + self.regularization) ** 2))
+        return float(deviation * sqrt(2.0) * effect)
+
+
+def _lattice(
+    shift: Vector, sold: Vector, count: int, largest: float, rounding: float | None
+) -> tuple[float, int, Vector]:
+    """Return step, scale and the loss of each row, for a number of values of at most a size.
+
+    Without a given step, noise is more than ``FINE * count`` steps, whichever row sets its scale:
+    rounding adds at most ``count`` steps to the move of a row.
+    """
+    if rounding is None:
+        exposed = (shift > 0) & np.isfinite(sold)
+        granted = sold[exposed]
+        scale = float(np.max(shift[exposed] / granted))
+        wanted = scale * min(1.0, float(granted.min())) / (FINE * count)
+        rounding = max(wanted, scale * 2.0**-40, largest * 2.0**-48)
+    step = lattice_step(rounding)
+    check_reach(largest, step)
+    moves = lattice_moves(shift, step, count)
+    whole = lattice_scale(moves, sold)
+    return step, whole, np.minimum(lattice_epsilon(moves, whole), sold)
+
+
+def _chain(n_rows: int) -> int:
+    """Return the longest chain of roundings in a sum over rows."""
+    return min(n_rows, CHUNK) + -(-n_rows // CHUNK)
+
+
+def _moments(X: Vector, y: Vector, weights: Vector) -> Vector:
+    """Return second moments, and moments with the labels as the last column."""
+    weighed = weights[:, None] * X
+    return np.column_stack([weighed.T @ X, weighed.T @ y])
+
+
+def _misfit(model: Vector, X: Vector, y: Vector, weights: Vector) -> Vector:
+    return np.asarray(X.T @ (weights * (y - X @ model)))

@@ -15,16 +15,19 @@ from convexmarket.checks import check_choice, check_instance, is_number, shown
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError
 from convexmarket.io import write_together
-from convexmarket.learners import linear
-from convexmarket.learners.kernels import Kernel
-from convexmarket.learners.predictor import PublicPredictor
+from convexmarket.learners.perturbed import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+)
+from convexmarket.learners.predictor import Kernel, PublicPredictor
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 __all__ = ["Document", "load_model", "save_model", "saved_model"]
 
-_LINEAR = linear.PrivateLogisticRegression, linear.PrivateLinearSVC, linear.PrivateHuberRegressor
-KINDS: dict[str, Any] = {x.__name__: x for x in (*_LINEAR, PersonalizedRidge, PublicPredictor)}
+LINEAR = PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor
+KINDS: dict[str, Any] = {x.__name__: x for x in (*LINEAR, PersonalizedRidge, PublicPredictor)}
 #: Most bytes of a file, and of some characters in it: parsing takes far more memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
 FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
@@ -98,10 +101,9 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
     Raises
     ------
-    NotSupportedError
-        If the model carries no guarantee, such as :class:`KernelERM`.
-    DataError
-        If the model is not fitted or has no form in JSON, or if the file cannot be written.
+    NotSupportedError, DataError
+        If the model carries no guarantee, such as :class:`KernelERM`; or if it is not fitted, has
+        no form in JSON, or the file cannot be written.
 
     Examples
     --------

@@ -25,7 +25,7 @@ from scipy.linalg import solve_triangular
 
 from convexmarket.errors import SolverError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.learners.kernels import Kernel
+from convexmarket.learners.predictor import Kernel
 from convexmarket.privacy import Profile
 from convexmarket.privacy.lattice import check_reach, lattice_release, lattice_scale, lattice_step
 from convexmarket.release.scales import Calibration, calibrate, function_epsilon

@@ -300,7 +300,7 @@ class RidgeNoiseHalved(cm.PersonalizedRidge):
         self.rounding = None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "convexmarket.learners.ridge_noise.gamma_sphere_noise",
+                "convexmarket.learners.ridge_math.gamma_sphere_noise",
                 lambda *terms: 0.5 * gamma_sphere_noise(*terms),
             )
             return super().fit(*arguments, **options)

@@ -9,7 +9,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import ConvexMarketError
 from convexmarket.learners import KernelERM
-from convexmarket.learners.kernels import Kernel
+from convexmarket.learners.predictor import Kernel
 from convexmarket.privacy import Guarantee
 from convexmarket.release import PublicPredictor
 

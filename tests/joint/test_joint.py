@@ -17,7 +17,13 @@ from convexmarket.errors import (
     UnattainedOptimumError,
 )
 from convexmarket.joint import convexity_constant
-from convexmarket.joint.alternating import GlobalSearch, PurchaseStep, best_model, model_gradient
+from convexmarket.joint.alternating import (
+    Descent,
+    GlobalSearch,
+    PurchaseStep,
+    best_model,
+    model_gradient,
+)
 from tests import one_in
 from tests.joint.builders import convex_joint, data, joint_of
 
@@ -298,7 +304,7 @@ def test_the_certificate_where_the_problem_is_convex(seed, squared, capped, nois
 def test_the_tangent_bounds_the_optimum_at_every_eta(noise, max_norm):
     joint = convex_joint(7, m=12, n=3, margin=1.2, noise=noise, max_norm=max_norm)
     step = PurchaseStep(joint)
-    search = GlobalSearch(joint, step, 1e-13)
+    search = GlobalSearch(Descent(joint, step, np.zeros(3)), 1e-13)
     points = [search.solve(eta) for eta in np.geomspace(2, 2000, 13)]
     for point in points:
         assert point.cut(point.eta) == pytest.approx(point.objective, rel=1e-9)

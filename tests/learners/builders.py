@@ -15,9 +15,9 @@ from convexmarket.learners import (
     HuberLoss,
     LogisticLoss,
     PrivateLogisticRegression,
-    objective_perturbation_log_density,
 )
 from convexmarket.learners.losses import loss_of
+from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import Simulation, ridge_sensitivity
 from tests import ROOT

@@ -14,9 +14,9 @@ from convexmarket.errors import ParameterError, PrivacyLeakWarning, SolverError
 from convexmarket.learners import (
     PersonalizedRidge,
     PrivateLogisticRegression,
-    objective_perturbation_log_density,
 )
 from convexmarket.learners.minimiser import minimise
+from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Simulation, calibrate_eta, objective_perturbation_guarantee
 from convexmarket.privacy.exact_noise import gamma_sphere_draw
 from convexmarket.privacy.lattice import lattice_blur

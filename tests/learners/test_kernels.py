@@ -16,7 +16,7 @@ from sklearn.metrics.pairwise import (
 
 from convexmarket.data.datasets import scale_rows
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.learners.kernels import TAKES, Kernel, cholesky_features
+from convexmarket.learners.predictor import TAKES, Kernel, cholesky_features
 
 RADIUS = 1.7
 NAMES = tuple(TAKES)

@@ -25,8 +25,8 @@ from convexmarket.errors import (
 )
 from convexmarket.learners import (
     PrivateLogisticRegression,
-    objective_perturbation_log_density,
 )
+from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Simulation, objective_perturbation_guarantee
 from convexmarket.privacy.accounting import default_solver_epsilon, joint_guarantee
 from convexmarket.privacy.exact_noise import gamma_sphere_draw
@@ -279,12 +279,6 @@ def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
     )
     scale = 2 * np.sqrt(3) * model.tol / (0.02 * default_solver_epsilon(weights * 40.0, model.tol))
     assert same_noise.coef_ == pytest.approx(model.coef_, abs=20 * scale)  # the second noise
-
-
-def test_calibration_total_refuses_too_little_privacy() -> None:
-    X, y, _ = sample(0, 30, 3)
-    with pytest.raises(ParameterError, match="larger regularization"):
-        PrivateLogisticRegression(0.02, calibration="total").fit(X, y, epsilon=10.0 / len(X))
 
 
 def test_the_papers_cap_is_used() -> None:

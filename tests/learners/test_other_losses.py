@@ -56,7 +56,7 @@ def test_the_minimum_is_that_of_the_declaration(loss):
     y = SIGNS.astype(float) if loss.classifies else NUMBERS
     weights = EPSILON / EPSILON.sum()
     options = {"data_norm": 1.0, "loss": loss, "second": SecondNoise(1e-11, None)}
-    plan = ObjectivePerturbation.of(weights, np.full(12, np.inf), 0.02, 3, **options)
+    plan = ObjectivePerturbation(weights, np.full(12, np.inf), 0.02, 3, **options)
     coef, fitted = plan.release(X, y, np.random.default_rng(0))
     w = cp.Variable(3)
     risk = weights @ declared_losses(loss, X @ w, y) + 0.01 * cp.sum_squares(w)

@@ -13,8 +13,7 @@ from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.domain import Ball
 from convexmarket.learners.losses import LogisticLoss
-from convexmarket.learners.minimiser import PerturbedObjective
-from convexmarket.learners.partitioned_rows import PartedObjective, PartedRows
+from convexmarket.learners.minimiser import PartedObjective, PartedRows, PerturbedObjective
 from convexmarket.learners.ridge_math import row_sum
 from convexmarket.partitions import rows
 from convexmarket.privacy import Simulation

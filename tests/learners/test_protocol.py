@@ -10,7 +10,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.domain import Granted
 from convexmarket.learners.perturbed import ObjectivePerturbation
 from convexmarket.privacy import Simulation
 from tests import ROOT
@@ -68,25 +68,6 @@ def test_after_any_allocation_epsilon_is_all_that_a_learner_needs(make):
     assert remaining.max() > 0.9 * epsilon.max() or getattr(learner, "weighting", "") == "equal"
     mu, sigma = learner.risk(3)
     assert min(mu, sigma) > 0
-
-
-@pytest.mark.parametrize("regularization", [1e-3, 0.01, 0.1])
-def test_logistic_regression_never_exceeds_what_a_market_sold(regularization):
-    """By default, at the regularization and the prices where it once did so 4.3 times."""
-    X, y, _ = rows()
-    reports = np.random.default_rng(1).uniform(1e-4, 1e-3, len(X))
-    market = cm.Market.standard(
-        cm.Sellers(reports, cm.Uniform(1e-4, 1e-3)), mu=1, sigma=100, gamma=1
-    )
-    allocation = cm.allocate(market)
-    learner = cm.PrivateLogisticRegression(regularization)
-    try:
-        remaining = learner.fit(X, y, epsilon=allocation.epsilon).epsilon_
-    except ParameterError as refusal:
-        named = float(re.search(r"for instance (\S+),", str(refusal))[1])
-        remaining = learner.set_params(regularization=named).fit(X, y, epsilon=allocation.epsilon)
-        remaining = remaining.epsilon_
-    assert np.all(remaining <= allocation.epsilon)
 
 
 def test_the_papers_algorithm_states_by_how_much_it_exceeds_the_granted_epsilon():

@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.domain import Granted
 from convexmarket.learners.ridge_math import (
     noisy_loss,
     solve_ridge,

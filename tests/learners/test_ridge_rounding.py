@@ -14,10 +14,9 @@ from convexmarket.errors import (
     ParameterError,
     SolverError,
 )
-from convexmarket.learners import ridge_noise
-from convexmarket.learners.granted import Granted
-from convexmarket.learners.ridge_math import row_sum, solve_ridge
-from convexmarket.learners.ridge_noise import solve_error
+from convexmarket.learners import ridge_math
+from convexmarket.learners.domain import Granted
+from convexmarket.learners.ridge_math import row_sum, solve_error, solve_ridge
 from convexmarket.privacy import Simulation, ridge_norm_bound
 from tests.learners.builders import (
     PRIVATE_RIDGES,
@@ -53,7 +52,7 @@ def exact_solution(X, y, weights, alpha):
 
 def residual(X, y, weights, alpha, model):
     """Return half the negative gradient of the loss, as a fit computes it."""
-    return row_sum(X, partial(ridge_noise._misfit, model), y, weights) - alpha * model
+    return row_sum(X, partial(ridge_math._misfit, model), y, weights) - alpha * model
 
 
 def planned(model, epsilon, d, rng=None):
@@ -99,7 +98,7 @@ def test_a_machine_that_solves_badly_is_found_out(monkeypatch) -> None:
     X, y, epsilon = ridge_sample(0)
     account = cm.PrivacyAccountant(epsilon)
     monkeypatch.setattr(
-        ridge_noise, "solve_ridge", lambda *arguments: solve_ridge(*arguments) * (1.0 + 1e-6)
+        ridge_math, "solve_ridge", lambda *arguments: solve_ridge(*arguments) * (1.0 + 1e-6)
     )
     model = output_ridge(1.0, rounding=1e-9)
     with pytest.raises(SolverError, match="linear algebra"):
@@ -203,7 +202,7 @@ def test_the_solve_sees_rows_and_labels_inside_the_box_to_the_last_digit(monkeyp
         seen.append((rows[:].copy(), labels.copy()))
         return solve_ridge(rows, labels, weights, alpha)
 
-    monkeypatch.setattr(ridge_noise, "solve_ridge", watched)
+    monkeypatch.setattr(ridge_math, "solve_ridge", watched)
     output_ridge(1.0, rounding=1e-9).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     ((rows, labels),) = seen
     assert np.array_equal(rows, np.clip(X, 0.0, 1.0))
@@ -299,7 +298,7 @@ def test_noise_on_a_lattice_exceeds_its_constant_no_more_often_than_stated():
 def test_the_moves_by_hand(distance, monkeypatch) -> None:
     """The real sensitivity, the error of the solve on either side, and a step per coordinate."""
     monkeypatch.setattr(
-        ridge_noise, "solve_error", lambda *_: ridge_noise.SolveError(1.0, 1.0, distance)
+        ridge_math, "solve_error", lambda *_: ridge_math.SolveError(1.0, 1.0, distance)
     )
     epsilon, step = ridge_sample(1, 8, 3)[2], 2.0**-12
     model = output_ridge(1.0, rounding=step)

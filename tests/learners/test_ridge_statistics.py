@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.learners import ridge_noise
-from convexmarket.learners.granted import Granted
-from convexmarket.learners.ridge_math import solve_ridge
-from convexmarket.learners.ridge_noise import statistics_sensitivity
+from convexmarket.learners import ridge_math
+from convexmarket.learners.domain import Granted
+from convexmarket.learners.ridge_math import solve_ridge, statistics_sensitivity
 from convexmarket.privacy import Simulation
 from convexmarket.privacy.composition import gaussian_epsilon
 from tests import one_in
@@ -115,7 +114,7 @@ def test_without_noise_it_is_ridge_regression_and_noise_vanishes_with_many_rows(
 def test_an_attack_by_draws_passes_what_is_sold_and_refutes_what_is_not(factor, monkeypatch):
     X, y, epsilon = np.full((6, 1), 0.5), np.zeros(6), np.full(6, 1.0)
     monkeypatch.setattr(
-        ridge_noise,
+        ridge_math,
         "statistics_sensitivity",
         lambda d, **options: factor * statistics_sensitivity(d, **options),
     )

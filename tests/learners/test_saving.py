@@ -19,7 +19,7 @@ import convexmarket as cm
 from convexmarket import io as writing
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners import saved as saving
-from convexmarket.learners.kernels import Kernel
+from convexmarket.learners.predictor import Kernel
 from convexmarket.learners.saved import Document
 from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.release import PublicPredictor

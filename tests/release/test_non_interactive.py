@@ -9,7 +9,7 @@ from scipy.spatial import cKDTree
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
-from convexmarket.learners import kernels
+from convexmarket.learners import predictor as kernels
 from convexmarket.release import ball_net
 from convexmarket.release import lattice_noise as noise_of
 from convexmarket.release.lattice_noise import laplace_noise

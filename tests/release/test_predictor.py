@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.errors import DataError
-from convexmarket.learners.kernels import Kernel
+from convexmarket.learners.predictor import Kernel
 from convexmarket.privacy import Guarantee
 from convexmarket.release import PublicPredictor
 from tests.release.builders import source
