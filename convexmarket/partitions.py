@@ -60,8 +60,6 @@ Floats = NDArray[np.float64]
 _HASHES = 1 << 24
 #: In a folder of offers; readers of Parquet skip names that begin with an underscore.
 CERTIFICATE = "_certificate.json"
-#: Small row groups of a file are read together, up to this number of rows.
-_ROWS = 1 << 20
 _COLUMNS = ("id", "ask")
 _NOTHING = pd.DataFrame({"id": pd.Series(dtype=object), "ask": np.zeros(0)})
 
@@ -354,7 +352,7 @@ def table(source: Any) -> PartedTable:
     ----------
     source : Dask DataFrame, or path of a Parquet file or of a folder of Parquet files
         One row per seller, with an id and a report. Workers read files themselves, so the path is
-        the same for all of them. Small row groups of a file form one partition.
+        the same for all of them. Each row group is a partition.
 
     Raises
     ------
@@ -481,10 +479,10 @@ class PartedDeal(Deal):
 
 
 class _Piece(NamedTuple):
-    """Row groups of a Parquet file, its rows before them, and its columns of ids and reports."""
+    """A row group of a Parquet file, the rows before it, and its columns of ids and reports."""
 
     path: str
-    groups: list[int]
+    group: int
     before: int
     names: list[Any]
 
@@ -499,7 +497,7 @@ def _read(piece: _Piece, columns: Sequence[str] | None = None) -> pd.DataFrame:
     wanted = list(columns or _COLUMNS)
     names = [piece.names[_COLUMNS.index(name)] for name in wanted]
     with open_parquet(piece.path) as file:
-        rows = file.read_row_groups(piece.groups, columns=names)
+        rows = file.read_row_group(piece.group, columns=names)
         return rows.select(names).to_pandas().set_axis(wanted, axis=1)
 
 
@@ -513,18 +511,16 @@ def _names(header: Iterable[Any], ask: str | None, id: str | None) -> list[Any]:
 
 
 def _pieces(path: Path, ask: str | None, id: str | None) -> Iterator[_Piece]:
-    """Yield the row groups of a file, small ones together."""
+    """Yield the row groups of a file."""
     with open_parquet(path) as file:
         names = _names(file.schema_arrow.names, ask, id)
         kind = file.schema_arrow.field(names[1]).type
         if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
             raise DataError(f"{path}: the column {names[1]!r} contains {kind}; give numbers")
-        sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-    ends, begin = np.cumsum([0, *sizes]).tolist(), 0
-    for end in range(1, len(sizes) + 1):
-        if end == len(sizes) or ends[end + 1] - ends[begin] > _ROWS:
-            yield _Piece(str(path.absolute()), list(range(begin, end)), ends[begin], names)
-            begin = end
+        before = 0
+        for group in range(file.num_row_groups):
+            yield _Piece(str(path.absolute()), group, before, names)
+            before += file.metadata.row_group(group).num_rows
 
 
 def _on_parts(

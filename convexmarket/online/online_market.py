@@ -21,11 +21,11 @@ from convexmarket.checks import check_count, check_instance, check_nonnegative, 
 from convexmarket.errors import ConvexMarketError, MarketClosedError, OfferError, ParameterError
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger import Ledger
+from convexmarket.ledger.entries import lay_ledger
 from convexmarket.ledger.seals import check_whole, damaged
-from convexmarket.ledger.store import Store, back_up, create_database, now
+from convexmarket.ledger.store import Kind, Store, back_up, create_database, now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
-from convexmarket.online.database import MARKET, lay_market
 from convexmarket.online.policy import OnlinePolicy
 from convexmarket.privacy import Guarantee
 
@@ -50,6 +50,55 @@ _OFFERS = (
 )
 _COLUMNS = ["id", "number", "sensitivity", "epsilon", "payment", "status", "plan"]
 _TYPES = {"number": int, "sensitivity": float, "epsilon": float, "payment": float, "plan": int}
+
+#: The kind of database that :class:`convexmarket.ledger.store.Store` opens.
+_MARKET = Kind("market", "markets", lambda path: path.parent, "online open", "OnlineMarket")
+
+_TABLES = (
+    """CREATE TABLE markets (  -- one row
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    expected INTEGER NOT NULL CHECK (expected >= 1),
+    problem TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE plans (  -- by which sellers after the first so many are quoted
+    number INTEGER PRIMARY KEY,
+    after INTEGER NOT NULL UNIQUE,
+    policy TEXT NOT NULL,
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE quotes (  -- number: of arrival
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    sensitivity REAL NOT NULL CHECK (typeof(sensitivity) = 'real' AND sensitivity >= 0),
+    epsilon REAL NOT NULL CHECK (typeof(epsilon) = 'real' AND epsilon >= 0 AND epsilon < 9e999),
+    payment REAL NOT NULL CHECK (typeof(payment) = 'real' AND payment >= 0 AND payment < 9e999),
+    plan INTEGER NOT NULL REFERENCES plans (number),
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE answers (
+    number INTEGER PRIMARY KEY REFERENCES quotes (number),
+    answer TEXT NOT NULL CHECK (answer IN ('accepted', 'declined')),
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE endings (  -- one row, once no more sellers are quoted
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE releases (  -- one row, once the model is trained
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    release TEXT NOT NULL,
+    time TEXT NOT NULL
+)""",
+)
+
+#: A seller who accepts has sold: the sale is written in the transaction of the answer.
+_ANSWERS_ARE_SALES = """CREATE TRIGGER answers_are_sales AFTER INSERT ON answers
+WHEN NEW.answer = 'accepted' BEGIN
+    INSERT INTO sales SELECT 1 + coalesce((SELECT max(number) FROM sales), 0), q.id, q.epsilon,
+        q.payment, NULL, NULL, NEW.time FROM quotes AS q WHERE q.number = NEW.number;
+END"""
 
 
 @dataclass(frozen=True)
@@ -142,7 +191,7 @@ class OnlineMarket:
     def __init__(self, folder: str | Path) -> None:
         check_instance("folder", folder, (str, Path), "the path of a market's folder")
         self.folder = Path(folder)
-        self._store = Store(self.folder / MARKET_FILE, MARKET)
+        self._store = Store(self.folder / MARKET_FILE, _MARKET)
         with self._store.reading() as connection:
             row = connection.execute("SELECT expected, problem, policy FROM markets").fetchall()[0]
         self._expected, self.problem = int(row[0]), str(row[1])
@@ -169,8 +218,8 @@ class OnlineMarket:
         numbers = policy.expected_sellers, problem, _json(policy), _json(policy.opening)
         create_database(
             Path(folder) / MARKET_FILE,
-            MARKET,
-            lambda connection: lay_market(connection, *numbers, now()),
+            _MARKET,
+            lambda connection: _lay_market(connection, *numbers, now()),
         )
         return cls(folder)
 
@@ -503,3 +552,17 @@ def _released(connection: sqlite3.Connection) -> str | None:
 
 def _json(policy: OnlinePolicy | AdaptivePolicy) -> str:
     return json.dumps(policy.to_dict(), allow_nan=False)
+
+
+def _lay_market(
+    connection: sqlite3.Connection, expected: int, problem: str, policy: str, plan: str, when: str
+) -> None:
+    """Make the tables of a new market, with its ledger and its first plan."""
+    for statement in _TABLES:
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO markets VALUES (1, ?, ?, ?, ?)", (expected, problem, policy, when)
+    )
+    connection.execute("INSERT INTO plans VALUES (1, 0, ?, ?)", (plan, when))
+    lay_ledger(connection, "basic", 0.0)
+    connection.execute(_ANSWERS_ARE_SALES)
