@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -174,7 +175,7 @@ def _compare_tables(
         alone += one.index.difference(other.index).tolist()
         parts["rows"] += [(a.name, row, side) for row in alone]
     left, right = left.align(right, join="inner")
-    n_compared = n_differ = 0
+    n_compared, n_before = 0, len(parts["cells"])
     for column in (name for name in map(str, left) if name not in keys):
         if _MEASURED.search(column):
             times = np.array([left[column], right[column]], dtype=float)
@@ -183,16 +184,14 @@ def _compare_tables(
                 ratio = float(np.median(times[1] / times[0]))
                 parts["times"].append((a.name, column, *np.median(times, axis=1), ratio))
             continue
-        relative = _relative_difference(left[column], right[column])
-        places = np.flatnonzero(~(relative <= tolerance))
-        for place in map(int, places):
-            cells = left[column].iloc[place], right[column].iloc[place], float(relative[place])
-            parts["cells"].append((a.name, left.index[place], column, *cells))
-        n_compared, n_differ = n_compared + 1, n_differ + len(places)
+        for row, *cells in zip(left.index, left[column], right[column], strict=True):
+            relative = _relative_difference(*cells)
+            if relative > tolerance:
+                parts["cells"].append((a.name, row, column, *cells, relative))
+        n_compared += len(left)
     rows = len(left), len(a.frame) - len(left), len(b.frame) - len(left)
-    parts["tables"].append(
-        (a.name, ", ".join(keys) or "position", *rows, len(left) * n_compared, n_differ)
-    )
+    n_differ = len(parts["cells"]) - n_before
+    parts["tables"].append((a.name, ", ".join(keys) or "position", *rows, n_compared, n_differ))
 
 
 def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
@@ -202,17 +201,16 @@ def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
     return [", ".join(cells) for cells in zip(*texts, strict=True)]
 
 
-def _relative_difference(a: pd.Series, b: pd.Series) -> np.ndarray:
-    """Return differences relative to the larger number; infinite where cells are not comparable."""
-    same = ((a == b) | (a.isna() & b.isna())).to_numpy(bool)
-    if not all(side.dtype.kind in "iuf" for side in (a, b)):
-        return np.where(same, 0.0, np.inf)
-    left, right = a.to_numpy(float), b.to_numpy(float)
-    with np.errstate(invalid="ignore"):  # infinite cells
-        apart = np.abs(left - right)
-        relative = apart / np.maximum(np.maximum(np.abs(left), np.abs(right)), _ROUNDING)
-    relative[~np.isfinite(relative)] = np.inf
-    return np.where(same | (apart <= _ROUNDING), 0.0, relative)
+def _relative_difference(a: Any, b: Any) -> float:
+    """Return a difference relative to the larger number; infinite if cells are not comparable."""
+    if pd.isna(a) or pd.isna(b):
+        return 0.0 if pd.isna(a) and pd.isna(b) else math.inf
+    if a == b:
+        return 0.0
+    if not {type(a), type(b)} <= {int, float} or math.isinf(a) or math.isinf(b):
+        return math.inf
+    apart = abs(a - b)
+    return apart / max(abs(a), abs(b)) if apart > _ROUNDING else 0.0
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:

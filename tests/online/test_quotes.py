@@ -175,6 +175,6 @@ def test_truth_is_a_best_reply_up_to_the_top_where_nearly_everybody_sells(prior,
     top = high if np.isfinite(high) else prior.quantile(1 - 1e-15)
     close = top - (top - low) * np.geomspace(1e-12, 1, 200)
     reports = np.unique(np.concatenate((np.linspace(low, top, 301), close)))
-    audit = cm.online.audit_quotes(policy, reports, reports)
+    audit = cm.online.audit_quotes(policy, reports)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational
