@@ -24,9 +24,8 @@ from convexmarket.ledger import Ledger
 from convexmarket.ledger.entries import lay_ledger
 from convexmarket.ledger.seals import check_whole, damaged
 from convexmarket.ledger.store import Kind, Store, back_up, create_database, now
-from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
-from convexmarket.online.policy import OnlinePolicy
+from convexmarket.online.policy import AdaptivePolicy, OnlinePolicy, policy_from_dict
 from convexmarket.privacy import Guarantee
 
 __all__ = ["MarketPlan", "Offer", "OnlineMarket"]

@@ -14,9 +14,8 @@ from convexmarket.checks import check_instance, checked_numbers
 from convexmarket.display import Shown, axes
 from convexmarket.errors import ParameterError
 from convexmarket.incentives.audit import IncentiveAudit
-from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.plan import Buyer
-from convexmarket.online.policy import OnlinePolicy
+from convexmarket.online.policy import AdaptivePolicy, OnlinePolicy
 from convexmarket.priors import Prior
 
 __all__ = ["OnlineOutcome", "audit_quotes", "planned", "run_online"]
