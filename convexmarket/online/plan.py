@@ -156,13 +156,10 @@ class _Market:
             parts = np.arange(1, _PARTS) / _PARTS
             between = points.new[bad, None] + np.diff(points.new)[bad, None] * parts
             points = _merged(points, self._at(between.ravel(), points))
-        points, best = self._polished(points)
-        price, norm = float(points.price[best]), float(points.norm[best])
-        if points.new[best] == 0:
-            nothing = float(points.value[best])
-            return Plan(Terms(self.atoms.lowest, 0.0), self.total, nothing, bound), 0.0
-        scale = buyer.gamma * float(points.total[best]) * norm / buyer.mu
-        largest = buyer.cap / buyer.m * float(points.total[best])
+        new, norm, price, total, value, *_ = self._polished(points)
+        if new == 0:
+            return Plan(Terms(self.atoms.lowest, 0.0), self.total, value, bound), 0.0
+        scale, largest = buyer.gamma * total * norm / buyer.mu, buyer.cap / buyer.m * total
         best_plan = _outcome(self, Terms(self.atoms.lowest + price, scale, largest))
         terms = replace(best_plan.terms, largest=buyer.cap * best_plan.eta / buyer.m)
         bound = min(bound, best_plan.objective)
@@ -275,8 +272,8 @@ class _Market:
             ends.append(sigma * rate[0])
         return proven, float(min(*ends, proven.min(initial=np.inf)))
 
-    def _polished(self, points: _Points) -> tuple[_Points, int]:
-        """Return points with the one next to the best where the loss is stationary; its place."""
+    def _polished(self, points: _Points) -> list[float]:
+        """Return the point next to the best one where the loss is stationary."""
 
         def slope(new: float) -> float:
             at = self._at(np.array([new]), points)
@@ -290,7 +287,7 @@ class _Market:
             new = brentq(slope, low, high, xtol=1e-300, rtol=1e-15)
             points = _merged(points, self._at(np.array([new]), points))
             best = int(np.argmin(np.abs(points.new - new)))
-        return points, best
+        return [float(part[best]) for part in points]
 
 
 def _merged(some: _Points, others: _Points) -> _Points:
