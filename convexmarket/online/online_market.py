@@ -260,12 +260,8 @@ class OnlineMarket:
             sellers before.
         """
         check_count("batch", batch)
-        return self._quote_in_batches(iter(reports), batch)
-
-    def _quote_in_batches(
-        self, reports: Iterator[tuple[str, float]], batch: int
-    ) -> Iterator[Offer]:
-        while together := list(itertools.islice(reports, batch)):
+        remaining = iter(reports)
+        while together := list(itertools.islice(remaining, batch)):
             offers: list[Offer] = []
             fault: ConvexMarketError | None = None
             try:

@@ -80,7 +80,7 @@ def test_refusals_name_the_seller_and_the_reason(tmp_path):
         market.quote("new", BOUGHT)
     for batch in (0, True, 2.0):
         with pytest.raises(ParameterError, match=r"batch must be a whole number >= 1"):
-            market.quote_many([], batch=batch)
+            next(market.quote_many([], batch=batch))
     for id in ("", " a", "a\u200bb", 17.5, None):
         with pytest.raises(ParameterError, match="id"):
             market.quote(id, BOUGHT)
