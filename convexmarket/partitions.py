@@ -113,9 +113,6 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
         ) from None
 
 
-# ------------------------------------------------------------------------------ sellers
-
-
 def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     """Return sellers whose reports stay in the partitions of a Dask column.
 
@@ -294,9 +291,6 @@ def _with_hashes(wanted: NDArray[np.uint64], part: Any) -> list[tuple[Any, int]]
     return [(forms[row], row) for row in np.flatnonzero(np.isin(hashes, wanted)).tolist()]
 
 
-# --------------------------------------------------------------------------------- rows
-
-
 def rows(X: Any) -> Any:
     """Return the rows of a Dask array, for a learner that fits them in their partitions.
 
@@ -340,9 +334,6 @@ class _Rows:
         each = zip(self._parts, *sent, strict=True)
         on_part = dask.delayed(work, pure=False)
         return list(dask.compute(*(on_part(*part) for part in each)))
-
-
-# ------------------------------------------------------------------------------- tables
 
 
 def table(source: Any) -> PartedTable:

@@ -229,8 +229,6 @@ class OnlineMarket:
         except (ConvexMarketError, ValueError):
             raise damaged(self._store.path, "(a policy in it cannot be read)") from None
 
-    # ------------------------------------------------------------------ quotes and answers
-
     def quote(self, id: str, sensitivity: float) -> Offer:
         """Return the offer to a seller for its report: a new one, or the one it already has.
 
@@ -389,8 +387,6 @@ class OnlineMarket:
         connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (offer.number, answer, now()))
         return replace(offer, status=answer)
 
-    # ------------------------------------------------------------------ contents
-
     def offers(self) -> pd.DataFrame:
         """Return all offers by arrival: id, number, sensitivity, epsilon, payment, status, plan."""
         with self._store.reading() as connection:
@@ -421,8 +417,6 @@ class OnlineMarket:
         """The result of :meth:`close`; None before."""
         with self._store.reading() as connection:
             return _released(connection)
-
-    # ------------------------------------------------------------------ the end
 
     def close(
         self,

@@ -336,8 +336,6 @@ class Report:
         """The claims with their verdicts, sources and details."""
         return next((t.frame for t in self.tables if _is_claims(t)), pd.DataFrame())
 
-    # ------------------------------------------------------------------------------- writing
-
     def to_markdown(self, *, appendix: bool = False) -> str:
         """Return the report, or its appendix, as Markdown.
 
@@ -609,9 +607,6 @@ def _verdict(holds: Any) -> tuple[str, str]:
     more = f" and {len(failing) - _NAMED} more" if len(failing) > _NAMED else ""
     labels = f"Fails at {'; '.join(failing[:_NAMED])}{more}." if failing else ""
     return f"holds in {values.sum():,} of {values.size:,}", labels
-
-
-# ---------------------------------------------------------------------------------------- HTML
 
 
 def html_of(markdown: str) -> str:

@@ -186,22 +186,6 @@ def test_a_release_that_is_no_json_is_not_kept(market, result):
     assert market.close(lengths) == '{"sellers": 0}'
 
 
-def test_a_release_that_refused_its_input_can_be_repeated(market):
-    market.quote("s0", BOUGHT)
-    market.accept("s0")
-
-    def fail(accepted):
-        raise DataError("no rows")
-
-    with pytest.raises(DataError, match="no rows"):
-        market.close(fail)
-    assert market.is_closed
-    assert market.released is None
-    with pytest.raises(MarketClosedError):
-        market.quote("s1", BOUGHT)
-    assert market.close(lengths) == '{"sellers": 1}'
-
-
 # ------------------------------------------------------------------ folders and files
 
 
