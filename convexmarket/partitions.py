@@ -205,11 +205,8 @@ class _Column:
         rows = {int(k): positions[part == k] - (ends[k] - self._sizes[k]) for k in np.unique(part)}
 
         def read(parts: list[Any]) -> list[Any]:
-            values = _computed(
-                lambda pair: pair[0].iloc[pair[1]].tolist(),
-                [(parts[k], places) for k, places in rows.items()],
-            )
-            return [value for some in values for value in some]
+            work, some = lambda part, places: part.iloc[places].tolist(), [parts[k] for k in rows]
+            return [value for values in _computed(work, some, rows.values()) for value in values]
 
         reports = np.array(read(self._reports), dtype=float)
         return reports, positions.tolist() if self._ids is None else read(self._ids)
@@ -246,8 +243,9 @@ def _parts_of(series: Any) -> list[Any]:
     return list(plan.to_delayed(optimize_graph=False))
 
 
-def _computed(work: Callable[[Any], Any], parts: Sequence[Any]) -> Sequence[Any]:
-    return dask.compute(*(dask.delayed(work, pure=False)(part) for part in parts))
+def _computed(work: Callable[..., Any], *parts: Iterable[Any]) -> Sequence[Any]:
+    on_part = dask.delayed(work, pure=False)
+    return dask.compute(*(on_part(*part) for part in zip(*parts, strict=True)))
 
 
 def _numbers(part: Any) -> Floats:
@@ -331,9 +329,7 @@ class _Rows:
         return dask.persist(*(dask.delayed(part, pure=False, traverse=False) for part in split))
 
     def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
-        each = zip(self._parts, *sent, strict=True)
-        on_part = dask.delayed(work, pure=False)
-        return list(dask.compute(*(on_part(*part) for part in each)))
+        return list(_computed(work, self._parts, *sent))
 
 
 def table(source: Any) -> PartedTable:
@@ -363,17 +359,17 @@ def table(source: Any) -> PartedTable:
     >>> deal.offers["epsilon"].compute().round(2).tolist()
     [0.89, 0.37, 0.58]
     """
-    if isinstance(source, str | PathLike):
-        path = Path(source)
-        files = [path]
-        if path.is_dir():
-            files = sorted(file for file in path.glob("*.parquet") if file.name[0] not in "._")
-            if not files:
-                raise DataError(f"{path} is a folder without Parquet files; give *.parquet files")
-        return PartedTable(str(path), files=files)
-    if not hasattr(source, "map_partitions") or source.ndim != 2:
-        raise DataError("source must be a Dask DataFrame, or the path of Parquet files")
-    return PartedTable(None, source)
+    if not isinstance(source, str | PathLike):
+        if not hasattr(source, "map_partitions") or source.ndim != 2:
+            raise DataError("source must be a Dask DataFrame, or the path of Parquet files")
+        return PartedTable(None, source)
+    path = Path(source)
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.glob("*.parquet") if file.name[0] not in "._")
+        if not files:
+            raise DataError(f"{path} is a folder without Parquet files; give *.parquet files")
+    return PartedTable(str(path), files=files)
 
 
 @dataclass(frozen=True)
