@@ -102,17 +102,9 @@ END"""
 
 @dataclass(frozen=True)
 class Offer:
-    """An offer to a seller, and its status.
+    """An offer to a seller: privacy ``epsilon`` to be bought for a ``payment`` (A, Eq. 8).
 
-    Attributes
-    ----------
-    id : str
-    number : int
-        Of arrival, from 1.
-    sensitivity, epsilon, payment : float
-        The report, the guarantee to be bought, and the payment for it (A, Eq. 8).
-    status : {"offered", "accepted", "declined", "nothing bought"}
-        "nothing bought" if epsilon is 0.
+    ``number`` counts arrivals from 1. The status "nothing bought" means that epsilon is 0.
 
     Examples
     --------

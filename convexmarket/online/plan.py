@@ -87,11 +87,9 @@ class Plan:
     terms : Terms
     eta : float
         Expected total of all guarantees, including those sold before.
-    objective : float
-        The loss (A, Eq. 11) with expectations instead of sums, without earlier payments; infinite
-        if nothing is bought.
-    lower_bound : float
-        A bound on the objective of every plan; NaN if unknown.
+    objective, lower_bound : float
+        The loss (A, Eq. 11) with expectations instead of sums, without earlier payments (infinite
+        if nothing is bought), and a bound on that of every plan (NaN if unknown).
 
     Examples
     --------

@@ -90,12 +90,10 @@ class OnlinePolicy:
         k > 1: no seller sells more than k/m of the expected total.
     rule : {"expectation", "algorithm-3"}
         "expectation": A's Eq. (14) with its sums replaced by expectations, for any prior.
-        "algorithm-3": A's closed form, the leading order of that for many sellers; for priors that
-        satisfy A's Assumption IV.3 only, and without a cap.
-    plan : Plan, optional
-        Price, eta, objective and a lower bound, in expectation; computed by default.
-    support : (float, float), optional
-        The range of reports; by default that of the prior.
+        "algorithm-3": A's closed form, the leading order of that for many sellers, without a cap,
+        and for priors that satisfy A's Assumption IV.3.
+    plan, support : optional
+        A stored plan, and the range of reports; by default computed, and that of the prior.
 
     Attributes
     ----------

@@ -34,24 +34,11 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, eq=False)
 class MarketRows:
-    """Private rows by the id of their owner, and public rows for tests.
+    """Private rows by the id of their owner, and public rows for tests, possibly none.
 
-    Attributes
-    ----------
-    ids, X, y
-        Owners of the private rows, the rows, and labels -1 or 1.
-    X_test, y_test
-        Public rows, possibly none.
-    data_norm : float
-        The public bound on the Euclidean norm of every row.
-    description : str
-        The source of the rows.
-    classes : tuple of two labels
-        The classes of -1 and 1.
-    reports : ndarray of shape (n,), or None
-        Reports of the owners, from the same file.
-    features : PublicFeatures, or None
-        The preprocessing of the rows of a file.
+    Labels are -1 or 1, and ``classes`` are what they stand for. ``data_norm`` is the public bound
+    on the Euclidean norm of every row, ``description`` the source of the rows, ``reports`` are
+    those of the owners from the same file, and ``features`` is the preprocessing of a file.
     """
 
     ids: Sequence[str]
@@ -180,7 +167,6 @@ def release_model(
     and the error on public rows. A ``seed`` of the noise is for experiments.
     """
     used = _usable(accepted, leave_out)
-    model_guarantee(learner, used)
     ids, sold = used["id"].tolist(), used["epsilon"].to_numpy(dtype=float)
     X, y = rows.of(ids)
     model = clone(learner).set_params(classes=tuple(rows.classes))
