@@ -40,14 +40,13 @@ class Diff:
     tolerance : float
         Relative difference up to which two numbers are the same.
     settings, versions : pandas.DataFrame
-        Keys with different values: key, a, b.
+        Keys with different values.
     tables : pandas.DataFrame
         How each table was matched, and the numbers of rows and cells.
     cells : pandas.DataFrame
-        Cells that differ: table, row, column, a, b, relative difference; verdicts of claims first,
-        then the largest differences.
+        Cells that differ: verdicts of claims first, then the largest differences.
     rows : pandas.DataFrame
-        Tables, columns and rows of one report only: table, row, only_in.
+        Tables, columns and rows of one report only.
     times : pandas.DataFrame
         Columns named ``seconds``, ``..._s``, ``..._mb`` or ``...time_ratio``: medians and the
         median ratio of B to A. They never count as differences.
@@ -239,17 +238,9 @@ def _some(changes: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two means, with its 95 % confidence interval.
+    """The difference ``estimate = mean_a - mean_b``, and the ends of its 95 % interval.
 
-    Attributes
-    ----------
-    mean_a, mean_b : float
-    estimate : float
-        ``mean_a - mean_b``.
-    low, high : float
-        Ends of the interval of the difference.
-    n_pairs : int
-        Pairs, or the smaller number of values where they are not paired.
+    ``n_pairs`` counts pairs, or the smaller number of values where they are not paired.
 
     Examples
     --------
