@@ -427,8 +427,8 @@ class Report:
                     keep_access(target / path.relative_to(fresh), path)
         except OSError as error:
             raise DataError(
-                f"{target}: the report could not be written ({error.strerror or error}); the "
-                "folder is unchanged"
+                f"{target}: the report could not be written ({error.strerror or error}); a former "
+                "one is kept"
             ) from error
         return target / ("index.html" if "html" in formats else "report.md")
 
