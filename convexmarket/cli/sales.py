@@ -249,14 +249,6 @@ def buy(
                 recorded = deal.record(ledger, None if again else f"sha256:{digest(people.path)}")
             deal.report(target)
     say("\n".join(deal.statements()))
-    test = people.parts["test"]
-    labels = test[people.data.label]
-    score = "R²" if people.data.classes is None else "accuracy"
-    majority = 0.0 if people.data.classes is None else labels.value_counts(normalize=True).max()
-    say(
-        f"On {len(test):,} public rows the model has {score} {deal.model.score(test, labels):.3f}; "
-        f"a constant prediction would have {majority:.3f}."
-    )
     if recorded is not None:
         say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")
     say(f"Wrote {target / 'deal.md'}")
