@@ -9,13 +9,7 @@ from scipy import integrate
 import convexmarket as cm
 from convexmarket.errors import ParameterError, PriorError
 from tests import one_in
-from tests.online.builders import (
-    PRIORS,
-    check_payments,
-    check_truth,
-    cut_off,
-    policy_of,
-)
+from tests.online.builders import PRIORS, check_payments, check_truth, cut_off, policy_of
 
 #: Prior, sellers expected and cap.
 CASES = [(name, 20, None) for name in PRIORS]
