@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -187,7 +188,6 @@ class OnlineMarket:
             row = connection.execute("SELECT expected, problem, policy FROM markets").fetchall()[0]
         self._expected, self.problem = int(row[0]), str(row[1])
         self.policy = self._stored(row[2])
-        self._latest: tuple[int, OnlinePolicy] | None = None  # plan of the last quote
 
     @classmethod
     def create(
@@ -217,7 +217,7 @@ class OnlineMarket:
     def _stored(self, text: str) -> Any:
         """Read a policy from JSON text; a database without a seal may be damaged."""
         try:
-            return policy_from_dict(json.loads(text))
+            return _policy_of(text)
         except (ConvexMarketError, ValueError):
             raise damaged(self._store.path, "(a policy in it cannot be read)") from None
 
@@ -254,17 +254,13 @@ class OnlineMarket:
         while together := list(itertools.islice(remaining, batch)):
             offers: list[Offer] = []
             fault: ConvexMarketError | None = None
-            try:
-                with self._store.writing() as connection:
-                    for id, sensitivity in together:
-                        try:
-                            offers.append(self._quote(connection, id, sensitivity))
-                        except ConvexMarketError as error:  # nothing of this seller was stored
-                            fault = error
-                            break
-            except BaseException:  # the transaction failed, and with it perhaps a new plan
-                self._latest = None
-                raise
+            with self._store.writing() as connection:
+                for id, sensitivity in together:
+                    try:
+                        offers.append(self._quote(connection, id, sensitivity))
+                    except ConvexMarketError as error:  # nothing of this seller was stored
+                        fault = error
+                        break
             yield from offers
             if fault is not None:
                 raise fault
@@ -295,10 +291,8 @@ class OnlineMarket:
         if quoted in self.policy.stages:
             self.policy.opening.quote(sensitivity)  # refuses the report before a plan is stored
             plan = self._replan(connection, quoted, plan)
-        if self._latest is None or self._latest[0] != plan:  # the same in every process
-            rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,))
-            self._latest = plan, self._stored(rows.fetchall()[0][0])
-        epsilon, payment = self._latest[1].quote(sensitivity)
+        rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,)).fetchall()
+        epsilon, payment = self._stored(rows[0][0]).quote(sensitivity)
         connection.execute(
             "INSERT INTO quotes VALUES (?, ?, ?, ?, ?, ?, ?)",
             (quoted + 1, id, sensitivity, epsilon, payment, plan, now()),
@@ -529,6 +523,11 @@ def _end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
 def _released(connection: sqlite3.Connection) -> str | None:
     rows = connection.execute("SELECT release FROM releases").fetchall()
     return str(rows[0][0]) if rows else None
+
+
+@lru_cache(maxsize=8)
+def _policy_of(text: str) -> OnlinePolicy | AdaptivePolicy:
+    return policy_from_dict(json.loads(text))
 
 
 def _json(policy: OnlinePolicy | AdaptivePolicy) -> str:
