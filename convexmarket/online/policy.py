@@ -163,16 +163,12 @@ class OnlinePolicy:
                 f"cap is {self.cap:g}, but Algorithm 3 supports no cap; give "
                 'rule="expectation", or no cap'
             )
-        if self.plan is not None:
-            check_instance("plan", self.plan, Plan)
-        elif self.rule == "algorithm-3":
+        if self.plan is None and self.rule == "algorithm-3":
             self.plan = algorithm_3(self.prior, self.buyer, _density_at_zero(self.prior))
-        else:
+        elif self.plan is None:
             self.plan = plan(self.prior, self.buyer)
         if self.support is None:
             self.support = self.prior.support
-        elif checked_numbers("support", self.support).shape != (2,):
-            raise ParameterError(f"support must be two numbers, low and high, got {self.support!r}")
         self._curve = Curve(self.prior, self.plan.terms, self.support[0])
         self.payment_error, self.highest_sensitivity = self._curve.error, self._curve.last
 

@@ -53,10 +53,6 @@ class MarketRows:
     reports: Floats | None = None
     features: PublicFeatures | None = None
 
-    def labels(self, signs: Floats) -> NDArray[Any]:
-        """Return the classes of signs."""
-        return np.asarray(self.classes)[(signs > 0).astype(np.intp)]
-
     def of(self, ids: Sequence[str]) -> tuple[Floats, Floats]:
         """Return the rows of owners in their order; a missing row is a DataError."""
         places = pd.Index(self.ids).get_indexer(pd.Index(ids))
@@ -172,7 +168,8 @@ def release_model(
     model = clone(learner).set_params(classes=tuple(rows.classes))
     source = None if seed is None else Simulation(seed)
     paid = PrivacyAccountant(np.full(len(ids), np.inf))  # by the market, in its own ledger
-    model.fit(X, rows.labels(y), epsilon=sold, accountant=paid, random_state=source)
+    labels = np.asarray(rows.classes)[(y > 0).astype(int)]
+    model.fit(X, labels, epsilon=sold, accountant=paid, random_state=source)
     plain = None
     if seed is not None:  # coefficients without noise, for simulations
         none = np.zeros(X.shape[1])
