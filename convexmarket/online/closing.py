@@ -14,8 +14,6 @@ from convexmarket.ledger.entries import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
 from convexmarket.privacy import Guarantee
 
-__all__ = ["all_that_was_sold", "attempt", "charge_model"]
-
 #: Name of an attempt whose failure may depend on the rows.
 _FAILED = f"{MODEL}-failed-"
 _ENTRIES = f"SELECT count(*) FROM ledger_releases WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%'"

@@ -29,8 +29,6 @@ from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
 from convexmarket.online.policy import AdaptivePolicy, OnlinePolicy, policy_from_dict
 from convexmarket.privacy import Guarantee
 
-__all__ = ["MarketPlan", "Offer", "OnlineMarket"]
-
 Answer: TypeAlias = Literal["accepted", "declined"]
 Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
 

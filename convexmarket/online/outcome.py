@@ -18,8 +18,6 @@ from convexmarket.online.plan import Buyer
 from convexmarket.online.policy import AdaptivePolicy, OnlinePolicy
 from convexmarket.priors import Prior
 
-__all__ = ["OnlineOutcome", "audit_quotes", "planned", "run_online"]
-
 Floats = NDArray[np.float64]
 Policy: TypeAlias = OnlinePolicy | AdaptivePolicy
 

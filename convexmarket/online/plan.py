@@ -28,8 +28,6 @@ from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOp
 from convexmarket.online.atoms import Atoms, atoms_of, cells_of
 from convexmarket.priors import EmpiricalPrior, Prior
 
-__all__ = ["Buyer", "Plan", "Terms", "algorithm_3", "plan", "plan_atoms"]
-
 Floats = NDArray[np.float64]
 
 #: Relative gaps of a walk and of a plan, and refinements of the cells of a prior.

@@ -39,8 +39,6 @@ from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
 from convexmarket.priors import EmpiricalPrior, Prior, prior_from_dict
 from convexmarket.priors.prior import as_prior
 
-__all__ = ["AdaptivePolicy", "OnlinePolicy", "Quote", "Rule", "policy_from_dict"]
-
 Floats = NDArray[np.float64]
 Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 

@@ -18,8 +18,6 @@ from convexmarket.data.lists import blame, blank, checked_ids, clipped, column_n
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.online.online_market import OnlineMarket
 
-__all__ = ["answer_list", "quote_list"]
-
 Answer = Literal["accepted", "declined"]
 #: Called with the stage, the steps done and the steps in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
