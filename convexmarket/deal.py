@@ -51,8 +51,6 @@ from convexmarket.privacy.random_sources import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payments, Spread, Term
 
-__all__ = ["Deal", "buy", "certificate_of", "price", "versions"]
-
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 

@@ -60,8 +60,6 @@ Floats = NDArray[np.float64]
 _HASHES = 1 << 24
 #: In a folder of offers; readers of Parquet skip names that begin with an underscore.
 CERTIFICATE = "_certificate.json"
-#: Small row groups of a file are read together, up to this number of rows.
-_ROWS = 1 << 20
 _COLUMNS = ("id", "ask")
 _NOTHING = pd.DataFrame({"id": pd.Series(dtype=object), "ask": np.zeros(0)})
 
@@ -113,9 +111,6 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
             f"dask is {address!r}, where no scheduler answers ({error}); start one with "
             "'dask scheduler', and workers with 'dask worker ADDRESS'"
         ) from None
-
-
-# ------------------------------------------------------------------------------ sellers
 
 
 def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
@@ -210,11 +205,8 @@ class _Column:
         rows = {int(k): positions[part == k] - (ends[k] - self._sizes[k]) for k in np.unique(part)}
 
         def read(parts: list[Any]) -> list[Any]:
-            values = _computed(
-                lambda pair: pair[0].iloc[pair[1]].tolist(),
-                [(parts[k], places) for k, places in rows.items()],
-            )
-            return [value for some in values for value in some]
+            work, some = lambda part, places: part.iloc[places].tolist(), [parts[k] for k in rows]
+            return [value for values in _computed(work, some, rows.values()) for value in values]
 
         reports = np.array(read(self._reports), dtype=float)
         return reports, positions.tolist() if self._ids is None else read(self._ids)
@@ -251,8 +243,9 @@ def _parts_of(series: Any) -> list[Any]:
     return list(plan.to_delayed(optimize_graph=False))
 
 
-def _computed(work: Callable[[Any], Any], parts: Sequence[Any]) -> Sequence[Any]:
-    return dask.compute(*(dask.delayed(work, pure=False)(part) for part in parts))
+def _computed(work: Callable[..., Any], *parts: Iterable[Any]) -> Sequence[Any]:
+    on_part = dask.delayed(work, pure=False)
+    return dask.compute(*(on_part(*part) for part in zip(*parts, strict=True)))
 
 
 def _numbers(part: Any) -> Floats:
@@ -296,14 +289,11 @@ def _with_hashes(wanted: NDArray[np.uint64], part: Any) -> list[tuple[Any, int]]
     return [(forms[row], row) for row in np.flatnonzero(np.isin(hashes, wanted)).tolist()]
 
 
-# --------------------------------------------------------------------------------- rows
-
-
 def rows(X: Any) -> Any:
     """Return the rows of a Dask array, for a learner that fits them in their partitions.
 
     Learners by objective perturbation and private ridge regressions accept the result, a
-    :class:`~convexmarket.learners.partitioned_rows.RowParts`, as ``X``. Labels and epsilon are
+    :class:`~convexmarket.learners.minimiser.RowParts`, as ``X``. Labels and epsilon are
     arrays in memory.
 
     Parameters
@@ -339,12 +329,7 @@ class _Rows:
         return dask.persist(*(dask.delayed(part, pure=False, traverse=False) for part in split))
 
     def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
-        each = zip(self._parts, *sent, strict=True)
-        on_part = dask.delayed(work, pure=False)
-        return list(dask.compute(*(on_part(*part) for part in each)))
-
-
-# ------------------------------------------------------------------------------- tables
+        return list(_computed(work, self._parts, *sent))
 
 
 def table(source: Any) -> PartedTable:
@@ -354,7 +339,7 @@ def table(source: Any) -> PartedTable:
     ----------
     source : Dask DataFrame, or path of a Parquet file or of a folder of Parquet files
         One row per seller, with an id and a report. Workers read files themselves, so the path is
-        the same for all of them. Small row groups of a file form one partition.
+        the same for all of them. Each row group is a partition.
 
     Raises
     ------
@@ -374,17 +359,17 @@ def table(source: Any) -> PartedTable:
     >>> deal.offers["epsilon"].compute().round(2).tolist()
     [0.89, 0.37, 0.58]
     """
-    if isinstance(source, str | PathLike):
-        path = Path(source)
-        files = [path]
-        if path.is_dir():
-            files = sorted(file for file in path.glob("*.parquet") if file.name[0] not in "._")
-            if not files:
-                raise DataError(f"{path} is a folder without Parquet files; give *.parquet files")
-        return PartedTable(str(path), files=files)
-    if not hasattr(source, "map_partitions") or source.ndim != 2:
-        raise DataError("source must be a Dask DataFrame, or the path of Parquet files")
-    return PartedTable(None, source)
+    if not isinstance(source, str | PathLike):
+        if not hasattr(source, "map_partitions") or source.ndim != 2:
+            raise DataError("source must be a Dask DataFrame, or the path of Parquet files")
+        return PartedTable(None, source)
+    path = Path(source)
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.glob("*.parquet") if file.name[0] not in "._")
+        if not files:
+            raise DataError(f"{path} is a folder without Parquet files; give *.parquet files")
+    return PartedTable(str(path), files=files)
 
 
 @dataclass(frozen=True)
@@ -481,10 +466,10 @@ class PartedDeal(Deal):
 
 
 class _Piece(NamedTuple):
-    """Row groups of a Parquet file, its rows before them, and its columns of ids and reports."""
+    """A row group of a Parquet file, the rows before it, and its columns of ids and reports."""
 
     path: str
-    groups: list[int]
+    group: int
     before: int
     names: list[Any]
 
@@ -499,7 +484,7 @@ def _read(piece: _Piece, columns: Sequence[str] | None = None) -> pd.DataFrame:
     wanted = list(columns or _COLUMNS)
     names = [piece.names[_COLUMNS.index(name)] for name in wanted]
     with open_parquet(piece.path) as file:
-        rows = file.read_row_groups(piece.groups, columns=names)
+        rows = file.read_row_group(piece.group, columns=names)
         return rows.select(names).to_pandas().set_axis(wanted, axis=1)
 
 
@@ -513,18 +498,16 @@ def _names(header: Iterable[Any], ask: str | None, id: str | None) -> list[Any]:
 
 
 def _pieces(path: Path, ask: str | None, id: str | None) -> Iterator[_Piece]:
-    """Yield the row groups of a file, small ones together."""
+    """Yield the row groups of a file."""
     with open_parquet(path) as file:
         names = _names(file.schema_arrow.names, ask, id)
         kind = file.schema_arrow.field(names[1]).type
         if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
             raise DataError(f"{path}: the column {names[1]!r} contains {kind}; give numbers")
-        sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-    ends, begin = np.cumsum([0, *sizes]).tolist(), 0
-    for end in range(1, len(sizes) + 1):
-        if end == len(sizes) or ends[end + 1] - ends[begin] > _ROWS:
-            yield _Piece(str(path.absolute()), list(range(begin, end)), ends[begin], names)
-            begin = end
+        before = 0
+        for group in range(file.num_row_groups):
+            yield _Piece(str(path.absolute()), group, before, names)
+            before += file.metadata.row_group(group).num_rows
 
 
 def _on_parts(

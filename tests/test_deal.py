@@ -177,11 +177,7 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        (
-            {"gamma": None},
-            ParameterError,
-            "payments have no weight; give gamma, or budget",
-        ),
+        ({"gamma": None}, ParameterError, "payments have no weight; give gamma, or budget"),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
         ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python\)"),
         ({"group": "region"}, DataError, r"no column is called 'region'.* \(group in Python\)"),

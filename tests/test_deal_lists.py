@@ -55,27 +55,6 @@ def test_the_certificate_adds_up(offers):
     assert json.loads(json.dumps(stated, allow_nan=False)) == stated
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "the file is empty"),
-        ("id,sensitivity\n", "no sellers"),
-        ("who,what\na,0.03\n", "the first line has 2 columns of other names"),
-        ("id,sensitivity\na,0.03\nb,abc\n", "sellers.csv: line 3: the report is not a number"),
-        ("id,sensitivity\na,inf\n", "line 2: the report is not finite"),
-        (
-            "id,sensitivity\na,0.5\nb,0.03\nc,0.6\n",
-            r"line 2: the report is outside .* \(1 more: 4\)",
-        ),
-        ("id,sensitivity\na,0.03\na,0.05\n", "line 3: 'a' is the id of an earlier seller"),
-        ("id,sensitivity\na,0.03\n ,0.05\n", "line 3: ' ' is no id"),
-    ],
-)
-def test_refusals_name_the_line(tmp_path, text, said):
-    with pytest.raises(DataError, match=said):
-        priced(file_with(tmp_path, text))
-
-
 def test_the_certificate_names_its_input(tmp_path):
     path = file_with(tmp_path, "id,c\nAnn,0.03\n")
     source = priced(path).to_dict()["input"]

@@ -10,7 +10,6 @@ import pytest
 import convexmarket as cm
 from convexmarket import partitions
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
-from tests import one_in
 from tests.lists import price_list
 
 dd = pytest.importorskip("dask.dataframe")
@@ -42,9 +41,7 @@ def write_offers(folder, **options):
     return deal
 
 
-@pytest.mark.parametrize("rows", one_in(2, [1, 1 << 20]))
-def test_offers_are_those_in_memory(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr("convexmarket.partitions._ROWS", rows)
+def test_offers_are_those_in_memory(tmp_path):
     table = listed(tmp_path / "sellers")
     given = {**STANDARD, "cap": 3.0}
     result = write_offers(tmp_path, cap=3.0)

@@ -57,9 +57,6 @@ Text = str | None
 _out, err = Console(), Console(stderr=True)
 
 
-# ------------------------------------------------------------------------------------ printing
-
-
 def say(text: object, *, to: Console = _out, style: str = "") -> None:
     """Print a line without markup, line breaks and control characters."""
     from convexmarket.report import printable
@@ -130,9 +127,6 @@ def warn_of_reports() -> None:
     )
 
 
-# ------------------------------------------------------------------------------------ options
-
-
 def check_ending(file: Path, option: str) -> None:
     """Refuse a file name that ends in neither .csv nor .json."""
     if file.suffix.lower() not in (".csv", ".json"):
@@ -172,9 +166,6 @@ def excludes(option: str, **others: object) -> None:
 def _given(options: Mapping[str, object]) -> list[str]:
     given = [name for name, value in options.items() if value not in (None, False, [])]
     return [f"--{name.replace('_', '-')}" for name in given]
-
-
-# ------------------------------------------------------------------------- errors and exit codes
 
 
 def reason(error: BaseException) -> str:

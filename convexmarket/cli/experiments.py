@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +50,7 @@ def _list_of(kind: Callable[[str], Any], help: str) -> Any:
     )
 
 
+_REPORT = typer.Option("--out", help="Folder for the report.")
 _PLUGIN = typer.Option(metavar="NAME=module:Class", help="A custom solver. Repeatable.")
 
 
@@ -56,7 +58,7 @@ def run(
     file: Annotated[Path, typer.Argument(help="Problem file, such as problems/wdbc.toml.")],
     settings: Settings = None,
     data: Annotated[File, typer.Option(help="File of rows, in place of the file's.")] = None,
-    folder: Annotated[File, typer.Option("--out", help="Folder for the report.")] = None,
+    folder: Annotated[File, _REPORT] = None,
     jobs: Annotated[int | None, typer.Option(help="Parallel jobs; -1 for all cores.")] = None,
     show: Open = False,
     formats: Formats = "",
@@ -76,10 +78,8 @@ def run(
             changes.append(f"data.file={json.dumps(seen, ensure_ascii=False)}")
         problem = load_file(file, changes)
         if problem.run.workers < problem.run.jobs:
-            say(
-                f"run.jobs is {problem.run.jobs}, limited to the {problem.run.workers} cores",
-                to=err,
-            )
+            words = f"run.jobs is {problem.run.jobs}, limited to the {problem.run.workers} cores"
+            say(words, to=err)
         report, page = run_file(problem, folder or Path("out", file.stem), formats=formats)
     print_report(report, page, show)
 
@@ -92,9 +92,7 @@ def compare_command(
     sizes: Annotated[Any, _list_of(int, "Sellers, rows or points.")] = "100,1000",
     draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
     settings: Annotated[Any, _list_of(str, "default, solver-default, low, mid, high.")] = "",
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path(
-        "out/study"
-    ),
+    folder: Annotated[Path, _REPORT] = Path("out/study"),
     time_limit: Annotated[float, typer.Option(help="Seconds of a run.")] = 60.0,
     jobs: Annotated[int, typer.Option(help="Runs at a time, -1: one per core.")] = -1,
     pin: Annotated[bool, typer.Option("--pin/--no-pin", help="Bind each run to one core.")] = True,
@@ -114,22 +112,19 @@ def compare_command(
 
     with errors_in_one_line():
         chosen = {name: name for name in solvers or DEFAULT_SOLVERS}
-        options: dict[str, Any] = {
-            "solvers": chosen | dict(_plugin(text) for text in plugin or ()),
-            "formulations": formulations,
-            "classes": classes,
-            "sizes": sizes,
-            "draws": draws,
-            "settings": settings or ("default",),
-            "time_limit": time_limit,
-            "jobs": jobs,
-            "pin": pin,
-        }
-
-        def work(journal: Path) -> Runs:
-            entries = entries_of(problems, subproblems_of)
-            return compare_solvers(entries, journal=journal, **options)
-
+        work = partial(
+            compare_solvers,
+            entries_of(problems, subproblems_of),
+            solvers=chosen | dict(_plugin(text) for text in plugin or ()),
+            formulations=formulations,
+            classes=classes,
+            sizes=sizes,
+            draws=draws,
+            settings=settings or ("default",),
+            time_limit=time_limit,
+            jobs=jobs,
+            pin=pin,
+        )
         runs = _resumable(work, folder, fresh)
         report = runs.report("Solvers compared")
         page = report.write(folder, ("md", "html", *formats))
@@ -142,7 +137,7 @@ def run_file(
     """Run or resume a problem; return its report and the written page."""
     from convexmarket.studies.files.loading import subproblems_of
 
-    runs = _resumable(lambda file: problem.perform(subproblems_of, journal=file), folder, fresh)
+    runs = _resumable(partial(problem.perform, subproblems_of), folder, fresh)
     report = problem.report(runs)
     page = report.write(folder, ("md", "html", *formats))
     if not problem.keeps_journal:
@@ -155,14 +150,14 @@ def journal_of(folder: Path) -> Path:
     return folder.parent / f"{folder.name}.runs.jsonl"
 
 
-def _resumable(work: Callable[[Path], Runs], folder: Path, fresh: bool) -> Runs:
+def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
     """Work with a journal, and print the findings, or after an interrupt the command to resume."""
     check_report_folder(folder)
     journal = journal_of(folder)
     if fresh:
         journal.unlink(missing_ok=True)
     try:
-        runs = work(journal)
+        runs = work(journal=journal)
     except KeyboardInterrupt:
         if not journal.exists():
             raise
@@ -174,7 +169,7 @@ def _resumable(work: Callable[[Path], Runs], folder: Path, fresh: bool) -> Runs:
 
 
 def _plugin(text: str) -> tuple[str, Any]:
-    """Parse ``NAME=module:Class``, and return the name and the solver."""
+    """Return the name and the solver of ``NAME=module:Class``."""
     name, _, place = text.partition("=")
     module, _, kind = place.partition(":")
     if not (name and module and kind):
@@ -195,9 +190,7 @@ def report_command(
     folder: Annotated[File, typer.Argument(metavar="DIR", help="Folder of a report.")] = None,
     target: Annotated[File, typer.Option("--out", help="Folder, or file for --audit.")] = None,
     index: Annotated[File, typer.Option(help="Write an index of the reports in a folder.")] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Reports of all problem files.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Reports of all problem files.")] = False,
     problems: Annotated[File, typer.Option(help="With --all: the problem files.")] = None,
     reports: Annotated[File, typer.Option(help="With --all: the reports.")] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run every problem again.")] = False,
@@ -215,14 +208,14 @@ def report_command(
     from convexmarket.report import read_report, write_index
 
     with errors_in_one_line():
-        if [folder is not None, index is not None, everything, audit].count(True) != 1:
+        if [folder is not None, index is not None, every, audit].count(True) != 1:
             raise ParameterError("give one of: the folder of a report, --index DIR, --all, --audit")
         needs("the folder of a report, or with --audit", folder or audit, out=target)
         needs("--audit", audit, seed=seed, mechanism=mechanism)
-        needs("--all", everything, problems=problems, reports=reports, rerun=rerun)
+        needs("--all", every, problems=problems, reports=reports, rerun=rerun)
         if audit:
             _audit(seed or 0, mechanism or [], target, force)
-        elif everything:
+        elif every:
             _all(problems or Path("problems"), reports or Path("reports"), rerun, force)
         elif index is not None:
             say(f"Wrote {write_index(index, force=force)}")
@@ -321,9 +314,7 @@ def diff_command(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
     folder: Annotated[File, typer.Option("--out", help="Folder for a report.")] = None,
     tolerance: Annotated[float, typer.Option(help="Relative difference of equal numbers.")] = 1e-9,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 1 if they differ.")
-    ] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if they differ.")] = False,
     as_json: AsJson = False,
     formats: Formats = "",
 ) -> None:

@@ -141,24 +141,25 @@ def quote(
                 offer = market.quote(str(seller), sensitivity or 0.0)
                 print_json(asdict(offer)) if as_json else say(_sentence(offer))
                 return
-            quoted = quote_list(market, file, **columns, progress=ProgressLines())
+            offers, repeated, turned_away = quote_list(
+                market, file, **columns, progress=ProgressLines()
+            )
             expected = market.policy.expected_sellers
-        offers = quoted.offers
         print_pairs(
             {
                 "quoted": len(offers),
-                "of them before, at the same terms": quoted.repeated,
+                "of them before, at the same terms": repeated,
                 "offered something": int((offers["epsilon"] > 0).sum()),
                 "privacy offered to them": float(offers["epsilon"].sum()),
                 "payments offered to them": float(offers["payment"].sum()),
-                "turned away": quoted.turned_away,
+                "turned away": turned_away,
             }
         )
         if target is not None:
             write_table(offers, target, force=force)
-    if quoted.turned_away:
+    if turned_away:
         say(
-            f"{quoted.turned_away:,} sellers were turned away: the market stops after the "
+            f"{turned_away:,} sellers were turned away: the market stops after the "
             f"{expected:,} sellers that it expected",
             to=err,
         )

@@ -33,8 +33,6 @@ from convexmarket.cli.consoles import (
 from convexmarket.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    from convexmarket.deal import Deal
-    from convexmarket.incentives.audit import IncentiveAudit
     from convexmarket.ledger import Ledger
     from convexmarket.terms import Constraint
 
@@ -94,6 +92,7 @@ def price(
     from convexmarket.deal import price as offer
     from convexmarket.io import check_place
     from convexmarket.priors import parse_prior
+    from convexmarket.privacy.guarantee import WEAK, odds_in_words
     from convexmarket.terms import Cap, EtaRange, Noise, Spread
 
     with errors_in_one_line(), err.status("") as status, ExitStack() as stack:
@@ -140,22 +139,12 @@ def price(
         status.update("auditing ...")
         audit = deal.audit()
         status.update("writing ...")
-        written = deal.write(target, audit=audit, force=force)
-        _print_deal(deal, audit)
-    for path in written:
-        say(f"Wrote {path}")
-    warn_of_reports()
-
-
-def _print_deal(deal: Deal, audit: IncentiveAudit) -> None:
-    """Print the statements and totals of offers to sellers."""
-    from convexmarket.privacy.guarantee import WEAK, odds_in_words
-
+        written, totals = deal.write(target, audit=audit, force=force), deal.totals
     say("\n".join(deal.statements()))
-    pairs = {} if deal.budget is None else {"budget, met on average over the prior": deal.budget}
+    pairs = {} if budget is None else {"budget, met on average over the prior": budget}
     pairs |= {
-        "expected payments": deal.totals["expected_payments"],
-        "total privacy eta": deal.totals["epsilon"],
+        "expected payments": totals["expected_payments"],
+        "total privacy eta": totals["epsilon"],
         "objective": deal.allocation.objective,
         "relative gap": deal.allocation.gap,
         "sellers audited": len(audit.to_frame()),
@@ -163,11 +152,14 @@ def _print_deal(deal: Deal, audit: IncentiveAudit) -> None:
         "smallest surplus": audit.min_surplus,
     }
     print_pairs(pairs)
-    if (largest := deal.totals["largest_epsilon"]) > WEAK:
+    if (largest := totals["largest_epsilon"]) > WEAK:
         say(
             f"An epsilon of {largest:.4g} is a weak promise: a reader with all other rows"
             f" {odds_in_words(largest, 0.0)}. A larger gamma sells less."
         )
+    for path in written:
+        say(f"Wrote {path}")
+    warn_of_reports()
 
 
 def shares_of(at_least: list[str] | None) -> dict[str, float]:
@@ -257,14 +249,6 @@ def buy(
                 recorded = deal.record(ledger, None if again else f"sha256:{digest(people.path)}")
             deal.report(target)
     say("\n".join(deal.statements()))
-    test = people.parts["test"]
-    labels = test[people.data.label]
-    score = "R²" if people.data.classes is None else "accuracy"
-    majority = 0.0 if people.data.classes is None else labels.value_counts(normalize=True).max()
-    say(
-        f"On {len(test):,} public rows the model has {score} {deal.model.score(test, labels):.3f}; "
-        f"a constant prediction would have {majority:.3f}."
-    )
     if recorded is not None:
         say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")
     say(f"Wrote {target / 'deal.md'}")

@@ -5,11 +5,10 @@ turned into terms (:mod:`convexmarket.online.curves`): the guarantee and the pay
 :class:`OnlineMarket` runs a real market, with its state in a database.
 """
 
-from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.online_market import MarketPlan, Offer, OnlineMarket
 from convexmarket.online.outcome import OnlineOutcome, audit_quotes, run_online
 from convexmarket.online.plan import Buyer, Plan
-from convexmarket.online.policy import OnlinePolicy, Quote
+from convexmarket.online.policy import AdaptivePolicy, OnlinePolicy, Quote, policy_from_dict
 
 __all__ = [
     "AdaptivePolicy",

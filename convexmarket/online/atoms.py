@@ -18,8 +18,6 @@ from scipy.optimize import isotonic_regression
 
 from convexmarket.priors import EmpiricalPrior, Prior
 
-__all__ = ["Atoms", "Cells", "atoms_of", "cells_of"]
-
 Floats = NDArray[np.float64]
 
 #: Halvings of cells towards the bottom, and in probability towards both ends; evenly spaced ends;

@@ -14,10 +14,9 @@ from convexmarket.ledger.book import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
 from convexmarket.privacy import Guarantee
 
-__all__ = ["all_that_was_sold", "attempt", "charge_model"]
-
 #: Name of an attempt whose failure may depend on the rows.
 _FAILED = f"{MODEL}-failed-"
+_ENTRIES = f"SELECT count(*) FROM ledger_releases WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%'"
 _FAILURES = f"FROM ledger_releases WHERE name LIKE '{_FAILED}%'"
 #: Charges of the attempts since then, among which the rows had no choice.
 _CHARGED = (
@@ -50,23 +49,19 @@ def charge_model(
     BudgetExceededError
         If a seller has not that much left; nothing is charged then.
     """
-    ids = accepted["id"].tolist()
-    if charged_at(connection, MODEL) is None:
-        charge_release(connection, ids, guarantee, None, MODEL)
-        return
-    charged = dict(connection.execute(_CHARGED).fetchall())
-    before = np.array([charged.get(id, 0.0) for id in ids])
-    described = guarantee.mechanism, guarantee.accounting, guarantee.assumptions
-    epsilon = np.maximum(guarantee.epsilon - before, 0.0)
-    more = Guarantee(epsilon, guarantee.delta, *described)
-    if not more.epsilon.any():
-        return
-    failures = _failures(connection)
-    (entries,) = connection.execute(
-        f"SELECT count(*) FROM ledger_releases WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%'"
-    ).fetchall()[0]
+    ids, name, failures = accepted["id"].tolist(), MODEL, _failures(connection)
+    if charged_at(connection, MODEL) is not None:
+        charged = dict(connection.execute(_CHARGED).fetchall())
+        before = np.array([charged.get(id, 0.0) for id in ids])
+        described = guarantee.mechanism, guarantee.accounting, guarantee.assumptions
+        epsilon = np.maximum(guarantee.epsilon - before, 0.0)
+        guarantee = Guarantee(epsilon, guarantee.delta, *described)
+        if not guarantee.epsilon.any():
+            return
+        (entries,) = connection.execute(_ENTRIES).fetchall()[0]
+        name = f"{MODEL}-{entries - failures + 1}"
     try:
-        charge_release(connection, ids, more, None, f"{MODEL}-{entries - failures + 1}")
+        charge_release(connection, ids, guarantee, None, name)
     except BudgetExceededError as error:
         if not failures:
             raise

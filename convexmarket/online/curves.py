@@ -18,8 +18,6 @@ from convexmarket.online.atoms import cells_of
 from convexmarket.online.plan import Terms
 from convexmarket.priors import Prior
 
-__all__ = ["Curve"]
-
 Floats = NDArray[np.float64]
 
 #: Even nodes up to the last sale, and how often cells halve towards it.

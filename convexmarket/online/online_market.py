@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -21,15 +22,12 @@ from convexmarket.checks import check_count, check_instance, check_nonnegative, 
 from convexmarket.errors import ConvexMarketError, MarketClosedError, OfferError, ParameterError
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger import Ledger
+from convexmarket.ledger.book import lay_ledger
 from convexmarket.ledger.seals import check_whole, damaged
-from convexmarket.ledger.store import Store, back_up, create_database, now
-from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
+from convexmarket.ledger.store import Kind, Store, back_up, create_database, now
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
-from convexmarket.online.database import MARKET, lay_market
-from convexmarket.online.policy import OnlinePolicy
+from convexmarket.online.policy import AdaptivePolicy, OnlinePolicy, policy_from_dict
 from convexmarket.privacy import Guarantee
-
-__all__ = ["MarketPlan", "Offer", "OnlineMarket"]
 
 Answer: TypeAlias = Literal["accepted", "declined"]
 Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
@@ -51,20 +49,61 @@ _OFFERS = (
 _COLUMNS = ["id", "number", "sensitivity", "epsilon", "payment", "status", "plan"]
 _TYPES = {"number": int, "sensitivity": float, "epsilon": float, "payment": float, "plan": int}
 
+#: The kind of database that :class:`convexmarket.ledger.store.Store` opens.
+_MARKET = Kind("market", "markets", lambda path: path.parent, "online open", "OnlineMarket")
+
+_TABLES = (
+    """CREATE TABLE markets (  -- one row
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    expected INTEGER NOT NULL CHECK (expected >= 1),
+    problem TEXT NOT NULL,
+    policy TEXT NOT NULL,
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE plans (  -- by which sellers after the first so many are quoted
+    number INTEGER PRIMARY KEY,
+    after INTEGER NOT NULL UNIQUE,
+    policy TEXT NOT NULL,
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE quotes (  -- number: of arrival
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    sensitivity REAL NOT NULL CHECK (typeof(sensitivity) = 'real' AND sensitivity >= 0),
+    epsilon REAL NOT NULL CHECK (typeof(epsilon) = 'real' AND epsilon >= 0 AND epsilon < 9e999),
+    payment REAL NOT NULL CHECK (typeof(payment) = 'real' AND payment >= 0 AND payment < 9e999),
+    plan INTEGER NOT NULL REFERENCES plans (number),
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE answers (
+    number INTEGER PRIMARY KEY REFERENCES quotes (number),
+    answer TEXT NOT NULL CHECK (answer IN ('accepted', 'declined')),
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE endings (  -- one row, once no more sellers are quoted
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    time TEXT NOT NULL
+)""",
+    """CREATE TABLE releases (  -- one row, once the model is trained
+    number INTEGER PRIMARY KEY CHECK (number = 1),
+    release TEXT NOT NULL,
+    time TEXT NOT NULL
+)""",
+)
+
+#: A seller who accepts has sold: the sale is written in the transaction of the answer.
+_ANSWERS_ARE_SALES = """CREATE TRIGGER answers_are_sales AFTER INSERT ON answers
+WHEN NEW.answer = 'accepted' BEGIN
+    INSERT INTO sales SELECT 1 + coalesce((SELECT max(number) FROM sales), 0), q.id, q.epsilon,
+        q.payment, NULL, NULL, NEW.time FROM quotes AS q WHERE q.number = NEW.number;
+END"""
+
 
 @dataclass(frozen=True)
 class Offer:
-    """An offer to a seller, and its status.
+    """An offer to a seller: privacy ``epsilon`` to be bought for a ``payment`` (A, Eq. 8).
 
-    Attributes
-    ----------
-    id : str
-    number : int
-        Of arrival, from 1.
-    sensitivity, epsilon, payment : float
-        The report, the guarantee to be bought, and the payment for it (A, Eq. 8).
-    status : {"offered", "accepted", "declined", "nothing bought"}
-        "nothing bought" if epsilon is 0.
+    ``number`` counts arrivals from 1. The status "nothing bought" means that epsilon is 0.
 
     Examples
     --------
@@ -142,12 +181,11 @@ class OnlineMarket:
     def __init__(self, folder: str | Path) -> None:
         check_instance("folder", folder, (str, Path), "the path of a market's folder")
         self.folder = Path(folder)
-        self._store = Store(self.folder / MARKET_FILE, MARKET)
+        self._store = Store(self.folder / MARKET_FILE, _MARKET)
         with self._store.reading() as connection:
             row = connection.execute("SELECT expected, problem, policy FROM markets").fetchall()[0]
         self._expected, self.problem = int(row[0]), str(row[1])
         self.policy = self._stored(row[2])
-        self._latest: tuple[int, OnlinePolicy] | None = None  # plan of the last quote
 
     @classmethod
     def create(
@@ -169,19 +207,17 @@ class OnlineMarket:
         numbers = policy.expected_sellers, problem, _json(policy), _json(policy.opening)
         create_database(
             Path(folder) / MARKET_FILE,
-            MARKET,
-            lambda connection: lay_market(connection, *numbers, now()),
+            _MARKET,
+            lambda connection: _lay_market(connection, *numbers, now()),
         )
         return cls(folder)
 
     def _stored(self, text: str) -> Any:
         """Read a policy from JSON text; a database without a seal may be damaged."""
         try:
-            return policy_from_dict(json.loads(text))
+            return _policy_of(text)
         except (ConvexMarketError, ValueError):
             raise damaged(self._store.path, "(a policy in it cannot be read)") from None
-
-    # ------------------------------------------------------------------ quotes and answers
 
     def quote(self, id: str, sensitivity: float) -> Offer:
         """Return the offer to a seller for its report: a new one, or the one it already has.
@@ -212,25 +248,17 @@ class OnlineMarket:
             sellers before.
         """
         check_count("batch", batch)
-        return self._quote_in_batches(iter(reports), batch)
-
-    def _quote_in_batches(
-        self, reports: Iterator[tuple[str, float]], batch: int
-    ) -> Iterator[Offer]:
-        while together := list(itertools.islice(reports, batch)):
+        remaining = iter(reports)
+        while together := list(itertools.islice(remaining, batch)):
             offers: list[Offer] = []
             fault: ConvexMarketError | None = None
-            try:
-                with self._store.writing() as connection:
-                    for id, sensitivity in together:
-                        try:
-                            offers.append(self._quote(connection, id, sensitivity))
-                        except ConvexMarketError as error:  # nothing of this seller was stored
-                            fault = error
-                            break
-            except BaseException:  # the transaction failed, and with it perhaps a new plan
-                self._latest = None
-                raise
+            with self._store.writing() as connection:
+                for id, sensitivity in together:
+                    try:
+                        offers.append(self._quote(connection, id, sensitivity))
+                    except ConvexMarketError as error:  # nothing of this seller was stored
+                        fault = error
+                        break
             yield from offers
             if fault is not None:
                 raise fault
@@ -261,10 +289,8 @@ class OnlineMarket:
         if quoted in self.policy.stages:
             self.policy.opening.quote(sensitivity)  # refuses the report before a plan is stored
             plan = self._replan(connection, quoted, plan)
-        if self._latest is None or self._latest[0] != plan:  # the same in every process
-            rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,))
-            self._latest = plan, self._stored(rows.fetchall()[0][0])
-        epsilon, payment = self._latest[1].quote(sensitivity)
+        rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,)).fetchall()
+        epsilon, payment = self._stored(rows[0][0]).quote(sensitivity)
         connection.execute(
             "INSERT INTO quotes VALUES (?, ?, ?, ?, ?, ?, ?)",
             (quoted + 1, id, sensitivity, epsilon, payment, plan, now()),
@@ -345,8 +371,6 @@ class OnlineMarket:
         connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (offer.number, answer, now()))
         return replace(offer, status=answer)
 
-    # ------------------------------------------------------------------ contents
-
     def offers(self) -> pd.DataFrame:
         """Return all offers by arrival: id, number, sensitivity, epsilon, payment, status, plan."""
         with self._store.reading() as connection:
@@ -377,8 +401,6 @@ class OnlineMarket:
         """The result of :meth:`close`; None before."""
         with self._store.reading() as connection:
             return _released(connection)
-
-    # ------------------------------------------------------------------ the end
 
     def close(
         self,
@@ -501,5 +523,24 @@ def _released(connection: sqlite3.Connection) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
+@lru_cache(maxsize=8)
+def _policy_of(text: str) -> OnlinePolicy | AdaptivePolicy:
+    return policy_from_dict(json.loads(text))
+
+
 def _json(policy: OnlinePolicy | AdaptivePolicy) -> str:
     return json.dumps(policy.to_dict(), allow_nan=False)
+
+
+def _lay_market(
+    connection: sqlite3.Connection, expected: int, problem: str, policy: str, plan: str, when: str
+) -> None:
+    """Make the tables of a new market, with its ledger and its first plan."""
+    for statement in _TABLES:
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO markets VALUES (1, ?, ?, ?, ?)", (expected, problem, policy, when)
+    )
+    connection.execute("INSERT INTO plans VALUES (1, 0, ?, ?)", (plan, when))
+    lay_ledger(connection, "basic", 0.0)
+    connection.execute(_ANSWERS_ARE_SALES)

@@ -14,12 +14,9 @@ from convexmarket.checks import check_instance, checked_numbers
 from convexmarket.display import Shown, axes
 from convexmarket.errors import ParameterError
 from convexmarket.incentives.audit import IncentiveAudit
-from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.plan import Buyer
-from convexmarket.online.policy import OnlinePolicy
+from convexmarket.online.policy import AdaptivePolicy, OnlinePolicy
 from convexmarket.priors.prior import Prior, as_prior
-
-__all__ = ["OnlineOutcome", "audit_quotes", "planned", "run_online"]
 
 Floats = NDArray[np.float64]
 Policy: TypeAlias = OnlinePolicy | AdaptivePolicy
@@ -177,18 +174,14 @@ def planned(policy: OnlinePolicy) -> dict[str, float]:
     }
 
 
-def audit_quotes(
-    policy: OnlinePolicy,
-    sensitivities: ArrayLike | None = None,
-    misreports: ArrayLike | None = None,
-) -> IncentiveAudit:
+def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> IncentiveAudit:
     """Try every misreport for every seller, on the quotes themselves.
 
     Parameters
     ----------
     policy : OnlinePolicy
-    sensitivities, misreports : array_like, optional
-        True sensitivities, and reports to try; by default 401 over the support, dense where
+    reports : array_like, optional
+        True sensitivities, and misreports to try; by default 401 over the support, dense where
         sellers sell.
 
     Returns
@@ -199,7 +192,7 @@ def audit_quotes(
     Raises
     ------
     ParameterError
-        If the reports to try are empty.
+        If there are no reports.
 
     Examples
     --------
@@ -209,32 +202,25 @@ def audit_quotes(
     True
     """
     check_instance("policy", policy, OnlinePolicy)
-    grid = _reports(policy)
-    given = {"sensitivities": sensitivities, "misreports": misreports}
-    truths, tried = (
-        grid if values is None else checked_numbers(name, values).ravel()
-        for name, values in given.items()
-    )
-    if not (truths.size and tried.size):
-        raise ParameterError("sensitivities or misreports are empty; give at least one report")
-    at_truth, at_lie = policy.quote(truths), policy.quote(tried)
-    surplus = at_truth.payment - truths * at_truth.epsilon
-    best = [int(np.argmax(at_lie.payment - truth * at_lie.epsilon)) for truth in truths]
-    rises = np.diff(at_lie.epsilon[np.argsort(tried)])
+    tried = _reports(policy) if reports is None else checked_numbers("reports", reports).ravel()
+    if not tried.size:
+        raise ParameterError("reports are empty; give at least one report")
+    epsilon, payment = policy.quote(tried)
+    surplus = payment - tried * epsilon
+    best = [int(np.argmax(payment - truth * epsilon)) for truth in tried]
     table = pd.DataFrame(
         {
-            "sensitivity": truths,
-            "epsilon": at_truth.epsilon,
-            "payment": at_truth.payment,
+            "sensitivity": tried,
+            "epsilon": epsilon,
+            "payment": payment,
             "surplus": surplus,
-            "max_gain": at_lie.payment[best] - truths * at_lie.epsilon[best] - surplus,
+            "max_gain": payment[best] - tried * epsilon[best] - surplus,
             "best_misreport": tried[best],
-            "max_rise": float(rises.max(initial=0.0)),
+            "max_rise": float(np.diff(epsilon[np.argsort(tried)]).max(initial=0.0)),
         }
     )
-    largest = float(max(at_truth.payment.max(), at_lie.payment.max()))
-    tolerance = _ROUNDING * largest + 2.0 * policy.payment_error
-    return IncentiveAudit(table, truths.size, tried.size, tolerance)
+    tolerance = _ROUNDING * float(payment.max()) + 2.0 * policy.payment_error
+    return IncentiveAudit(table, tried.size, tried.size, tolerance)
 
 
 def _reports(policy: OnlinePolicy) -> Floats:

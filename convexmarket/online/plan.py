@@ -28,8 +28,6 @@ from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOp
 from convexmarket.online.atoms import Atoms, atoms_of, cells_of
 from convexmarket.priors import EmpiricalPrior, Prior
 
-__all__ = ["Buyer", "Plan", "Terms", "algorithm_3", "plan", "plan_atoms"]
-
 Floats = NDArray[np.float64]
 
 #: Relative gaps of a walk and of a plan, and refinements of the cells of a prior.
@@ -87,11 +85,9 @@ class Plan:
     terms : Terms
     eta : float
         Expected total of all guarantees, including those sold before.
-    objective : float
-        The loss (A, Eq. 11) with expectations instead of sums, without earlier payments; infinite
-        if nothing is bought.
-    lower_bound : float
-        A bound on the objective of every plan; NaN if unknown.
+    objective, lower_bound : float
+        The loss (A, Eq. 11) with expectations instead of sums, without earlier payments (infinite
+        if nothing is bought), and a bound on that of every plan (NaN if unknown).
 
     Examples
     --------
@@ -156,13 +152,10 @@ class _Market:
             parts = np.arange(1, _PARTS) / _PARTS
             between = points.new[bad, None] + np.diff(points.new)[bad, None] * parts
             points = _merged(points, self._at(between.ravel(), points))
-        points, best = self._polished(points)
-        price, norm = float(points.price[best]), float(points.norm[best])
-        if points.new[best] == 0:
-            nothing = float(points.value[best])
-            return Plan(Terms(self.atoms.lowest, 0.0), self.total, nothing, bound), 0.0
-        scale = buyer.gamma * float(points.total[best]) * norm / buyer.mu
-        largest = buyer.cap / buyer.m * float(points.total[best])
+        new, norm, price, total, value, *_ = self._polished(points)
+        if new == 0:
+            return Plan(Terms(self.atoms.lowest, 0.0), self.total, value, bound), 0.0
+        scale, largest = buyer.gamma * total * norm / buyer.mu, buyer.cap / buyer.m * total
         best_plan = _outcome(self, Terms(self.atoms.lowest + price, scale, largest))
         terms = replace(best_plan.terms, largest=buyer.cap * best_plan.eta / buyer.m)
         bound = min(bound, best_plan.objective)
@@ -275,8 +268,8 @@ class _Market:
             ends.append(sigma * rate[0])
         return proven, float(min(*ends, proven.min(initial=np.inf)))
 
-    def _polished(self, points: _Points) -> tuple[_Points, int]:
-        """Return points with the one next to the best where the loss is stationary; its place."""
+    def _polished(self, points: _Points) -> list[float]:
+        """Return the point next to the best one where the loss is stationary."""
 
         def slope(new: float) -> float:
             at = self._at(np.array([new]), points)
@@ -290,7 +283,7 @@ class _Market:
             new = brentq(slope, low, high, xtol=1e-300, rtol=1e-15)
             points = _merged(points, self._at(np.array([new]), points))
             best = int(np.argmin(np.abs(points.new - new)))
-        return points, best
+        return [float(part[best]) for part in points]
 
 
 def _merged(some: _Points, others: _Points) -> _Points:

@@ -1,8 +1,19 @@
-"""Quotes for sellers on arrival, from their own report and the prior alone (A, section V)."""
+"""Quotes for sellers on arrival, from the prior, their own report and the history (A, section V).
+
+An adaptive policy makes new plans for the sellers still to come, or with a prior learnt from the
+reports. New plans use the history, never the report that is quoted, and are made at sizes of the
+history that are fixed in advance. So no seller gains by misreporting in its own quote. Sellers who
+choose their time of arrival, or lie for later sellers, are not covered.
+
+The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
+ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile
+space), which needs no bandwidth, and with which guarantees never rise with the report.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,22 +27,34 @@ from convexmarket.checks import (
     check_positive,
     checked_numbers,
 )
-from convexmarket.errors import NotSupportedError, ParameterError, PriorError
+from convexmarket.errors import (
+    AllocationError,
+    ConvexMarketError,
+    NotSupportedError,
+    ParameterError,
+    PriorError,
+)
 from convexmarket.online.curves import Curve
-from convexmarket.online.plan import Buyer, Plan, algorithm_3, plan
-from convexmarket.priors import Prior
+from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
+from convexmarket.priors import EmpiricalPrior, Prior, prior_from_dict
 from convexmarket.priors.prior import as_prior
-
-__all__ = ["OnlinePolicy", "Quote", "Rule"]
 
 Floats = NDArray[np.float64]
 Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 
 #: Numbers of a plan, and arguments besides the prior, as :meth:`OnlinePolicy.to_dict` names them.
-PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
-ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
+_PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
+_ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
 #: Where Assumption IV.3 looks at the density next to zero, in quantiles.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
+#: Earlier reports below this share of their median count as that much.
+_FREE = 1e-6
+#: Relative gap of new plans, far below the effect of chance.
+_GAP = 1e-7
+#: Sellers before the first new plan, the factor to the next (of the sellers still to come in the
+#: second half), and the reports that the first guess of the prior stands for.
+_FIRST, _GROWTH, _GUESS = 10, 1.5, 20
+_OPTIONS = ("replan", "learn", "trust_guess")
 
 
 class Quote(NamedTuple):
@@ -65,12 +88,10 @@ class OnlinePolicy:
         k > 1: no seller sells more than k/m of the expected total.
     rule : {"expectation", "algorithm-3"}
         "expectation": A's Eq. (14) with its sums replaced by expectations, for any prior.
-        "algorithm-3": A's closed form, the leading order of that for many sellers; for priors that
-        satisfy A's Assumption IV.3 only, and without a cap.
-    plan : Plan, optional
-        Price, eta, objective and a lower bound, in expectation; computed by default.
-    support : (float, float), optional
-        The range of reports; by default that of the prior.
+        "algorithm-3": A's closed form, the leading order of that for many sellers, without a cap,
+        and for priors that satisfy A's Assumption IV.3.
+    plan, support : optional
+        A stored plan, and the range of reports; by default computed, and that of the prior.
 
     Attributes
     ----------
@@ -140,16 +161,12 @@ class OnlinePolicy:
                 f"cap is {self.cap:g}, but Algorithm 3 supports no cap; give "
                 'rule="expectation", or no cap'
             )
-        if self.plan is not None:
-            check_instance("plan", self.plan, Plan)
-        elif self.rule == "algorithm-3":
+        if self.plan is None and self.rule == "algorithm-3":
             self.plan = algorithm_3(self.prior, self.buyer, _density_at_zero(self.prior))
-        else:
+        elif self.plan is None:
             self.plan = plan(self.prior, self.buyer)
         if self.support is None:
             self.support = self.prior.support
-        elif checked_numbers("support", self.support).shape != (2,):
-            raise ParameterError(f"support must be two numbers, low and high, got {self.support!r}")
         self._curve = Curve(self.prior, self.plan.terms, self.support[0])
         self.payment_error, self.highest_sensitivity = self._curve.error, self._curve.last
 
@@ -205,9 +222,9 @@ class OnlinePolicy:
         return {
             "policy": "fixed",
             "prior": self.prior.to_dict(),
-            **{name: getattr(self, name) for name in ARGUMENTS},
+            **{name: getattr(self, name) for name in _ARGUMENTS},
             "support": [_written(bound) for bound in self.support],
-            "plan": dict(zip(PLAN, map(_written, numbers), strict=True)),
+            "plan": dict(zip(_PLAN, map(_written, numbers), strict=True)),
         }
 
     def __repr__(self) -> str:
@@ -217,6 +234,189 @@ class OnlinePolicy:
             f"sigma={self.sigma:g}, gamma={self.gamma:g}{cap}, {self.rule}: buys up to a virtual "
             f"cost of {self.plan.cutoff:.6g}, eta={self.plan.eta:.6g})"
         )
+
+
+@dataclass(eq=False, repr=False)
+class AdaptivePolicy:
+    """A policy with new plans after fixed numbers of sellers, from the history.
+
+    Parameters
+    ----------
+    start : OnlinePolicy
+        Terms of the first sellers. With ``learn``, its prior is the buyer's first guess, whose
+        support contains all reports.
+    replan : bool
+        Whether a new plan is for the sellers still to come, after the sales so far, or for all.
+    learn : bool
+        Whether a new plan takes the earlier reports for the prior.
+    trust_guess : bool
+        With ``learn``, whether the first sellers are quoted by the guess. Otherwise nothing is
+        bought before the first new plan: a wrong guess can spend everything on a few sellers.
+
+    Attributes
+    ----------
+    stages : tuple of int
+        Numbers of sellers after which a new plan is made: 10, and 1.5 times as many each time; in
+        the second half, the numbers still to come shrink in the same way.
+    opening : OnlinePolicy
+        The terms of the first sellers.
+    prior, expected_sellers, support, buyer
+        Those of ``start``.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is out of its range, or ``replan`` and ``learn`` are both False.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> guess = cm.OnlinePolicy(cm.Uniform(0, 8), 1000, mu=1, sigma=1, gamma=1)
+    >>> policy = cm.online.AdaptivePolicy(guess, learn=True)
+    >>> policy.stages[:4], policy.stages[-3:]
+    ((10, 15, 22, 34), (978, 985, 990))
+    """
+
+    start: OnlinePolicy
+    _: KW_ONLY
+    replan: bool = True
+    learn: bool = False
+    trust_guess: bool = False
+
+    def __post_init__(self) -> None:
+        start = self.start
+        check_instance("start", start, OnlinePolicy)
+        if start.rule != "expectation":
+            raise ParameterError(
+                f'the rule of start is "{start.rule}", which has no plan for the rest and none for '
+                'a sample; give a policy with rule="expectation"'
+            )
+        for name in _OPTIONS:
+            if not isinstance(getattr(self, name), bool):
+                raise ParameterError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if not (self.replan or self.learn):
+            raise ParameterError("replan and learn are both False; use start itself")
+        self.prior, self.expected_sellers = start.prior, start.expected_sellers
+        self.support, self.buyer = start.support, start.buyer
+        self.stages = _stages(start.expected_sellers)
+        if not self.stages:
+            raise ParameterError(
+                f"{start.expected_sellers} sellers are expected, and the first new plan is made"
+                f" after {_FIRST}, at most half of them; use start itself"
+            )
+        self.opening = start
+        if self.learn and not self.trust_guess:
+            nothing = Plan(Terms(start.support[0], 0.0), 0.0, np.inf, start.plan.lower_bound)
+            self.opening = replace(start, plan=nothing)
+
+    def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
+        """Return the policy for the next sellers; the opening if no plan exists.
+
+        ``reports`` are those of the sellers so far, and ``sold`` the guarantees that they sold (0
+        if declined).
+
+        Raises
+        ------
+        ParameterError
+            If no seller is still to come.
+        """
+        reports, sold = checked_numbers("reports", reports), checked_numbers("sold", sold)
+        remaining = self.expected_sellers - reports.size
+        if remaining < 1:
+            raise ParameterError(
+                f"{reports.size} sellers came of {self.expected_sellers} expected; no seller is "
+                "still to come"
+            )
+        buyer, prior = self.buyer, self._learnt(reports) if self.learn else self.prior
+        history: dict[str, Any] = {}
+        if self.replan and sold.any():
+            total, squares = float(sold.sum()), float(sold @ sold)
+            history = {"n": remaining, "total": total, "squares": squares}
+        elif self.replan:  # a new market, with a cap of k over the sellers to come
+            buyer = replace(buyer, m=remaining)
+        try:
+            made = plan(prior, buyer, **history, gap=_GAP)
+        except AllocationError:
+            return self.opening
+        return replace(self.start, prior=prior, plan=made)
+
+    def _learnt(self, reports: Floats) -> Prior:
+        """Return the sample of the reports and of the first guess, by the corners of its hull."""
+        levels = (np.arange(_GUESS) + 0.5) / _GUESS
+        guessed = np.asarray(self.prior.quantile(levels))
+        known = np.concatenate((reports, guessed))
+        # A single report next to 0 would make the buyer wait for others that cheap.
+        sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
+        low, high = sample.support
+        # Between corners the ironed virtual cost is constant; only they are needed.
+        corners = np.unique(np.concatenate(([low], sample.breakpoints, [high])))
+        counts = np.diff(np.rint(sample.cdf(corners) * (reports.size + guessed.size)), prepend=0.0)
+        return EmpiricalPrior(corners, counts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the policy, ready for JSON; see :func:`policy_from_dict`."""
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        return {"policy": "adaptive", "start": self.start.to_dict(), **options}
+
+    def __repr__(self) -> str:
+        return (
+            f"AdaptivePolicy({self.start!r}, replan={self.replan}, learn={self.learn}, "
+            f"{len(self.stages)} new plans)"
+        )
+
+
+def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
+    """Return the policy that ``to_dict`` of either kind describes, the same to the last bit.
+
+    Parameters
+    ----------
+    described : mapping
+
+    Returns
+    -------
+    OnlinePolicy or AdaptivePolicy
+
+    Raises
+    ------
+    ParameterError
+        If an entry is missing or not valid.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 50, mu=1, sigma=1, gamma=0.1)
+    >>> again = cm.online.policy_from_dict(policy.to_dict())
+    >>> again.quote(0.1) == policy.quote(0.1)
+    True
+    """
+    try:
+        kind = described["policy"]
+        if kind == "adaptive":
+            start: Any = policy_from_dict(described["start"])
+            return AdaptivePolicy(start, **{name: described[name] for name in _OPTIONS})
+        if kind != "fixed":
+            raise ValueError(f"policy is {kind!r}")
+        numbers = [float(described["plan"][name]) for name in _PLAN]
+        made = Plan(Terms(*numbers[:3]), *numbers[3:])
+        low, high = map(float, described["support"])
+        given: dict[str, Any] = {name: described[name] for name in _ARGUMENTS}
+        prior = prior_from_dict(described["prior"])
+    except (LookupError, TypeError, ValueError) as error:
+        if isinstance(error, ConvexMarketError):
+            raise
+        raise ParameterError(
+            f"this does not describe an online policy ({error!r}); give the result of to_dict"
+        ) from None
+    return OnlinePolicy(prior, **given, plan=made, support=(low, high))
+
+
+def _stages(m: int) -> tuple[int, ...]:
+    """Return sizes of the history that grow from the first, and mirror that towards the end."""
+    sizes, size = [], float(_FIRST)
+    while size <= m / 2:
+        sizes.append(round(size))
+        size = max(size * _GROWTH, size + 1.0)
+    return tuple(sorted({*sizes, *(m - size for size in sizes)}))
 
 
 def _density_at_zero(prior: Prior) -> float:

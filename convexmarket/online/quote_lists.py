@@ -7,7 +7,6 @@ done before stay as they are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -19,8 +18,6 @@ from convexmarket.data.lists import blame, blank, checked_ids, clipped, column_n
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.online.online_market import OnlineMarket
 
-__all__ = ["QuotedList", "answer_list", "quote_list"]
-
 Answer = Literal["accepted", "declined"]
 #: Called with the stage, the steps done and the steps in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -31,30 +28,21 @@ NOTHING = "nothing bought"
 TOGETHER = 10_000
 
 
-@dataclass(frozen=True, eq=False)
-class QuotedList:
-    """Offers to a list of arrivals, and numbers of sellers quoted before and turned away."""
-
-    offers: pd.DataFrame
-    repeated: int
-    turned_away: int
-
-
 def quote_list(
     market: OnlineMarket,
     path: str | Path,
     id_column: str | None = None,
     sensitivity_column: str | None = None,
     progress: Progress = _silent,
-) -> QuotedList:
+) -> tuple[pd.DataFrame, int, int]:
     """Quote the sellers of a CSV file, in its order; sellers quoted before keep their terms.
 
-    A list with a bad row is a DataError that names the lines.
+    Returns their offers, and the numbers of sellers quoted before and turned away.
 
     Raises
     ------
     DataError
-        If a seller was quoted at another report.
+        If a row is bad, or a seller was quoted at another report; the message names the lines.
     MarketClosedError
         If the market was closed and the list has sellers that were not quoted before.
     """
@@ -81,7 +69,7 @@ def quote_list(
     known = _known(market)
     offers = known.reindex(listed["id"][listed["id"].isin(known.index)]).reset_index()
     columns = ["id", "number", "sensitivity", "epsilon", "payment", "status"]
-    return QuotedList(offers[columns], repeated, total - len(offers))
+    return offers[columns], repeated, total - len(offers)
 
 
 def answer_list(

@@ -34,24 +34,11 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, eq=False)
 class MarketRows:
-    """Private rows by the id of their owner, and public rows for tests.
+    """Private rows by the id of their owner, and public rows for tests, possibly none.
 
-    Attributes
-    ----------
-    ids, X, y
-        Owners of the private rows, the rows, and labels -1 or 1.
-    X_test, y_test
-        Public rows, possibly none.
-    data_norm : float
-        The public bound on the Euclidean norm of every row.
-    description : str
-        The source of the rows.
-    classes : tuple of two labels
-        The classes of -1 and 1.
-    reports : ndarray of shape (n,), or None
-        Reports of the owners, from the same file.
-    features : PublicFeatures, or None
-        The preprocessing of the rows of a file.
+    Labels are -1 or 1, and ``classes`` are what they stand for. ``data_norm`` is the public bound
+    on the Euclidean norm of every row, ``description`` the source of the rows, ``reports`` are
+    those of the owners from the same file, and ``features`` is the preprocessing of a file.
     """
 
     ids: Sequence[str]
@@ -65,10 +52,6 @@ class MarketRows:
     classes: tuple[Any, Any] = (-1, 1)
     reports: Floats | None = None
     features: PublicFeatures | None = None
-
-    def labels(self, signs: Floats) -> NDArray[Any]:
-        """Return the classes of signs."""
-        return np.asarray(self.classes)[(signs > 0).astype(np.intp)]
 
     def of(self, ids: Sequence[str]) -> tuple[Floats, Floats]:
         """Return the rows of owners in their order; a missing row is a DataError."""
@@ -180,13 +163,13 @@ def release_model(
     and the error on public rows. A ``seed`` of the noise is for experiments.
     """
     used = _usable(accepted, leave_out)
-    model_guarantee(learner, used)
     ids, sold = used["id"].tolist(), used["epsilon"].to_numpy(dtype=float)
     X, y = rows.of(ids)
     model = clone(learner).set_params(classes=tuple(rows.classes))
     source = None if seed is None else Simulation(seed)
     paid = PrivacyAccountant(np.full(len(ids), np.inf))  # by the market, in its own ledger
-    model.fit(X, rows.labels(y), epsilon=sold, accountant=paid, random_state=source)
+    labels = np.asarray(rows.classes)[(y > 0).astype(int)]
+    model.fit(X, labels, epsilon=sold, accountant=paid, random_state=source)
     plain = None
     if seed is not None:  # coefficients without noise, for simulations
         none = np.zeros(X.shape[1])

@@ -1,35 +1,246 @@
-"""The comparison of two sets of draws, for headlines."""
+"""The differences between two reports, and between two sets of draws for a headline."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from convexmarket.checks import checked_numbers
+from convexmarket.checks import check_nonnegative, checked_numbers
 from convexmarket.errors import ParameterError
-from convexmarket.report.table_formats import format_number
+from convexmarket.report.document import Report, read_report
+from convexmarket.report.table_formats import Table, format_cell, format_number
 
-#: Of the larger number: differences below it are rounding.
-_ROUNDING = 1e-12
+#: Differences below these are rounding: absolute for cells, of the larger number for draws.
+_ROUNDING, _OF_DRAWS = 1e-15, 1e-12
+#: Columns that measure the machine; they are compared by ratios.
+_MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
+_COLUMNS = {
+    "tables": ["table", "matched by", "rows in both", "only in A", "only in B", "cells", "differ"],
+    "cells": ["table", "row", "column", "a", "b", "relative"],
+    "rows": ["table", "row", "only_in"],
+    "times": ["table", "column", "median_a", "median_b", "ratio"],
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Diff:
+    """The differences from report A to report B.
+
+    Attributes
+    ----------
+    tolerance : float
+        Relative difference up to which two numbers are the same.
+    settings, versions : pandas.DataFrame
+        Keys with different values.
+    tables : pandas.DataFrame
+        How each table was matched, and the numbers of rows and cells.
+    cells : pandas.DataFrame
+        Cells that differ: verdicts of claims first, then the largest differences.
+    rows : pandas.DataFrame
+        Tables, columns and rows of one report only.
+    times : pandas.DataFrame
+        Columns named ``seconds``, ``..._s``, ``..._mb`` or ``...time_ratio``: medians and the
+        median ratio of B to A. They never count as differences.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import convexmarket as cm
+    >>> from convexmarket.report import compare_reports
+    >>> reports = [cm.Report('A study'), cm.Report('A study')]
+    >>> for loss, report in enumerate(reports):
+    ...     report.add(pd.DataFrame({'n': [10], 'loss': [loss]}), name='losses', keys=['n'])
+    >>> compare_reports(*reports).same
+    False
+    """
+
+    tolerance: float
+    settings: pd.DataFrame
+    versions: pd.DataFrame
+    tables: pd.DataFrame
+    cells: pd.DataFrame
+    rows: pd.DataFrame
+    times: pd.DataFrame
+
+    @property
+    def same(self) -> bool:
+        """True if all cells agree and both reports have the same rows."""
+        return self.cells.empty and self.rows.empty
+
+    @property
+    def verdicts(self) -> pd.DataFrame:
+        """The claims with different verdicts, as rows of ``cells``."""
+        return self.cells[(self.cells.table == "claims") & (self.cells.column == "verdict")]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the cells that differ."""
+        return self.cells
+
+    def statements(self) -> list[str]:
+        """Return the differences in sentences, the answer first."""
+        settings, versions = (
+            "same" if frame.empty else "different" for frame in (self.settings, self.versions)
+        )
+        results = f"the same results to {self.tolerance:g}" if self.same else "different results"
+        texts = [f"{settings} settings, {versions} versions, {results} (times apart).".capitalize()]
+        for c in self.verdicts.itertuples():
+            texts.append(f"Verdict of {c.row!r}: {c.a} in A, {c.b} in B.")
+        for name, frame in (("Settings", self.settings), ("Versions", self.versions)):
+            changes = [f"{k} is {_short(a)} in A, {_short(b)} in B" for k, a, b in frame.to_numpy()]
+            texts += [f"{name}: {_some(changes)}."] if changes else []
+        if len(self.cells):
+            first = self.cells.iloc[len(self.verdicts) % len(self.cells)]
+            a, b = (format_cell(cell, ".10g") for cell in (first.a, first.b))
+            texts.append(
+                f"{len(self.cells):,} of {self.tables.cells.sum():,} cells differ. The largest "
+                f"difference is {format_number(first.relative)}, in {first.column} of "
+                f"{first.table} at {first.row}: {a} in A, {b} in B."
+            )
+        only = [f"{row.row} of {row.table} in {row.only_in}" for row in self.rows.itertuples()]
+        texts += [f"Only in one report: {_some(only)}."] if only else []
+        ratios = [f"{t.column} of {t.table} {t.ratio:.2f}" for t in self.times.itertuples()]
+        texts += [f"Median ratios of times, B to A: {_some(ratios)}."] if ratios else []
+        return texts
+
+    def report(self, settings: Mapping[str, Any] | None = None) -> Report:
+        """Return a report of the comparison."""
+        report = Report("Two reports compared", settings=settings)
+        report.headline(self.statements()[0])
+        report.add(self, "Cells that differ", name="cells")
+        for name in ("tables", "rows", "settings", "times"):
+            report.add(getattr(self, name), name.capitalize(), name=name, appendix=True)
+        return report
+
+    def as_data(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        frames = {name: value for name, value in vars(self).items() if name != "tolerance"}
+        rows = {name: frame.to_dict("records") for name, frame in frames.items()}
+        return {"same": self.same, "tolerance": self.tolerance, **rows}
+
+
+def compare_reports(
+    a: Report | str | Path, b: Report | str | Path, *, tolerance: float = 1e-9
+) -> Diff:
+    """Compare the tables of two reports by their keys, and without keys by position.
+
+    Parameters
+    ----------
+    a, b : Report or path
+        Reports, or folders of reports.
+    tolerance : float, default 1e-9
+        Numbers are the same if they differ by no more, relative to the larger one.
+
+    Raises
+    ------
+    ParameterError
+        If the tolerance is negative.
+    DataError
+        If a folder holds no report, or a damaged one.
+    """
+    check_nonnegative("tolerance", tolerance)
+    left, right = (side if isinstance(side, Report) else read_report(side) for side in (a, b))
+    tables, others = ({t.name: t for t in side.tables} for side in (left, right))
+    parts: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _COLUMNS}
+    for name in dict.fromkeys([*tables, *others]):
+        if name in tables and name in others:
+            _compare_tables(parts, tables[name], others[name], tolerance)
+        else:
+            parts["rows"].append((name, "the table", "A" if name in tables else "B"))
+    parts["cells"].sort(key=lambda c: (c[0] != "claims" or c[2] != "verdict", -c[-1]))
+    frames = {name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in parts.items()}
+    frames["cells"] = frames["cells"].astype({"a": object, "b": object})
+    for name in ("settings", "versions"):
+        one, other = (_flat(getattr(side, name)) for side in (left, right))
+        changed = [key for key in {**one, **other} if one.get(key) != other.get(key)]
+        rows = [(key, one.get(key), other.get(key)) for key in changed]
+        frames[name] = pd.DataFrame(rows, columns=["key", "a", "b"], dtype=object)
+    return Diff(tolerance, **frames)
+
+
+def _compare_tables(
+    parts: dict[str, list[tuple[Any, ...]]], a: Table, b: Table, tolerance: float
+) -> None:
+    """Add the differences between two tables of the same name."""
+    keys = list(a.keys) if list(a.keys) == list(b.keys) else []
+    left, right = (side.frame.set_axis(_labels(side.frame, keys)) for side in (a, b))
+    for side, one, other in (("A", left, right), ("B", right, left)):
+        alone = [f"column {column}" for column in one.columns.difference(other.columns, sort=False)]
+        alone += one.index.difference(other.index).tolist()
+        parts["rows"] += [(a.name, row, side) for row in alone]
+    left, right = left.align(right, join="inner")
+    n_compared, n_before = 0, len(parts["cells"])
+    for column in (name for name in map(str, left) if name not in keys):
+        if _MEASURED.search(column):
+            times = np.array([left[column], right[column]], dtype=float)
+            times = times[:, (times > 0).all(axis=0)]  # without NaN
+            if times.size:
+                ratio = float(np.median(times[1] / times[0]))
+                parts["times"].append((a.name, column, *np.median(times, axis=1), ratio))
+            continue
+        for row, *cells in zip(left.index, left[column], right[column], strict=True):
+            relative = _relative_difference(*cells)
+            if relative > tolerance:
+                parts["cells"].append((a.name, row, column, *cells, relative))
+        n_compared += len(left)
+    rows = len(left), len(a.frame) - len(left), len(b.frame) - len(left)
+    n_differ = len(parts["cells"]) - n_before
+    parts["tables"].append((a.name, ", ".join(keys) or "position", *rows, n_compared, n_differ))
+
+
+def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
+    if not keys:
+        return [f"row {place + 1}" for place in range(len(frame))]
+    texts = [[f"{k} {c:.12g}" if isinstance(c, float) else str(c) for c in frame[k]] for k in keys]
+    return [", ".join(cells) for cells in zip(*texts, strict=True)]
+
+
+def _relative_difference(a: Any, b: Any) -> float:
+    """Return a difference relative to the larger number; infinite if cells are not comparable."""
+    if pd.isna(a) or pd.isna(b):
+        return 0.0 if pd.isna(a) and pd.isna(b) else math.inf
+    if a == b:
+        return 0.0
+    if not {type(a), type(b)} <= {int, float} or math.isinf(a) or math.isinf(b):
+        return math.inf
+    apart = abs(a - b)
+    return apart / max(abs(a), abs(b)) if apart > _ROUNDING else 0.0
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Return nested settings as values by their path of keys."""
+    if isinstance(value, Mapping):
+        items = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
+    elif isinstance(value, list):
+        items = [(f"{path}[{place}]", item) for place, item in enumerate(value)]
+    else:
+        return {path: value}
+    return {name: leaf for key, item in items for name, leaf in _flat(item, key).items()}
+
+
+def _short(value: Any) -> str:
+    text = "not set" if value is None else " ".join(str(value).split())
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _some(changes: list[str]) -> str:
+    more = f"; and {len(changes) - 3:,} more" if len(changes) > 3 else ""
+    return "; ".join(changes[:3]) + more
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two means, with its 95 % confidence interval.
+    """The difference ``estimate = mean_a - mean_b``, and the ends of its 95 % interval.
 
-    Attributes
-    ----------
-    mean_a, mean_b : float
-    estimate : float
-        ``mean_a - mean_b``.
-    low, high : float
-        Ends of the interval of the difference.
-    n_pairs : int
-        Pairs, or the smaller number of values where they are not paired.
+    ``n_pairs`` counts pairs, or the smaller number of values where they are not paired.
 
     Examples
     --------
@@ -108,7 +319,7 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
         raise ParameterError("a and b must hold finite numbers, at least one each; leave out NaN")
     n_pairs, estimate = min(left.size, right.size), float(left.mean() - right.mean())
     spread = (left - right).std() if paired else max(left.std(), right.std())
-    rounding = _ROUNDING * max(np.abs(left).max(), np.abs(right).max())
+    rounding = _OF_DRAWS * max(np.abs(left).max(), np.abs(right).max())
     if n_pairs < 2:
         low, high = (estimate, estimate) if estimate == 0 else (-np.inf, np.inf)
     elif spread <= rounding:  # the same difference in all draws

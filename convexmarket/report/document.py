@@ -276,13 +276,11 @@ class Report:
 
         Parameters
         ----------
-        text : str
+        text, source : str
+            The claim, and its source, such as "A, Fig. 2".
         holds : bool, sequence of bool or None
-            Whether the results confirm the claim, computed from them; None if it was not tested.
-            With several truth values the verdict gives their number. With a Series the detail also
-            gives the labels of the False ones.
-        source : str
-            Such as "A, Fig. 2".
+            Whether the results confirm it; None if it was not tested. Of several truth values the
+            verdict gives the number that holds, and of a Series the detail gives the other labels.
         detail : str
             The numbers behind the verdict.
 
@@ -305,17 +303,18 @@ class Report:
             self.blocks[places.index(True)] = table
 
     def attach(self, name: str, content: str | bytes) -> None:
-        """Add a file to the folder, such as ``runs.jsonl`` or ``model.json``.
+        """Add a file to the folder.
 
         Parameters
         ----------
         name : str
+            Of a JSON, TOML, CSV or text file, such as ``model.json``.
         content : bytes or str
 
         Raises
         ------
         ParameterError
-            If the name is not that of a JSON, TOML, CSV or text file in the folder.
+            If the name is another one.
         """
         if not _ATTACHMENT.fullmatch(name):
             raise ParameterError(f"name must be a file name such as 'runs.jsonl', got {name!r}")
@@ -335,8 +334,6 @@ class Report:
     def claims(self) -> pd.DataFrame:
         """The claims with their verdicts, sources and details."""
         return next((t.frame for t in self.tables if _is_claims(t)), pd.DataFrame())
-
-    # ------------------------------------------------------------------------------- writing
 
     def to_markdown(self, *, appendix: bool = False) -> str:
         """Return the report, or its appendix, as Markdown.
@@ -430,8 +427,8 @@ class Report:
                     keep_access(target / path.relative_to(fresh), path)
         except OSError as error:
             raise DataError(
-                f"{target}: the report could not be written ({error.strerror or error}); the "
-                "folder is unchanged"
+                f"{target}: the report could not be written ({error.strerror or error}); a former "
+                "one is kept"
             ) from error
         return target / ("index.html" if "html" in formats else "report.md")
 
@@ -609,9 +606,6 @@ def _verdict(holds: Any) -> tuple[str, str]:
     more = f" and {len(failing) - _NAMED} more" if len(failing) > _NAMED else ""
     labels = f"Fails at {'; '.join(failing[:_NAMED])}{more}." if failing else ""
     return f"holds in {values.sum():,} of {values.size:,}", labels
-
-
-# ---------------------------------------------------------------------------------------- HTML
 
 
 def html_of(markdown: str) -> str:

@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from convexmarket.errors import DataError
-
 _LOCK = "owner.lock"
 _FORMER = "former"
 
@@ -52,16 +50,9 @@ def replacing(target: Path) -> Iterator[Path]:
                 os.replace(target, former)
             os.replace(fresh, target)
     finally:  # an interrupt may come after a rename that took effect
-        if not target.exists() and former.exists():
-            try:
-                os.replace(former, target)
-            except OSError as error:
-                raise DataError(
-                    f"{target}: the report could not be put there, nor the former one back "
-                    f"({error.strerror or error}); that is in {former} now, and comes back with "
-                    "the next command that reads or writes this report"
-                ) from error
-        _remove(place)
+        put_back(target)
+        if not (place / _LOCK).exists():
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def put_back(target: Path) -> None:

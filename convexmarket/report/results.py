@@ -73,13 +73,7 @@ def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
 
 
 def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
-    """Read a table from its description.
-
-    Raises
-    ------
-    DataError
-        If its Parquet file is missing or was changed after it was written.
-    """
+    """Read a table from its description; a Parquet file that was changed is a DataError."""
     if described.get("data") is not None:
         frame = pd.DataFrame(described["data"], columns=described["columns"], dtype=object)
         return frame.astype(dict(zip(described["columns"], described["dtypes"], strict=True)))
@@ -119,13 +113,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
-    """Read ``results.json`` as plain values.
-
-    Raises
-    ------
-    DataError
-        If the file is missing, not JSON, or of another format.
-    """
+    """Read ``results.json`` as plain values; a missing or damaged file is a DataError."""
     text = read_bytes(file)
     try:
         content = json.loads(text)

@@ -13,12 +13,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.online.atoms import Atoms
 from convexmarket.online.plan import Buyer, plan, plan_atoms
 from tests import one_in
-from tests.online.builders import (
-    PUBLISHED,
-    UNIT,
-    adaptive,
-    ratios,
-)
+from tests.online.builders import PUBLISHED, UNIT, adaptive, ratios
 
 # ---------------------------------------------------------------- the design's figures
 

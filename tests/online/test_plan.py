@@ -192,11 +192,7 @@ def test_units_of_money_and_privacy_do_not_matter(name, cap, scale):
 # --------------------------------------------------------------------------- Algorithm 3
 
 
-@given(
-    q=st.floats(1e-3, 1e3),
-    m=st.integers(1, 10**9),
-    weights=st.tuples(*[st.floats(-3, 3)] * 3),
-)
+@given(q=st.floats(1e-3, 1e3), m=st.integers(1, 10**9), weights=st.tuples(*[st.floats(-3, 3)] * 3))
 def test_both_rules_are_one_for_a_uniform_prior_from_zero(q, m, weights):
     mu, sigma, gamma = 10.0 ** np.array(weights)
     prior = cm.Uniform(0, q)

@@ -9,13 +9,7 @@ from scipy import integrate
 import convexmarket as cm
 from convexmarket.errors import ParameterError, PriorError
 from tests import one_in
-from tests.online.builders import (
-    PRIORS,
-    check_payments,
-    check_truth,
-    cut_off,
-    policy_of,
-)
+from tests.online.builders import PRIORS, check_payments, check_truth, cut_off, policy_of
 
 #: Prior, sellers expected and cap.
 CASES = [(name, 20, None) for name in PRIORS]
@@ -175,6 +169,6 @@ def test_truth_is_a_best_reply_up_to_the_top_where_nearly_everybody_sells(prior,
     top = high if np.isfinite(high) else prior.quantile(1 - 1e-15)
     close = top - (top - low) * np.geomspace(1e-12, 1, 200)
     reports = np.unique(np.concatenate((np.linspace(low, top, 301), close)))
-    audit = cm.online.audit_quotes(policy, reports, reports)
+    audit = cm.online.audit_quotes(policy, reports)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational

@@ -403,6 +403,7 @@ class _LearningFile(ProblemFile):
             target=data.label,
             prior=self.prior,
             learner=learner,
+            test=people.parts["test"],
             objective=mu * Spread() + sigma * Noise(),
             constraints=constraints,
             gamma=gamma,

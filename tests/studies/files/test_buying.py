@@ -45,6 +45,7 @@ def test_it_is_the_deal_that_the_library_makes(sale):
         objective=1.0 * cm.Spread() + 10.0 * cm.Noise(),
         constraints=[cm.Cap(2)],
         gamma=0.002,
+        test=TABLE.loc[people.parts["test"].index],
         random_state=Simulation(0),
     )
     pd.testing.assert_frame_equal(
@@ -59,10 +60,8 @@ def test_public_rows_are_not_sold_and_measure_the_model(sale):
     test = people.parts["test"]
     assert len(deal.offers) == 150
     assert not set(deal.offers.index) & set(test.index)
-    predicted = deal.model.predict(TABLE.loc[test.index])
-    assert deal.model.score(test, test[people.data.label]) == np.mean(
-        predicted == TABLE.loc[test.index, "ill"]
-    )
+    wrong = deal.model.predict(TABLE.loc[test.index]) != TABLE.loc[test.index, "ill"]
+    assert deal.test_errors["model"] == wrong.mean()
 
 
 def test_a_regression_is_bought_for_its_own_risk(place, tmp_path):
@@ -74,8 +73,7 @@ def test_a_regression_is_bought_for_its_own_risk(place, tmp_path):
     standard = deal.market.standard_form
     assert (standard.mu, standard.sigma, standard.gamma) == (mu, sigma, 0.01)
     assert deal.model.target_range == (-60_000, 60_000)
-    test = people.parts["test"]
-    assert np.isfinite(deal.model.score(test, test[people.data.label]))
+    assert np.isfinite(deal.test_errors["model"])
 
 
 def test_gamma_or_budget_take_the_place_of_the_file_s(place):
