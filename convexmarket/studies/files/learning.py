@@ -662,10 +662,8 @@ class RidgeFile(_LearningFile):
 
     def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
         """Return mu and sigma, one each."""
-        known = self.learner
-        assumed = {"label_noise": known.label_noise}
-        assumed["failure_probability"] = known.failure_probability
-        mu, sigma = learner.risk(n_features, **assumed)
+        known = self.learner.model_dump(include={"label_noise", "failure_probability"})
+        mu, sigma = learner.risk(n_features, **known)
         return (mu,), (sigma,)
 
     def _plain(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
@@ -714,13 +712,10 @@ class RidgeFile(_LearningFile):
             )
         curve: Frame = table.merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
         constant = float(rows.y_test.mean())  # the best constant for the public rows
-        releases = fits.groupby(_RIDGE_KEY).test_error
-        purchases = sold.groupby(_RIDGE_KEY)
+        groups = (table.groupby(_RIDGE_KEY, sort=False) for table in (sold, fits))
         measured, guarantees = [], []
-        for row in curve.itertuples():
-            point = row.scenario, row.gamma, row.regularization
-            bought = purchases.get_group(point)
-            measured.append(self._errors(row, bought, releases.get_group(point), rows))
+        for row, (_, bought), (_, releases) in zip(curve.itertuples(), *groups, strict=True):
+            measured.append(self._errors(row, bought, releases.test_error, rows))
             guarantees.append(self._plain(row.regularization).promise(bought.epsilon))
         curve = curve.join(pd.DataFrame(measured, index=curve.index))
         columns = ["marked", "mu", "sigma", "eta", "n_bought", "payments", *measured[0]]
