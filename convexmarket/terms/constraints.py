@@ -68,9 +68,9 @@ class Cap(Constraint):
             super().__post_init__()
         if not isinstance(self.k, cp.Parameter) and not np.mean(self.k) >= 1:
             raise ParameterError(
-                f"{'the mean of ' * bool(np.ndim(self.k))}cap is {np.mean(self.k):g}, but m weights "
-                "of at most cap/m can only sum to one if cap >= 1; give a number >= 1, or leave "
-                "the cap out"
+                f"{'the mean of ' * bool(np.ndim(self.k))}cap is {np.mean(self.k):g}, but m "
+                "weights of at most cap/m can only sum to one if cap >= 1; give a number >= 1, or "
+                "leave the cap out"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
