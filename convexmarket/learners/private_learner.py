@@ -48,13 +48,9 @@ class Learner(Protocol):
     """A model that is trained under an epsilon for each row, and its guarantee.
 
     Any class with these members is a learner, without inheritance; docs/howto/learners.md has an
-    example. :func:`~convexmarket.audit_privacy` audits it.
-
-    Attributes
-    ----------
-    guarantee_ : Guarantee
-        After ``fit``: one epsilon for each row that was passed, at most what it granted, and zero
-        where it granted nothing.
+    example. After ``fit``, ``guarantee_`` holds one epsilon for each row that was passed, at most
+    what it granted, and zero where it granted nothing. :func:`~convexmarket.audit_privacy` audits
+    it.
     """
 
     guarantee_: Guarantee

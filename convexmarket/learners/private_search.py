@@ -1,17 +1,12 @@
 r"""Private choice of a learner's parameters by models trained on private rows.
 
 Candidates are scored on public rows, but trained on private rows, so the choice has a cost (unlike
-in A, Remark IV.2). There are two ways to charge it, both for learners with delta zero:
-
-``"sum"``
-    Each of K candidates is trained once, on :math:`\epsilon_i/K`. All may be published.
-``"trials"``
-    J times, a candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is
-    published, and not J, with :math:`P(J=k) \propto (1-\gamma)^k/k`. The total is at most
-    :math:`\epsilon_i`, for any number of candidates (Papernot and Steinke, Hyperparameter Tuning
-    with Renyi Differential Privacy).
-
-The proof of the second is in docs/theory/objective-perturbation.md.
+in A, Remark IV.2). There are two ways to charge it, both for learners with delta zero. "sum": each
+of K candidates is trained once, on :math:`\epsilon_i/K`, and all may be published. "trials": J
+times, a candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is
+published, and not J, with :math:`P(J=k) \propto (1-\gamma)^k/k`. The total is at most
+:math:`\epsilon_i`, for any number of candidates (Papernot and Steinke, Hyperparameter Tuning with
+Renyi Differential Privacy; docs/theory/objective-perturbation.md has the proof).
 """
 
 from __future__ import annotations
@@ -175,10 +170,9 @@ class PrivateSearch(BaseEstimator):
             source = {"random_state": Simulation(rng)}
         models, scores = [], []
         for k in order:
-            model = unfitted(learners[k])
-            models.append(
-                model.fit(X, y, epsilon=part, accountant=PrivacyAccountant(part), **source)
-            )
+            model, account = unfitted(learners[k]), PrivacyAccountant(part)
+            model.fit(X, y, epsilon=part, accountant=account, **source)
+            models.append(model)
             scores.append(float(model.score(*self.validation)))
         best = int(np.argmax(scores))
         self.best_estimator_, self.best_params_ = models[best], candidates[order[best]]
