@@ -167,7 +167,10 @@ class Conic:
     def _compile(self) -> None:
         self.ends, self._natural = self.market.form.eta_range, self.market.form.natural_eta
         self.view = MarketExpressions(self.market, 1.0 / self._natural, self._parameters)
-        self.linearizer = Linearizer(self.view)
+        self.linearizer, self.whole = Linearizer(self.view), None
+        if self.view.is_jointly_convex:  # one program in the weights and 1/eta
+            items = [*self.view.simplex, *self.view.flat_constraints()]
+            self.whole = cp.Problem(cp.Minimize(self.view.objective()), items)
         vars(self).pop("violation", None)
         self.problem: Subproblem | None = None
         self._inside: Floats | None = None
@@ -237,7 +240,11 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        first = first_look(self.market.form, start)
+        first, whole = first_look(self.market.form, start), self.whole
+        if whole is not None and run_solver(whole, self.solver, self.options) in SOLVED:
+            inverse = float(numbers(self.view.quantities.inverse_eta))
+            if inverse * self._natural > _NO_SLACK:
+                first = float(np.clip(1.0 / inverse, *self.ends))
         best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
         weights, eta = self._without_traces(best, gap), best.eta
         objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
