@@ -167,10 +167,12 @@ class Conic:
     def _compile(self) -> None:
         self.ends, self._natural = self.market.form.eta_range, self.market.form.natural_eta
         self.view = MarketExpressions(self.market, 1.0 / self._natural, self._parameters)
-        self.linearizer = Linearizer(self.view)
+        self.linearizer, self.whole = Linearizer(self.view), None
+        if self.view.is_jointly_convex:  # one program in the weights and 1/eta
+            items = [*self.view.simplex, *self.view.flat_constraints()]
+            self.whole = cp.Problem(cp.Minimize(self.view.objective()), items)
         vars(self).pop("violation", None)
         self.problem: Subproblem | None = None
-        self._program: cp.Problem | None = None
         self._inside: Floats | None = None
         self.records: list[SolveRecord] = []
         self._multipliers: dict[float, list[Floats | None]] = {}
@@ -227,22 +229,6 @@ class Conic:
                 self._inside = self.violation.inside(eta)
         return _repair(self.view, weights, eta, self._inside)
 
-    def _first_eta(self, start: float | None) -> float:
-        """Return the optimal eta of a market that is one program in the weights and 1/eta.
-
-        Others begin at ``start``, or where noise and payments balance.
-        """
-        view = self.view
-        if view.terms and view.is_jointly_convex:
-            if self._program is None:
-                items = [*view.simplex, *view.flat_constraints()]
-                self._program = cp.Problem(cp.Minimize(view.objective()), items)
-            if run_solver(self._program, self.solver, self.options) in SOLVED:
-                inverse = float(numbers(view.quantities.inverse_eta))
-                if inverse * self._natural > _NO_SLACK:
-                    return float(np.clip(1.0 / inverse, *self.ends))
-        return first_look(self.market.form, start)
-
     def search(
         self,
         gap: float,
@@ -254,7 +240,11 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        first = self._first_eta(start)
+        first, whole = first_look(self.market.form, start), self.whole
+        if whole is not None and run_solver(whole, self.solver, self.options) in SOLVED:
+            inverse = float(numbers(self.view.quantities.inverse_eta))
+            if inverse * self._natural > _NO_SLACK:
+                first = float(np.clip(1.0 / inverse, *self.ends))
         best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
         weights, eta = self._without_traces(best, gap), best.eta
         objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)

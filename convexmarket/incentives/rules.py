@@ -152,7 +152,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
             f"{np.count_nonzero(too_far)} payments are not accurate enough, that of seller "
             f"{worst} has an error of {estimate.errors[worst]:.1e}; the allocation has a gap of "
             f"{allocation.gap:.1e}; allocate with a smaller gap, such as gap=1e-8, or use "
-            "estimate_payments(market, allocation, gap=...), which reports the errors"
+            "estimate_payments(market, allocation), which reports the errors"
         )
     return estimate.amounts
 
@@ -171,7 +171,6 @@ def estimate_payments(
     allocation: Allocation,
     *,
     tol: float = ACCURACY_OF_ESTIMATES,
-    gap: float | None = None,
     sellers: ArrayLike | None = None,
     assume_monotone: bool = False,
 ) -> PaymentEstimate:
@@ -187,8 +186,6 @@ def estimate_payments(
         An allocation of this market.
     tol : float
         Target error, relative to the larger of the payment and the average cost of a seller.
-    gap : float, optional
-        Relative gap of the solves at other reports; chosen for the target error by default.
     sellers : array_like of int, optional
         Positions of the sellers to be paid; all by default.
     assume_monotone : bool
@@ -217,8 +214,6 @@ def estimate_payments(
     """
     reports = reports_of(market)
     check_share("tol", tol)
-    if gap is not None:
-        check_share("gap", gap)
     who = _positions(sellers, reports.size)
     method = _method_of(market, assume_monotone)
     _check_allocation(market, allocation)
@@ -227,7 +222,7 @@ def estimate_payments(
     amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances = tol * scales(market, allocation)
     if method in ("envelope", "quadrature"):
-        gap = gap or _gap_for(market, allocation, float(tolerances.min()))
+        gap = _gap_for(market, allocation, float(tolerances.min()))
         curve = curve_of(market, _with_best_bound(market, allocation, gap), gap)
     else:
         curve = curve_of(market, allocation, _SMALLEST_GAP)

@@ -247,10 +247,10 @@ def test_a_seller_who_sells_nothing_costs_no_solve(solves):
     market = cm.Market(sellers, objective)
     allocation = cm.allocate(market, gap=1e-8)
     assert allocation.n_bought == 2
-    result = cm.incentives.estimate_payments(market, allocation, gap=1e-8)
+    result = cm.incentives.estimate_payments(market, allocation)
     assert (result.amounts[0], result.errors[0]) == (0.0, 0.0)
     assert np.all(result.amounts[1:] > 0)
-    alone = cm.incentives.estimate_payments(market, allocation, gap=1e-8, sellers=[0])
+    alone = cm.incentives.estimate_payments(market, allocation, sellers=[0])
     assert (alone.amounts.tolist(), alone.n_solves) == ([0.0], 1)
 
 

@@ -25,7 +25,7 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
     if "pay" not in spec:
         paid = cm.payments(market, result)
         return {"total": paid.sum(), "payments": summary(paid), "borne": summary(borne)}
-    request = {name: spec["pay"][name] for name in ("tol", "gap", "sellers", "assume_monotone")}
+    request = {name: spec["pay"][name] for name in ("tol", "sellers", "assume_monotone")}
     estimate = cm.incentives.estimate_payments(market, result, **request)
     return {"payments": estimate.amounts, "errors": estimate.errors, "borne": borne}
 
