@@ -305,6 +305,9 @@ REFUSED = {
         rf"BadConstraint\(\) returned .*FiniteSet.* the market is not convex; {COUNTS}": lambda: (
             market_with(BadConstraint(lambda q: cp.FiniteSet(q.weights[0], [0.0, 0.5])))
         ),
+        rf"Bad\(\) hides a problem inside indicator, but {CLOSED}": lambda: market_with(
+            Bad(lambda q: cp.transforms.indicator([q.weights <= 0.5]))
+        ),
         r"Bad\(\) is concave, but a term must be convex": lambda: market_with(
             Bad(lambda q: cp.sqrt(q.weights[0]))
         ),
