@@ -111,6 +111,7 @@ def compare_command(
     from convexmarket.studies.solver_study import DEFAULT_SOLVERS, compare_solvers
 
     with errors_in_one_line():
+        check_report_folder(folder)
         chosen = {name: name for name in solvers or DEFAULT_SOLVERS}
         work = partial(
             compare_solvers,
@@ -137,6 +138,7 @@ def run_file(
     """Run or resume a problem; return its report and the written page."""
     from convexmarket.studies.files.loading import subproblems_of
 
+    check_report_folder(folder)
     runs = _resumable(partial(problem.perform, subproblems_of), folder, fresh)
     report = problem.report(runs)
     page = report.write(folder, ("md", "html", *formats))
@@ -152,7 +154,6 @@ def journal_of(folder: Path) -> Path:
 
 def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
     """Work with a journal, and print the findings, or after an interrupt the command to resume."""
-    check_report_folder(folder)
     journal = journal_of(folder)
     if fresh:
         journal.unlink(missing_ok=True)
