@@ -165,7 +165,8 @@ BAD = {
         "sensitivities must hold numbers: row 0 is not a number": lambda: cm.Sellers(
             ["cheap", "dear"], uniform()
         ),
-        "virtual_costs must hold numbers": lambda: cm.Sellers(virtual_costs=[0.2, None]),
+        "virtual_costs must hold numbers: row 1": lambda: cm.Sellers(virtual_costs=[0.2, None]),
+        "virtual_costs must hold numbers: row 0": lambda: cm.Sellers(virtual_costs=[1j]),
         "no reports to change": lambda: cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5),
         r"sensitivities\[1\] must be a finite number >= 0, got nan": lambda: cm.Sellers(
             [0.2, np.nan], uniform()
