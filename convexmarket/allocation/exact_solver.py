@@ -178,7 +178,7 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
     return screen_sellers(
         lambda work: [work(blocks_of(psi))],
         form,
-        lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size)),
+        lambda _, g: highest_cost_bought(form, np.broadcast_to(g, psi.size)),
         psi.size // 8,
         instead=(0.0, np.inf) if spare else None,
     )
