@@ -160,7 +160,7 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
 
     def ceiling(available: int, g: float) -> float:
         check_feasible(form, available, m)
-        return highest_cost_bought(form, np.broadcast_to(g, m))
+        return highest_cost_bought(form, g)
 
     instead = None
     if (m - 1) * form.max_weight >= 1:  # the market can do without any seller
