@@ -173,32 +173,30 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
         return Costs.sorted(np.sort(psi)), np.inf
     if psi.size < _WORTH_PASSES or (np.isfinite(psi).sum() - spare) * form.max_weight < 1:
         ordered = np.sort(psi)
-        limit = highest_cost_bought(form, ordered, spare)
+        filling = int(np.ceil((1 - 1e-15) / form.max_weight)) + spare
+        limit = highest_cost_bought(form, float(ordered[min(filling, ordered.size) - 1]))
         return Costs.sorted(ordered, limit), limit
     return screen_sellers(
         lambda work: [work(blocks_of(psi))],
         form,
-        lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size)),
+        lambda _, g: highest_cost_bought(form, g),
         psi.size // 8,
         instead=(0.0, np.inf) if spare else None,
     )
 
 
-def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
+def highest_cost_bought(form: StandardForm, g: float) -> float:
     """Return a virtual cost above which nothing is bought at the optimum.
 
-    Let g be the highest cost of the cheapest sellers who can carry all weight; one of them is
-    below the cap. If a seller with cost psi sells at the optimum, moving its weight to that seller
-    does not help, so t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its
-    objective exceeds 2*sigma*gamma/t, and is at most that of the cheapest sellers. The end of a
-    range of eta bounds t directly. The bound remains valid if ``spare`` sellers leave the market.
-    Costs are ``ordered`` ascending.
+    The cheapest sellers, up to cost g, can carry all weight; one of them is below the cap. If a
+    seller with cost psi sells at the optimum, moving its weight to that seller does not help, so
+    t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its objective exceeds
+    2*sigma*gamma/t, and is at most that of the cheapest sellers. The end of a range of eta bounds t
+    directly.
     """
-    c, filling = form.sigma * form.gamma, int(np.ceil((1 - 1e-15) / form.max_weight)) + spare
-    g = float(ordered[min(filling, ordered.size) - 1])
     if g == np.inf:
         return g
-    ends = (form.eta_low, form.eta_high)
+    c, ends = form.sigma * form.gamma, (form.eta_low, form.eta_high)
     one_over_t = [1.0 / (form.gamma * eta) for eta in ends if 0 < eta < np.inf]
     if form.sigma > 0 and form.eta_low == 0:
         root = float(np.sqrt(c) / np.sqrt(g)) if g > 0 else np.inf

@@ -158,19 +158,16 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         n_passes += 1
         return parts.map_parts(partial(_on_costs, work, prior))
 
+    def ceiling(available: int, g: float) -> float:
+        check_feasible(form, available, m)
+        return highest_cost_bought(form, g)
+
     instead = None
     if (m - 1) * form.max_weight >= 1:  # the market can do without any seller
         low, top = prior.support
         highest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
         instead = float(prior.ironed_virtual_cost(low)), highest
-    costs, limit = screen_sellers(
-        each,
-        form,
-        lambda g: highest_cost_bought(form, np.broadcast_to(g, m)),
-        _MOST,
-        lambda available: check_feasible(form, available, m),
-        instead,
-    )
+    costs, limit = screen_sellers(each, form, ceiling, _MOST, instead)
     segment = best_segment(form, costs)
     best = segment.solution(form)
     return PartedAllocation(

@@ -55,30 +55,25 @@ def blocks_of(psi: Floats) -> Iterator[Floats]:
 def screen_sellers(
     each: Each,
     form: StandardForm,
-    ceiling: Callable[[float], float],
+    ceiling: Callable[[int, float], float],
     most: int,
-    check: Callable[[int], None] | None = None,
     instead: tuple[float, float] | None = None,
 ) -> tuple[Costs, float]:
     """Return costs with a row for each seller that affects an optimum, and a limit.
 
     Nothing is bought above the limit. ``each`` maps a function over the parts of the virtual costs,
-    each an iterable of blocks; those of the ``form`` are ignored. ``ceiling`` maps a cost up to
-    which sellers can carry all weight to an upper limit for purchases. Up to ``most`` sellers are
-    fetched, unless more affect the optimum. ``check`` is called with the number of sellers at
-    finite costs. ``instead`` is a range of further costs of one seller, which may also leave.
+    each an iterable of blocks; those of the ``form`` are ignored. ``ceiling`` maps the number of
+    sellers at finite costs, and a cost up to which sellers can carry all weight, to an upper limit
+    for purchases. Up to ``most`` sellers are fetched, unless more affect the optimum. One seller
+    may leave, or have a cost in the range ``instead``.
     """
     everything, nothing = np.array([[0, _INFINITY, _FIRST_SHIFT]]), np.zeros(0, np.int64)
     edges, number = _counted(each, everything, nothing, nothing, nothing)
-    if check is not None:
-        check(int(number.sum()))
-    sold = np.flatnonzero(number)
-    edges, number = edges[sold[0] : sold[-1] + 2], number[sold[0] : sold[-1] + 1]
     filling = int(np.ceil(1.0 / form.max_weight * (1 - 1e-15)))
     full = int(np.searchsorted(np.cumsum(number), filling + (instead is not None)))
-    limit = ceiling(float(_value(edges[min(full + 1, number.size)])))
-    number = number[_value(edges[:-1]) <= limit]
-    edges, highest = edges[: number.size + 1], None
+    limit = ceiling(int(number.sum()), float(_value(edges[min(full + 1, number.size)])))
+    sold, highest = np.flatnonzero(number * (_value(edges[:-1]) <= limit)), None
+    edges, number = edges[sold[0] : sold[-1] + 2], number[sold[0] : sold[-1] + 1]
     if instead is not None:
         floor, highest = _keys(np.array(instead[:1])), min(instead[1], limit)
         if floor[0] < edges[0]:

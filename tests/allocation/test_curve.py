@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.exact_solver import highest_cost_bought, solve_exact
+from convexmarket.allocation.exact_solver import costs_that_matter, solve_exact
 from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
@@ -47,7 +47,7 @@ def forms(draw):
 def notable_reports(form):
     """Other costs a seller may come to have: none, tied with another, too dear, gone."""
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
-    limit = highest_cost_bought(form, np.sort(form.virtual_costs)) if form.mu > 0 else finite.max()
+    limit = costs_that_matter(form)[1] if form.mu > 0 else finite.max()
     return [0.0, np.inf, *finite, limit, np.nextafter(limit, np.inf), 2 * limit, 1e3 * limit]
 
 

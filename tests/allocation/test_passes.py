@@ -30,8 +30,7 @@ class InPieces:
 
 def found_by(form, parts, most):
     """Return the solution of what a survey leaves."""
-    psi = form.virtual_costs
-    ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
+    ceiling = lambda _, g: highest_cost_bought(form, g)  # noqa: E731
     return solve_exact(form, screen_sellers(parts.each, form, ceiling, most)[0])
 
 
@@ -96,7 +95,7 @@ def test_few_passes_leave_few_sellers():
     for name in ("few bought", "nearly all bought", "capped"):
         form = large_form(name, m)
         parts = InPieces(form.virtual_costs, np.random.default_rng(0), 4)
-        ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, m))  # noqa: B023, E731
+        ceiling = lambda _, g: highest_cost_bought(form, g)  # noqa: B023, E731
         costs, _ = screen_sellers(parts.each, form, ceiling, most=2_000)
         assert parts.n_passes <= 3
         assert costs.psi.size <= 2_100
