@@ -105,8 +105,8 @@ class KernelERM(BaseEstimator):
     assumptions_ : tuple of str
         Assumptions of the sensitivities.
     guarantee_ : Guarantee
-        Guarantee of the fitted model itself: infinite epsilon in every row that is used. The
-        releases of its predictions have finite ones (:mod:`convexmarket.release`).
+        Guarantee of the fitted model itself: infinite epsilon in every row that is used. Releases
+        of its predictions have a finite epsilon (:mod:`convexmarket.release`).
 
     References
     ----------

@@ -28,18 +28,18 @@ __all__ = ["AdaptivePolicy", "policy_from_dict"]
 
 Floats = NDArray[np.float64]
 
-#: Earlier reports below this share of their median count as that much.
+#: Earlier reports below this share of their median are raised to it.
 _FREE = 1e-6
 #: Relative gap of new plans, far below the effect of chance.
 _GAP = 1e-7
-#: Sellers before the first new plan, the factor to the next (of the sellers still to come in the
-#: second half), and the reports that the first guess of the prior stands for.
+#: Sellers before the first new plan, the growth factor of that number (in the second half, of the
+#: number of remaining sellers), and the number of reports that the first guess counts as.
 _FIRST, _GROWTH, _GUESS = 10, 1.5, 20
 _OPTIONS = ("replan", "learn", "trust_guess")
 
 
 class AdaptivePolicy:
-    """A policy with new plans after fixed numbers of sellers, from the history.
+    """A policy that makes new plans from the history, after fixed numbers of sellers.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class AdaptivePolicy:
         Terms of the first sellers. With ``learn``, its prior is the buyer's first guess, whose
         support contains all reports.
     replan : bool
-        Whether a new plan is for the sellers still to come, after the sales so far, or for all.
+        Whether a new plan covers the remaining sellers, given the sales so far, or all sellers.
     learn : bool
-        Whether a new plan takes the earlier reports for the prior.
+        Whether a new plan uses the earlier reports as the prior.
     trust_guess : bool
         With ``learn``, whether the first sellers are quoted by the guess. Otherwise nothing is
         bought before the first new plan: a wrong guess can spend everything on a few sellers.
@@ -143,7 +143,7 @@ class AdaptivePolicy:
         return replace(self.start, prior=prior, plan=made)
 
     def _learnt(self, reports: Floats) -> Prior:
-        """Return the sample of the reports and of the first guess, by the corners of its hull."""
+        """Return the empirical prior of reports and first guess, reduced to its hull's corners."""
         levels = (np.arange(_GUESS) + 0.5) / _GUESS
         guessed = np.asarray(self.prior.quantile(levels))
         known = np.concatenate((reports, guessed))

@@ -35,7 +35,7 @@ _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
 
 
 class Quote(NamedTuple):
-    """Guarantees to buy (0 for nothing) and payments for them (A, Eq. 8), of the reports' shape.
+    """Guarantees to buy (0 for nothing) and their payments (A, Eq. 8), in the reports' shape.
 
     Examples
     --------
@@ -65,8 +65,8 @@ class OnlinePolicy:
         k > 1: no seller sells more than k/m of the expected total.
     rule : {"expectation", "algorithm-3"}
         "expectation": A's Eq. (14) with its sums replaced by expectations, for any prior.
-        "algorithm-3": A's closed form, the leading order of that for many sellers; for priors that
-        satisfy A's Assumption IV.3 only, and without a cap.
+        "algorithm-3": A's closed form, the leading order of the first rule for many sellers. It
+        requires a prior that satisfies A's Assumption IV.3, and no cap.
     plan : Plan, optional
         Price, eta, objective and a lower bound, in expectation; computed by default.
     support : (float, float), optional

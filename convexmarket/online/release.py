@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 #: The release of a market that was closed without a model.
 WITHOUT_MODEL = '{"model": null}'
-#: Ids that a message lists.
+#: Largest number of ids in a message.
 _MOST_NAMES = 5
 ASSUMPTIONS = (
     "who came, what was reported and who accepted does not depend on the rows: weights and eta "
@@ -185,7 +185,7 @@ def release_model(
     X, y = rows.of(ids)
     model = clone(learner).set_params(classes=tuple(rows.classes))
     source = None if seed is None else Simulation(seed)
-    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # by the market, in its own ledger
+    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # charged to the market's ledger
     model.fit(X, rows.labels(y), epsilon=sold, accountant=paid, random_state=source)
     plain = None
     if seed is not None:  # coefficients without noise, for simulations

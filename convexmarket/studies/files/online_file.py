@@ -157,7 +157,7 @@ class OnlineFile(ProblemFile):
     prior: PriorTable
     """Distribution of the sensitivities."""
     buyer: BuyerTable
-    """What the buyer expects and minimises."""
+    """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
     """When the terms change."""
     data: Annotated[PackageData | InlineData | OwnSellers, Field(discriminator="source")]
