@@ -421,7 +421,7 @@ def test_refusals_name_argument_value_and_remedy(error, words, call):
     assert isinstance(raised.value, cm.ConvexMarketError)
 
 
-def test_what_counts_is_solved_as_the_refusal_says():
+def test_a_cardinality_limit_is_solved_as_its_error_recommends():
     """At most two sellers, of whom each carries at most three fifths of the weight."""
     losses = cm.Losses(np.linspace(2, 1, M))
     declared = cm.declare(cm.Market(SELLERS, losses + cm.Noise() + 0.5 * cm.Payments()), 2.0)
