@@ -25,7 +25,7 @@ SMALLEST, LARGEST = 1e-100, 1e100
 #: Entries of rows: the sum of their squares neither overflows nor loses digits.
 LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
 
-#: Characters of an object that an error message shows, and of an id.
+#: Largest number of characters of an object in an error message, and of an id.
 _SHOWN, LONGEST = 120, 200
 
 

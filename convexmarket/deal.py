@@ -254,7 +254,7 @@ class Deal(Shown):
         if self.model is not None:
             try:
                 contents["model.json"] = saved_model(self.model)
-            except NotSupportedError as error:  # of a user's learner
+            except NotSupportedError as error:  # for a user-defined learner
                 paragraphs.append(f"The model is not written here: {error}")
         contents["deal.md"] = ("\n\n".join(paragraphs) + "\n").encode()
         write_together({place / name: text for name, text in contents.items()}, private=True)

@@ -48,12 +48,12 @@ def pytest_report_header(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave unread what holds no test of the group that ``-m`` names, unless it is named itself."""
+    """Skip folders and files without tests of the groups in ``-m``, unless they are named."""
     if collection_path.parent != TESTS:
         return None
     folder, request = collection_path.name, config.option.markexpr
     named = request.split(" or ")
-    # Tests of the campaign stand elsewhere too: what one_in lets wait, and each that draws.
+    # Other folders contain campaign tests too: cases that one_in omits, and property tests.
     elsewhere = set(named) <= {"process", "page"} and folder not in named
     elsewhere = elsewhere and collection_path.is_dir()
     return True if elsewhere or f"not {folder}" in request.split(" and ") else None
@@ -78,7 +78,7 @@ def commands_built_once():
 
 
 def pytest_collection_finish():
-    """Spare the collector what will not go away: thousands of tests, and the libraries."""
+    """Exclude tests and libraries, which stay in memory, from garbage collection."""
     gc.freeze()
 
 

@@ -202,7 +202,7 @@ def named(node):
 
 
 def looks_at_classes(source):
-    """Return where a module tells a piece by its class, as (line, names of classes)."""
+    """Return each test of the class of a piece in a module, as (line, names of classes)."""
     result = []
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):

@@ -81,7 +81,7 @@ def test_a_list_is_checked_as_its_ids_are_one_by_one(ids):
         assert forms_of(ids) == expected
 
 
-def test_what_is_not_printable_is_what_cannot_be_seen():
+def test_unprintable_characters_are_the_invisible_ones():
     """Python's notion is that of the categories of Unicode, but for the blank."""
     unfit = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}
     for code in (*range(0x3000), *range(0xD7F0, 0xE010), *range(0xFE00, 0x10010), sys.maxunicode):

@@ -19,7 +19,7 @@ DOCUMENTS = sorted(
     if "generated" not in path.parts  # written when the site is built
 )
 REPORTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("reports/**/*.md"))
-#: What stands between a word and its emphasis: blanks, brackets, quotation marks, a sentence's end.
+#: Characters between a word and its emphasis: blanks, brackets, quotation marks, a sentence's end.
 BEFORE = re.compile(r"[\s(\[“‘\"'—–|]")
 AFTER = re.compile(r"[\s)\]”’\"'—–|.,;:!?]")
 #: A formula of LaTeX, which is no Markdown.
@@ -111,7 +111,7 @@ def test_no_product_of_a_document_becomes_emphasis(name: str) -> None:
 @pytest.mark.parametrize(
     "text", ["*Here.* Let", "(*any*)", "**A**: x", "a *b* c", "so *a and b*, c", "**`a*b`** is"]
 )
-def test_emphasis_is_let_be(text: str) -> None:
+def test_intended_emphasis_is_accepted(text: str) -> None:
     assert any(child.type.endswith("_open") for child in parse(text)[1].children or [])
     assert not accidents(parse(text))
 

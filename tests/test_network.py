@@ -11,7 +11,7 @@ from tests import parsed
 
 PACKAGE = Path(convexmarket.__file__).parent
 
-#: What opens connections, or calls what does.
+#: Modules that open connections, or that use such modules.
 NETWORK = {
     *("aiohttp", "asyncio", "distributed", "dask", "ftplib", "http", "httpx", "imaplib"),
     *("paramiko", "poplib", "pycurl", "requests", "selectors", "smtplib", "socket"),
@@ -61,7 +61,7 @@ def test_a_test_that_looks_up_a_name_fails(look_up):
         look_up("example.invalid")
 
 
-def test_this_machine_may_be_talked_to():
+def test_connections_to_this_machine_are_allowed():
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as single,

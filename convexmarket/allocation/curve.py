@@ -74,7 +74,7 @@ class OwnReportCurve:
         self._needed = weight > 1e-12 or self._least_sold > 1e-12 * low
 
     def can_do_without(self) -> bool:
-        """Whether the others can carry the whole weight, and sell the least total."""
+        """Whether the market is feasible without one of its sellers."""
         return not self._needed
 
     @cached_property
@@ -86,8 +86,8 @@ class OwnReportCurve:
     def __call__(self, seller: Ints, psi: Floats) -> CurvePoints:
         """Solve the market with ``psi[k]`` in place of the cost of ``seller[k]``, for all k.
 
-        A cost of +inf removes the seller from the market. If the others cannot carry the whole
-        weight, the result is the limit: the least possible purchase from the seller.
+        A cost of +inf removes the seller from the market. If the market is infeasible without the
+        seller, the result is the limit: the smallest feasible purchase from the seller.
         """
         truthful = psi == self.form.virtual_costs[seller]
         # All truthful entries are the same market, which is solved once.

@@ -198,7 +198,7 @@ class Linearizer:
 
         A solver's weights have half as many digits as its objective. Without a strictly convex
         kept term, so does the tangent there. One step of Newton's method for the Lagrangian, by
-        conjugate residuals, restores the digits. Any point proves a bound.
+        conjugate residuals, restores the digits. The bound is valid at any weights.
         """
 
         def slopes(weights: Floats) -> Floats:
@@ -232,8 +232,8 @@ class Linearizer:
     def _lagrangian(self, multipliers: list[Floats | None], hints: Hints) -> tuple[Floats, Floats]:
         """Return two minorants at the placed point; their sum bounds all but the kept term.
 
-        The second is of parts in the guarantees alone with a lower bound, which is part of the
-        first. It may be multiplied by any share in [0, 1].
+        The second bounds the terms in the guarantees only, minus their least values, which are part
+        of the first. It may be multiplied by any factor in [0, 1].
         """
         view = self.view
         rest, bounded = np.zeros((2, 2 + 2 * np.count_nonzero(view.active)))

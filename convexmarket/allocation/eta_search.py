@@ -6,8 +6,9 @@ that all eta on one side are infeasible. The range of eta is split where the low
 The market is solved there unless the cuts exclude a better point. The search ends when no interval
 can contain a point that is better by more than the gap.
 
-The error for an optimum that is not attained needs a proof: a certified bound for all eta up to
-twice the outermost one exceeds the objective at an eta far outside, and at one still further.
+An error for an optimum that is not attained requires a proof: a certified bound for all eta up to
+twice the outermost one exceeds the objective at an eta far outside, and the objective does not rise
+again beyond that eta.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class Runner(Protocol):
 
 
 class _Interval(NamedTuple):
-    """A range of eta, its lower bound and the minimiser, and the number of cuts in use."""
+    """A range of eta, the lower bound on it and its minimiser, and the number of cuts in use."""
 
     bound: float
     low: float

@@ -122,7 +122,7 @@ def warn_of_reports() -> None:
     """Warn that epsilons and payments reveal reports; docs/threat-model.md has the numbers."""
     say(
         "Note: an epsilon or a payment reveals the report of its seller. If reports depend on the "
-        "rows, it also reveals something of the row, which no guarantee covers.",
+        "rows, it also reveals information about the row, which no guarantee covers.",
         to=err,
     )
 

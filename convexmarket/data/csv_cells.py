@@ -1,8 +1,8 @@
 """Text in the cells of the CSV files that are written, and read back as it was.
 
-A spreadsheet runs a cell that begins with one of a few signs as a formula, and one that takes
-another sign for the separator finds cells within a text. So all text is quoted, and where a formula
-could begin there stands one apostrophe more, which :func:`unguarded` takes away.
+A spreadsheet evaluates a cell that begins with certain characters as a formula. With another
+separator it finds cells within a text. So all text is quoted, and an apostrophe is inserted
+wherever a formula could begin; :func:`unguarded` removes it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ __all__ = ["guarded", "may_be_guarded", "unguarded", "write_csv"]
 
 #: Rows that are written at a time.
 PIECE = 100_000
-#: With which a formula begins, also in their full width.
+#: Characters with which a formula begins, and their full-width forms.
 _SIGNS = "=+@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}"
 _SIGNS += "\N{FULLWIDTH HYPHEN-MINUS}-"
 _ANY_SIGN = re.compile(f"[{_SIGNS}]")
-#: Where a cell begins, or would for whom another sign separates cells; apostrophes; a sign.
+#: Start of a cell under any separator, apostrophes, and a character of a formula.
 _BEGINNING = re.compile(rf"""((?:^|[,;|])[\s"]*)('*)(?=[{_SIGNS}])""")
-#: Tabs and what ends a line, somewhere.
+#: Tabs and line breaks anywhere in a text.
 _TEARS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
-#: What :func:`guarded` changes, and little else, as pyarrow searches columns for it.
+#: Pattern for pyarrow of the texts that :func:`guarded` changes, and of few others.
 _RISKY = (
     rf"""(?:^|[,;|])[\s\pZ\x1c-\x1f\x{{85}}"]*'*[{_SIGNS}]"""
     r"|[\t\n\v\f\r\x1c-\x1e\x{85}\x{2028}\x{2029}]"
@@ -34,9 +34,9 @@ _RISKY = (
 
 
 def guarded(text: str) -> str:
-    r"""Return text that no spreadsheet runs, in one line.
+    r"""Return the text on one line, such that no spreadsheet evaluates it.
 
-    Ends of lines become blanks.
+    Line breaks become spaces.
 
     Examples
     --------

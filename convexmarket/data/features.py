@@ -31,7 +31,7 @@ __all__ = ["OTHER", "Missing", "PublicFeatures"]
 Missing: TypeAlias = Literal["error", "middle", "indicator"]
 Column: TypeAlias = tuple[float, float] | list[Any]
 
-#: The category that stands for all that are not declared.
+#: The category of all undeclared values.
 OTHER = "other"
 #: Relative; rows are this much inside the ball, so that roundings do not leave it.
 INSIDE = 1.0 - 2.0**-48
@@ -43,9 +43,9 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     columns : mapping of str to pair of floats or list
-        What is public of every column that is a feature, in their order: a tuple (low, high) is the
-        range of a number; a list holds the categories of a word, among which ``"other"`` stands for
-        all that are not declared. Other columns are not used.
+        Public facts about each feature column, in order: a tuple (low, high) is the range of a
+        number; a list holds the categories of a word, in which ``"other"`` stands for all
+        undeclared values. Other columns are not used.
     missing : {"error", "middle", "indicator"}, default "error"
         What an empty cell stands for: ``"middle"`` is the middle of the range, and no category;
         ``"indicator"`` the same, and every column gets one more feature, which is 1 where a cell is
@@ -68,10 +68,10 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     a row, and all are multiplied by :math:`R / \sqrt{k}`, where k counts the columns, and the
     intercept.
 
-    ``fit`` learns nothing: what a row becomes depends on that row only, so that a guarantee for the
-    transformed rows is one for the rows. A category that is not declared is refused, which tells
-    the user who trains that a row holds one. Where sellers write what they like, declare
-    ``"other"``: then no row can be told from its refusal, nor stop a training.
+    ``fit`` learns nothing. A transformed row depends only on the row itself, so a guarantee for
+    transformed rows also holds for the rows. An undeclared category is refused, which reveals to
+    the user that a row contains one. If sellers enter free text, declare ``"other"``: then no
+    category is refused.
 
     Examples
     --------

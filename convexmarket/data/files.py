@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_parquet", "open_regular", "read_limited"]
 
-#: A pipe without a writer would be waited for when it is opened; where the system knows that.
+#: Flag with which opening a pipe without a writer does not block, if the system has it.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
@@ -32,7 +32,7 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 def read_limited(path: str | Path, most: int) -> bytes:
-    """Return the content of a file of at most so many bytes; others are an OSError."""
+    """Return the content of a file; raise an OSError if it has more than ``most`` bytes."""
     with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -506,7 +506,7 @@ def _audit_of(
     n_sellers: int,
     pairs: pd.DataFrame | None = None,
 ) -> IncentiveAudit:
-    """Compare the reports of each seller with the truth."""
+    """Summarise the surplus of each seller's misreports relative to a truthful report."""
     rows, largest = [], 0.0
     for id, trial in zip(ids, trials, strict=True):
         payment, surplus, doubt = trial.gains(rule)

@@ -309,9 +309,10 @@ class SolvedCurve:
         return rents, errors + rents * np.sqrt(2.0 * self._gap)
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Estimate the report at which each seller sells nothing, for a linear decrease.
+        """Estimate the report at which each seller sells nothing, if its guarantee falls linearly.
 
-        Up to that report, the optimal objective then rises at half of the present slope on average.
+        Up to that report, the slope of the optimal objective then averages half of its current
+        value.
         """
         ceases = np.empty(seller.size)
         for k, (i, report) in enumerate(zip(seller.tolist(), reports, strict=True)):

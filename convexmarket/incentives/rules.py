@@ -1,4 +1,4 @@
-"""Payments that make the truth the best reply of each seller alone (A, Eq. 8).
+"""Payments under which a truthful report is the best reply of each seller (A, Eq. 8).
 
 The payment for a report c is ``c*eps(c) + integral of eps(z) dz from c to c_hi``: the cost, and the
 rent (:mod:`convexmarket.incentives.rents`). The integral ends at the top c_hi of the prior's
@@ -59,8 +59,8 @@ class PaymentEstimate:
         "exact" (the papers' problem), "constant" (reports do not matter), "envelope" (differences
         of optimal objectives) or "quadrature" (of u(eps)).
     incentives : Incentives
-        Verdict on the market: whether these payments make the truth the best reply of each seller
-        alone.
+        Verdict on the market: whether a truthful report is the best reply of each seller under
+        these payments.
     n_solves : int
         Number of markets solved.
 

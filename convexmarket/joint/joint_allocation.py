@@ -117,7 +117,7 @@ def allocate_jointly(
     method : {"alternating", "exponential"}
         "alternating": the best model for the purchases and the best purchases for the model, in
         turn, with a global certificate where the problem is convex for a fixed eta. Without a
-        spread, the papers' naive model, it compares every seller alone, which is exact.
+        spread (the papers' naive model) it compares purchases from one seller, which is exact.
         "exponential": weights as a = exp(z), by the convex-concave procedure (B, section 4).
     starts : int
         Descents to run where the problem is not known to be convex: from no model, from the

@@ -64,8 +64,8 @@ _LARGEST_NORM = 1e150
 class JointMarket:
     """A buyer's problem in which the model is chosen with the purchases.
 
-    Neither the model nor the payments carry a privacy guarantee: weights and eta are chosen by
-    looking at the data (A, Proposition II.2, needs them chosen without).
+    Neither the model nor the payments carry a privacy guarantee: weights and eta depend on the
+    data, which A, Proposition II.2, excludes.
 
     Parameters
     ----------

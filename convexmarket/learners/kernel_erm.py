@@ -90,8 +90,8 @@ class KernelERM(BaseEstimator):
         Rows whose features span the model, their coefficients, and the norm of the model in the
         RKHS. All are private.
     guarantee_ : Guarantee
-        Guarantee of the fitted model itself: infinite epsilon in every row that is used. The
-        releases of its predictions have finite ones (:mod:`convexmarket.release`).
+        Guarantee of the fitted model itself: infinite epsilon in every row that is used. Releases
+        of its predictions have a finite epsilon (:mod:`convexmarket.release`).
 
     References
     ----------

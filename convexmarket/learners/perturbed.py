@@ -243,10 +243,10 @@ class ObjectivePerturbation(Perturbation):
         bound = computed + rounding + slack
         if not bound <= self.tol:
             raise SolverError(
-                f"Newton's method stopped at a gradient norm of {computed:.3g}, which rounding may "
-                f"hide {rounding + slack:.3g} of, above tol = {self.tol:g}, so nothing is released;"
-                " use a larger regularization, a larger eta if the noise dwarfs the data, or a "
-                "larger tol if rounding does it"
+                f"Newton's method stopped at a gradient norm of {computed:.3g}, with a rounding "
+                f"error of at most {rounding + slack:.3g}: above tol = {self.tol:g}, so nothing is "
+                "released; use a larger regularization, a larger eta if the noise is much larger "
+                "than the data, or a larger tol if the rounding error is too large"
             )
         return coef, bound
 

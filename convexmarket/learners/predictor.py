@@ -112,7 +112,7 @@ class Kernel:
 
     @property
     def feature_lipschitz(self) -> float:
-        r"""How far features move apart at most, per distance of rows in the domain.
+        r"""Lipschitz constant of the features with respect to rows in the domain.
 
         Raises
         ------

@@ -319,7 +319,7 @@ class PrivateLearner(BaseEstimator):
     def _checked(
         self, X: Any, y: NDArray[Any], granted: Granted, domain: Domain
     ) -> tuple[Any, Floats]:
-        """Return rows and labels in the units of the release, in the domain."""
+        """Return rows and labels in the units of the release, within the domain."""
         labels = (domain.labels.numbers(y) - domain.middle) / domain.half
         if self._box:
             labels = np.clip(labels, -1.0, 1.0)

@@ -68,7 +68,7 @@ Where: TypeAlias = Literal["auto", "objective", "statistics", "output"]
 Weighting: TypeAlias = Literal["granted", "bound", "equal"]
 Rounding: TypeAlias = Literal["auto"] | float | None
 
-#: The rule of the threshold: its range, and the divisor of the root of the information.
+#: Range of the Huber threshold, and the divisor of sqrt(eta / n_coefficients) in its rule.
 THRESHOLDS, INFORMATION = (0.125, 1.0), 160.0
 #: Candidates for lambda of output perturbation.
 LAMBDAS = np.geomspace(1e-4, 1e2, 121)

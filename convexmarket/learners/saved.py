@@ -127,7 +127,8 @@ def load_model(path: str | Path) -> Any:
     Returns
     -------
     object
-        Of the class that was saved. Without the epsilon of single rows, each row has the largest.
+        Model of the saved class. If the file lacks the epsilon of single rows, each row has the
+        largest one.
 
     Raises
     ------

@@ -39,15 +39,15 @@ def charge_model(
 ) -> None:
     """Charge the model of a market, minus the charges of attempts since the last failure.
 
-    At most one attempt is stored. Attempts that were killed, or that refused their input before
-    noise was drawn, cost each seller together as much as the most expensive of them. The charge of
-    a failed attempt stays, because the failure may depend on the rows and the noise: free
-    repetitions would choose among noises.
+    A market stores the result of at most one attempt. Attempts that were killed, or that refused
+    their input before noise was drawn, cost each seller together as much as the most expensive of
+    them. The charge of a failed attempt stays, because the failure may depend on the rows and the
+    noise: free repetitions would choose among noises.
 
     Raises
     ------
     BudgetExceededError
-        If a seller has not that much left; nothing is charged then.
+        If the remaining budget of a seller is too small; nothing is charged.
     """
     ids, name, failures = accepted["id"].tolist(), MODEL, _failures(connection)
     if charged_at(connection, MODEL) is not None:

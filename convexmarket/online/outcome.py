@@ -34,9 +34,9 @@ class OnlineOutcome(Shown):
     Attributes
     ----------
     sensitivities, epsilon, payments : ndarray, shape (n,)
-        Of the sellers that were quoted, in the order of their arrival.
+        Values of the quoted sellers, in order of arrival.
     n_turned_away : int
-        Sellers after the expected number, who were not quoted.
+        Number of sellers who arrived after the expected number and were not quoted.
     buyer : Buyer
     policies : tuple of OnlinePolicy
         The terms in force, in order.

@@ -8,7 +8,7 @@ guarantees of the n sellers to come
 
 For a given S the optimum is ``eps = b*min(v, w)`` with the margin ``v = (p - psi)_+`` at a price p
 of privacy, ``b = gamma*S*N/mu``, and ``b*w = k*S/m`` with a cap (A, Eq. 13, in expectation). For a
-given N the width ``w`` is known, and one price is the solution, so that a walk over N passes all
+given N the width ``w`` is known, and exactly one price is the solution, so that varying N gives all
 optima. Let G(S, r) be the least ``r*mu*N + gamma*n*E[psi*eps]``: it is concave in r and convex in
 S. So chords in r and tangents in S bound the loss ``G(S, 1/S) + sigma/S`` from below between two
 points of the walk, and intervals are divided until the best point is certified. A prior with a
@@ -377,8 +377,8 @@ def _too_far_apart(market: _Market) -> SolverError:
     atoms, buyer = market.atoms, market.buyer
     return SolverError(
         f"virtual costs from {atoms.lowest:g} to {atoms.lowest + atoms.above[-1]:g}, mu = "
-        f"{buyer.mu:g}, sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} are further apart than "
-        "double precision can weigh; bring them closer"
+        f"{buyer.mu:g}, sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} differ by too many "
+        "orders of magnitude for double precision; bring them closer"
     )
 
 

@@ -47,18 +47,18 @@ _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
 #: Where Assumption IV.3 looks at the density next to zero, in quantiles.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
-#: Earlier reports below this share of their median count as that much.
+#: Earlier reports below this share of their median are raised to it.
 _FREE = 1e-6
 #: Relative gap of new plans, far below the effect of chance.
 _GAP = 1e-7
-#: Sellers before the first new plan, the factor to the next (of the sellers still to come in the
-#: second half), and the reports that the first guess of the prior stands for.
+#: Sellers before the first new plan, the growth factor of that number (in the second half, of the
+#: number of remaining sellers), and the number of reports that the first guess counts as.
 _FIRST, _GROWTH, _GUESS = 10, 1.5, 20
 _OPTIONS = ("replan", "learn", "trust_guess")
 
 
 class Quote(NamedTuple):
-    """Guarantees to buy (0 for nothing) and payments for them (A, Eq. 8), of the reports' shape.
+    """Guarantees to buy (0 for nothing) and their payments (A, Eq. 8), in the reports' shape.
 
     Examples
     --------
@@ -88,8 +88,8 @@ class OnlinePolicy:
         k > 1: no seller sells more than k/m of the expected total.
     rule : {"expectation", "algorithm-3"}
         "expectation": A's Eq. (14) with its sums replaced by expectations, for any prior.
-        "algorithm-3": A's closed form, the leading order of that for many sellers, without a cap,
-        and for priors that satisfy A's Assumption IV.3.
+        "algorithm-3": A's closed form, the leading order of the first rule for many sellers. It
+        requires a prior that satisfies A's Assumption IV.3, and no cap.
     plan, support : optional
         A stored plan, and the range of reports; by default computed, and that of the prior.
 
@@ -238,7 +238,7 @@ class OnlinePolicy:
 
 @dataclass(eq=False, repr=False)
 class AdaptivePolicy:
-    """A policy with new plans after fixed numbers of sellers, from the history.
+    """A policy that makes new plans from the history, after fixed numbers of sellers.
 
     Parameters
     ----------
@@ -246,9 +246,9 @@ class AdaptivePolicy:
         Terms of the first sellers. With ``learn``, its prior is the buyer's first guess, whose
         support contains all reports.
     replan : bool
-        Whether a new plan is for the sellers still to come, after the sales so far, or for all.
+        Whether a new plan covers the remaining sellers, given the sales so far, or all sellers.
     learn : bool
-        Whether a new plan takes the earlier reports for the prior.
+        Whether a new plan uses the earlier reports as the prior.
     trust_guess : bool
         With ``learn``, whether the first sellers are quoted by the guess. Otherwise nothing is
         bought before the first new plan: a wrong guess can spend everything on a few sellers.
@@ -341,7 +341,7 @@ class AdaptivePolicy:
         return replace(self.start, prior=prior, plan=made)
 
     def _learnt(self, reports: Floats) -> Prior:
-        """Return the sample of the reports and of the first guess, by the corners of its hull."""
+        """Return the empirical prior of reports and first guess, reduced to its hull's corners."""
         levels = (np.arange(_GUESS) + 0.5) / _GUESS
         guessed = np.asarray(self.prior.quantile(levels))
         known = np.concatenate((reports, guessed))

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 #: The release of a market that was closed without a model.
 WITHOUT_MODEL = '{"model": null}'
-#: Ids that a message lists.
+#: Largest number of ids in a message.
 _MOST_NAMES = 5
 ASSUMPTIONS = (
     "who came, what was reported and who accepted does not depend on the rows: weights and eta "
@@ -167,7 +167,7 @@ def release_model(
     X, y = rows.of(ids)
     model = clone(learner).set_params(classes=tuple(rows.classes))
     source = None if seed is None else Simulation(seed)
-    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # by the market, in its own ledger
+    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # charged to the market's ledger
     labels = np.asarray(rows.classes)[(y > 0).astype(int)]
     model.fit(X, labels, epsilon=sold, accountant=paid, random_state=source)
     plain = None

@@ -1,4 +1,4 @@
-"""Priors: the distributions, common knowledge, that sellers' sensitivities are drawn from.
+"""Priors: commonly known distributions of the sellers' sensitivities.
 
 A prior turns a reported sensitivity c into the virtual cost psi(c) = c + F(c)/f(c) of the buyer's
 problem (A, Assumption III.1). Truthful payments need a guarantee that does not grow with the

@@ -198,7 +198,7 @@ class Prior(ABC):
         mass = np.diff(levels)
         slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
         # At a node the hull may take any slope between those of its two cells: take psi if it is
-        # one of them. That is exact off the ironed intervals, and constant on them.
+        # one of them. This is exact outside the ironed intervals, and constant on them.
         lower, upper = np.append(-np.inf, slopes), np.append(slopes, np.inf)
         costs = np.clip(self._virtual_cost(nodes), lower, upper)
         nodes, costs = nodes[np.isfinite(costs)], costs[np.isfinite(costs)]

@@ -260,8 +260,9 @@ class PrivacyAccountant(Shown):
 
         ``rows`` are the positions, in this account, of the rows of the guarantee; all rows by
         default. A row of epsilon zero is not used and pays nothing. A BudgetExceededError names a
-        row whose budget would be exceeded. A ParameterError means that the guarantee has another
-        number of rows, a row is not in the account, or no row with a positive delta is used.
+        row whose budget would be exceeded. A ParameterError is raised if the number of rows is not
+        that of the guarantee, if a row is not in the account, or if a release with a positive delta
+        uses no row.
         """
         self._after(guarantee, rows)
 

@@ -185,8 +185,9 @@ class MatrixProblem(NamedTuple):
     def residuals(self, x: Floats, y: Floats) -> tuple[float, float, float]:
         """Return the residuals of a point and its multipliers, and their gap.
 
-        Of the primal, by how much ``b - A*x`` leaves K; of the dual, the largest entry of
-        ``P*x + q + A'y``, and by how much y leaves the dual cone; and ``|x'Px + q'x + b'y|``.
+        The primal residual is the violation of ``b - A*x in K``. The dual residual is the largest
+        entry of ``P*x + q + A'y``, or the violation of the dual cone by y if that is larger. The
+        gap is ``|x'Px + q'x + b'y|``.
         """
         curved = self.P @ x
         slack, slope = self.b - self.A @ x, curved + self.q + self.A.T @ y

@@ -197,8 +197,8 @@ class Term(Piece, Summand):
 
     Subclass it and write :meth:`expression`; ``weight * term`` and ``+`` then build objectives. A
     weight that is a ``cvxpy.Parameter`` follows the term: ``term * parameter``. Kinks (a maximum, a
-    norm, a sum of the largest) are allowed. The expression depends on the quantities only. It has
-    no variables or random numbers of its own.
+    norm, a sum of the largest) are allowed. The expression must not contain other variables or
+    random numbers.
 
     Examples
     --------

@@ -232,7 +232,7 @@ def finding(frames):
 
 
 def report(frames):
-    """Write the comparison down."""
+    """Write the report of the comparison."""
     runs = frames["runs"]
     finds = (runs.assign(best=runs.excess <= BEST).groupby("name", sort=False).best).mean()
     page = begin("Ways to solve the joint problem", __doc__, finding(frames), claims(frames))

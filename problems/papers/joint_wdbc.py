@@ -167,7 +167,7 @@ def claims(frames):
 
 
 def report(frames):
-    """Write the experiment down."""
+    """Write the report of the experiment."""
     curve = frames["curve"]
     draws = frames["draws"].assign(overall=lambda t: t.test_error + t.gamma * t.payments)
     wide = draws.pivot_table(index=[*KEY[::2], "draw"], columns="model", values="overall")

@@ -23,7 +23,7 @@ FALLING += [
     "rel_entr",
     "rel_entr with a number",
 ]
-#: What stands beside: a strictly convex spread, nothing but lines, a convex cost.
+#: Other terms of the objective: a strictly convex spread, linear terms only, a convex cost.
 BESIDE = {
     "spread": (cm.Spread(), cm.Payments()),
     "lines": (0.0 * cm.Spread(), cm.Payments()),
@@ -33,7 +33,7 @@ BESIDE = {
 
 @cache
 def plain(beside, m):
-    """Return sellers, the objective beside, and what is bought without the expression."""
+    """Return sellers, the other terms, and the allocation without the expression."""
     rng = np.random.default_rng(m)
     sellers = cm.Sellers(rng.uniform(0.1, 1, m), prior=cm.Uniform(0.1, 1))
     spread, payments = BESIDE[beside]
@@ -42,7 +42,7 @@ def plain(beside, m):
 
 
 def level(g, at, largest):
-    """Return half way from the least that is possible to what is bought anyhow."""
+    """Return the mean of the least and the free value, or a level just above the least."""
     x = cp.Variable(at.size, nonneg=True)
     bounds = [cp.sum(x) == at.size] if largest is None else [cp.sum(x) <= largest]
     least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL", **ACCURATE)
@@ -81,7 +81,7 @@ class Figures:
 
 
 def figures(market, points=24):
-    """Return what an allocation is beside brute force: excess and bound relative to the optimum."""
+    """Compare an allocation with brute force: excess and bound, relative to the optimum."""
     result = cm.allocate(market, gap=GAP)
     best = BruteForce(market).minimum(result.eta, points)
     check_feasible(market, result)

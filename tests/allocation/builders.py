@@ -14,7 +14,7 @@ from tests.allocation.brute_force import least_linear
 FORMULATIONS = ["primal", "dual", "projection"]
 COSTS = np.array([0.2, 0.4, 1.0])
 POINT = np.array([0.5, 0.3, 0.2])
-#: What every method solves, what one convex program does, and what takes a search over eta.
+#: Objectives for every method, for one convex program, and for a search over eta.
 STANDARD = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
 JOINT = cm.Spread(3) + cm.Noise()
 PAID = cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
@@ -154,7 +154,7 @@ class Bound(cm.terms.Constraint):
         return self.build(quantities)
 
 
-#: What a wrong solver may say in place of a multiplier.
+#: False values that a wrong solver may return in place of a multiplier.
 NONSENSE = {
     "noise": lambda rng, right: rng.normal(size=right.shape),
     "huge": lambda rng, right: rng.normal(size=right.shape) * 10.0 ** rng.integers(3, 300),
@@ -251,7 +251,7 @@ def random_point(rng, form):
 
 
 def assert_sound(form, found, seed=0):
-    """Feasible, worth what it says, certified, and optimal for its own eta."""
+    """Check that a solution is feasible, has the stated objective, and is optimal at its eta."""
     psi, u, a = form.virtual_costs, form.max_weight, found.weights
     assert a.sum() == pytest.approx(1, abs=1e-12)
     assert a.min() >= 0

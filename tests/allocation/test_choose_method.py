@@ -83,7 +83,7 @@ def test_a_bad_call_is_refused_before_any_work(arguments, message):
 
 
 class Stub:
-    """In place of a problem: notes what it is asked, and answers with one status after another."""
+    """A stub of a problem that records its calls and returns the given statuses in order."""
 
     def __init__(self, *answers):
         self.answers, self.asked, self.status = list(answers), [], None

@@ -59,7 +59,7 @@ def with_cost(form, seller, y):
 
 @st.composite
 def questions(draw, count=4):
-    """A market, who is asked, and what they say instead."""
+    """Draw a market, some of its sellers, and other reports of these sellers."""
     form = draw(forms())
     present = int(np.isfinite(form.virtual_costs).sum())
     who = draw(st.lists(st.integers(0, present - 1), min_size=1, max_size=count))
@@ -69,7 +69,7 @@ def questions(draw, count=4):
 
 
 def one_against_many():
-    """Whether the cheap seller carries most or the others share depends on its cost."""
+    """Return a market in which the optimum jumps as the cost of the cheap seller changes."""
     return StandardForm(np.array([0.002] + [1.0] * 44), mu=1.5, sigma=2.5, gamma=0.25)
 
 

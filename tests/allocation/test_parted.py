@@ -135,7 +135,7 @@ def test_ids_in_partitions_are_distinct(changed, said, at_a_time, monkeypatch):
 
 
 @pytest.mark.parametrize("wanted", [{"mu": 0.0}, {"gamma": 0.0}])
-def test_markets_without_a_path_are_for_memory(wanted):
+def test_markets_without_a_path_need_sellers_in_memory(wanted):
     with pytest.raises((NotSupportedError, ParameterError)):
         bought(da.from_array(np.full(9, 0.05), chunks=3), **wanted)
 

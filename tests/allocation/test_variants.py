@@ -112,7 +112,7 @@ def test_a_wrong_solver_cannot_make_the_certificate_wrong(monkeypatch):
 
 
 def told(kind, rng, dual):
-    """What is said in place of a multiplier, or of none."""
+    """Return a false value in place of a multiplier, or None if there is none."""
     return None if dual is None else NONSENSE[kind](rng, np.asarray(dual, dtype=float))
 
 

@@ -68,7 +68,7 @@ def test_a_second_noise_is_audited_too():
 
 
 class OtherNoise(cm.PrivateLogisticRegression):
-    """Draws its noise in another way than it says."""
+    """Its noise has another law than it claims."""
 
     def drawn(self, n_features, generator):
         return 0.5 * gamma_sphere_noise(n_features, generator)
@@ -175,7 +175,7 @@ class HeavierRow(cm.PrivateLogisticRegression):
 
 
 class LabelSetInferred(cm.PrivateLogisticRegression):
-    """Reads what should be public from the rows, without a word."""
+    """Infers public arguments from the rows without a warning."""
 
     inferred = "classes"
 
@@ -317,7 +317,7 @@ class RidgeRangeInferred(cm.PersonalizedRidge):
 
 
 class RidgeWithoutWeights(cm.PersonalizedRidge):
-    """Says that everybody keeps what was granted, and weighs all rows alike."""
+    """Claims the granted guarantees, but gives all rows equal weights."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.weighting = np.full(len(X), 1.0 / len(X))
@@ -383,7 +383,7 @@ def test_arguments_out_of_range_are_named(change, message):
         logistic_audit(cm.PrivateLogisticRegression(0.05), **change)
 
 
-def test_data_that_are_none_are_refused():
+def test_invalid_data_are_refused():
     learner = cm.PrivateLogisticRegression(0.05)
     for X, y in (([[np.nan]], [1]), ([], []), ([[0.1], [0.2]], [1]), ([["a"]], [1])):
         with pytest.raises(DataError):

@@ -92,7 +92,7 @@ def test_what_is_certain_is_read(tmp_path, content, encoding):
         (f"id,c\n{'a' * 200_000},1\n", "has 200000 characters; give from 1 to 200"),
     ],
 )
-def test_what_is_not_is_refused(tmp_path, content, said):
+def test_malformed_lists_are_refused(tmp_path, content, said):
     assert said in refusal(tmp_path, content)
 
 
@@ -101,7 +101,7 @@ def test_what_is_not_is_refused(tmp_path, content, said):
     ["1_000", "\u0663", "\uff11", "0x10", "nan", "NaN", "", "1,234", "1.234,5", "1,2,3", "5\u00a0",
      "1e", "--1", "$5", "5 5", "true"],
 )  # fmt: skip
-def test_what_may_be_another_number_is_none(tmp_path, text):
+def test_ambiguous_numbers_are_refused(tmp_path, text):
     assert "line 3: " in refusal(tmp_path, f'id;c\na;1\nb;"{text}"\n')
     assert np.isnan(numbers_in(pd.Series(["1", text]))[1])
 

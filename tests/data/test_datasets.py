@@ -108,7 +108,7 @@ def test_columns_of_the_sale_are_no_features() -> None:
         feature_columns(["id", "ill"], "ill")
 
 
-def test_what_is_sold_tells_of_rows_that_go_with_their_reports():
+def test_epsilons_reveal_rows_that_depend_on_reports():
     """The number of docs/threat-model.md, and that there is nothing to tell where they do not."""
     data, prior = wdbc(), cm.Uniform(np.exp(-4), 5 * np.exp(-4))
     reports = prior.sample(data.y_train.size, np.random.default_rng(0))

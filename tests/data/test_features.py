@@ -108,7 +108,7 @@ def test_a_category_that_is_not_declared_is_refused_or_other():
         ({"smoker": [["yes"], ["no"]]}, "a category is a word, a number or a truth value"),
     ],
 )
-def test_a_declaration_that_is_none_is_refused(columns, words):
+def test_an_invalid_declaration_is_refused(columns, words):
     with pytest.raises(ParameterError, match=words):
         cm.PublicFeatures(columns).fit(PATIENTS)
 

@@ -63,7 +63,7 @@ def test_no_file_has_more_jobs_than_there_are_cores(monkeypatch):
     assert [RunTable(jobs=jobs).workers for jobs in (-1, 1, 2, 24, 1_024)] == [2, 1, 2, 2, 2]
 
 
-def test_jobs_beyond_the_cores_are_told(tmp_path, monkeypatch):
+def test_jobs_beyond_the_cores_are_reported(tmp_path, monkeypatch):
     def stop(problem, _load, **_options):
         raise DataError(f"with {problem.run.workers}")
 

@@ -71,7 +71,7 @@ def test_a_rule_that_does_not_listen_leaves_nothing_to_gain():
     assert row["surplus"] == pytest.approx(sum((0.5 - truth[k]) * sold[k] for k in pair))
 
 
-def test_what_cannot_collude_is_refused():
+def test_impossible_coalitions_are_refused():
     with pytest.raises(ParameterError, match="coalitions is 2, and there is one seller"):
         cm.audit_incentives(standard([0.4]), coalitions=2)
     with pytest.raises(ParameterError, match=r"coalitions must .*, got -1"):

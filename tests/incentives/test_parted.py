@@ -120,14 +120,14 @@ def test_any_report_of_anyone_is_solved_the_same(seed, monkeypatch):
     np.testing.assert_allclose(result(seller, psi).value, value, rtol=1e-11)
 
 
-def test_what_an_audit_needs_memory_for_is_refused():
+def test_audits_that_need_sellers_in_memory_are_refused():
     market = market_of(da.from_array(np.full(9, 0.05), chunks=4))
     for given_too in ({"build": lambda reports: market}, {"coalitions": 1}):
         with pytest.raises(NotSupportedError, match="for sellers in memory"):
             cm.audit_incentives(market, **given_too)
 
 
-def test_whom_nobody_can_replace_is_for_memory():
+def test_an_indispensable_seller_needs_sellers_in_memory():
     market = market_of(da.from_array(np.full(9, 0.05), chunks=4), cap=1.0)
     with pytest.raises(NotSupportedError, match="this cap every seller is needed"):
         cm.payments(market, cm.allocate(market))

@@ -91,7 +91,7 @@ def test_payments_of_the_naive_model_are_posted_prices(sigma):
 
 
 @pytest.mark.parametrize("others", one_in(3, [[], [0.6], [0.6, 1.0]]))
-def test_a_seller_nobody_can_replace_where_the_virtual_cost_is_infinite_at_the_top(others):
+def test_an_indispensable_seller_is_paid_where_the_virtual_cost_is_infinite_at_the_top(others):
     cap = None if not others else (len(others) + 1) / 2
     market = cm.Market.standard(
         cm.Sellers([0.4, *others], cm.Beta(2, 2)), mu=1, sigma=1, gamma=0.5, cap=cap
@@ -140,7 +140,7 @@ def test_the_allocation_of_another_market_is_refused():
 @pytest.mark.parametrize(
     ("sensitivities", "cap"), [([0.3], None), ([0.3, 0.4], 1.0), ([0.3, 0.4, 0.5], 1.4)]
 )
-def test_no_finite_payment_is_truthful_where_a_price_has_no_top_and_nobody_else(sensitivities, cap):
+def test_an_indispensable_seller_under_an_unbounded_prior_is_refused(sensitivities, cap):
     sellers = cm.Sellers(sensitivities, cm.priors.Exponential(0.5))
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5, cap=cap)
     with pytest.raises(NotSupportedError, match=r"no largest sensitivity.*bounded support"):
@@ -168,7 +168,7 @@ def test_each_seller_is_paid_by_its_own_prior():
 # --------------------------------------------------------------------- the exact payments
 
 
-def test_who_is_not_bought_from_is_paid_nothing_though_the_optimum_buys_a_little():
+def test_a_seller_who_sells_nothing_is_paid_nothing_even_if_the_optimum_buys_a_little():
     """An allocation may be a little off; its payments are for what it buys."""
     sellers = cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0))
     market = cm.Market.standard(sellers, mu=np.sqrt(0.6) + 1e-4, sigma=1, gamma=0.5)

@@ -126,7 +126,7 @@ def test_sums_over_markets_solved_again_enclose_the_payment(name, pieces):
 # ------------------------------------------------------------- reports that do not matter
 
 
-def test_where_reports_do_not_matter_everybody_is_paid_the_price_of_the_dearest():
+def test_without_reports_in_the_objective_payments_use_the_top_of_the_prior():
     priors = {"a": cm.Uniform(0.1, 1.0), "b": cm.Uniform(0.1, 2.0)}
     sellers = cm.Sellers([0.2, 0.5, 0.7], priors, groups=["a", "b", "a"])
     market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.MaxEpsilon([0.5, 1.0, 0.0])])
@@ -176,7 +176,7 @@ def test_without_truthful_prices_payments_are_refused():
 # ---------------------------------------------------------------------------- a budget alone
 
 
-def test_under_a_budget_and_quotas_a_dearer_seller_sells_more():
+def test_under_a_budget_and_quotas_a_higher_report_can_sell_more():
     """docs/theory.md, section 9.4: no payment rule makes this market truthful."""
     market = quotas(0.2)
     assert market.incentives == "not guaranteed"
@@ -369,7 +369,7 @@ def test_no_seller_gains_by_a_misreport(market):
 
 
 @pytest.mark.campaign
-def test_under_a_budget_and_quotas_the_first_gains_by_lying():
+def test_under_a_budget_and_quotas_the_first_seller_gains_by_a_misreport():
     audit = cm.audit_incentives(quotas(0.2), misreports=12)
     assert not audit.is_incentive_compatible
     assert len(audit.to_frame()) == 4

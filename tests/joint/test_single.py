@@ -87,7 +87,7 @@ def test_sellers_with_infinite_costs_are_refused():
 
 
 @pytest.mark.parametrize("weights", [[0.5], [-1.0, 2.0], [np.nan, 1.0], "ab", None])
-def test_weights_of_a_model_that_are_none_are_refused(weights):
+def test_invalid_weights_of_a_model_are_refused(weights):
     market = cm.Market.standard(cm.Sellers([0.1, 0.3], cm.Uniform(0, 1)), mu=1, sigma=1, gamma=1)
     joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
     with pytest.raises(ParameterError, match="weights"):

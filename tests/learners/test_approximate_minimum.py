@@ -167,7 +167,7 @@ def test_noise_in_plain_floating_point_is_warned_of_and_said_first() -> None:
     assert "exact noise on a lattice" in str(exact).splitlines()[0]
 
 
-def test_rows_for_whom_exact_noise_is_too_dear_are_left_out() -> None:
+def test_rows_for_which_exact_noise_is_too_expensive_are_left_out() -> None:
     """A trace that a solver left in an allocation does not decide everybody's noise."""
     X, y, _ = sample(2, 400, 3)
     granted = np.full(400, 0.5)

@@ -78,7 +78,7 @@ def test_no_solve_is_further_off_than_its_bound(seed, d, log_alpha, alike) -> No
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.floats(-2, 2), st.floats(-14, 0))
-def test_whoever_passes_the_check_is_as_near_as_it_says(seed, d, log_alpha, log_off) -> None:
+def test_a_solution_that_passes_the_check_is_near_enough(seed, d, log_alpha, log_off) -> None:
     """A solution that is off by any amount is either found out or within the distance."""
     rng = np.random.default_rng(seed)
     X, y, weights = rng.random((6, d)), rng.uniform(-1, 1, 6), rng.dirichlet(np.ones(6))

@@ -79,7 +79,7 @@ MODELS = {
 
 
 def answers(model, rows=ROWS):
-    """Return all that a model says of rows, and the types in which it says it."""
+    """Return all predictions of a model for rows, and their types."""
     words = [model.predict(rows)]
     for method in ("classify", "predict_proba", "decision_function"):
         if hasattr(model, method) and getattr(model, "classes", 0) is not None:

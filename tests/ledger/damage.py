@@ -187,10 +187,10 @@ def damaged_copy(state, folder, rng):
 
 
 def use(state):
-    """Do with a database all that one does; return what went wrong and was not refused.
+    """Use a database in every way; describe a fault that was not refused.
 
-    Nothing may differ from the whole one, and every refusal is a DataError that keeps what is
-    private to itself.
+    No result may differ from that of the intact database, and every refusal must be a DataError
+    without private values.
     """
     try:
         return use_market(state) if state.is_market else use_ledger(state)

@@ -47,7 +47,7 @@ def raw(path, *statements):
 # ------------------------------------------------------------------ checks
 
 
-def test_what_is_whole_is_used_also_after_an_interrupted_step(states, tmp_path):
+def test_an_undamaged_database_is_used_also_after_an_interrupted_step(states, tmp_path):
     interrupted = {name for name in states if "hot journal" in name}
     assert len(interrupted) == 2
     for name, state in states.items():

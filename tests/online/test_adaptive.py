@@ -69,7 +69,7 @@ def test_an_outcome_adds_up():
     ("reports", "words"),
     [([], "shape"), ([[1.0]], "shape"), (["a"], "must hold numbers"), (2.0, "shape")],
 )
-def test_streams_that_are_none(reports, words):
+def test_invalid_streams_are_refused(reports, words):
     with pytest.raises(ParameterError, match=words):
         cm.run_online(cm.OnlinePolicy(cm.Uniform(1, 5), 10, **UNIT), reports)
 
@@ -220,7 +220,7 @@ def test_whatever_sellers_report_the_next_terms_are_sound(reports, sold, replan)
     assert audit.is_individually_rational
 
 
-def test_stages_grow_and_shrink_and_leave_somebody_to_plan_for():
+def test_stages_grow_then_shrink_and_end_before_the_last_seller():
     policy = adaptive(100)
     assert policy.stages == (10, 15, 22, 34, 66, 78, 85, 90)
     with pytest.raises(ParameterError, match="no seller is still to come"):

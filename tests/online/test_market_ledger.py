@@ -125,7 +125,7 @@ def test_a_model_that_sellers_cannot_pay_is_refused_before_it_is_trained(market)
     assert remaining == "1"
 
 
-def test_attempts_cost_what_the_dearest_of_them_does(market):
+def test_attempts_cost_as_much_as_the_most_expensive_one(market):
     def fail(accepted):
         raise DataError("no rows")
 

@@ -110,7 +110,7 @@ def test_a_report_outside_the_support_leaves_nothing(market):
     assert market.quote("s17", BOUGHT).number == 1
 
 
-def test_offers_of_a_stream_are_stored_before_they_are_told(market):
+def test_offers_of_a_stream_are_stored_before_they_are_returned(market):
     stream = market.quote_many(((f"s{i}", BOUGHT) for i in range(6)), batch=3)
     first = next(stream)
     with OnlineMarket(market.folder) as other:
@@ -258,7 +258,7 @@ def test_waiting_for_others_ends(market, monkeypatch):
     assert market.close(lengths, lapse=True) == '{"sellers": 0}'
 
 
-def test_what_is_told_again_is_synced_first(market, monkeypatch):
+def test_repeated_answers_are_synced_first(market, monkeypatch):
     synced = []
     monkeypatch.setattr(store, "sync", lambda path: synced.append(path.name))
     market.quote("s0", BOUGHT)

@@ -17,7 +17,7 @@ CASES += [(name, *terms) for name in PRIORS for terms in ((10**4, None), (300, 2
 
 
 @pytest.mark.parametrize("case", one_in(4, map(pytest.param, CASES)), ids=str)
-def test_payments_are_cost_and_the_integral_of_dearer_sales(case):
+def test_payments_are_the_cost_plus_the_integral_over_higher_reports(case):
     check_payments(policy_of(*case), 2)
 
 

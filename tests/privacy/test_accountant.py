@@ -402,7 +402,7 @@ def test_a_delta_without_any_epsilon_is_refused():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
-def test_there_is_one_of_an_account(copied) -> None:
+def test_an_account_cannot_be_copied(copied) -> None:
     with pytest.raises(NotSupportedError, match=r"cannot be copied or pickled.*Ledger"):
         copied(PrivacyAccountant([1.0]))
 

@@ -72,7 +72,7 @@ def test_without_an_open_account_the_total_of_the_process_counts() -> None:
     assert repr(whole).startswith("<RowAccount: ")
 
 
-def test_a_simulation_costs_nobody_anything(counted) -> None:
+def test_a_simulation_charges_no_account(counted) -> None:
     X, y = table()
     ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25)
     assert counted.releases == ()

@@ -1,4 +1,4 @@
-"""Forked processes that tell what they were told, and are killed at any instant."""
+"""Forked processes that report their results and are killed at any instant."""
 
 import gc
 import json
@@ -15,7 +15,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and 
 
 
 class Child:
-    """A forked process that runs some work; what it tells can be read, also after its death."""
+    """A forked process that runs a function; its messages can be read, also after its end."""
 
     def __init__(self, work):
         self.lines = []
@@ -76,7 +76,7 @@ def at_once(works):
 
 
 def stopping(call, tell, before=True):
-    """Return a function that tells and then waits to be killed, before or after its work."""
+    """Wrap a function: before or after its work, send a message and wait for SIGKILL."""
 
     def stop(*arguments, **options):
         result = None if before else call(*arguments, **options)

@@ -108,7 +108,7 @@ class MixedSpread(Doubling, cm.terms.SquaredSpread):
     one_in(4, [LoudSpread(), LoudPayments(), LoudNoise(), Loose(2), Overdraft(3), MixedSpread()]),
     ids=lambda piece: type(piece).__name__,
 )
-def test_who_defines_itself_anew_is_not_taken_for_its_parent(piece):
+def test_an_overridden_definition_does_not_inherit_shortcuts(piece):
     assert said(piece).rest == (piece,)
     assert not piece.separable
     assert piece.reports is None
@@ -118,7 +118,7 @@ def test_who_defines_itself_anew_is_not_taken_for_its_parent(piece):
         assert cm.allocate(cm.Market(SELLERS, piece + cm.Noise() + cm.Payments())).gap <= 1e-5
 
 
-def test_who_says_itself_anew_too_is_believed():
+def test_overridden_shortcuts_are_used():
     class Twice(cm.Spread):
         def expression(self, quantities):
             return 2 * super().expression(quantities)
@@ -137,7 +137,7 @@ def test_who_says_itself_anew_too_is_believed():
     assert Twice().simplex_minimum(1.0, COSTS) is None
 
 
-def test_a_cost_of_ones_own_is_not_taken_for_its_parent():
+def test_an_overridden_cost_does_not_inherit_shortcuts():
     class Dearer(cm.PowerCost):
         def expression(self, epsilon):
             return 2 * super().expression(epsilon)

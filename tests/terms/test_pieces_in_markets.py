@@ -88,7 +88,7 @@ def test_a_market_with_a_constraint_against_brute_force(name):
     assert result.gap <= 1e-6
 
 
-def test_an_effective_size_of_everybody_makes_all_equal():
+def test_an_effective_size_of_all_sellers_makes_weights_equal():
     result = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.EffectiveSize(M)]))
     np.testing.assert_allclose(result.weights, 1 / M, rtol=1e-7)
     assert result.gap <= 1e-6

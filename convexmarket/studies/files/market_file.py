@@ -184,9 +184,10 @@ class MarketRunTable(RunTable):
     gap: Share = 1e-6
     """Relative gap of the certificate."""
     payments: Extent = "exact"
-    """Which markets are paid: those with an "exact" rule, "all" or "none"."""
+    """Markets whose payments are computed: those with an "exact" rule, "all" or "none"."""
     audits: Extent = "none"
-    """Which markets are audited; of a sweep, the market of the middle value is."""
+    """Markets that are audited: those with an "exact" rule, "all" or "none". In a sweep only the
+    market of the middle value is audited."""
     tol: Share = 1e-2
     """Relative error of payments without an exact rule."""
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
@@ -221,7 +222,7 @@ class VariantsFile(ProblemFile):
         Field(strict=False, min_length=1, max_length=50),
         AfterValidator(listed_once),
     ] = Field(default_factory=lambda: (VariantTable(name="market"),))
-    """What is compared; by default the market alone."""
+    """Variants to compare; by default only the market of the file."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -149,6 +149,7 @@ class OnlineFile(ProblemFile):
     kind: Literal["online"]
     prior: PriorTable
     buyer: BuyerTable
+    """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
     data: Annotated[PackageData | InlineData | OwnSellers, Field(discriminator="source")]
     """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""

@@ -39,7 +39,7 @@ def policy(name, size, prior, guess=None):
 
 
 def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
-    """Let every policy buy from the same streams of sellers.
+    """Run every policy on the same streams of sellers.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
 
 
 def floor(prior):
-    """No loss can be smaller: noise and payments where all is bought at the lowest virtual cost."""
+    """Bound any loss from below: noise and payments if everything has the lowest virtual cost."""
     cheapest = float(np.asarray(prior.ironed_virtual_cost(prior.support[0])))
     return 2.0 * np.sqrt(BUYER["sigma"] * BUYER["gamma"] * max(cheapest, 0.0))
 

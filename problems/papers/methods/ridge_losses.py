@@ -142,7 +142,7 @@ def solutions(scene, weights, alphas):
 
 
 def evaluate(scene, weights, rates, alphas):
-    """Mean, standard deviation and simulation error of both losses, (3, lambdas) by loss.
+    """Compute mean, standard deviation and simulation error of each loss, shape (3, n_lambdas).
 
     ``weights`` has a line for each sample, ``rates`` (of the noise) one for each sample and a
     column for each lambda. With R = ||Z||: E R^2 = d(d+1)/rate^2, E R^4 = d(d+1)(d+2)(d+3)/rate^4,

@@ -75,7 +75,7 @@ def power_fit(sizes, means):
 
 
 def falls_as_power(sizes, values, exponent):
-    """Check that the interval of the exponent reaches the claimed one, and lies below it."""
+    """Check that the lower and the upper end of the exponent's interval are at most the claim."""
     fit = power_fit(sizes, values.mean(axis=0))
     interval = f"95% interval {fit.low:.3f} to {fit.high:.3f}" if fit.n_points > 2 else "two sizes"
     text = f"exponent {fit.slope:.3f} ({interval})"

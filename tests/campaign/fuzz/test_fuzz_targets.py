@@ -40,6 +40,6 @@ def endless(example):
 @pytest.mark.parametrize(
     ("check", "error"), [(lambda x: str(1 / x), ZeroDivisionError), (endless, WrongAnswerError)]
 )
-def test_a_defect_is_told(check, error):
+def test_a_defect_is_reported(check, error):
     with pytest.raises(error):
         outcome(Target("broken", st.just(0), check, seconds=0.05), 0)

@@ -13,7 +13,7 @@ def refuses():
     ("attempt", "found"),
     [(lambda: 1 / 0, "ZeroDivisionError"), (lambda: "half a file", "half a file")],
 )
-def test_what_gets_through_is_told(attempt, found, attack, request):
+def test_successful_attacks_are_reported(attempt, found, attack, request):
     tries = [("the first", lambda: None), ("the second", refuses), ("the third", attempt)]
     with pytest.raises(AssertionError, match=f"(?s)1 of 3.*the third: {found}"):
         attack("a demonstration that must fail once", tries)

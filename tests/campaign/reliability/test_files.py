@@ -122,7 +122,7 @@ def test_ids_in_offers(here, attack):
            ((repr((ids[p], s)), partial(attempt, p, s)) for p, s in cases))  # fmt: skip
 
 
-def test_who_may_read(here, attack):
+def test_private_files_are_created_unreadable_to_others_and_keep_their_mode(here, attack):
     os.umask(0o022)
     table = pd.DataFrame({"id": ["Ann"], "sensitivity": [0.5]})
     writers = {

@@ -231,7 +231,7 @@ def test_a_defect_says_that_it_is_one(here):
     assert contents(here) == before
 
 
-def test_reports_that_could_not_all_be_written_are_told_by_the_code(here):
+def test_the_exit_code_shows_reports_that_were_not_written(here):
     problems = here / "problems"
     problems.mkdir()
     shutil.copy(QUICKSTART, problems)
@@ -269,7 +269,7 @@ def test_a_target_that_is_a_file_or_a_folder_is_refused(here, name):
 
 
 def read_by_all(file):
-    """Say whether everybody may reach a file."""
+    """Return whether all users can reach a file."""
     return all(folder.stat().st_mode & 0o001 for folder in file.parents)
 
 
@@ -278,7 +278,7 @@ def test_a_folder_that_may_not_be_written_is_refused(here, name):
     nobody = 65534 if os.geteuid() == 0 else None  # root may write everywhere
     needed = [Path(files.__file__), Path(pytest.__file__)]
     if nobody is not None and not all(map(read_by_all, needed)):
-        pytest.skip("root's package lies where nobody may not import from it")
+        pytest.skip("the user nobody cannot import the package of root")
     for path in [here, *here.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     for path in here.parents:
@@ -288,7 +288,7 @@ def test_a_folder_that_may_not_be_written_is_refused(here, name):
 
     def unprivileged(_tell):
         if nobody is not None:
-            codecs.lookup("utf-8-sig")  # nobody may not import what lies in root's home
+            codecs.lookup("utf-8-sig")  # the user nobody cannot import from root's home folder
             os.setgroups([])
             os.setgid(nobody)
             os.setuid(nobody)

@@ -189,7 +189,7 @@ def test_a_full_disk_at_the_end_keeps_the_model_and_says_how_to_go_on(sold, tmp_
     assert (here / "m" / "report" / "model.json").read_text() == remaining
 
 
-def test_sellers_who_are_turned_away_are_told_by_the_code(here):
+def test_the_exit_code_shows_sellers_who_were_turned_away(here):
     (here / "arrivals.csv").write_text(ARRIVALS + "e,2.0\nf,2.0\n")
     code, command = run(QUOTE_LIST, here)
     assert code == 3

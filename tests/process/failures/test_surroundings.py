@@ -32,7 +32,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path, command):
     assert (code, err) == (141, "")
 
 
-def test_output_on_a_full_disk_is_told(tmp_path):
+def test_output_on_a_full_disk_is_an_error(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     code, _, err = shell("convexmarket --version > /dev/full", tmp_path)

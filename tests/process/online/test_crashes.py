@@ -1,7 +1,7 @@
-"""A market whose processes are killed at any instant (SIGKILL): nothing that was told is lost.
+"""A market whose processes are killed at any instant (SIGKILL): no reported step is lost.
 
-Children tell through a pipe what they were told, right after each step. After each kill the
-database holds all of it, with the same terms, and at most the step that was under way besides.
+Child processes report each completed step through a pipe. After each kill the database contains all
+reported steps with the same terms, and at most the step in progress.
 """
 
 import json

@@ -54,7 +54,7 @@ def test_a_hang_ends_at_the_time_limit():
     assert time.monotonic() - start < 60
 
 
-def test_a_crash_is_told_by_its_signal():
+def test_a_crash_is_reported_with_its_signal():
     reply = call(Suicide())
     assert (reply["ended"], reply["status"]) == ("crashed", "SIGSEGV")
 
