@@ -56,6 +56,8 @@ Progress = Callable[[str], None]
 
 #: Markets drawn for a budget: their average adds a 25th to the variance of one market's payments.
 _DRAWS = 25
+#: Solves that the payment of one seller takes, and seconds that a stage announces.
+_SOLVES_PER_PAYMENT, _LONG = 1.5, 10.0
 #: Distributions that a result depends on.
 _DEPENDENCIES = (
     "convexmarket", "numpy", "scipy", "pandas", "scikit-learn", "cvxpy",
@@ -606,7 +608,9 @@ def _offers(
         )
     stage("allocating")
     allocation = allocate(market)
-    stage("paying")
+    solves = len(allocation.solves)
+    left = _SOLVES_PER_PAYMENT * len(sellers) * allocation.seconds / solves if solves > 1 else 0.0
+    stage(f"paying, about {left:.0f} s" if left > _LONG else "paying")
     paid = payments(market, allocation)
     asks, epsilon = np.asarray(sellers.sensitivities), allocation.epsilon
     offers = pd.DataFrame({"ask": asks, "epsilon": epsilon}, index=listed.index)

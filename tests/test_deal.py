@@ -365,3 +365,14 @@ def test_a_learner_without_a_guarantee_is_refused_and_a_declared_one_is_marked()
     assert "declared by the user's learner, not audited" in str(
         deal(patients(), learner=Declared())
     )
+
+
+def test_payments_that_take_long_are_announced(monkeypatch):
+    stages, people = [], patients(12).set_index("patient")
+    wanted = {"objective": cm.Spread(p=1.5) + cm.Noise(), "prior": PRIOR, "gamma": 0.1}
+    monkeypatch.setattr("convexmarket.deal._LONG", 0.0)
+    cm.price(people, progress=stages.append, **wanted)
+    assert [stage for stage in stages if stage.startswith("paying, about")]
+    stages.clear()
+    cm.price(people, progress=stages.append, **wanted | {"objective": WANTED})  # a closed form
+    assert "paying" in stages

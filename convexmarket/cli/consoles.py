@@ -64,6 +64,17 @@ def say(text: object, *, to: Console = _out, style: str = "") -> None:
     to.print(Words(printable(str(text)), style), soft_wrap=True)
 
 
+def stages(status: Any) -> Callable[[str], None]:
+    """Return a function that shows a stage, as a line where no terminal replaces it."""
+
+    def show(stage: str) -> None:
+        status.update(f"{stage} ...")
+        if not err.is_terminal and "about" in stage:  # more than ten seconds
+            say(f"{stage} ...", to=err)
+
+    return show
+
+
 def print_json(results: Any) -> None:
     """Print results as JSON, for ``--json``."""
     from convexmarket.report.results import plain

@@ -27,6 +27,7 @@ from convexmarket.cli.consoles import (
     print_pairs,
     print_table,
     say,
+    stages,
     warn_of_reports,
     write_table,
 )
@@ -134,7 +135,7 @@ def price(
             at_least=shares_of(at_least),
             na_values=na_values or (),
             show_cells=show_cells,
-            progress=status.update,
+            progress=stages(status),
         )
         status.update("auditing ...")
         audit = deal.audit()
@@ -241,7 +242,7 @@ def buy(
                 at_least=shares_of(at_least),
                 na_values=na_values or (),
                 show_cells=show_cells,
-                progress=status.update,
+                progress=stages(status),
             )
             status.update("writing ...")
             recorded = None

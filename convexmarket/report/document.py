@@ -93,11 +93,11 @@ class Figure:
         image = f"![{escape_markdown(self.alt)}](figures/{self.name}.png)"
         return f"{image}\n\n{escape_markdown(self.caption)}".strip()
 
-    def to_html(self) -> str:
-        """Return an HTML figure."""
+    def to_html(self, source: str = "") -> str:
+        """Return an HTML figure; ``source`` replaces the path of the image."""
         alt, caption = (escape(printable(text)) for text in (self.alt, self.caption))
         return (
-            f'<figure><img src="figures/{self.name}.png" alt="{alt}">'
+            f'<figure><img src="{source or f"figures/{self.name}.png"}" alt="{alt}">'
             f"<figcaption>{caption}</figcaption></figure>"
         )
 
@@ -383,6 +383,17 @@ class Report:
             elif fits != appendix:
                 chosen.append(block)
         return chosen
+
+    def _repr_html_(self) -> str:
+        title, finding = escape(printable(self.title)), html_of(escape_markdown(self.finding))
+        parts = [f"<h2>{title}</h2>", finding]
+        for block in self._of(False):
+            if isinstance(block, Figure):
+                data = b64encode(block.saved("png")).decode()
+                parts.append(block.to_html(f"data:image/png;base64,{data}"))
+            else:
+                parts.append(block.to_html())
+        return "\n".join(parts)
 
     def write(
         self, folder: str | Path, formats: Collection[Format] = ("md", "html"), force: bool = False
