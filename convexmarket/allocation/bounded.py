@@ -45,8 +45,6 @@ _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
 _EXACT, _SLACK = 1e-15, 1e-13
 #: Relative distance from the best point of the other end of the chord that gives the root of T.
 _NEAR = 1e-6
-#: Ratio of the ends of an interval that is split around a crossing, and where, in widths.
-_CLOSE, _AROUND = 2.0, np.array([-0.03, 0.0, 0.03])
 #: Nodes in each round, unless more intervals are left.
 _NODES = 64
 
@@ -151,7 +149,7 @@ class _Bounded:
         return (self.costs.offset + level) * at.rate**2 - at.norm * at.rate - self.rho
 
     def polished(self, e: Ints, near: _Total, low: float, high: Floats) -> _Total:
-        """Return points near the given ones at which T equals rho, by one secant step."""
+        """Return points near the given ones at which T equals rho, by a secant step."""
         n, first, guess = near.n, self.excess(near, near.level), (near.capped, near.bought)
         second = self.at(e, np.clip(n * (1 - np.sign(first) * _NEAR), low, high), *guess)
         rise = self.excess(second, second.level) - first
@@ -164,11 +162,6 @@ class _Bounded:
         a, b = cells.a[:, None], cells.b[:, None]
         low, high = a.n, b.n
         n = low * (high / low) ** (np.arange(1, parts) / parts)
-        first, last = self.excess(a, a.level_above), self.excess(b, b.level)
-        near = ((first < 0) & (last > 0) & (high < _CLOSE * low))[:, 0]
-        if parts == _PARTS and np.any(near):  # around where a chord crosses
-            share = np.clip((first / (first - last))[near] + _AROUND, 0.01, 0.99)
-            n[near] = low[near] + (high - low)[near] * share
         whole, only = np.rint(n), np.floor(low) + 1.0
         n = np.where((whole > low) & (whole < high), whole, n)
         # The only whole number inside a narrow interval.
@@ -212,7 +205,7 @@ def minimise_bounded(
         cells = markets.split(cells, max(_PARTS, _NODES // cells.e.size))
         best = _better(best, cells.e, cells.a)
     free = np.flatnonzero(able & (best.capped < best.bought))
-    if free.size:  # values give half of the digits of the total
+    for _ in range(2 * bool(free.size)):  # values give half of the digits of the total
         root = markets.polished(free, best[free], low, top[free])
         best = _better(best, free, root, 4 * _EXACT)
     # The level at which the market is indifferent to one more seller.
