@@ -145,7 +145,7 @@ class KernelERM(BaseEstimator):
         failure_probability: float = 0.05,
         noise_failure_probability: float = 0.05,
     ) -> tuple[float, float]:
-        r"""Return (mu, sigma): how spread and noise hurt what is released, for a market.
+        r"""Return (mu, sigma), the weights of spread and noise in the error of a release.
 
         Parameters
         ----------
