@@ -13,7 +13,7 @@ NAMES = ["Ann", "Bob", "Cid", "Dot", "Eve", "Fay"]
 
 
 def patients():
-    """Return a table as somebody would read it from a file, by name."""
+    """Return a table as read from a file, indexed by name."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.uniform(-0.4, 0.4, (6, 2)), index=NAMES, columns=["age", "bmi"])
     table["ill"] = np.where(table["age"] > 0, 1, -1)

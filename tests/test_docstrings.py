@@ -1,4 +1,4 @@
-"""What every public name says of itself: parameters, results, errors, an example that runs."""
+"""Docstrings of all public names: parameters, results, errors, an example that runs."""
 
 import ast
 import importlib
@@ -85,7 +85,7 @@ def errors_raised(function):
 
 
 def documented():
-    """Return every public function, constructor and method, with the docstring that tells of it."""
+    """Return every public function, constructor and method, with its docstring."""
     result = [(each, each.__doc__) for each in FUNCTIONS]
     for kind in CLASSES:
         for name, method in vars(kind).items():

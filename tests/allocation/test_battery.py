@@ -5,7 +5,7 @@ import pytest
 from tests import one_in
 from tests.allocation.battery import ATOMS, BESIDE, PLACES, assert_certified, figures, market_with
 
-#: Every eighth atom: places and what stands beside take turns. The campaign tries all in all.
+#: Every eighth atom; places and other terms vary in turn. The campaign tries all combinations.
 TURNS = [
     (name, PLACES[i % len(PLACES)], list(BESIDE)[i % len(BESIDE)])
     for i, name in enumerate(list(ATOMS)[::8])

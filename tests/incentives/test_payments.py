@@ -40,7 +40,7 @@ rents = importlib.import_module("convexmarket.incentives.rents")
     ("name", "cap"), one_in(4, list(zip(PRIORS, itertools.cycle([None, 2.0]))))
 )
 def test_payments_meet_quadrature(name, cap):
-    """The cheapest seller, or the dearest under a cap; a campaign has all, and more markets."""
+    """Test the cheapest seller, or the most expensive one under a cap; the campaign tests all."""
     sellers = draw(prior_of(name), 6, seed=3)
     market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
     bought = np.flatnonzero(cm.allocate(market).weights)
@@ -269,7 +269,7 @@ def test_a_seller_whose_virtual_cost_is_infinite_is_paid_nothing(term):
 
 
 def test_under_a_budget_what_is_sold_is_integrated():
-    """Reports enter by the budget, so that objectives say nothing; there is no price of money."""
+    """Reports enter through the budget, so differences of objectives do not give payments."""
     limited = cm.Market(small_market().sellers, cm.Spread() + cm.Noise(), [cm.Budget(0.5)])
     assert limited.incentives == "by construction"
     no_sellers = np.array([], dtype=int)

@@ -251,7 +251,7 @@ def test_a_learner_that_publishes_nothing_cannot_be_audited():
 
 
 def test_an_audit_publishes_nothing_and_so_charges_no_account():
-    """Also where the learner knows nothing of simulations."""
+    """This also applies to a learner without support for simulations."""
 
     class Plain(guides_learner()):
         def fit(self, X, y, *, epsilon, rows=None, accountant=None):

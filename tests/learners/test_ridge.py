@@ -433,6 +433,6 @@ def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> N
     ],
 )
 def test_scikit_learn_conventions(model, fails) -> None:
-    """Of the estimator itself: its data say nothing of boxes, and its scores ask for a good fit."""
+    """Test without public ranges, which scikit-learn's data lack; its scores require a good fit."""
     model.set_params(feature_range=None, target_range=None, regularization=0.01)
     check_estimator(model, on_skip=None, expected_failed_checks=fails)

@@ -230,7 +230,7 @@ def test_what_cannot_be_proven_is_refused(estimator, parameters, n, d, error, wo
 
 @pytest.mark.campaign
 def test_expected_losses_are_those_of_a_simulation() -> None:
-    """A coarse lattice has a rounding of its own, which the closed form knows."""
+    """The closed form includes the rounding to a coarse lattice."""
     X, y, epsilon = ridge_sample(9)
     model = output_ridge(1.0, rounding=2.0**-4)
     expected = cm.learners.expected_loss(model, X, y, X, y, epsilon=epsilon)

@@ -337,7 +337,7 @@ def test_algorithm_3_has_no_cap():
     ids=str,
 )
 def test_a_bound_far_from_the_ordinary_is_true_or_refused(prior, m, mu, sigma, gamma, cap):
-    """Buying equally from the cheapest share q costs at most this, whatever the plan says."""
+    """The lower bound is at most the cost of buying equally from the cheapest share q."""
     try:
         plan = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap).plan
     except SolverError:
