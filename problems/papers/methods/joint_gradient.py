@@ -6,8 +6,7 @@ points, and a descent may stop early. With ``logarithms`` the descent moves z = 
 nearest z with sum exp(z) = 1, a set that is not convex (B, section 4.2).
 
 A constant step of one over the Lipschitz constant leaves the model far from its best after 10,000
-iterations where the regularization is weak. The baseline here adapts its step to the curvature
-along the path.
+iterations where the regularization is weak. The baseline here adapts its step to the curvature.
 """
 
 from dataclasses import dataclass
