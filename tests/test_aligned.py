@@ -202,7 +202,7 @@ def test_correlated_reports():
     )
 
 
-def test_default_labels_may_be_positions_and_are_refused_beside_others():
+def test_default_labels_may_be_positions_and_are_refused_next_to_others():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"].to_numpy()
     granted = pd.Series(table["granted"].to_numpy())

@@ -293,7 +293,7 @@ def test_every_public_name_is_documented():
                     assert inspect.getdoc(getattr(value, attribute)), f"{name}.{attribute}"
 
 
-def test_every_module_says_why_it_exists():
+def test_every_module_has_a_docstring():
     for path in MODULES:
         source = (PACKAGE / path).read_text()
         assert not source.strip() or ast.get_docstring(parsed(source)), path

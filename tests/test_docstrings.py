@@ -50,7 +50,7 @@ CLASSES = [each for each in public() if inspect.isclass(each)]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
-def test_a_function_says_what_it_takes_and_returns_and_shows_it(function):
+def test_a_function_documents_parameters_results_and_an_example(function):
     signature, wanted = inspect.signature(function), {"Examples"}
     if signature.parameters:
         wanted.add("Parameters")
@@ -61,14 +61,14 @@ def test_a_function_says_what_it_takes_and_returns_and_shows_it(function):
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda each: each.__name__)
-def test_a_class_says_what_it_is_and_shows_it(kind):
+def test_a_class_has_a_docstring_with_an_example(kind):
     assert kind.__doc__
     if not getattr(kind, "_is_protocol", False) and not issubclass(kind, Exception):
         assert "Examples" in sections(kind.__doc__)
 
 
 @pytest.mark.parametrize("kind", CALLED, ids=lambda each: each.__name__)
-def test_a_method_says_what_it_takes(kind):
+def test_a_method_documents_its_parameters(kind):
     for name, method in vars(kind).items():
         method = getattr(method, "__func__", method)
         public = inspect.isfunction(method) and not name.startswith("_") and name not in INTERNAL

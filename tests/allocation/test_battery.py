@@ -35,7 +35,7 @@ MENDED = [
 
 
 @pytest.mark.parametrize(("name", "place", "beside"), one_in(12, TURNS))
-def test_a_market_with_an_expression_of_ones_own(name, place, beside):
+def test_a_market_with_a_user_defined_expression(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))
 
 

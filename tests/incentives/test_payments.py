@@ -280,7 +280,7 @@ def test_under_a_budget_what_is_sold_is_integrated():
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1e-3, 30.0])
-def test_rents_beside_a_huge_spread_keep_their_digits(gamma):
+def test_rents_keep_their_digits_under_a_huge_spread(gamma):
     """All weights are equal then, and the objective is 10^9 times what is paid."""
     m, sigma = 3, 1.0
     market = small_market(mu=1e9, sigma=sigma, gamma=gamma)

@@ -168,7 +168,7 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
         assert bounds["bound"] <= bounds["granted"] * (1 + 1e-12)
 
 
-def test_the_non_personalised_baseline_gives_everybody_the_least() -> None:
+def test_the_non_personalised_baseline_gives_all_rows_the_smallest_epsilon() -> None:
     X, y, epsilon = ridge_sample(8)
     model = output_ridge(1.0, weighting="equal", sensitivity="paper", rounding=None)
     model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))

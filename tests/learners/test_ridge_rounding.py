@@ -277,7 +277,7 @@ def test_where_no_exact_form_exists_the_first_line_says_so() -> None:
     assert model.rounding_ is None
 
 
-def test_weights_of_ones_own_are_zero_where_nothing_was_granted() -> None:
+def test_user_defined_weights_are_zero_where_nothing_was_granted() -> None:
     X, y, epsilon = ridge_sample(5, 4, 2)
     epsilon[0] = 0.0
     weights = np.full(4, 0.25)
