@@ -71,7 +71,7 @@ def violation(package, imported):
     """Return why a package may not import another, or nothing."""
     if imported == package:
         return ""
-    if imported not in PACKAGES:  # the package itself, which imports everybody
+    if imported not in PACKAGES:  # the package itself, which may import every package
         return f"imports the package's public names ({imported or 'convexmarket'})"
     if PACKAGES.index(imported) > PACKAGES.index(package):
         return f"imports {imported}, which comes after it"

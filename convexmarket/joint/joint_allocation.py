@@ -46,10 +46,9 @@ class JointAllocation(CertifiedPurchase):
     model, weights, eta, objective
         Shapes (n_features,) and (m,), and two numbers.
     lower_bound : float
-        On the objective, over all models, weights and eta; -inf if none is known.
+        Lower bound on the objective over all models, weights and eta; -inf if none is known.
     residual : float
-        Gain that the model alone, or weights and eta alone, may still bring, relative to the
-        objective.
+        Largest relative gain of changing only the model, or only weights and eta.
     status : str
         "global" (the lower bound proves it, up to the gap), "global for this eta" (the problem is
         convex for a fixed eta), or "best of several starts".

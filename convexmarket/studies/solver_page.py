@@ -21,7 +21,7 @@ from convexmarket.studies.verdicts import (
 
 __all__ = ["fill", "plot", "statements"]
 
-#: Outcomes on a tile, if not by their names.
+#: Labels of outcomes on a tile; other outcomes are shown by their names.
 _MARKS = {
     "inaccurate": "inacc.",
     "time limit": "time",

@@ -78,7 +78,7 @@ def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
 
 
 def three_roots():
-    """Few cheap sellers, many dear ones: Eq. (14) has three roots.
+    """Few cheap and many expensive sellers: Eq. (14) has three roots.
 
     There is a local minimum of 3.0707, and the global one of 1.9946.
     """

@@ -202,7 +202,7 @@ def test_both_rules_are_one_for_a_uniform_prior_from_zero(q, m, weights):
     prior = cm.Uniform(0, q)
     paper = cm.OnlinePolicy(prior, m, mu, sigma, gamma, rule="algorithm-3")
     general = cm.OnlinePolicy(prior, m, mu, sigma, gamma)
-    if paper.plan.cutoff > 2 * q:  # dearer than anybody: the leading order is not all there is
+    if paper.plan.cutoff > 2 * q:  # above all virtual costs: the leading order is inaccurate
         assert general.plan.objective <= paper.plan.objective * (1 + 1e-12)
         return
     reports = np.linspace(0, min(q, paper.plan.cutoff), 50)

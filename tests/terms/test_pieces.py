@@ -123,7 +123,7 @@ def test_a_user_defined_privacy_cost():
 
 
 class Shortfall(cm.Term):
-    """How far the guarantees stay below a level, squared: large purchases from everybody."""
+    """The squared shortfall of the guarantees from a level: large purchases from all sellers."""
 
     def __init__(self, level):
         self.level = level
