@@ -13,7 +13,7 @@ from typer.main import get_command
 TESTS = Path(__file__).parent
 #: What the default group leaves out, each in a folder of its name.
 GROUPS = ("process", "page", "campaign")
-#: On how many examples a property is tried. This is the one place that says it.
+#: Number of examples of a property. It is set only here.
 EXAMPLES = {"quick": 5, "ci": 25, "campaign": 200}
 PROFILE_OF = {"process": "ci", "page": "ci", "campaign": "campaign"}
 #: Minutes of the default group on two cores, with ``-n auto``.

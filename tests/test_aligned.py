@@ -13,7 +13,7 @@ NAMES = ["Ann", "Bob", "Cid", "Dot", "Eve", "Fay"]
 
 
 def patients():
-    """Return a table as somebody would read it from a file, by name."""
+    """Return a table as read from a file, indexed by name."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.uniform(-0.4, 0.4, (6, 2)), index=NAMES, columns=["age", "bmi"])
     table["ill"] = np.where(table["age"] > 0, 1, -1)
@@ -202,7 +202,7 @@ def test_correlated_reports():
     )
 
 
-def test_default_labels_may_be_positions_and_are_refused_beside_others():
+def test_default_labels_may_be_positions_and_are_refused_next_to_others():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"].to_numpy()
     granted = pd.Series(table["granted"].to_numpy())

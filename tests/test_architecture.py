@@ -71,7 +71,7 @@ def violation(package, imported):
     """Return why a package may not import another, or nothing."""
     if imported == package:
         return ""
-    if imported not in PACKAGES:  # the package itself, which imports everybody
+    if imported not in PACKAGES:  # the package itself, which may import every package
         return f"imports the package's public names ({imported or 'convexmarket'})"
     if PACKAGES.index(imported) > PACKAGES.index(package):
         return f"imports {imported}, which comes after it"
@@ -293,7 +293,7 @@ def test_every_public_name_is_documented():
                     assert inspect.getdoc(getattr(value, attribute)), f"{name}.{attribute}"
 
 
-def test_every_module_says_why_it_exists():
+def test_every_module_has_a_docstring():
     for path in MODULES:
         source = (PACKAGE / path).read_text()
         assert not source.strip() or ast.get_docstring(parsed(source)), path

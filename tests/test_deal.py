@@ -1,4 +1,4 @@
-"""The common job in one call: what it offers is what its parts say, for the right people."""
+"""The common job in one call gives the same offers as its parts, for the right sellers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every public name says of itself: parameters, results, errors, an example that runs."""
+"""Docstrings of all public names: parameters, results, errors, an example that runs."""
 
 import ast
 import importlib
@@ -51,7 +51,7 @@ CLASSES = [each for each in public() if inspect.isclass(each)]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
-def test_a_function_says_what_it_takes_and_returns_and_shows_it(function):
+def test_a_function_documents_parameters_results_and_an_example(function):
     signature, wanted = inspect.signature(function), {"Examples"}
     if signature.parameters:
         wanted.add("Parameters")
@@ -62,14 +62,14 @@ def test_a_function_says_what_it_takes_and_returns_and_shows_it(function):
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda each: each.__name__)
-def test_a_class_says_what_it_is_and_shows_it(kind):
+def test_a_class_has_a_docstring_with_an_example(kind):
     assert kind.__doc__
     if not getattr(kind, "_is_protocol", False) and not issubclass(kind, Exception):
         assert "Examples" in sections(kind.__doc__)
 
 
 @pytest.mark.parametrize("kind", CALLED, ids=lambda each: each.__name__)
-def test_a_method_says_what_it_takes(kind):
+def test_a_method_documents_its_parameters(kind):
     for name, method in vars(kind).items():
         method = getattr(method, "__func__", method)
         public = inspect.isfunction(method) and not name.startswith("_") and name not in INTERNAL
@@ -86,7 +86,7 @@ def errors_raised(function):
 
 
 def documented():
-    """Return every public function, constructor and method, with the docstring that tells of it."""
+    """Return every public function, constructor and method, with its docstring."""
     result = [(each, each.__doc__) for each in FUNCTIONS]
     for kind in CLASSES:
         for name, method in vars(kind).items():

@@ -168,7 +168,7 @@ def test_an_accountant_and_a_table_have_an_id_once_whatever_its_spelling(spellin
         price_list(table, PRIOR, mu=1, sigma=1, gamma=1)
 
 
-def test_a_ledger_knows_a_seller_whatever_the_spelling_of_its_id(tmp_path, spellings):
+def test_a_ledger_matches_any_spelling_of_an_id(tmp_path, spellings):
     first, second = spellings
     with cm.Ledger.create(tmp_path / "ledger") as ledger:
         ledger.sell(list(first), 1.0, 0.5)

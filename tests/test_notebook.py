@@ -1,4 +1,4 @@
-"""What users hold says what it is, in a console and in a notebook, and is a table by name."""
+"""Public objects print a description in a console and in a notebook, and convert to tables."""
 
 from __future__ import annotations
 

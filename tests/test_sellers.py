@@ -279,7 +279,7 @@ def own_sample(reports):
     return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
 
 
-def test_a_prior_computed_from_the_reports_warns_and_a_lie_pays():
+def test_a_prior_computed_from_the_reports_warns_and_a_misreport_pays():
     reports = np.array([0.2, 0.25, 0.3, 0.9])
     with pytest.warns(PriorFromReportsWarning, match="contains every report.*past reports"):
         market = own_sample(reports)

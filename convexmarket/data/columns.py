@@ -49,7 +49,7 @@ def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
 def _is_called(column: str, common: tuple[str, ...]) -> bool:
     """Test whether a column's name, or a word in it, is a common name.
 
-    A single letter counts as a whole name alone.
+    A single letter counts only if it is the whole name.
     """
     name = column.strip().lower()
     words = re.split(r"[^a-z0-9]+", name)

@@ -59,7 +59,7 @@ def read_list(
     Parameters
     ----------
     reports : path of a CSV file or a Parquet file (.parquet), or table
-        One row per seller. Rows without an id and a sensitivity are left out.
+        One row per seller. Rows in which both id and sensitivity are empty are left out.
     prior : Prior or None
         The distribution of the sensitivities. None if it differs between sellers: then reports are
         not compared with its support.

@@ -128,7 +128,7 @@ class KernelERM(BaseEstimator):
         failure_probability: float = 0.05,
         noise_failure_probability: float = 0.05,
     ) -> tuple[float, float]:
-        r"""Return (mu, sigma): how spread and noise hurt what is released, for a market.
+        r"""Return (mu, sigma), the weights of spread and noise in the error of a release.
 
         mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
         ``norm_bound_``, and :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda` for T points that

@@ -162,7 +162,7 @@ class Kernel:
 def cholesky_features(
     kernel: Kernel, X: Floats, weights: Floats, tol: float
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
-    r"""Factor the kernel matrix, pivot by pivot, until what is left out is small.
+    r"""Factor the kernel matrix, pivot by pivot, until the remainder is small.
 
     Returns the pivots, rows whose features span the others' up to the residuals r; features G of
     shape (n_rows, rank), with :math:`GG^\top` the kernel matrix up to a positive semidefinite

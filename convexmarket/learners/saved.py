@@ -28,7 +28,7 @@ __all__ = ["Document", "load_model", "save_model", "saved_model"]
 
 LINEAR = PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor
 KINDS: dict[str, Any] = {x.__name__: x for x in (*LINEAR, PersonalizedRidge, PublicPredictor)}
-#: Most bytes of a file, and of some characters in it: parsing takes far more memory.
+#: Largest numbers of bytes in a file, and of certain bytes: parsing takes far more memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
 FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
 Detail = Literal["summary", "rows"]

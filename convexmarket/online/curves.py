@@ -20,7 +20,7 @@ from convexmarket.priors import Prior
 
 Floats = NDArray[np.float64]
 
-#: Even nodes up to the last sale, and how often cells halve towards it.
+#: Number of even nodes up to the last sale, and of halvings of cells towards it.
 _EVEN, _HALVINGS = 1025, 50
 _BISECTIONS = 120
 #: A cell that differs from its halves by this share of the largest rent is halved, unless there are

@@ -212,7 +212,7 @@ class Guarantee(Shown):
         losses : array_like of shape (n_losses,)
             Increasing values of the loss :math:`\log P/Q`, rounded up to a grid.
         probabilities : array_like of shape (n_losses,)
-            Their probabilities under P. The rest up to one belongs to an infinite loss. The
+            Their probabilities under P. The remaining probability belongs to an infinite loss. The
             distribution must bound the loss for either order of the two data sets.
         n_rows : int
             Number of rows, each with this distribution.

@@ -1,8 +1,8 @@
 r"""Interactive answers, most of which cost nothing (K, Algorithm 1).
 
 The prediction of a public model is compared with the true one plus Laplace noise. Within a
-threshold the public prediction is the answer. Otherwise the noisy one is, and the public model is
-updated. Only updates cost privacy, and there are at most B.
+threshold the public prediction is the answer. Otherwise the answer is the noisy prediction, and the
+public model is updated. Only updates cost privacy, and there are at most B.
 """
 
 from __future__ import annotations

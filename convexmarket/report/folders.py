@@ -56,7 +56,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def put_back(target: Path) -> None:
-    """Undo the unfinished exchanges of killed processes at the place of a report."""
+    """Undo unfinished replacements of a report by killed processes."""
     name = re.compile(rf"\.{re.escape(target.name)}-[a-z0-9_]{{8}}")  # as mkdtemp makes them
     places: list[Path] = []
     with suppress(OSError):

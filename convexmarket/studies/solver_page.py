@@ -19,7 +19,7 @@ from convexmarket.studies.verdicts import (
     wide,
 )
 
-#: Outcomes on a tile, if not by their names.
+#: Labels of outcomes on a tile; other outcomes are shown by their names.
 _MARKS = {
     "inaccurate": "inacc.",
     "time limit": "time",

@@ -27,7 +27,7 @@ from convexmarket.errors import ParameterError
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
-#: How far from one target weights may sum.
+#: Largest deviation of the sum of target weights from one.
 _SUM_ERROR = 1e-6
 _COMMANDS = {
     "eps": r"\varepsilon",

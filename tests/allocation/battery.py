@@ -1,4 +1,4 @@
-"""Markets with one expression of a user's own, each beside brute force."""
+"""Markets with one user-defined expression, each compared with brute force."""
 
 from dataclasses import dataclass
 from functools import cache

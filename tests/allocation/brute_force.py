@@ -67,8 +67,8 @@ def project(psi, count, beta, cap):
     """Project -beta*psi on the capped simplex, one row per beta, by bisection.
 
     ``count`` sellers have the cost ``psi``; they get the same weight each. Costs are measured from
-    the dearest seller needed to fill the cap, so that the threshold lies in [-cap, 0] whatever
-    beta is.
+    the most expensive seller needed to fill the cap, so that the threshold lies in [-cap, 0] for
+    any beta.
     """
     needed = int(np.ceil((1 - 1e-12) / cap))
     marginal = psi[np.searchsorted(np.cumsum(count), min(needed, count.sum()))]

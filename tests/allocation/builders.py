@@ -78,7 +78,7 @@ def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
 
 
 def three_roots():
-    """Few cheap sellers, many dear ones: Eq. (14) has three roots.
+    """Few cheap and many expensive sellers: Eq. (14) has three roots.
 
     There is a local minimum of 3.0707, and the global one of 1.9946.
     """
@@ -135,7 +135,7 @@ def check_feasible(market, allocation, tolerance=1e-7):
 
 
 class Own(cm.Term):
-    """A user's own term: whatever expression it is given."""
+    """A user-defined term that returns a given expression."""
 
     def __init__(self, build):
         self.build = build
@@ -279,7 +279,7 @@ def assert_sound(form, found, seed=0):
 
 
 def large_form(name, m):
-    """Return a form of so many sellers that those who are too dear are left out from the start."""
+    """Return a form with many sellers, of whom the expensive ones are omitted at the start."""
     rng = np.random.default_rng(11)
     uniform = 2 * rng.uniform(0.02, 0.10, m) - 0.02
     skewed = rng.pareto(1.5, m) + 0.01

@@ -5,7 +5,7 @@ import pytest
 from tests import one_in
 from tests.allocation.battery import ATOMS, BESIDE, PLACES, assert_certified, figures, market_with
 
-#: Every eighth atom: places and what stands beside take turns. The campaign tries all in all.
+#: Every eighth atom; places and other terms vary in turn. The campaign tries all combinations.
 TURNS = [
     (name, PLACES[i % len(PLACES)], list(BESIDE)[i % len(BESIDE)])
     for i, name in enumerate(list(ATOMS)[::8])
@@ -35,7 +35,7 @@ MENDED = [
 
 
 @pytest.mark.parametrize(("name", "place", "beside"), one_in(12, TURNS))
-def test_a_market_with_an_expression_of_ones_own(name, place, beside):
+def test_a_market_with_a_user_defined_expression(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))
 
 

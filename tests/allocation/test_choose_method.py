@@ -1,4 +1,4 @@
-"""Who solves what: the method for a market, the solvers behind them, and what an answer says."""
+"""The choice of a method for a market, the solvers of the methods, and their results."""
 
 import warnings
 from dataclasses import replace

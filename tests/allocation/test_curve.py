@@ -45,7 +45,7 @@ def forms(draw):
 
 
 def notable_reports(form):
-    """Other costs a seller may come to have: none, tied with another, too dear, gone."""
+    """Return new costs of a seller: zero, tied with another, too high to sell, or infinite."""
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
     limit = costs_that_matter(form)[1] if form.mu > 0 else finite.max()
     return [0.0, np.inf, *finite, limit, np.nextafter(limit, np.inf), 2 * limit, 1e3 * limit]
@@ -134,7 +134,7 @@ def runner_up_is_close(form, found, seller, epsilon):
     custom = found.weights[seller] * found.eta
     if abs(custom - epsilon) <= 1e-6 * max(custom, epsilon):
         return False
-    # Just beside the jump either branch must be the answer.
+    # Next to the jump, the answer must be one of the two branches.
     values = []
     for factor in (1 - 1e-9, 1 + 1e-9):
         beside = solve_exact(with_cost(form, seller, form.virtual_costs[seller] * factor))

@@ -1,4 +1,4 @@
-"""Affine minorants: below whatever the hints are, and touching where they are right."""
+"""Affine minorants: valid for any hints, and tight for correct hints."""
 
 import cvxpy as cp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Passes over unsorted costs find what sorting them finds, in whatever parts they lie."""
+"""Passes over unsorted costs give the same result as sorting, for any partitions."""
 
 from dataclasses import replace
 

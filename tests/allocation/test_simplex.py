@@ -59,7 +59,7 @@ def test_a_projection_keeps_its_digits_far_from_the_origin():
     np.testing.assert_allclose(weights, [0.4, 0.3, 0.3, 0.0], rtol=1e-12)
 
 
-def test_who_cannot_sell_stays_out_of_a_projection():
+def test_sellers_who_cannot_sell_are_left_out_of_a_projection():
     result = project_capped_simplex([-np.inf, -2e5, 0.0, -np.inf, 0.0], 0.4)
     np.testing.assert_allclose(result, [0.0, 0.2, 0.4, 0.0, 0.4], atol=1e-15)
     alone = project_capped_simplex([-np.inf, -7.0], np.array([3.0, 1.0]))

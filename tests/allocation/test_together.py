@@ -67,7 +67,7 @@ CASES = {
 
 
 def is_certified(markets, limit):
-    """Within every limit, and what it says it is; return it."""
+    """Check the limits and the stated figures of an allocation, and return it."""
     result = cm.allocate_together(markets, [cm.MaxEpsilon(limit)])
     assert np.all(result.epsilon <= np.asarray(limit) * (1 + 1e-12))
     assert np.all(result.prices >= 0)

@@ -35,7 +35,7 @@ def test_the_sharp_claim_is_nearly_exhausted(regularization):
 
 @pytest.mark.campaign
 def test_the_witness_shows_the_measured_loss():
-    """Two data sets in the public domain and an output, whose densities anybody can compare."""
+    """The witness has two data sets in the public domain and an output with known densities."""
     X, y, weights = rows()
     learner = cm.PrivateLogisticRegression(0.25, data_norm=2.0)
     eta = learner.fit(X, y, epsilon=weights * 500.0).eta_
@@ -214,7 +214,7 @@ def test_a_broken_logistic_regression_is_caught():
 
 
 def check_caught(mutant, **options):
-    """By its loss, which is infinite where neighbours are told apart for certain, or its noise."""
+    """Check that an audit refutes a mutant, by its loss or by its noise."""
     eta = 2.0 if mutant is DeltaLeftOut else 300.0
     audit = logistic_audit(mutant(0.05), eta, **options)
     assert not audit.passed
@@ -358,7 +358,7 @@ def test_frequencies_refute_too_little_noise_and_account_for_delta():
 
 
 def test_replacements_are_made_of_the_other_rows_where_none_are_given():
-    """Without noise two versions of a row are told apart, whichever the audit thinks of."""
+    """Without noise any two versions of a row are distinguished."""
     audit = laplace_audit(0.0, claimed=1.0, replacements=None, draws=600)
     assert audit.measured[0] > 3.0
 

@@ -1,4 +1,4 @@
-"""Measure what docs/large-lists.md tells, and print its table.
+"""Measure the figures of docs/large-lists.md, and print its table.
 
 ``python -m tests.benchmarks.past_one_machine --rows 6 7`` is about 10^6 and 10^7 rows; 8 is for
 partitions alone. Every line is measured in a process of its own, with two workers of 1.5 GiB at

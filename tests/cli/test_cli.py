@@ -136,7 +136,7 @@ def test_schema_is_printed_or_written(here):
 
 
 def commands(group=None, names=()):
-    """Yield every command as what is typed, with what Click knows of it."""
+    """Yield the words and the Click object of every command."""
     group = group or typer.main.get_command(app)
     for name, command in group.commands.items():
         if hasattr(command, "commands"):

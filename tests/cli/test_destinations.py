@@ -125,7 +125,7 @@ def files_in(folder):
 
 
 def refused(folder, *arguments):
-    """Return what a command says that writes nothing."""
+    """Return the error message of a command that writes nothing."""
     before = files_in(folder)
     done = invoke(*arguments)
     assert done.exit_code == 2, (done.output, done.exception)

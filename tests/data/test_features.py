@@ -185,7 +185,7 @@ def test_a_pipeline_takes_it_too():
     assert whole.predict(table).shape == (60,)
 
 
-def test_what_is_no_table_is_refused():
+def test_objects_that_are_not_tables_are_refused():
     with pytest.raises(DataError, match="a ndarray is no table with named columns"):
         cm.PublicFeatures(COLUMNS).transform(np.zeros((3, 3)))
 

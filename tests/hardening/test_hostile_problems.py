@@ -92,7 +92,7 @@ def test_a_run_without_memory_is_no_defect(capsys):
 
 
 def unbounded(schema, path):
-    """Yield the places of a JSON schema at which a file may say as much as it likes."""
+    """Yield the places of a JSON schema at which a value has no bound."""
     if isinstance(schema, list):
         for part in schema:
             yield from unbounded(part, path)

@@ -118,7 +118,7 @@ def oracle(market, seller, rel):
             top = report + 2 * (top - report)
     if not OwnReportCurve(market.standard_form).can_do_without():
         top *= 1 - 1e-13  # at the top itself psi may be infinite, and the market infeasible
-    # Quadrature is told where to look closely: beside the ends of ironed intervals, ...
+    # Quadrature gets additional nodes next to the ends of ironed intervals ...
     beside = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
     closely = np.add.outer(prior.breakpoints, beside).ravel()
     inner = [z for z in (*reports, *closely) if report < z < top]  # ... and where others are.

@@ -323,7 +323,7 @@ def test_ties_of_an_ironed_prior_are_broken_evenly_and_truthfully(mu):
     assert audit.max_rise == 0
 
 
-def test_the_virtual_cost_pays_for_a_lie_upwards():
+def test_virtual_cost_payments_reward_higher_reports():
     """B's Theorem A.3, seller by seller: the report 0.2 gains by claiming more."""
     sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)

@@ -126,7 +126,7 @@ GOOD = {
         ),
     ],
 )
-def test_what_cannot_be_calibrated_says_why(wrong, words):
+def test_calibration_errors_state_the_reason(wrong, words):
     arguments = {**GOOD, "random_state": 0, **wrong}
     with pytest.raises(ParameterError, match=words):
         calibrate_gamma(**arguments)

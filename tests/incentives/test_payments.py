@@ -40,7 +40,7 @@ rents = importlib.import_module("convexmarket.incentives.rents")
     ("name", "cap"), one_in(4, list(zip(PRIORS, itertools.cycle([None, 2.0]))))
 )
 def test_payments_meet_quadrature(name, cap):
-    """The cheapest seller, or the dearest under a cap; a campaign has all, and more markets."""
+    """Test the cheapest seller, or the most expensive one under a cap; the campaign tests all."""
     sellers = draw(prior_of(name), 6, seed=3)
     market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
     bought = np.flatnonzero(cm.allocate(market).weights)
@@ -266,7 +266,7 @@ def test_a_seller_whose_virtual_cost_is_infinite_is_paid_nothing(term):
 
 
 def test_under_a_budget_what_is_sold_is_integrated():
-    """Reports enter by the budget, so that objectives say nothing; there is no price of money."""
+    """Reports enter through the budget, so differences of objectives do not give payments."""
     limited = cm.Market(small_market().sellers, cm.Spread() + cm.Noise(), [cm.Budget(0.5)])
     assert limited.incentives == "by construction"
     no_sellers = np.array([], dtype=int)
@@ -277,7 +277,7 @@ def test_under_a_budget_what_is_sold_is_integrated():
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1e-3, 30.0])
-def test_rents_beside_a_huge_spread_keep_their_digits(gamma):
+def test_rents_keep_their_digits_under_a_huge_spread(gamma):
     """All weights are equal then, and the objective is 10^9 times what is paid."""
     m, sigma = 3, 1.0
     market = small_market(mu=1e9, sigma=sigma, gamma=gamma)

@@ -34,7 +34,7 @@ def noisy_descent():
 
 
 def output_ridge(regularization=1.0, **options) -> cm.PersonalizedRidge:
-    """Return PDP-OP unless options say otherwise: noise on the model, and no intercept."""
+    """Return PDP-OP (noise on the model, no intercept) unless options change it."""
     given = {"perturbation": "output", "fit_intercept": False} | options
     return cm.PersonalizedRidge(regularization, **given)
 

@@ -168,7 +168,7 @@ def test_noise_in_plain_floating_point_is_warned_of_and_said_first() -> None:
 
 
 def test_rows_for_which_exact_noise_is_too_expensive_are_left_out() -> None:
-    """A trace that a solver left in an allocation does not decide everybody's noise."""
+    """Tiny weights that a solver left in an allocation do not determine the noise."""
     X, y, _ = sample(2, 400, 3)
     granted = np.full(400, 0.5)
     granted[:2] = 1e-17, 1e-9

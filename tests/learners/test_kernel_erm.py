@@ -1,4 +1,4 @@
-"""The kernel model is the declared minimiser, and one row moves it no further than it says."""
+"""The kernel model is the declared minimiser, and one row moves it by at most its sensitivity."""
 
 from __future__ import annotations
 

@@ -397,7 +397,7 @@ def test_bad_parameters_are_named(parameters, words) -> None:
     ("epsilon", "fails"), [(np.inf, {}), (1e6, {"check_fit_idempotent": "noise is drawn anew"})]
 )
 def test_scikit_learn_conventions(epsilon, fails) -> None:
-    """Of the estimator itself: its data say nothing of bounds or of public labels."""
+    """Test without public arguments, which scikit-learn's data lack."""
     model = PrivateLogisticRegression(
         data_norm=None, classes=None, accounting="paper", epsilon=epsilon
     )

@@ -188,7 +188,7 @@ def audit(learner, epsilon, **options):
     return cm.audit_privacy(learner, X, y, epsilon=epsilon, **options)
 
 
-def test_a_learner_of_ones_own_is_attacked_as_the_built_in_ones_are():
+def test_a_user_defined_learner_is_attacked_like_a_built_in_one():
     custom = guides_learner()
     honest = audit(custom(), np.linspace(0.5, 2.0, 10), rows=[9])
     assert honest.passed, honest.statement()
@@ -196,7 +196,7 @@ def test_a_learner_of_ones_own_is_attacked_as_the_built_in_ones_are():
 
 
 @pytest.mark.campaign  # a statistical audit
-def test_broken_learners_of_ones_own_are_refuted():
+def test_broken_user_defined_learners_are_refuted():
     custom = guides_learner()
 
     class LittleNoise(custom):
@@ -232,7 +232,7 @@ def test_a_learner_that_publishes_nothing_cannot_be_audited():
 
 
 def test_an_audit_publishes_nothing_and_so_charges_no_account():
-    """Also where the learner knows nothing of simulations."""
+    """This also applies to a learner without support for simulations."""
 
     class Plain(guides_learner()):
         def fit(self, X, y, *, epsilon, rows=None, accountant=None):

@@ -168,7 +168,7 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
         assert bounds["bound"] <= bounds["granted"] * (1 + 1e-12)
 
 
-def test_the_non_personalised_baseline_gives_everybody_the_least() -> None:
+def test_the_non_personalised_baseline_gives_all_rows_the_smallest_epsilon() -> None:
     X, y, epsilon = ridge_sample(8)
     model = output_ridge(1.0, weighting="equal", sensitivity="paper", rounding=None)
     model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
@@ -433,6 +433,6 @@ def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> N
     ],
 )
 def test_scikit_learn_conventions(model, fails) -> None:
-    """Of the estimator itself: its data say nothing of boxes, and its scores ask for a good fit."""
+    """Test without public ranges, which scikit-learn's data lack; its scores require a good fit."""
     model.set_params(feature_range=None, target_range=None, regularization=0.01)
     check_estimator(model, on_skip=None, expected_failed_checks=fails)

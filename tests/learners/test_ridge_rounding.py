@@ -229,7 +229,7 @@ def test_what_cannot_be_proven_is_refused(estimator, parameters, n, d, error, wo
 
 @pytest.mark.campaign
 def test_expected_losses_are_those_of_a_simulation() -> None:
-    """A coarse lattice has a rounding of its own, which the closed form knows."""
+    """The closed form includes the rounding to a coarse lattice."""
     X, y, epsilon = ridge_sample(9)
     model = output_ridge(1.0, rounding=2.0**-4)
     expected = cm.learners.expected_loss(model, X, y, X, y, epsilon=epsilon)
@@ -276,7 +276,7 @@ def test_where_no_exact_form_exists_the_first_line_says_so() -> None:
     assert model.rounding_ is None
 
 
-def test_weights_of_ones_own_are_zero_where_nothing_was_granted() -> None:
+def test_user_defined_weights_are_zero_where_nothing_was_granted() -> None:
     X, y, epsilon = ridge_sample(5, 4, 2)
     epsilon[0] = 0.0
     weights = np.full(4, 0.25)

@@ -214,7 +214,7 @@ def test_what_the_private_rows_gave_is_not_written(tmp_path):
     assert not hasattr(cm.load_model(path), "data_norm_")
 
 
-def test_what_carries_no_guarantee_is_refused(tmp_path):
+def test_models_without_a_guarantee_are_refused(tmp_path):
     kernel = cm.KernelERM(data_norm=1.0).fit(ROWS, np.where(LABELS == "yes", 1, -1))
     for model in (kernel, "text", None):
         with pytest.raises(NotSupportedError, match="carries no guarantee"):
@@ -457,7 +457,7 @@ def test_sizes_are_bounded_where_a_file_is_written_and_read(
     "name",
     ["none.json", "folder.json", pytest.param("\0.json", id="nul"), "x" * 300 + ".json"],
 )
-def test_what_is_no_file_is_refused(name, tmp_path):
+def test_paths_that_are_not_files_are_refused(name, tmp_path):
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(DataError, match="give a file of save_model"):
         cm.load_model(tmp_path / name)

@@ -169,7 +169,7 @@ DAMAGE = [flip_bits, overwrite, copy_within, truncate, swap_pages, zero_sectors]
 
 
 def damaged_copy(state, folder, rng):
-    """Copy a database, and damage it or, now and then, the hot journal beside it."""
+    """Copy a database, and damage it or, sometimes, the hot journal next to it."""
     if folder.exists():
         shutil.rmtree(folder)
     shutil.copytree(state.folder, folder)

@@ -1,4 +1,4 @@
-"""What was written is read, or the damage is told: checks, backups, and links beside a database."""
+"""A database is read unchanged, or its damage is an error: checks, backups and links."""
 
 import json
 import os

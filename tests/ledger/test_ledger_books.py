@@ -222,7 +222,7 @@ def test_a_ledger_is_no_market(tmp_path):
     assert cm.Ledger(tmp_path).sales().empty
 
 
-def test_a_step_that_cannot_be_stored_is_said(ledger):
+def test_a_step_that_cannot_be_stored_is_an_error(ledger):
     ledger._store._connection.execute("PRAGMA query_only = ON")
     with pytest.raises(DataError, match="is read-only"):
         ledger.account(IDS).charge(guarantee([0.1, 0.1, 0.1]))

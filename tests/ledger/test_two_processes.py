@@ -1,4 +1,4 @@
-"""No budget is spent twice, whoever asks at once; tests/process has the rest."""
+"""No budget is spent twice by simultaneous charges; tests/process has more tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A market's ledger: whoever accepts has sold, and the model is charged before it is trained."""
+"""A market's ledger: acceptance is a sale, and the model is charged before it is trained."""
 
 import json
 

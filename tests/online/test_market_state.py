@@ -298,7 +298,7 @@ REPORTS = st.one_of(st.sampled_from([1.0, 1.1, 4.0]), st.floats(1.0, 5.0))
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """The market tells what a dictionary would, however often it is opened again."""
+    """A market that is reopened at random gives the same answers as a dictionary."""
 
     @initialize()
     def start(self):

@@ -198,7 +198,7 @@ def test_both_rules_are_one_for_a_uniform_prior_from_zero(q, m, weights):
     prior = cm.Uniform(0, q)
     paper = cm.OnlinePolicy(prior, m, mu, sigma, gamma, rule="algorithm-3")
     general = cm.OnlinePolicy(prior, m, mu, sigma, gamma)
-    if paper.plan.cutoff > 2 * q:  # dearer than anybody: the leading order is not all there is
+    if paper.plan.cutoff > 2 * q:  # above all virtual costs: the leading order is inaccurate
         assert general.plan.objective <= paper.plan.objective * (1 + 1e-12)
         return
     reports = np.linspace(0, min(q, paper.plan.cutoff), 50)
@@ -333,7 +333,7 @@ def test_algorithm_3_has_no_cap():
     ids=str,
 )
 def test_a_bound_far_from_the_ordinary_is_true_or_refused(prior, m, mu, sigma, gamma, cap):
-    """Buying equally from the cheapest share q costs at most this, whatever the plan says."""
+    """The lower bound is at most the cost of buying equally from the cheapest share q."""
     try:
         plan = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap).plan
     except SolverError:

@@ -29,7 +29,7 @@ def test_a_largest_guarantee_is_paid_and_audited_as_any_other(name):
 
 
 @pytest.mark.parametrize("case", one_in(4, map(pytest.param, CASES)), ids=str)
-def test_truth_is_a_best_reply_and_nobody_loses(case):
+def test_truth_is_a_best_reply_and_no_seller_loses(case):
     check_truth(policy_of(*case), 100)
 
 
@@ -89,7 +89,7 @@ def test_one_report_is_quoted_as_many_are(data):
     assert single.payment >= report * single.epsilon * (1 - 1e-14)
 
 
-def test_who_reports_the_top_is_paid_its_cost_at_most():
+def test_a_report_at_the_top_is_paid_at_most_its_cost():
     policy = cm.OnlinePolicy(cm.Uniform(1, 1.1), 4, 1, 1, 1)
     epsilon, payment = policy.quote(1.1)
     assert epsilon > 0
@@ -162,7 +162,7 @@ def test_rents_keep_their_digits_where_the_price_is_far_above_all_costs(
     ],
     ids=repr,
 )
-def test_truth_is_a_best_reply_up_to_the_top_where_nearly_everybody_sells(prior, mu):
+def test_truth_is_a_best_reply_up_to_the_top_where_nearly_all_sellers_sell(prior, mu):
     """Sales may go on beyond the quantiles that matter to an expectation."""
     policy = cm.OnlinePolicy(prior, 100, mu, 1, 1)
     low, high = policy.support

@@ -140,7 +140,7 @@ def _plain(values: pd.Series) -> list[Any]:
 
 
 def _summary(values: pd.Series) -> Any:
-    """Return what tells a long column from another one: moments, quantiles, weighted sums."""
+    """Return figures that identify a long column: moments, quantiles, weighted sums."""
     if values.dtype.kind not in "fiub":
         return hashlib.sha256("\n".join(_plain(values)).encode()).hexdigest()[:16]
     numbers = values.to_numpy(dtype=float)
@@ -183,7 +183,7 @@ def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Compare tables as their layouts say."""
+    """Compare tables by their layouts."""
     texts = []
     for name, layout in spec["tables"].items():
         outcome = new.get(name)

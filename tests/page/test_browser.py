@@ -1,4 +1,4 @@
-"""The page in headless Chromium: it loads from disk, alone, fits the window, and does as told."""
+"""The page in headless Chromium: it loads from disk, fits the window, and responds to input."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class ErrorBound(NamedTuple):
 
 
 def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regularization=0.0):
-    r"""Bound the share of wrong predictions after a purchase of separable rows, whatever m.
+    r"""Bound the share of wrong predictions after a purchase of separable rows, for any m.
 
     The weights are chosen without the rows. The model minimises over the ball of radius
     ``max_norm``; regularization costs :math:`\Lambda\beta^2/2`. ``training`` tends to

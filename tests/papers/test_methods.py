@@ -24,7 +24,7 @@ from problems.papers.methods.joint_gradient import (
 from problems.papers.methods.joint_payments import changed, joint_payment, unavoidable_gain
 from problems.papers.methods.ridge_losses import sampling_chances
 
-#: With so much spread everybody is bought from, where descents in z converge.
+#: With a large weight of the spread all sellers sell, and descents in z converge.
 TERMS = Terms(20.0, 10.0, 0.1, squared=True)
 
 
@@ -112,7 +112,7 @@ def test_the_objective_of_the_descent_is_that_of_a_general_minimiser():
 
 
 def test_sampling_as_published_breaks_its_promise() -> None:
-    """Noise that depends on the size of the sample tells who is in it (docs/theory.md, 7.2)."""
+    """Noise that depends on the size of a sample reveals its members (docs/theory.md, 7.2)."""
     d, promised = 10, 0.01
     alpha = 100.0 * d
     chance = sampling_chances(np.array([promised, 1.0]), 1.0)[0]

@@ -62,7 +62,7 @@ class _Spiked(stats.rv_continuous):
 
 def histogram(weights, edges) -> Prior:
     with warnings.catch_warnings():
-        # Freezing forgets that density was given, and says so.
+        # A frozen distribution drops the argument density, with a warning.
         warnings.simplefilter("ignore", RuntimeWarning)
         frozen = stats.rv_histogram((np.array(weights), np.array(edges)), density=True)()
     return Prior.from_scipy(frozen)

@@ -1,4 +1,4 @@
-"""An account refuses what a row did not sell, whatever was charged before and in which order."""
+"""An account refuses charges beyond the budget of a row, after any sequence of charges."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_the_default_second_noise_costs_the_model_least(smallest) -> None:
     assert paid == pytest.approx(smallest * np.exp(best.x), rel=1e-3)
 
 
-def test_the_default_second_noise_is_a_part_of_what_everybody_sold() -> None:
+def test_the_default_second_noise_is_a_share_of_every_epsilon_sold() -> None:
     rng = np.random.default_rng(0)
     for spread in (0.0, 3.0, 12.0):
         sold = np.append(np.exp(-spread * rng.random(50)), 0.0)

@@ -89,7 +89,7 @@ def test_an_account_that_is_passed_pays_alone(counted) -> None:
     assert custom.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
 
 
-def test_what_a_leak_costs_has_no_bound(counted) -> None:
+def test_the_privacy_loss_of_a_leak_is_unbounded(counted) -> None:
     X, y = table()
     with pytest.warns(cm.PrivacyLeakWarning):
         cm.PersonalizedRidge(1.0, feature_range=None, target_range=(0.0, 1.0)).fit(
@@ -276,7 +276,7 @@ def test_a_thread_outside_the_context_of_an_account_is_warned() -> None:
     assert account().spent["Ann"] >= 0.5
 
 
-def test_accounts_that_wait_for_their_turn_or_are_gone_warn_nobody() -> None:
+def test_accounts_that_wait_for_their_turn_or_are_gone_do_not_warn() -> None:
     X, y = table()
     first, second = account(budget=1.0), account(budget=1.0)
     account(budget=2.0)

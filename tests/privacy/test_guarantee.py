@@ -1,4 +1,4 @@
-"""Guarantees are values, and say what they mean to a person."""
+"""Guarantees are immutable values, and state their meaning for a person."""
 
 from __future__ import annotations
 

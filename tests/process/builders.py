@@ -46,12 +46,12 @@ class Child:
             self.lines.append(json.loads(line))
 
     def kill(self):
-        """Kill it, unless it has ended, and return all that it told."""
+        """Kill the process, unless it has ended, and return its messages."""
         os.kill(self.pid, signal.SIGKILL)
         return self.end()
 
     def end(self):
-        """Wait for its end and return all that it told."""
+        """Wait for the end of the process and return its messages."""
         with os.fdopen(self.heard) as pipe:
             self.lines += [json.loads(line) for line in pipe]
         _, status = os.waitpid(self.pid, 0)

@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "convexmarket"]
 
 
 def started(command, ignored=False):
-    """Start the command so that it tells what it has imported; tests may run in the background."""
+    """Start the command such that it prints its imports; tests may run in the background."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     handler = signal.SIG_IGN if ignored else signal.SIG_DFL
     return subprocess.Popen(

@@ -102,7 +102,7 @@ def check_suggestions_stay_in_their_range(largest):
 
 
 def outcomes(shift, threshold, offset):
-    """Probabilities of what one question may show, under both data sets.
+    """Return the probabilities of the answers to a question, under both data sets.
 
     First "as the public model says", then the noisy value in cells: merging values into cells
     hides something, so whatever this reveals the release reveals too.

@@ -1,4 +1,4 @@
-"""The function release: one draw of a Gaussian process, whatever is asked and in which order."""
+"""The function release: one draw of a Gaussian process, for any questions in any order."""
 
 from functools import cache
 from itertools import combinations

@@ -59,7 +59,7 @@ def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
 def test_a_question_that_overflows_reads_nothing(kernel):
-    """An answer of inf - inf = NaN would tell, without noise, on which side the rows lie."""
+    """An answer of inf - inf = NaN would reveal, without noise, on which side the rows lie."""
     erm = model(kernel=kernel)
     huge = [[1.5e308, 0.0]]
     for kind in ("interactive", "function"):
@@ -200,7 +200,7 @@ def hinge(seed):
 
 @given(seed=st.integers(0, 2**32), noise=st.floats(-20, 20), divisor=st.sampled_from([1.0, 3.0]))
 def test_a_noisy_answer_moves_the_model_away_by_little(seed, noise, divisor):
-    """Divided by a bound on k(z, z), and not by k(z, z) itself, whatever the noise."""
+    """A correction is divided by a bound on k(z, z), not by k(z, z) itself, for any noise."""
     rng = np.random.default_rng(seed)
     erm, guarantee = hinge(seed % 7)
     truth = erm.pivots_.T @ erm.dual_coef_

@@ -88,7 +88,7 @@ class Pinned(CLARABEL):
 
 
 class Parent(CLARABEL):
-    """Leave a process that holds whatever is open."""
+    """A solver that leaves a child process, which keeps all open files."""
 
     def name(self):
         return "PARENT"

@@ -1,4 +1,4 @@
-"""Settings mean what they say: of every solver that is installed, with our own arithmetic."""
+"""Settings have their stated meaning for every installed solver, by independent arithmetic."""
 
 import cvxpy as cp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Every term and constraint beside its definition."""
+"""Every term and constraint, with its definition."""
 
 import itertools
 
@@ -165,7 +165,7 @@ BILLS = ["payments", "power", "exponential", None]
 
 
 def assert_dcp_and_dpp(spread, bill, chosen):
-    """Each choice of constraints gives a declaration that CVXPY knows to be convex."""
+    """Each choice of constraints gives a declaration that CVXPY accepts as convex."""
     objective = TERMS[spread][0] + 2.0 * cm.Noise()
     if bill:
         objective += 0.5 * TERMS[bill][0]

@@ -1,4 +1,4 @@
-"""A piece knows itself: what it says in numbers, and when what it says may be believed."""
+"""Pieces in numbers: the values, and whether subclasses inherit them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def said(*parts):
 
 
 def changed(form):
-    """Return what a form holds beside the costs."""
+    """Return the fields of a form that differ from the default, except the costs."""
     plain = vars(FORM)
     return {name: v for name, v in vars(form).items() if not np.array_equal(v, plain[name])}
 

@@ -108,7 +108,7 @@ class SquareRootOfOne(cm.terms.PrivacyCost):
         return cp.norm(pairs, 2, axis=0) - 1
 
 
-def test_a_privacy_cost_of_ones_own():
+def test_a_user_defined_privacy_cost():
     cost = SquareRootOfOne()
     assert cost([0.0, 2.0]) == pytest.approx([0.0, np.sqrt(5) - 1])
     market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + 0.5 * cm.Payments(cost), [cm.Cap(3)])
@@ -122,7 +122,7 @@ def test_a_privacy_cost_of_ones_own():
 
 
 class Shortfall(cm.Term):
-    """How far the guarantees stay below a level, squared: large purchases from everybody."""
+    """The squared shortfall of the guarantees from a level: large purchases from all sellers."""
 
     def __init__(self, level):
         self.level = level
@@ -144,7 +144,7 @@ class Balance(cm.terms.Constraint):
         return [cp.abs(quantities.weights[0] - quantities.weights[-1]) <= self.apart]
 
 
-def test_a_term_and_a_constraint_of_ones_own_against_brute_force():
+def test_a_user_defined_term_and_constraint_against_brute_force():
     market = cm.Market(
         SELLERS,
         1.0 * cm.Spread() + 2.0 * cm.Noise() + 0.5 * cm.Payments() + 0.7 * Shortfall(0.4),

@@ -142,7 +142,7 @@ def test_a_box_of_one_radius_is_a_multiple_of_the_payments():
     weight=st.floats(1e-3, 1e3),
 )
 @example(raw=[1e4, 0, 0, 0, 0], weight=1e-3)
-def test_the_divergence_knows_its_minimum(raw, weight):
+def test_the_minimum_of_the_divergence_is_known(raw, weight):
     """It is attained where the slope is the same for all, which a softmax makes it."""
     costs = np.array(raw)
     result = float(cm.terms.NegativeEntropy(TARGET).simplex_minimum(weight, costs))
@@ -153,7 +153,7 @@ def test_the_divergence_knows_its_minimum(raw, weight):
     assert many[0] == pytest.approx(result)
 
 
-def test_a_referenced_spread_knows_no_minimum():
+def test_a_referenced_spread_has_no_known_minimum():
     assert cm.Spread(reference=TARGET).simplex_minimum(1.0, COSTS) is None
     assert cm.terms.NegativeEntropy(TARGET).simplex_minimum(1.0, COSTS[1:]) is None
 

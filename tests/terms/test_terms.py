@@ -220,7 +220,7 @@ def value_at(objective, weights):
 
 
 @pytest.mark.parametrize("weight", [1e-20, 1e-9, 1.0, 1e9])
-def test_the_squared_spread_knows_its_minimum_at_any_scale(weight):
+def test_the_minimum_of_the_squared_spread_is_known_at_any_scale(weight):
     costs = np.array([1.0, 1.5, 4.0])
     result = float(cm.terms.SquaredSpread().simplex_minimum(weight, costs))
     a = project_capped_simplex(costs / (-2 * weight))

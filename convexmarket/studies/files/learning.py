@@ -82,7 +82,7 @@ Frame = Any
 REPORTED = "reported"
 #: The branch of the seed for sensitivities.
 _SENSITIVITIES = 0
-#: Numbers of sellers in an audit, and of misreports of each.
+#: Number of audited sellers, and of misreports of each.
 _AUDIT = {"audit_sellers": 200, "misreports": 17}
 
 CAVEATS = (

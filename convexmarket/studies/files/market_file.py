@@ -191,9 +191,9 @@ class MarketRunTable(RunTable):
     tol: Share = 1e-2
     """Relative error of payments without an exact rule."""
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
-    """Sellers that an audit takes from each market."""
+    """Number of audited sellers in each market."""
     misreports: Annotated[int, Field(ge=2, le=1_000)] = 12
-    """Misreports of each seller."""
+    """Number of misreports of each audited seller."""
     compare: CompareTable | None = None
 
 

@@ -98,7 +98,7 @@ class BuyerTable(Table):
     """The arguments of OnlinePolicy."""
 
     expected_sellers: Count
-    """Sellers that the market is planned for."""
+    """Number of sellers that the plan expects."""
     mu: Positive
     """Weight of the spread."""
     sigma: Positive

@@ -1,13 +1,12 @@
 """The papers' own method for the joint problem: projected gradient descent on a grid of eta.
 
 For each eta = m*eps_avg of a grid, it descends in model and weights together, from a random model
-and equal weights, and then selects the best point of the grid (A, Algorithm 4). The best eta may
-lie between two points, and a descent may stop early. With ``logarithms`` the descent moves z =
-log(a) and takes the nearest z with sum exp(z) = 1, a set that is not convex (B, section 4.2).
+and equal weights; then it selects the best point (A, Algorithm 4). The best eta may lie between two
+points, and a descent may stop early. With ``logarithms`` the descent moves z = log(a) and takes the
+nearest z with sum exp(z) = 1, a set that is not convex (B, section 4.2).
 
 A constant step of one over the Lipschitz constant leaves the model far from its best after 10,000
-iterations where the regularization is weak. The baseline here adapts its step to the curvature
-along the path.
+iterations where the regularization is weak. The baseline here adapts its step to the curvature.
 """
 
 from dataclasses import dataclass

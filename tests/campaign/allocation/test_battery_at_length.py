@@ -35,7 +35,7 @@ OF_MANY = ["abs", "pos", "norm1", "max", "piecewise linear", "sum_largest", "exp
 @pytest.mark.parametrize("beside", BESIDE)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ATOMS)
-def test_a_market_with_an_expression_of_ones_own(name, place, beside):
+def test_a_market_with_a_user_defined_expression(name, place, beside):
     assert_certified(figures(market_with(name, place, beside)))
 
 
@@ -51,6 +51,6 @@ def test_many_sellers_and_a_piece_with_kinks(name, spread):
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", OF_MANY)
-def test_many_sellers_and_an_expression_of_ones_own(name, place):
+def test_many_sellers_and_a_user_defined_expression(name, place):
     beside = "lines" if name in KINKS else "spread"
     assert_certified(figures(market_with(name, place, beside, MANY), points=12))

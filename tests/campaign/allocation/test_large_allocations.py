@@ -18,7 +18,7 @@ def test_leaving_out_sellers_loses_nothing(name, m, monkeypatch):
 @pytest.mark.parametrize("power", [1.1, 1.5])
 @pytest.mark.parametrize("others", [10, 30])
 def test_a_convex_cost_has_local_minima_too(p, power, others):
-    """A cheap seller whose privacy gets dear, against many at a flat price."""
+    """A cheap seller with an increasing price, against many sellers at a constant price."""
     sellers = cm.Sellers(virtual_costs=np.append(0.01, np.ones(others)))
     payments = 0.25 * cm.Payments(cm.PowerCost(power))
     market = cm.Market(sellers, 3.0 * cm.Spread(p) + 2.5 * cm.Noise() + payments)

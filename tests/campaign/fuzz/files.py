@@ -87,7 +87,7 @@ PLACES = [places(table) for table in TABLES]
 
 @cache
 def known_keys() -> list[str]:
-    """Return every key that the schema knows."""
+    """Return every key of the schema."""
     keys: set[str] = set()
 
     def walk(node: Any) -> None:

@@ -184,7 +184,7 @@ def check_numbers(data: bytes, table: Any, written: list[tuple[str, str]]) -> No
 
 
 def encoding_of(data: bytes) -> str:
-    """Return what a mark at the start of a file says of its encoding."""
+    """Return the encoding that a byte-order mark at the start of a file indicates."""
     if data[:4] in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
         return "utf-32"
     return "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"

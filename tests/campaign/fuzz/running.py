@@ -35,7 +35,7 @@ class TooSlow(BaseException):
 class Target:
     """Something to fuzz.
 
-    ``check`` returns "accepted" or "refused" in a word, and raises whatever was not expected.
+    ``check`` returns "accepted" or "refused", and raises an unexpected error.
     An example may take so many ``seconds``; cheap targets get a larger ``weight`` of examples.
     """
 

@@ -1,4 +1,4 @@
-"""The harness itself: what gets through is told."""
+"""The harness reports successful attacks."""
 
 import pytest
 

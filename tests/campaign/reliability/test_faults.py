@@ -1,4 +1,4 @@
-"""A system call of a command that writes fails, any of them, in every way a disk knows.
+"""Any system call of a writing command fails, with every error of a disk.
 
 The outcome is a typed error in one line, and the former state or the new one; given again, the
 command does its work.
@@ -142,7 +142,7 @@ def prepared(tmp_path_factory):
         yield folder
 
 
-#: What a database keeps for itself, beside what is stored.
+#: Suffixes of the files that SQLite keeps next to a database.
 BESIDE = ("-journal", ".closing")
 
 

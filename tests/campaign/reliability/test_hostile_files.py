@@ -96,7 +96,7 @@ def dumped(found):
 
 
 def sign(found):
-    """Return a changed model as whoever changes it on purpose writes it: the checksum fits."""
+    """Return a changed model with the matching checksum, as an attacker would write it."""
     return signed({"sha256": "", **found})
 
 

@@ -1,4 +1,4 @@
-"""A list of sellers that is killed on the way, several times, goes on at the same terms."""
+"""A list of sellers whose command is killed several times continues at the same terms."""
 
 import random
 import time

@@ -91,7 +91,7 @@ class Forked:
             os._exit(code)
 
     def wait_for_the_moment(self):
-        """Return once the command has told that it is there; False if it ended instead."""
+        """Wait for the message of the command; return False if it ended instead."""
         return bool(select.select([self._moment], [], [], PATIENCE)[0]) and bool(
             os.read(self._moment, 1)
         )
@@ -154,7 +154,7 @@ def check_one_line(said, *words):
 
 
 def at(module, name, call=1, after=False):
-    """Return what makes a command tell and wait at some call of a function."""
+    """Return a function that makes a command send a message and wait at a call of a function."""
 
     def before(tell):
         real, left = getattr(module, name), [call]

@@ -117,7 +117,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def written(prepared, result, tmp_path_factory):
-    """What each command leaves where nothing goes wrong."""
+    """The files that each command leaves without a failure."""
     answer = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
@@ -178,7 +178,7 @@ def test_a_full_disk_changes_nothing(here, name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_disk_that_fills_up_on_the_way_changes_nothing(here, name):
-    """The first file still has room, and the system says so of the second."""
+    """The disk has room for the first file, and none for the second."""
     before = contents(here)
 
     def patch(_tell):

@@ -18,7 +18,7 @@ def guarantee(epsilon):
 
 
 def work_for_ever(path, seed, tell):
-    """Sell to and charge many sellers at once; tell each step once it has returned."""
+    """Sell to and charge many sellers at once; report each step once it has returned."""
     ledger, rng = cm.Ledger(path), random.Random(seed)
     ids = [f"s{k}" for k in range(MANY)]
     for step in range(10_000):

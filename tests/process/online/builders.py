@@ -41,7 +41,7 @@ def report_of(number):
 
 
 def check_all_told(market, told, n):
-    """Check that everybody was told what is stored, and that nothing is lost or doubled."""
+    """Check that all reported steps are stored, and that none is lost or doubled."""
     frame = market.offers()
     assert frame["number"].tolist() == list(range(1, n + 1))
     assert frame["id"].is_unique
@@ -78,7 +78,7 @@ def rows(market):
 
 
 def work_for_ever(market, seed, tell):
-    """Quote, accept, decline and ask again; tell each step once it has returned."""
+    """Quote, accept, decline and ask again; report each step once it has returned."""
     rng = random.Random(seed)
     known = {id: row[2] for id, row in rows(market).items()}
     while True:
@@ -105,7 +105,7 @@ def work_for_ever(market, seed, tell):
 
 
 def check_told(told, before, after):
-    """Check one kill: all that was told is there, and one step at most that was not."""
+    """Check one kill: all reported steps are stored, and at most one other step."""
     model = dict(before)
     for line in told:
         id = line[0]
@@ -121,7 +121,7 @@ def check_told(told, before, after):
     for id in answered:
         assert model[id][5] == "offered", "an answer was lost"
     if unheard:
-        # One step under way: a quote, or the batch of three of which none was told, or some.
+        # One step was in progress: a quote, or a batch of three, of which some may be reported.
         assert not answered
         assert len(unheard) == 1 or (len(unheard) <= 3 and len({i[:-2] for i in unheard}) == 1)
     else:

@@ -91,7 +91,7 @@ def written(folder, text=TRADEOFF, table=None):
     return path
 
 
-#: What the user of a draft for patients declares, by what the draft says.
+#: The declarations that complete a draft for patients, by the text of the draft.
 _DECLARED = {
     "label": '"ill"',
     "classes": '["no", "yes"]',

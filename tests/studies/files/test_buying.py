@@ -27,7 +27,7 @@ def sale(place):
 
 
 def test_it_is_the_deal_that_the_library_makes(sale):
-    """The same by hand, from the table and what the file says."""
+    """Buy from the table by the settings of the file, in separate steps."""
     deal, people = sale
     sold = TABLE.loc[people.ids]
     by_hand = cm.buy(

@@ -1,4 +1,4 @@
-"""Problem files: what they say, what is refused and in which words, and the shipped ones."""
+"""Problem files: their contents, the messages of refusals, and the shipped files."""
 
 import json
 import re

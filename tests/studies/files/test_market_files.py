@@ -404,7 +404,7 @@ def test_one_impossible_value_of_a_sweep_does_not_spoil_the_others():
     assert list(result.tables["runs"].status) == ["infeasible", "solved"]
 
 
-def test_regular_priors_are_tabulated_beside_an_ironed_one_and_not_alone(result):
+def test_regular_priors_are_tabulated_next_to_an_ironed_one_only(result):
     assert result.tables["virtual_costs"].empty
     prior = (
         '{family="mixture", weights=[0.5, 0.5], components=['
