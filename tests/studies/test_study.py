@@ -212,6 +212,15 @@ def test_a_learner_that_refuses_leaves_the_market_solved():
         ([by_gamma], {}, "'by_gamma' has the parameter 'gamma', which is not an axis"),
         ([by_gamma], {"axes": {"gamma": [1], "k": [2]}}, "axes names 'k'"),
         ([by_gamma], {"axes": {"gamma": []}}, "axes.gamma must be a list of numbers or text"),
+        ([by_gamma], {"axes": {"gamma": 1}}, "axes.gamma must be a list of numbers or text, got 1"),
+        ([by_gamma], {"axes": {"gamma": "12"}}, "axes.gamma must be a list of numbers or text"),
+        ([by_gamma], {"axes": {3: [1], "gamma": [1]}}, "axes: 3 cannot name an axis"),
+        ([by_gamma], {"axes": ["gamma"]}, r"axes must be lists of values by name, .* got \['gamma"),
+        (
+            cm.Market(SELLERS, BASE),
+            {"learner": 3, "data": 4},
+            "data must be a MarketData or RegressionData, such",
+        ),
         ([by_gamma], {"axes": {"draw": [1], "gamma": [1]}}, "'draw' cannot name an axis"),
         ([by_gamma, by_gamma], {"axes": {"gamma": [1]}}, "two entries are named 'by_gamma'"),
         ([by_gamma], {"axes": {"gamma": [1]}, "draws": 0}, "draws must be a whole number >= 1"),
@@ -230,6 +239,7 @@ def test_a_bad_argument_is_named_with_a_remedy(markets, options, words):
         ({"gap": 0}, "gap must"),
         ({"jobs": 0}, "jobs must"),
         ({"time_limit": -1}, "time_limit must"),
+        ({"journal": 3}, "journal must be the path of a file, got 3"),
         ({"progress": 3}, "progress must be True, False or a callable"),
     ],
 )
