@@ -43,7 +43,7 @@ from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.saved import saved_model
 from convexmarket.ledger import Ledger
-from convexmarket.market import Incentives, Market
+from convexmarket.market import Incentives, Market, checked_constraints
 from convexmarket.priors.prior import Prior, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
@@ -590,7 +590,7 @@ def _offers(
     sellers = Sellers(
         reports if _one_prior(prior) is None else reports.to_numpy(), prior, groups=groups
     ).with_ids(listed.index)
-    constraints = tuple(constraints)
+    constraints = checked_constraints(constraints, sellers)
     if gamma is not None and budget is not None:
         raise ParameterError("give gamma or budget, not both: the budget decides gamma")
     if gamma is not None:
