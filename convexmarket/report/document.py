@@ -222,6 +222,8 @@ class Report:
             levels = [str(level) for level in block.index.names if level is not None]
             keys = list(keys) or levels or list(block.attrs.get("keys", []))
             frame, formats, headers = tidy(name, block), formats or {}, headers or {}
+            if frame.columns.empty:
+                raise ParameterError(f"the table {name!r} has no columns; give one with columns")
             if missing := [c for c in (*keys, *formats, *headers) if c not in frame]:
                 raise ParameterError(
                     f"the table {name!r} has no column {missing[0]!r}; its columns are "

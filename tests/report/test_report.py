@@ -143,6 +143,8 @@ def test_names_keys_formats_and_attachments_are_checked():
         report.add(frame, keys=["a"])
     with pytest.raises(ParameterError, match="two columns"):
         report.add(frame.set_axis(["a", "a"], axis=1))
+    with pytest.raises(ParameterError, match="'none' has no columns"):
+        report.add(pd.DataFrame(), name="none")
     with pytest.raises(ParameterError, match="alt="):
         report.add(figure())
     for name in ("results.json", "../runs.jsonl", "x.html"):
