@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,8 +100,9 @@ class MarketNumbers:
         each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
         if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
             return None
+        numbers = {each.name: getattr(self, each.name) for each in fields(MarketNumbers)}
         limits = {"max_weight": float(self.max_weight), "max_epsilon": float(self.max_epsilon)}
-        return StandardForm(**vars(self) | limits)
+        return StandardForm(**numbers | limits)
 
     @property
     def epsilon_caps(self) -> Floats | None:
