@@ -163,13 +163,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return np.column_stack(parts)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the features of a transformed row.
-
-        Parameters
-        ----------
-        input_features
-            Not used.
-        """
+        """Return the names of the features of a transformed row; no argument is used."""
         names: list[str] = []
         for name, public in self.columns.items():
             names += [name] if isinstance(public, tuple) else [f"{name}={word}" for word in public]

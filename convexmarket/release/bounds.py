@@ -266,9 +266,7 @@ class ErrorBounds:
 
         Parameters
         ----------
-        net_size : float
-        net_radius : float
-        feature_lipschitz : float
+        net_size, net_radius, feature_lipschitz : float
         largest : int
             Most rounds that are considered.
         """
@@ -280,10 +278,6 @@ class ErrorBounds:
 
         It is :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise, for questions that do
         not depend on the answers.
-
-        Parameters
-        ----------
-        n_queries : int
         """
         check_count("n_queries", n_queries)
         log = np.log(2.0 * n_queries / self.failure_probability)
