@@ -100,8 +100,8 @@ class MarketNumbers:
         each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
         if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
             return None
-        numbers = {each.name: getattr(self, each.name) for each in fields(MarketNumbers)}
         limits = {"max_weight": float(self.max_weight), "max_epsilon": float(self.max_epsilon)}
+        numbers = {part.name: getattr(self, part.name) for part in fields(StandardForm)}
         return StandardForm(**numbers | limits)
 
     @property
