@@ -158,7 +158,16 @@ class Deal(Shown):
         return self.offers.copy()
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw epsilon and payment against the asks, on a pair of Matplotlib Axes."""
+        """Draw epsilon and payment against the asks, in two panels.
+
+        Parameters
+        ----------
+        axes : pair of matplotlib Axes, optional
+
+        Returns
+        -------
+        array of two matplotlib Axes
+        """
         if axes is None:
             from matplotlib import pyplot as plt
 
@@ -200,7 +209,13 @@ class Deal(Shown):
         return sentences
 
     def to_dict(self, audit: IncentiveAudit | None = None) -> dict[str, Any]:
-        """Return the certificate of the offers as plain values for JSON, with an audit of them."""
+        """Return the certificate of the offers as plain values for JSON.
+
+        Parameters
+        ----------
+        audit : IncentiveAudit, optional
+            Of this deal, to be included.
+        """
         budgeted = [] if self.budget is None else [_BUDGETED.format(self.budget)]
         return {
             "statements": [*self.statements(), *_TERMS_OF_SALE, *budgeted],
@@ -220,14 +235,27 @@ class Deal(Shown):
     ) -> tuple[Path, ...]:
         """Write the offers, and their certificate as JSON next to them: both or neither.
 
-        The path is a CSV file; a Parquet file if it ends in .parquet; or for sellers in partitions
-        a new folder. The certificate includes an ``audit`` of this deal. Only their owner may read
-        new files. Existing files are replaced with ``force``, and keep their mode.
+        Only their owner may read new files; replaced files keep their mode.
+
+        Parameters
+        ----------
+        path : path
+            A CSV file, or a Parquet file if it ends in .parquet. For sellers in partitions, a new
+            folder, which all workers can write.
+        audit : IncentiveAudit, optional
+            Of this deal, to be included in the certificate.
+        force : bool, default False
+            Whether existing files may be replaced.
+
+        Returns
+        -------
+        tuple of pathlib.Path
+            ``offers.csv`` and ``offers.certificate.json``, for example; or the folder.
 
         Raises
         ------
         ParameterError
-            If a file exists that may not be replaced.
+            If a file of another kind exists, or a file of an online market.
         DataError
             If a file cannot be written. Existing files are then unchanged.
         """
@@ -240,11 +268,25 @@ class Deal(Shown):
         return tuple(contents)
 
     def report(self, folder: str | PathLike[str]) -> Path:
-        """Write a folder for its owner: offers, certificate and model; return ``deal.md``.
+        """Write the offers, their certificate and the model into a folder.
 
-        ``deal.md`` contains :meth:`statements`, and the reason if a model cannot be saved. The
-        other files are ``offers.csv``, ``certificate.json`` and ``model.json``, for
-        :func:`load_model`. A DataError leaves existing files unchanged.
+        Parameters
+        ----------
+        folder : path
+            Created if it does not exist. It contains ``deal.md``, with :meth:`statements`;
+            ``offers.csv``; ``certificate.json``; and ``model.json``, for :func:`load_model`. Only
+            their owner may read them. A model that cannot be saved is left out, and ``deal.md``
+            names the reason.
+
+        Returns
+        -------
+        pathlib.Path
+            Of ``deal.md``.
+
+        Raises
+        ------
+        DataError
+            If they cannot be written. Existing files are then unchanged.
         """
         place = Path(folder)
         paragraphs = [
@@ -263,9 +305,18 @@ class Deal(Shown):
         return place / "deal.md"
 
     def record(self, ledger: Ledger, source: str | None = None) -> int:
-        """Record the sales in a ledger, charge the model to the sellers, and count the sales.
+        """Record the sales in a ledger, and charge the model to the sellers.
 
-        A ledger refuses a ``source``, which identifies the table, that it recorded before.
+        Parameters
+        ----------
+        ledger : Ledger
+        source : str, optional
+            Identifies the table; a ledger refuses a source that it has recorded before.
+
+        Returns
+        -------
+        int
+            Number of sellers who sold.
 
         Raises
         ------

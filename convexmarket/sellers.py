@@ -243,6 +243,10 @@ class Sellers(Shown):
     def prior_of(self, position: int) -> Prior:
         """Return the prior of one seller.
 
+        Parameters
+        ----------
+        position : int
+
         Raises
         ------
         SellersError
@@ -275,11 +279,22 @@ class Sellers(Shown):
         return f"Sellers({len(self)} sellers, {source})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
-        """Name the sellers by checked ids; a default index leaves the names as they are."""
+        """Name the sellers by checked ids; a default index leaves the names as they are.
+
+        Parameters
+        ----------
+        ids : sequence of str
+        """
         return self if is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
-        """Change the report of one seller."""
+        """Change the report of one seller.
+
+        Parameters
+        ----------
+        position : int
+        sensitivity : float
+        """
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])
         prior.check_reports(report)
         costs = _replaced(self.virtual_costs, position, float(prior.ironed_virtual_cost(report)[0]))
@@ -288,6 +303,11 @@ class Sellers(Shown):
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
         """Change the virtual cost of one seller; at +inf it sells nothing. Drop all reports.
+
+        Parameters
+        ----------
+        position : int
+        virtual_cost : float
 
         Raises
         ------

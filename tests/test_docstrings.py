@@ -29,8 +29,7 @@ CALLED = (
     *(cm.Ledger, cm.JointMarket, cm.PrivateLogisticRegression, cm.learners.PrivateSearch),
 )
 #: Methods of these that other parts of the package call.
-INTERNAL = {"check_labels", "check_reports", "by_prior", "contains", "in_parts", "prior_of"}
-INTERNAL |= {"with_ids", "with_report", "with_virtual_cost"}
+INTERNAL = {"check_labels", "check_reports", "by_prior", "in_parts"}
 
 
 def public():

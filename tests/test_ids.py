@@ -157,7 +157,7 @@ def test_a_permuted_table_of_names_spends_an_account_once(spellings):
 def test_an_accountant_and_a_table_have_an_id_once_whatever_its_spelling(spellings):
     first, second = spellings
     both = [*first, *second]
-    with pytest.raises(ParameterError, match="twice"):
+    with pytest.raises(SellersError, match="stands for more than one seller"):
         PrivacyAccountant(np.ones(4), ids=both)
     with pytest.raises(ParameterError, match="a name twice"):
         account(budget=pd.Series(np.ones(4), index=pd.Index(both, dtype=object)))

@@ -108,11 +108,21 @@ class PartedAllocation(CertifiedPurchase):
         return values | {"method": "exact", "binding": list(self.binding)}
 
     def weights_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the weights of sellers of this market with given reports."""
+        """Return the weights of sellers of this market with given reports.
+
+        Parameters
+        ----------
+        sensitivities : array_like
+        """
         return self._segment.weights(np.asarray(self.prior.ironed_virtual_cost(sensitivities)))
 
     def epsilon_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the guarantees of sellers of this market with given reports."""
+        """Return the guarantees of sellers of this market with given reports.
+
+        Parameters
+        ----------
+        sensitivities : array_like
+        """
         return self.eta * self.weights_of(sensitivities)
 
     def curve(self, sensitivities: ArrayLike) -> OwnReportCurve:

@@ -97,7 +97,18 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         self.data_norm = data_norm
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Check the declaration; X and y are not used."""
+        """Check the declaration; nothing is read from X.
+
+        Parameters
+        ----------
+        X, y
+            Not used.
+
+        Raises
+        ------
+        ParameterError
+            If a range or a list of categories is none.
+        """
         self._check()
         return self
 
@@ -129,7 +140,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     def transform_to_box(self, X: Any) -> NDArray[np.float64]:
         """Return the rows with every feature in [0, 1], as ridge regression takes them.
 
-        A number becomes ``(x - low) / (high - low)``; otherwise it is as :meth:`transform`.
+        Parameters, shape and errors are those of :meth:`transform`. A number becomes ``(x - low) /
+        (high - low)``, and the middle of its range where it is missing.
         """
         rows, numbers = self._features(X), self._numbers()
         rows[:, numbers] = (rows[:, numbers] + 1.0) / 2.0
@@ -151,7 +163,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return np.column_stack(parts)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the features of a transformed row."""
+        """Return the names of the features of a transformed row; no argument is used."""
         names: list[str] = []
         for name, public in self.columns.items():
             names += [name] if isinstance(public, tuple) else [f"{name}={word}" for word in public]

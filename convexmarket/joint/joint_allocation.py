@@ -49,7 +49,8 @@ class JointAllocation(CertifiedPurchase):
     """A model, weights and total privacy, with the evidence of their optimality.
 
     ``lower_bound`` is on the objective, over all models, weights and eta; -inf if none is known.
-    ``residual`` is the largest relative gain of changing only the model, or only weights and eta. ``status`` is "global" (the lower bound proves it, up to the gap), "global for this
+    ``residual`` is the largest relative gain of changing only the model, or only weights and eta.
+    ``status`` is "global" (the lower bound proves it, up to the gap), "global for this
     eta" (the problem is convex for a fixed eta), or "best of several starts". ``solves`` is the
     search that proves the lower bound, ``starts`` are the final objectives of all starts, and
     ``binding`` are the bounds of an EtaRange that decided the answer.

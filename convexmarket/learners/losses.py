@@ -74,7 +74,14 @@ class Loss(ABC):
 
     @abstractmethod
     def derivatives(self, f: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return values, slopes and curvatures in f, each of shape (n_rows,)."""
+        """Return values, slopes and curvatures in f, each of shape (n_rows,).
+
+        Parameters
+        ----------
+        f : array_like
+            Predictions.
+        y : array_like of shape (n_rows,)
+        """
 
     def values(self, f: Floats, y: Floats) -> Floats:
         """Return the loss of each row, shape (n_rows,)."""

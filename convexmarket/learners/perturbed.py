@@ -600,7 +600,12 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     _public = ("data_norm", "target_range")
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_``."""
+        """Return ``X @ coef_``.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
         return self._predicted(X)
 
     def _loss(self) -> HuberLoss:

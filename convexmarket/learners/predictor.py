@@ -236,12 +236,21 @@ class PublicPredictor:
         return float(np.sqrt(max(square, 0.0)))
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictions at any rows; this reveals nothing more."""
+        """Return the predictions at any rows; this reveals nothing more.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
         rows = check_rows(X, self.points.shape[1], self.feature_names)
         return np.asarray(self.kernel(rows, self.points) @ self.coefficients)
 
     def classify(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label of each row: the second class where the prediction is positive.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
 
         Raises
         ------

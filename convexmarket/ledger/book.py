@@ -431,7 +431,10 @@ class LedgerAccount:
             _accountant(connection, self.ids, self.release).check(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing; see :meth:`check`."""
+        """Charge a release in full, or refuse it and charge nothing.
+
+        Parameters and errors are those of :meth:`check`.
+        """
         with self._store.writing() as connection:
             charge_release(connection, self.ids, guarantee, rows, self.release)
 

@@ -79,7 +79,12 @@ class OnlineOutcome(Shown):
         return pd.DataFrame(columns | {"payment": self.payments}).rename_axis(index="arrival")
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the epsilon sold against the report, on Matplotlib Axes, which are returned."""
+        """Draw the epsilon sold against the report, on matplotlib Axes, which are returned.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+        """
         ax = axes(ax, xlabel="sensitivity", ylabel="epsilon sold")
         ax.plot(self.sensitivities, self.epsilon, ".", ms=4)
         return ax
@@ -91,7 +96,12 @@ class OnlineOutcome(Shown):
         )
 
     def loss(self, prior: Prior) -> float:
-        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf if nothing was sold."""
+        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf if nothing was sold.
+
+        Parameters
+        ----------
+        prior : Prior
+        """
         bought = self.epsilon > 0
         costs = np.asarray(as_prior(prior).ironed_virtual_cost(self.sensitivities[bought]))
         return self._loss(float(costs @ self.epsilon[bought]))

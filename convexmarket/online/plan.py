@@ -59,7 +59,16 @@ class Buyer:
     cap: float = np.inf
 
     def loss(self, norm: Any, eta: Any, cost: Any) -> Any:
-        """Return ``mu*||a|| + sigma/eta + gamma*psi'eps`` of a norm, eta, and expected cost."""
+        """Return ``mu*||eps||/eta + sigma/eta + gamma*psi'eps``.
+
+        Parameters
+        ----------
+        norm : float
+            Of the weights.
+        eta : float > 0
+        cost : float
+            Expected virtual cost per unit of eta.
+        """
         return (self.mu * norm + self.sigma) / eta + self.gamma * cost
 
 

@@ -177,7 +177,12 @@ class OnlinePolicy:
         return Buyer(self.mu, self.sigma, self.gamma, self.expected_sellers, cap)
 
     def quote(self, sensitivity: ArrayLike) -> Quote:
-        """Quote a report in the support, or an array of them; others are a PriorError.
+        """Quote a report in the support, or an array of them.
+
+        Parameters
+        ----------
+        sensitivity : float or array_like
+            Reported cost per unit of privacy lost.
 
         Raises
         ------
@@ -312,8 +317,10 @@ class AdaptivePolicy:
     def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
         """Return the policy for the next sellers; the opening if no plan exists.
 
-        ``reports`` are those of the sellers so far, and ``sold`` the guarantees that they sold (0
-        if declined).
+        Parameters
+        ----------
+        reports, sold : array_like, shape (n,)
+            Reports of the sellers so far, and the guarantees that they sold (0 if declined).
 
         Raises
         ------

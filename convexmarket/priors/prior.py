@@ -298,7 +298,12 @@ class Prior(ABC):
         )
 
     def contains(self, reports: FloatArray) -> bool:
-        """Whether the prior is a sample that contains these reports."""
+        """Whether the prior is a sample that contains these reports.
+
+        Parameters
+        ----------
+        reports : array_like
+        """
         return False
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:

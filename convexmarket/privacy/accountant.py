@@ -258,16 +258,28 @@ class PrivacyAccountant(Shown):
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release that some row cannot pay, without charging it.
 
-        ``rows`` are the positions, in this account, of the rows of the guarantee; all rows by
-        default. A row of epsilon zero is not used and pays nothing. A BudgetExceededError names a
-        row whose budget would be exceeded. A ParameterError is raised if the number of rows is not
-        that of the guarantee, if a row is not in the account, or if a release with a positive delta
-        uses no row.
+        Parameters
+        ----------
+        guarantee : Guarantee
+            Of the release, row by row. A row of epsilon zero is not used and pays nothing.
+        rows : array_like of int, shape (n_used,), optional
+            Positions, in this account, of the rows of the guarantee; all rows by default.
+
+        Raises
+        ------
+        BudgetExceededError
+            If the release would exceed a row's budget; the message names the row.
+        ParameterError
+            If the guarantee has another number of rows, a row is not in the account, or delta is
+            positive and epsilon zero in every row.
         """
         self._after(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing; see :meth:`check`."""
+        """Charge a release in full, or refuse it and charge nothing.
+
+        Parameters and errors are those of :meth:`check`.
+        """
         with self._lock:
             self._sums = self._after(guarantee, rows)
             largest = float(guarantee.epsilon.max(initial=0.0))

@@ -110,6 +110,11 @@ class ErrorBounds:
 
         It is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, with s the
         scale of the noise: the threshold plus the largest noise, while updates are left.
+
+        Parameters
+        ----------
+        max_queries : int
+        max_updates : int, optional
         """
         return 1.25 * self._threshold(max_queries, max_updates)
 
@@ -120,7 +125,16 @@ class ErrorBounds:
         least :math:`\tau^2/(2R_\phi^2)`. So at most :math:`2R_\phi^2C^2/\tau^2` updates are needed,
         where the threshold :math:`\tau` grows with B.
 
-        With the probability of the bound no :class:`UpdatesExhaustedError` is raised.
+        Parameters
+        ----------
+        max_queries : int
+            T.
+
+        Returns
+        -------
+        int
+            At least 1; with the probability of the bound no :class:`UpdatesExhaustedError` is
+            raised.
 
         Raises
         ------
@@ -148,16 +162,29 @@ class ErrorBounds:
     ) -> SemiInteractiveBound:
         r"""Bound the error of a test-set release's predictor (K, Theorems 5 and 13).
 
-        The ``n_points``, T, are drawn from the distribution of fresh points. Half of the failure
-        probability is for the noise, half for the draw. ``noise`` is as for
-        :class:`~convexmarket.TestSetRelease`; the scale :math:`\nu` is that of the worst case,
-        points with equal changes of their predictions.
+        The error of an L-Lipschitz loss is at most L times larger. Half of the failure probability
+        is for the noise, half for the draw of the points.
 
-        fit: :math:`2\nu\log(2T/\beta)` (for few points, as in the paper), or
-        :math:`2\sqrt{Cr/T}` (for many points, where noise averages) with
-        :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`; for
-        "process" :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. generalization:
-        :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
+        Parameters
+        ----------
+        n_points : int
+            T, number of points, drawn from the distribution of fresh points.
+        noise : {"laplace", "process"}, optional
+            As for :class:`~convexmarket.TestSetRelease`.
+
+        Returns
+        -------
+        SemiInteractiveBound
+            fit: :math:`2\nu\log(2T/\beta)` with :math:`\nu` the scale (for few points, as in the
+            paper), or :math:`2\sqrt{Cr/T}` (for many points, where noise averages) with
+            :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`; for
+            "process" :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. generalization:
+            :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
+
+        Notes
+        -----
+        The scale is that of the worst case, points with equal changes of their predictions.
+        :class:`~convexmarket.TestSetRelease` computes the scale of given points.
         """
         check_count("n_points", n_points)
         if noise is None:
@@ -178,7 +205,14 @@ class ErrorBounds:
         return SemiInteractiveBound(float(fit), float(fresh))
 
     def suggest_test_size(self, largest: int = 1_000_000, noise: NoiseKind | None = None) -> int:
-        """Compute the number of points, up to ``largest``, with the smallest total error."""
+        """Compute the number of points, up to ``largest``, with the smallest total error.
+
+        Parameters
+        ----------
+        largest : int
+            Most points that are considered.
+        noise : {"laplace", "process"}, optional
+        """
         return _best_count(lambda n_points: self.semi_interactive(n_points, noise).total, largest)
 
     def non_interactive(
@@ -186,12 +220,25 @@ class ErrorBounds:
     ) -> float:
         r"""Bound the error of a public release's predictor, everywhere in the ball (K, Theorem 8).
 
-        For B rounds on a net of N points at a distance of at most :math:`\nu`, and features with
-        the Lipschitz constant :math:`L_\phi`, it is :math:`g + 2CL_\phi\nu +
-        \sqrt{x^2 + R_\phi^2C^2/M}`, with s the scale of the noise, M the number of models, B + 1, a
-        bound on the noise, :math:`x = s\log(2M/\beta)`, and on the loss by selection,
-        :math:`g = s\log(2MN/\beta)` (under "paper" four times as large). With the best B it falls
-        as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does not follow.
+        Parameters
+        ----------
+        rounds : int
+            B.
+        net_size : float
+            N, number of points of the net.
+        net_radius : float
+            nu, largest distance of a point of the ball from the net.
+        feature_lipschitz : float
+            L_phi, change of the features per distance of points.
+
+        Returns
+        -------
+        float
+            :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/M}`, with s the scale of the noise, M
+            the number of models, B + 1, a bound on the noise, :math:`x = s\log(2M/\beta)`, and on
+            the loss by selection, :math:`g = s\log(2MN/\beta)` (under "paper" four times as
+            large). With the best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does
+            not follow.
         """
         check_count("rounds", rounds)
         check_positives(
@@ -215,7 +262,14 @@ class ErrorBounds:
     def suggest_rounds(
         self, net_size: float, net_radius: float, feature_lipschitz: float, largest: int = 1_000_000
     ) -> int:
-        """Compute the number of rounds, up to ``largest``, with the smallest error."""
+        """Compute the number of rounds, up to ``largest``, with the smallest error.
+
+        Parameters
+        ----------
+        net_size, net_radius, feature_lipschitz : float
+        largest : int
+            Most rounds that are considered.
+        """
         net = net_size, net_radius, feature_lipschitz
         return _best_count(lambda rounds: self.non_interactive(rounds, *net), largest)
 

@@ -94,11 +94,24 @@ class FunctionRelease(SingleCopy):
         self._lock = Lock()
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Answer questions in the public domain: predictions, shape (n_questions,).
+        """Answer questions.
 
-        Signs are the labels of a model that classifies. A DataError means that a row is malformed
-        or outside the domain, and a NotSupportedError more than 5,000 answers in all; use
-        :attr:`predictor` for the others.
+        Parameters
+        ----------
+        X : array_like of shape (n_questions, n_features)
+            Rows of the public domain.
+
+        Returns
+        -------
+        ndarray of shape (n_questions,)
+            Released predictions; their signs are the labels of a model that classifies.
+
+        Raises
+        ------
+        DataError
+            If a row is malformed or outside the domain.
+        NotSupportedError
+            If there are more than 5,000 answers in all; use :attr:`predictor` for the others.
         """
         self._check_process()
         points = self._checked_points(X)

@@ -163,9 +163,17 @@ class InteractiveRelease(SingleCopy):
         return Counts(self._max_queries - self._queries, self._max_updates - self._updates)
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Answer questions in the public domain, in order: predictions, shape (n_questions,).
+        """Answer questions, in order.
 
-        Signs are the labels of a model that classifies.
+        Parameters
+        ----------
+        X : array_like of shape (n_questions, n_features)
+            Rows of the public domain.
+
+        Returns
+        -------
+        ndarray of shape (n_questions,)
+            Released predictions; their signs are the labels of a model that classifies.
 
         Raises
         ------

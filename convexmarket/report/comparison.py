@@ -271,7 +271,13 @@ class Comparison:
         return f"95 % interval {low} to {high}, n = {self.n_pairs:,}"
 
     def sentence(self, a: str, b: str) -> str:
-        """Return the result as a sentence; a and b are noun phrases, a with a capital letter."""
+        """Return the result as a sentence.
+
+        Parameters
+        ----------
+        a, b : str
+            Noun phrases for the two quantities, such as "The error of the mechanism".
+        """
         size = format_number(abs(self.estimate))
         if self.verdict == "tie":
             return f"{a} and {b} tie: they differ by {size} ({self.interval})."

@@ -478,9 +478,17 @@ class Report:
 
 
 def read_report(folder: str | Path) -> Report:
-    """Read a report from its folder, or from the ``results.json`` in it.
+    """Read a report from its folder.
 
-    Text, claims and tables are the same as written; figures are the stored PNG files.
+    Parameters
+    ----------
+    folder : path
+        The folder that :meth:`Report.write` wrote, or the ``results.json`` in it.
+
+    Returns
+    -------
+    Report
+        The same text, claims and tables; figures are the stored PNG files.
 
     Raises
     ------
@@ -537,8 +545,17 @@ def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
 def write_index(reports: str | Path, *, force: bool = True) -> Path:
     """Write an index of the reports in a folder, as ``index.html`` and ``README.md``.
 
-    The reports are sub-folders; those that cannot be read are named as such. Without ``force`` an
-    existing index is not replaced. The page is returned.
+    Parameters
+    ----------
+    reports : path
+        A folder with reports as sub-folders. Reports that cannot be read are named as such.
+    force : bool, default True
+        Whether an existing index may be replaced.
+
+    Returns
+    -------
+    pathlib.Path
+        The page ``index.html``.
 
     Raises
     ------

@@ -87,7 +87,16 @@ class Runs(Shown):
         return _PAGES[self.kind].plot(self, ax)
 
     def report(self, title: str) -> Report:
-        """Return a :class:`~convexmarket.Report` with the statements, tables and figures."""
+        """Return a :class:`~convexmarket.Report` with the statements, tables and figures.
+
+        Parameters
+        ----------
+        title : str
+
+        Returns
+        -------
+        Report
+        """
         report = Report(title, settings=self.facts)
         _PAGES[self.kind].fill(report, self)
         return report

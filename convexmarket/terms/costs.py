@@ -61,7 +61,13 @@ class PrivacyCost(Record):
         return costs @ self.expression(epsilon)
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
-        """Compute u'(eps) and u''(eps) at positive guarantees; None if unknown."""
+        """Compute u'(eps) and u''(eps); None if unknown.
+
+        Parameters
+        ----------
+        epsilon : ndarray
+            Positive guarantees.
+        """
         return None
 
 

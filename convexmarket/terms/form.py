@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,7 +101,8 @@ class MarketNumbers:
         if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
             return None
         limits = {"max_weight": float(self.max_weight), "max_epsilon": float(self.max_epsilon)}
-        return StandardForm(**vars(self) | limits)
+        numbers = {part.name: getattr(self, part.name) for part in fields(StandardForm)}
+        return StandardForm(**numbers | limits)
 
     @property
     def epsilon_caps(self) -> Floats | None:

@@ -340,13 +340,12 @@ def test_virtual_cost_payments_reward_higher_reports():
     assert table.loc["Ann", "max_gain"] == pytest.approx(surplus[1] - surplus[0], rel=1e-9)
 
 
-@pytest.mark.parametrize("side", [-1, 1])
-def test_reports_next_to_the_truth_are_tried_on_both_sides(side):
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+def test_reports_next_to_the_truth_are_tried_on_both_sides(factor):
     truth = 0.4
 
     def rule(report, epsilon, rent, virtual_cost):
-        offset = side * (report - truth) / truth
-        near = (offset > 0.0) & (offset < 0.02)
+        near = np.abs(report / truth - factor) < 1e-6
         return report * epsilon + rent + 10.0 * near
 
     sellers = cm.Sellers([truth, 0.5, 0.6], prior=cm.Uniform(0, 1))

@@ -1,6 +1,8 @@
 """The papers' own methods for the joint problem: descents, projections and payments."""
 
+from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +24,7 @@ from problems.papers.methods.joint_gradient import (
     slopes,
 )
 from problems.papers.methods.joint_payments import changed, joint_payment, unavoidable_gain
+from problems.papers.methods.release_draws import MOST_BYTES, _non_interactive
 from problems.papers.methods.ridge_losses import sampling_chances
 
 #: With a large weight of the spread all sellers sell, and descents in z converge.
@@ -141,3 +144,30 @@ def test_errors_are_the_shares_of_wrong_labels():
     rows = cm.datasets.wdbc(random_state=0)
     mean = joint_wdbc.errors(rows, np.full(len(rows.y_train), 1e5), 0.01).mean(axis=1)
     assert np.all(mean < 0.1)
+
+
+def test_memory_holds_the_rounds_on_every_net_that_is_tried():
+    tried = []
+
+    @dataclass
+    class Bounds:
+        max_norm: float = 1.0
+
+        def non_interactive(self, *_):
+            return 1.0
+
+        def on_net(self, _, rounds, size, __):
+            tried.append((rounds, size))
+            return 1.0
+
+    theory = SimpleNamespace(
+        kernel=SimpleNamespace(feature_lipschitz=1.0),
+        limit=1.0,
+        n_features=2,
+        sensitivity=lambda n: 1.0 / n,
+        norm=lambda n: 1.0,
+    )
+    assert _non_interactive(theory, Bounds())(100) == 1.0
+    rounds, sizes = np.array(tried).T
+    held = 8.0 * rounds * sizes
+    assert 0.99 * MOST_BYTES < held.max() <= MOST_BYTES
