@@ -154,6 +154,12 @@ class Study:
                 )
         if (learner is None) != (data is None):
             raise ParameterError("learner and data belong together; give both, or neither")
+        able = hasattr(learner, "fit") or callable(learner)
+        if learner is not None and (isinstance(learner, type) or not able):
+            raise ParameterError(
+                "learner must be a learner such as PrivateLogisticRegression(), or a function that"
+                f" returns one, got {shown(learner)}"
+            )
         if data is not None:
             kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
             check_instance("data", data, (MarketData, RegressionData), kinds)
@@ -320,7 +326,11 @@ class Study:
         learner = ""
         if self.learner is not None:
             rows = np.asarray(self.data.X_train).tobytes().hex()  # type: ignore[union-attr]
-            learner = short_digest(repr(_call(self.learner, points[0], self.seed)), rows)
+            try:
+                made = repr(_call(self.learner, points[0], self.seed))
+            except Exception as error:  # the runs record the same error
+                made = str(error)
+            learner = short_digest(made, rows)
         digests: dict[str, str] = {}
         for point in points:
             if (name := point["market"]) not in digests:

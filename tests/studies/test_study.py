@@ -204,6 +204,17 @@ def test_a_learner_that_refuses_leaves_the_market_solved():
     assert "too little privacy" in frame.learner_message[0]
 
 
+def test_a_learner_that_cannot_be_made_is_reported_also_with_a_journal(tmp_path):
+    def none():
+        raise ValueError("no learner")
+
+    data = synthetic(30, 3, random_state=0)
+    market = cm.Market(cm.Sellers(PRIOR.sample(len(data.X_train), 0), PRIOR), BASE)
+    study = cm.Study([market], learner=none, data=data)
+    frame = study.run(journal=tmp_path / "runs.jsonl", progress=False).to_frame()
+    assert frame.learner_message.tolist() == ["ValueError: no learner"]
+
+
 @pytest.mark.parametrize(
     ("markets", "options", "words"),
     [
@@ -218,9 +229,11 @@ def test_a_learner_that_refuses_leaves_the_market_solved():
         ([by_gamma], {"axes": ["gamma"]}, r"axes must be lists of values by name, .* got \['gamma"),
         (
             cm.Market(SELLERS, BASE),
-            {"learner": 3, "data": 4},
+            {"learner": by_gamma, "data": 4},
             "data must be a MarketData or RegressionData, such",
         ),
+        ([cm.Market(SELLERS, BASE)], {"learner": 3, "data": 4}, "learner must be .* got 3"),
+        ([by_gamma], {"learner": cm.PersonalizedRidge, "data": 4}, "learner must be a learner"),
         ([by_gamma], {"axes": {"draw": [1], "gamma": [1]}}, "'draw' cannot name an axis"),
         ([by_gamma, by_gamma], {"axes": {"gamma": [1]}}, "two entries are named 'by_gamma'"),
         ([by_gamma], {"axes": {"gamma": [1]}, "draws": 0}, "draws must be a whole number >= 1"),
