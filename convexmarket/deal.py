@@ -21,6 +21,7 @@ from sklearn.base import is_classifier
 from convexmarket.allocation.choose_method import allocate
 from convexmarket.checks import (
     check_callable,
+    check_instance,
     check_positive,
     is_default,
     is_iterable,
@@ -721,6 +722,8 @@ def _rows(
     """Return the features and labels, without the columns of the sale."""
     labels = _labels(people, target)
     features = getattr(learner, "features", None)
+    if features is not None:
+        check_instance("features", features, PublicFeatures, "a PublicFeatures({column: range})")
     declared = None if features is None else list(features.columns)
     roles = {"report": named["ask"], "id": named["id"], "group": named["group"]}
     columns = feature_columns(list(people.columns), target, declared, **roles)

@@ -181,6 +181,11 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
         ({"constraints": None}, ParameterError, "constraints must be a list such as .* got None"),
         ({"id": ["name"]}, ParameterError, r"^id must be the name of a column, got \['name'\]"),
+        (
+            {"learner": None, "features": {"age": (1, 9)}},
+            ParameterError,
+            "features must be a PublicFeatures",
+        ),
         ({"id": 3}, DataError, "no column is called 3"),
         ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python\)"),
         ({"group": "region"}, DataError, r"no column is called 'region'.* \(group in Python\)"),
