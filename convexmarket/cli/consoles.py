@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -225,6 +226,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     output, code = _output(), DONE
+    warnings.formatwarning = _in_one_line(warnings.formatwarning)
     try:
         command()
     except SystemExit as ended:
@@ -248,6 +250,16 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     except OSError as error:  # a command that cannot print its last lines has failed
         code = code or _end_of_output(error)
     sys.exit(code)
+
+
+def _in_one_line(usual: Callable[..., str]) -> Callable[..., str]:
+    """Return a format of warnings: those of the package without a line of code."""
+
+    def form(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
+        ours = category.__module__ == ConvexMarketError.__module__
+        return f"warning: {message}\n" if ours else usual(message, category, *place, **more)
+
+    return form
 
 
 def _stop_loading(*_: object) -> None:

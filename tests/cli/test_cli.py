@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 
 import pandas as pd
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 import convexmarket as cm
 from convexmarket.cli import app, consoles
+from convexmarket.errors import UselessModelWarning
 from convexmarket.report import figures
 from tests import PROBLEMS
 from tests.cli.builders import draw_nothing, invoke, one_setting_each, plain
@@ -166,3 +168,17 @@ def test_version_completion_and_examples_are_offered():
     text = plain(invoke("--help").stdout)
     assert "--install-completion" in text
     assert "convexmarket price sellers.csv" in text
+
+
+def test_a_warning_of_the_package_is_one_line_without_code(monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+
+    def command():
+        for category in (UselessModelWarning, UserWarning):
+            print(warnings.formatwarning("less noise", category, "code.py", 3, "f()"))
+
+    with pytest.raises(SystemExit):
+        consoles.run_to_the_end(command)
+    ours, usual = capsys.readouterr().out.strip().split("\n\n")
+    assert ours == "warning: less noise"
+    assert "code.py:3: UserWarning: less noise" in usual
