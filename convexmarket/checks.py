@@ -125,8 +125,15 @@ def check_instance(
 ) -> None:
     """Check the type of an object; ``example`` is the remedy in the message."""
     if not isinstance(value, kind):
-        remedy = example or f"a {getattr(kind, '__name__', kind)}"
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        remedy = example or " or ".join(f"a {each.__name__}" for each in kinds)
         raise ParameterError(f"{name} must be {remedy}, got {shown(value)}")
+
+
+def check_list(name: str, value: object, entries: str) -> None:
+    """Check that a value can be iterated and is no text, whose entries would be its letters."""
+    if isinstance(value, str | bytes) or not is_iterable(value):
+        raise ParameterError(f"{name} must be a list of {entries}, got {shown(value)}")
 
 
 def check_callable(name: str, value: object, *, optional: bool = True) -> None:
@@ -159,6 +166,8 @@ def where_no_number(values: Any, *, truth_values: bool = False) -> str:
     The content of the cell may be private, so the text never quotes it, as NumPy would.
     """
     named = isinstance(values, pd.DataFrame)
+    if not named and (isinstance(values, str | bytes) or not is_iterable(values)):
+        return f"it is of type {type(values).__name__}"
     try:
         table = values if named else pd.DataFrame(np.array(values, object), dtype=object)
     except (TypeError, ValueError):

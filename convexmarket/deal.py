@@ -21,6 +21,7 @@ from sklearn.base import is_classifier
 from convexmarket.allocation.choose_method import allocate
 from convexmarket.checks import (
     check_callable,
+    check_instance,
     check_positive,
     is_default,
     is_iterable,
@@ -43,7 +44,7 @@ from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.saved import saved_model
 from convexmarket.ledger import Ledger
-from convexmarket.market import Incentives, Market
+from convexmarket.market import Incentives, Market, checked_constraints
 from convexmarket.priors.prior import Prior, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
@@ -641,7 +642,7 @@ def _offers(
     sellers = Sellers(
         reports if _one_prior(prior) is None else reports.to_numpy(), prior, groups=groups
     ).with_ids(listed.index)
-    constraints = tuple(constraints)
+    constraints = checked_constraints(constraints, sellers)
     if gamma is not None and budget is not None:
         raise ParameterError("give gamma or budget, not both: the budget decides gamma")
     if gamma is not None:
@@ -721,6 +722,8 @@ def _rows(
     """Return the features and labels, without the columns of the sale."""
     labels = _labels(people, target)
     features = getattr(learner, "features", None)
+    if features is not None:
+        check_instance("features", features, PublicFeatures, "a PublicFeatures({column: range})")
     declared = None if features is None else list(features.columns)
     roles = {"report": named["ask"], "id": named["id"], "group": named["group"]}
     columns = feature_columns(list(people.columns), target, declared, **roles)

@@ -179,6 +179,14 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
     [
         ({"gamma": None}, ParameterError, "payments have no weight; give gamma, or budget"),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
+        ({"constraints": None}, ParameterError, "constraints must be a list such as .* got None"),
+        ({"id": ["name"]}, ParameterError, r"^id must be the name of a column, got \['name'\]"),
+        (
+            {"learner": None, "features": {"age": (1, 9)}},
+            ParameterError,
+            "features must be a PublicFeatures",
+        ),
+        ({"id": 3}, DataError, "no column is called 3"),
         ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python\)"),
         ({"group": "region"}, DataError, r"no column is called 'region'.* \(group in Python\)"),
         ({"learner": cm.PrivateLogisticRegression}, ParameterError, "PrivateLogisticRegression"),
@@ -193,6 +201,12 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
 def test_what_does_not_fit_is_refused(options, error, words):
     with pytest.raises(error, match=words):
         deal(patients(), **options)
+
+
+def test_columns_may_be_named_by_numbers():
+    table = pd.DataFrame([[0.03, "a"], [0.05, "b"]])
+    offers = cm.price(table, ask=0, id=1, prior=PRIOR, objective=WANTED, gamma=0.1).offers
+    assert offers.index.tolist() == ["a", "b"]
 
 
 def test_a_report_is_no_feature():

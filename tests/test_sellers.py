@@ -165,6 +165,7 @@ BAD = {
         "sensitivities must hold numbers: row 0 is not a number": lambda: cm.Sellers(
             ["cheap", "dear"], uniform()
         ),
+        "sensitivities must hold numbers: it is of type str": lambda: cm.Sellers("x", uniform()),
         "virtual_costs must hold numbers: row 1": lambda: cm.Sellers(virtual_costs=[0.2, None]),
         "virtual_costs must hold numbers: row 0": lambda: cm.Sellers(virtual_costs=[1j]),
         "no reports to change": lambda: cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5),

@@ -29,6 +29,7 @@ from convexmarket.checks import (
     check_choice,
     check_instance,
     check_positive,
+    is_iterable,
     shown,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
@@ -156,6 +157,8 @@ def allocate(
     if "solver" in takes:
         fast = ["PIQP"] * (options.get("formulation") == "projection")
         solvers = [*fast, "CLARABEL"] if solver is None else solver
+        if not is_iterable(solvers):
+            raise ParameterError(f"solver must be a name such as CLARABEL, got {shown(solver)}")
         runs = [{"solver": x} for x in ([solvers] if isinstance(solvers, str) else solvers)]
     failure: Exception = ParameterError("solver is an empty list; name a solver, such as CLARABEL")
     for run in runs:

@@ -7,7 +7,7 @@ here is a wrong payment later.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from convexmarket.checks import forms_of
+from convexmarket.checks import forms_of, shown
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.csv_rows import SEPARATORS, numbers_in, read_texts
 from convexmarket.data.files import open_regular
@@ -251,9 +251,12 @@ def column_named(
 ) -> Any:
     """Return the name of a column: that of the command line's ``option``, or a common one."""
     columns = list(columns)
+    if not isinstance(given, Hashable):
+        python = _IN_PYTHON.get(option, option)
+        raise ParameterError(f"{python} must be the name of a column, got {shown(given)}")
     if given is not None and given in columns:
         return given
-    for candidate in common if given is None else (given.strip().lower(),):
+    for candidate in common if given is None else (str(given).strip().lower(),):
         matches = [name for name in columns if str(name).strip().lower() == candidate]
         if len(matches) > 1:
             raise DataError(
@@ -303,8 +306,8 @@ def _refuse(
     """Refuse a table with wrong rows; ``cells`` may be shown."""
     bad = np.flatnonzero(wrong)
     if bad.size:
-        shown = [] if cells is None else [clipped(cells.iloc[bad[0]])]
-        what = " ".join([what] * bool(what) + shown)
+        cell = [] if cells is None else [clipped(cells.iloc[bad[0]])]
+        what = " ".join([what] * bool(what) + cell)
         raise DataError(blame(place, wrong.index.to_numpy()[bad], what, why))
 
 

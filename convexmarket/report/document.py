@@ -11,6 +11,7 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files as package_files
 from io import StringIO
+from os import PathLike
 from pathlib import Path
 from string import Template
 from typing import Any, Literal, TypeAlias
@@ -19,7 +20,7 @@ import numpy as np
 import pandas as pd
 from markdown_it import MarkdownIt
 
-from convexmarket.checks import check_choice, shown
+from convexmarket.checks import check_choice, check_instance, check_list, shown
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.deal import versions
 from convexmarket.errors import DataError, ParameterError
@@ -222,6 +223,8 @@ class Report:
             levels = [str(level) for level in block.index.names if level is not None]
             keys = list(keys) or levels or list(block.attrs.get("keys", []))
             frame, formats, headers = tidy(name, block), formats or {}, headers or {}
+            if frame.columns.empty:
+                raise ParameterError(f"the table {name!r} has no columns; give one with columns")
             if missing := [c for c in (*keys, *formats, *headers) if c not in frame]:
                 raise ParameterError(
                     f"the table {name!r} has no column {missing[0]!r}; its columns are "
@@ -422,8 +425,10 @@ class Report:
         DataError
             If the folder cannot be written. Its former content is unchanged.
         """
+        check_list("formats", formats, "formats such as csv")
         for each in formats:
             check_choice("formats", each, Format)
+        check_instance("folder", folder, (str, PathLike), "the path of a folder")
         target = Path(folder).resolve()
         check_folder(target, force=force)
         private = any(table.private for table in self.tables)
@@ -497,6 +502,7 @@ def read_report(folder: str | Path) -> Report:
     --------
     >>> read_report("reports/wdbc").to_markdown()  # doctest: +SKIP
     """
+    check_instance("folder", folder, (str, PathLike), "the folder of a report")
     file = Path(folder)
     put_back((file.parent if file.name == RESULTS else file).resolve())
     file = file / RESULTS if file.is_dir() else file

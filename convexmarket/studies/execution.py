@@ -33,7 +33,7 @@ import cloudpickle
 import psutil
 from joblib.externals import loky
 
-from convexmarket.checks import check_jobs, check_positive
+from convexmarket.checks import check_instance, check_jobs, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.io import sync_folder
 from convexmarket.report.folders import lock
@@ -77,6 +77,8 @@ class Execution:
         for name in ("time_limit", "memory_limit"):
             if (limit := getattr(self, name)) is not None:
                 check_positive(name, limit)
+        if self.journal is not None:
+            check_instance("journal", self.journal, (str, PathLike), "the path of a file")
         if self._limited and not hasattr(os, "fork"):
             raise NotSupportedError(
                 "limits of time and memory need fork; run on Linux or macOS, or leave out "

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.allocation.solver_calls import solver_version
-from convexmarket.checks import check_count, check_positive
+from convexmarket.checks import check_count, check_list, check_positive, shown
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies.execution import Execution, Reply
@@ -172,8 +172,10 @@ def compare_solvers(
     >>> runs.to_frame()[["solver", "formulation", "outcome", "total_s"]]  # doctest: +SKIP
     """
     check_count("draws", draws)
-    for size in sizes or ():
-        check_count("sizes", size, 2)
+    if sizes is not None:
+        check_list("sizes", sizes, "numbers, such as [100, 1000]")
+        for size in sizes:
+            check_count("sizes", size, 2)
     check_positive("time_limit", time_limit)
     check_positive("memory_limit", memory_limit)
     execution = Execution(jobs, time_limit, memory_limit, journal, progress, pin)
@@ -264,9 +266,8 @@ def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
-    if isinstance(names, str):
-        raise ParameterError(f"{argument} must be a list of names, got {names!r}")
-    if unknown := [name for name in names if name not in known]:
+    check_list(argument, names, "names")
+    if unknown := [name for name in names if not isinstance(name, str) or name not in known]:
         raise ParameterError(
             f"{argument} names {unknown[0]!r}; known are {', '.join(sorted(known))}"
         )
@@ -274,14 +275,18 @@ def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
 
 def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
-    if isinstance(solvers, str):
-        raise ParameterError(f"solvers must be a list of names, got {solvers!r}")
+    check_list("solvers", solvers, "names")
     installed = cp.installed_solvers()
     chosen: dict[str, Any] = {}
     absent = []
     given: Any = solvers.items() if isinstance(solvers, Mapping) else ((None, s) for s in solvers)
     for name, solver in given:
         if not isinstance(solver, str):
+            if not callable(getattr(solver, "name", None)):
+                raise ParameterError(
+                    f"solvers names {shown(solver)}; give names such as 'CLARABEL', or solvers "
+                    "with CVXPY's interface"
+                )
             name = solver.name() if name is None else name
             if name.upper() in {other.upper() for other in (*installed, EXACT, REFERENCE)}:
                 raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")

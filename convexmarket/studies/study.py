@@ -21,6 +21,7 @@ from convexmarket.checks import (
     check_choice,
     check_count,
     check_instance,
+    check_list,
     check_share,
     is_iterable,
     shown,
@@ -137,7 +138,11 @@ class Study:
         noise_draws: int = 1,
     ) -> None:
         self.markets = named_entries("markets", markets)
-        self.axes = {name: list(values) for name, values in (axes or {}).items()}
+        axes = {} if axes is None else axes
+        check_instance("axes", axes, Mapping, "lists of values by name, {'gamma': [0.1, 1]}")
+        for name, values in axes.items():
+            check_list(f"axes.{name}", values, "numbers or text")
+        self.axes = {name: list(values) for name, values in axes.items()}
         self.draws, self.seed = check_count("draws", draws), check_count("seed", seed, 0)
         self.learner, self.data = learner, data
         self.noise_draws = check_count("noise_draws", noise_draws)
@@ -149,13 +154,20 @@ class Study:
                 )
         if (learner is None) != (data is None):
             raise ParameterError("learner and data belong together; give both, or neither")
+        able = hasattr(learner, "fit") or callable(learner)
+        if learner is not None and (isinstance(learner, type) or not able):
+            raise ParameterError(
+                "learner must be a learner such as PrivateLogisticRegression(), or a function that"
+                f" returns one, got {shown(learner)}"
+            )
         if data is not None:
-            check_instance("data", data, (MarketData, RegressionData))
+            kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
+            check_instance("data", data, (MarketData, RegressionData), kinds)
         self._check_axes()
 
     def _check_axes(self) -> None:
         for name, values in self.axes.items():
-            if name in ("market", _DRAWN) or not name.isidentifier():
+            if name in ("market", _DRAWN) or not str(name).isidentifier():
                 raise ParameterError(f"axes: {name!r} cannot name an axis; choose another name")
             if not values or not all(isinstance(value, str | int | float) for value in values):
                 raise ParameterError(f"axes.{name} must be a list of numbers or text")
@@ -314,7 +326,11 @@ class Study:
         learner = ""
         if self.learner is not None:
             rows = np.asarray(self.data.X_train).tobytes().hex()  # type: ignore[union-attr]
-            learner = short_digest(repr(_call(self.learner, points[0], self.seed)), rows)
+            try:
+                made = repr(_call(self.learner, points[0], self.seed))
+            except Exception as error:  # the runs record the same error
+                made = str(error)
+            learner = short_digest(made, rows)
         digests: dict[str, str] = {}
         for point in points:
             if (name := point["market"]) not in digests:

@@ -317,13 +317,14 @@ class Constraint(Piece):
             If an entry is no comparison; a ``FiniteSet`` is not convex.
         """
         items = self.constraints(quantities)
-        for item in items:
+        listed = isinstance(items, list | tuple)
+        for item in items if listed else (items,):
             if isinstance(item, cp.FiniteSet):
                 raise CurvatureError(f"{shown(self)} returned {shown(item, str)}, {MIXED_INTEGER}")
-            if not isinstance(item, Inequality | Equality | Zero):
+            if not (listed and isinstance(item, Inequality | Equality | Zero)):
                 raise ParameterError(
                     f"{shown(self)} returned {shown(item)}; return a list of comparisons of CVXPY "
-                    "expressions, such as quantities.weights <= 0.1"
+                    "expressions, such as [quantities.weights <= 0.1]"
                 )
         return items
 

@@ -64,6 +64,7 @@ def test_a_start_is_a_finite_number_above_zero(start, method):
         ({"gap": None}, "gap must be .*.*, got None"),
         ({"gap": 0}, "gap must .*, got 0"),
         ({"progress": 3}, "progress must be a function, or None, got 3"),
+        ({"method": "branch_and_bound", "solver": 3}, "solver must be a name such as .* got 3"),
         ({"max_solves": 0}, "max_solves must be a whole number >= 1, got 0"),
         ({"solver_options": 3}, "solver_options must be a dictionary, got 3"),
         (

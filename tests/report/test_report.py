@@ -143,6 +143,13 @@ def test_names_keys_formats_and_attachments_are_checked():
         report.add(frame, keys=["a"])
     with pytest.raises(ParameterError, match="two columns"):
         report.add(frame.set_axis(["a", "a"], axis=1))
+    for options in ({"formats": "csv"}, {"formats": None}, {"folder": None}):
+        with pytest.raises(ParameterError, match=f"{next(iter(options))} must be .*, got"):
+            report.write(**{"folder": "out"} | options)
+    with pytest.raises(ParameterError, match="folder must be the folder of a report, got 3"):
+        read_report(3)
+    with pytest.raises(ParameterError, match="'none' has no columns"):
+        report.add(pd.DataFrame(), name="none")
     with pytest.raises(ParameterError, match="alt="):
         report.add(figure())
     for name in ("results.json", "../runs.jsonl", "x.html"):

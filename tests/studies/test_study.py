@@ -204,6 +204,17 @@ def test_a_learner_that_refuses_leaves_the_market_solved():
     assert "too little privacy" in frame.learner_message[0]
 
 
+def test_a_learner_that_cannot_be_made_is_reported_also_with_a_journal(tmp_path):
+    def none():
+        raise ValueError("no learner")
+
+    data = synthetic(30, 3, random_state=0)
+    market = cm.Market(cm.Sellers(PRIOR.sample(len(data.X_train), 0), PRIOR), BASE)
+    study = cm.Study([market], learner=none, data=data)
+    frame = study.run(journal=tmp_path / "runs.jsonl", progress=False).to_frame()
+    assert frame.learner_message.tolist() == ["ValueError: no learner"]
+
+
 @pytest.mark.parametrize(
     ("markets", "options", "words"),
     [
@@ -212,6 +223,17 @@ def test_a_learner_that_refuses_leaves_the_market_solved():
         ([by_gamma], {}, "'by_gamma' has the parameter 'gamma', which is not an axis"),
         ([by_gamma], {"axes": {"gamma": [1], "k": [2]}}, "axes names 'k'"),
         ([by_gamma], {"axes": {"gamma": []}}, "axes.gamma must be a list of numbers or text"),
+        ([by_gamma], {"axes": {"gamma": 1}}, "axes.gamma must be a list of numbers or text, got 1"),
+        ([by_gamma], {"axes": {"gamma": "12"}}, "axes.gamma must be a list of numbers or text"),
+        ([by_gamma], {"axes": {3: [1], "gamma": [1]}}, "axes: 3 cannot name an axis"),
+        ([by_gamma], {"axes": ["gamma"]}, r"axes must be lists of values by name, .* got \['gamma"),
+        (
+            cm.Market(SELLERS, BASE),
+            {"learner": by_gamma, "data": 4},
+            "data must be a MarketData or RegressionData, such",
+        ),
+        ([cm.Market(SELLERS, BASE)], {"learner": 3, "data": 4}, "learner must be .* got 3"),
+        ([by_gamma], {"learner": cm.PersonalizedRidge, "data": 4}, "learner must be a learner"),
         ([by_gamma], {"axes": {"draw": [1], "gamma": [1]}}, "'draw' cannot name an axis"),
         ([by_gamma, by_gamma], {"axes": {"gamma": [1]}}, "two entries are named 'by_gamma'"),
         ([by_gamma], {"axes": {"gamma": [1]}, "draws": 0}, "draws must be a whole number >= 1"),
@@ -230,6 +252,7 @@ def test_a_bad_argument_is_named_with_a_remedy(markets, options, words):
         ({"gap": 0}, "gap must"),
         ({"jobs": 0}, "jobs must"),
         ({"time_limit": -1}, "time_limit must"),
+        ({"journal": 3}, "journal must be the path of a file, got 3"),
         ({"progress": 3}, "progress must be True, False or a callable"),
     ],
 )

@@ -262,6 +262,11 @@ class BadConstraint(cm.terms.Constraint):
         return "BadConstraint()"
 
 
+class NoList(BadConstraint):
+    def constraints(self, quantities):
+        return self.build(quantities)
+
+
 def market_with(*pieces):
     terms = [piece for piece in pieces if isinstance(piece, cm.Term)]
     return cm.Market(
@@ -330,6 +335,10 @@ REFUSED = {
             market_with(Bad(lambda q: q.weights))
         ),
         "is 3.0; return a": lambda: market_with(Bad(lambda q: 3.0)),
+        "returned None; return a list of comparisons": lambda: market_with(NoList(lambda q: None)),
+        "returned Inequality.*; return a list": lambda: market_with(
+            NoList(lambda q: q.weights <= 0.5)
+        ),
         "returned True; return a list of comparisons": lambda: market_with(
             BadConstraint(lambda q: True)
         ),
