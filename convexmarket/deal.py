@@ -22,6 +22,7 @@ from convexmarket.allocation.choose_method import allocate
 from convexmarket.checks import (
     check_callable,
     check_instance,
+    check_list,
     check_positive,
     is_default,
     is_iterable,
@@ -452,6 +453,7 @@ def price(
         return table.deal(
             as_prior(prior, error=ParameterError), objective, constraints, ask, id, stage
         )
+    check_list("na_values", na_values, "texts such as 'k.A.'")
     cells: Any = {"na_values": na_values, "show_cells": show_cells}
     source: dict[str, Any] = {}
     stage("reading")

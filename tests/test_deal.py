@@ -203,6 +203,14 @@ def test_what_does_not_fit_is_refused(options, error, words):
         deal(patients(), **options)
 
 
+def test_truth_values_are_no_reports_and_a_text_is_no_list_of_texts():
+    market = {"prior": cm.Uniform(0, 1), "objective": WANTED, "gamma": 0.1}
+    with pytest.raises(DataError, match="row 1: the report is not a number"):
+        cm.price(pd.DataFrame({"ask": [True, True]}), **market)
+    with pytest.raises(ParameterError, match="na_values must be a list of texts"):
+        cm.price(pd.DataFrame({"ask": [0.1, 0.2]}), na_values="k.A.", **market)
+
+
 def test_columns_may_be_named_by_numbers():
     table = pd.DataFrame([[0.03, "a"], [0.05, "b"]])
     offers = cm.price(table, ask=0, id=1, prior=PRIOR, objective=WANTED, gamma=0.1).offers

@@ -131,7 +131,10 @@ def checked_list(
     """
     if table.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
-    listed = table.assign(sensitivity=numbers_in(table["sensitivity"]))
+    written = table["sensitivity"]
+    if pd.api.types.is_bool_dtype(written):  # as in a file, True is no price of 1
+        written = written.astype(str)
+    listed = table.assign(sensitivity=numbers_in(written))
     if is_csv and "group" in table:  # few names, each kept once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     cells = table["sensitivity"] if show_cells else None
