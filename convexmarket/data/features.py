@@ -97,12 +97,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         self.data_norm = data_norm
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Check the declaration; nothing is read from X.
-
-        Parameters
-        ----------
-        X, y
-            Not used.
+        """Check the declaration; X and y are not used.
 
         Raises
         ------
