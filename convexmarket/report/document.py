@@ -185,11 +185,12 @@ class Report:
         formats: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         appendix: bool = False,
+        rows: int | None = None,
     ) -> None:
         """Add text, a table, a figure, or a result with its statements, table and plot.
 
-        The page shows 8 rows of a table, the appendix 15; ``results.json`` and CSV hold all. With a
-        table that has the columns ``id`` and ``sensitivity``, only their owner may read the files.
+        With a table that has the columns ``id`` and ``sensitivity``, only their owner may read the
+        files.
 
         Parameters
         ----------
@@ -209,6 +210,9 @@ class Report:
             the name of the column.
         appendix : bool, default False
             Whether the block belongs to ``appendix.md`` and ``appendix.html``.
+        rows : int, optional
+            Rows of a table that are shown, by default 8, and 15 in the appendix; ``results.json``
+            and CSV hold all.
 
         Raises
         ------
@@ -235,7 +239,7 @@ class Report:
                     f"the keys {', '.join(keys)} do not identify the rows of the table {name!r}; "
                     "add a column to keys"
                 )
-            private, rows = {"id", "sensitivity"} <= set(frame), 15 if appendix else 8
+            private, rows = {"id", "sensitivity"} <= set(frame), rows or (15 if appendix else 8)
             table = Table(name, caption, frame, keys, formats, headers, rows, private, appendix)
             self.blocks.append(table)
         elif hasattr(block, "savefig"):

@@ -130,7 +130,7 @@ class Execution:
             for key, arguments in calls.items():
                 yield key, known(key) or _finished(function, *arguments)
             return
-        workers = loky.get_reusable_executor(
+        workers = loky.ProcessPoolExecutor(  # not the one that joblib reuses
             len(cores),
             timeout=_IDLE,
             env=_ONE_THREAD,
@@ -165,8 +165,7 @@ class Execution:
                 "jobs, or set memory_limit"
             ) from None
         finally:
-            if running:
-                workers.shutdown(kill_workers=True)
+            workers.shutdown(kill_workers=bool(running))
 
 
 def usable_cores() -> list[int]:
