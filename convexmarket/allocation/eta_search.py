@@ -268,12 +268,12 @@ class _Search:
 
     def check_attained(self) -> None:
         """Raise an error if the best point is outermost and the infimum is beyond it."""
-        best = self.best
-        for step, at, end in (
+        best, at = self.best, self.best.eta  # which may be further out than the solves
+        for step, outermost, end in (
             (1.0, self.places[-1], self.high == np.inf),
             (-1.0, self.places[0], self.low == 0),
         ):
-            if not (end and best.eta == at):
+            if not end or step * (at - outermost) < 0:
                 continue
             place = at * _TWICE**step
             ends = sorted([self.low if step > 0 else self.high, *self.places, place])

@@ -121,7 +121,9 @@ _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
 
 
 def _has_kink(expression: cp.Expression) -> bool:
-    """Whether an expression is an atom with a known set V."""
+    """Whether an expression is an atom with a known conjugate; a tangent would be weaker."""
+    if isinstance(expression, cp.quad_over_lin):  # its tangent at a solver's point is inaccurate
+        return not expression.is_constant() and bool(expression.args[1].is_constant())
     return (
         type(expression).__name__ in _SUPPORT
         and not expression.is_constant()
@@ -266,7 +268,7 @@ class Minorants:
         if hint is None and (wrong or (hints is None and _has_kink(expression))):
             hint = np.zeros(expression.args[0].size)  # the centre of the subdifferential
         if hint is not None:
-            const, parts = 0.0, _by_conjugate(expression, dual, hint)
+            const, parts = _by_conjugate(expression, dual, hint)
         else:
             const, parts = _tangent(expression, dual)
         return const + math.fsum(
@@ -341,13 +343,17 @@ def _tangent(atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
     return const, parts
 
 
-def _by_conjugate(atom: Any, dual: Floats, hint: Floats) -> list[Floats]:
-    """Return the slopes of ``dual'(v'x)`` in the arguments, for v near the multipliers."""
+def _by_conjugate(atom: Any, dual: Floats, hint: Floats) -> tuple[float, list[Floats]]:
+    """Return constant and slopes of ``dual'(v'x - f*(v))`` for v near the multipliers."""
     rows, argument = _rows(atom), atom.args[0]
     v = np.divide(hint[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
     if not argument.is_affine():  # the rules of convexity determine the sign of its slope
         positive = (dual[:, None] > 0) == argument.is_convex()
         v = np.where(positive, np.maximum(v, 0.0), np.minimum(v, 0.0))
-    slopes = np.zeros(argument.size)
-    slopes[rows] = dual[:, None] * _SUPPORT[type(atom).__name__](atom, v)
-    return [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
+    const, slopes = 0.0, np.zeros(argument.size)
+    if isinstance(atom, cp.quad_over_lin):
+        const = -float(dual @ (v**2).sum(axis=1)) * float(atom.args[1].value) / 4
+    else:
+        v = _SUPPORT[type(atom).__name__](atom, v)
+    slopes[rows] = dual[:, None] * v
+    return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]

@@ -416,3 +416,9 @@ def test_epsilon_is_routed_through_a_pipeline() -> None:
         terms["epsilon"] = weights * 1e4
         scores = cross_validate(learner, X, y, params=terms)["test_score"]
     assert np.all(np.isfinite(scores))
+
+
+def test_calibration_total_refuses_too_little_privacy() -> None:
+    X, y, _ = sample(0, 30, 3)
+    with pytest.raises(ParameterError, match="larger regularization"):
+        PrivateLogisticRegression(0.02, calibration="total").fit(X, y, epsilon=10.0 / len(X))

@@ -241,3 +241,22 @@ def test_an_audit_publishes_nothing_and_so_charges_no_account():
     with cm.privacy.account(budget=np.inf) as counted:
         audit(Plain(), 1.0, rows=[0], draws=500)
     assert counted.releases == ()
+
+
+@pytest.mark.parametrize("regularization", [1e-3, 0.01, 0.1])
+def test_logistic_regression_never_exceeds_what_a_market_sold(regularization):
+    """By default, at the regularization and the prices where it once did so 4.3 times."""
+    X, y, _ = rows()
+    reports = np.random.default_rng(1).uniform(1e-4, 1e-3, len(X))
+    market = cm.Market.standard(
+        cm.Sellers(reports, cm.Uniform(1e-4, 1e-3)), mu=1, sigma=100, gamma=1
+    )
+    allocation = cm.allocate(market)
+    learner = cm.PrivateLogisticRegression(regularization)
+    try:
+        remaining = learner.fit(X, y, epsilon=allocation.epsilon).epsilon_
+    except ParameterError as refusal:
+        named = float(re.search(r"for instance (\S+),", str(refusal))[1])
+        remaining = learner.set_params(regularization=named).fit(X, y, epsilon=allocation.epsilon)
+        remaining = remaining.epsilon_
+    assert np.all(remaining <= allocation.epsilon)

@@ -1,6 +1,7 @@
 """Every term and constraint against its definition; custom pieces; what each does to incentives."""
 
 import copy
+import itertools
 import pickle
 from dataclasses import dataclass
 
@@ -575,3 +576,18 @@ def test_incentives_keep_their_reason_in_copies(make):
     again = make(verdict)
     assert again == verdict
     assert again.reason == verdict.reason
+
+
+def test_a_cardinality_limit_is_solved_as_its_error_recommends():
+    """At most two sellers, of whom each carries at most three fifths of the weight."""
+    losses = cm.Losses(np.linspace(2, 1, M))
+    declared = cm.declare(cm.Market(SELLERS, losses + cm.Noise() + 0.5 * cm.Payments()), 2.0)
+    chosen = cp.Variable(M, boolean=True)
+    few = [declared.quantities.weights <= 0.6 * chosen, cp.sum(chosen) <= 2]
+    problem = cp.Problem(declared.objective, [*declared.constraints, *few])
+    problem.solve(solver="HIGHS")
+    pairs = itertools.permutations(range(M), 2)
+    cost = np.linspace(2, 1, M) + COSTS  # 0.5 * eta = 1
+    best = min(0.6 * cost[i] + 0.4 * cost[j] for i, j in pairs) + 0.5
+    assert problem.value == pytest.approx(best, rel=1e-6)
+    assert np.count_nonzero(declared.weights > 1e-6) == 2
