@@ -21,11 +21,14 @@ from convexmarket.online.online_market import OnlineMarket
 Answer = Literal["accepted", "declined"]
 #: Called with the stage, the steps done and the steps in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
-_silent: Progress = lambda *_: None  # noqa: E731
 #: Status of a seller with an offer of zero.
 NOTHING = "nothing bought"
 #: Sellers of a list in one transaction.
 TOGETHER = 10_000
+
+
+def _silent(_stage: str, _done: int, _steps: int) -> None:
+    """Show no progress."""
 
 
 def quote_list(

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import convexmarket as cm
 from convexmarket.allocation.formulations import line_search
 from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.allocation.views import DeclaredMarket
@@ -91,6 +92,15 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
         assert result.objective < limit
         assert result.lower_bound <= expected * (1 + 1e-9)
         assert result.objective <= expected * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_an_infimum_beyond_the_outermost_solve_is_recognised(formulation):
+    """The best eta of the outermost weights is beyond the eta at which they were computed."""
+    sellers = cm.Sellers(virtual_costs=[0.0, 1.0, 0.03125])
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=10)
+    with pytest.raises(UnattainedOptimumError, match="eta -> infinity"):
+        line_search(market, formulation, gap=1e-7)
 
 
 def test_max_solves_leaves_a_valid_gap():

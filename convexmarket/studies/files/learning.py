@@ -524,7 +524,10 @@ class ClassifierFile(_LearningFile):
         if self.naive is not None:
             markets[NAIVE] = lambda scenario, eta_bought: market(scenario, 1.0, 0, 0, eta_bought)
             axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
-        tried: Any = lambda regularization: self.learner_of(regularization)  # noqa: E731
+
+        def tried(regularization: float) -> Any:
+            return self.learner_of(regularization)
+
         first = Study(markets, axes=axes, learner=tried, **training).run(audits="none", **options)
         chosen = _chosen(first.tables["runs"], gammas, charged)
         best = chosen.set_index(_KEY)
@@ -541,7 +544,10 @@ class ClassifierFile(_LearningFile):
         axes = {name: chosen[name].unique().tolist() for name in _KEY}
         second = Study({"chosen": chosen_market}, axes=axes, learner=chosen_learner, **training)
         tables: dict[str, Frame] = dict(second.run(audits="none", **options).tables)
-        honest: Any = lambda scenario, gamma: chosen_market(scenario, MECHANISM, gamma)  # noqa: E731
+
+        def honest(scenario: str, gamma: float) -> Market:
+            return chosen_market(scenario, MECHANISM, gamma)
+
         third = Study(
             {MECHANISM: honest}, axes={name: axes[name] for name in ("scenario", "gamma")}
         )
