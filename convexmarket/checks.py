@@ -131,7 +131,7 @@ def check_instance(
 
 
 def check_list(name: str, value: object, entries: str) -> None:
-    """Check that a value can be iterated and is no text, whose entries would be its letters."""
+    """Check that a value can be iterated and is not a text, whose entries would be letters."""
     if isinstance(value, str | bytes) or not is_iterable(value):
         raise ParameterError(f"{name} must be a list of {entries}, got {shown(value)}")
 

@@ -132,7 +132,7 @@ def checked_list(
     if table.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
     written = table["sensitivity"]
-    if pd.api.types.is_bool_dtype(written):  # as in a file, True is no price of 1
+    if pd.api.types.is_bool_dtype(written):  # as in a file, True is not a price
         written = written.astype(str)
     listed = table.assign(sensitivity=numbers_in(written))
     if is_csv and "group" in table:  # few names, each kept once

@@ -22,7 +22,7 @@ def as_frame(table: Any) -> pd.DataFrame:
     Raises
     ------
     DataError
-        If it is none of these.
+        If it has another type.
     """
     if isinstance(table, pd.DataFrame):
         return table

@@ -1,4 +1,4 @@
-"""What is public: domains of rows and labels, granted epsilons, and plans of releases.
+"""Public parts of a fit: domains of rows and labels, granted epsilons, plans of releases.
 
 A :class:`Ball` bounds the Euclidean norm of every row, a :class:`Box` every feature. Labels come
 from two :class:`Classes` or from an :class:`Interval`. Without a bound, ``of`` computes the domain
