@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation.together import _Buyers
 from convexmarket.errors import InfeasibleMarketError, ParameterError
 from convexmarket.terms import SquaredNoise
 from tests import one_in
@@ -138,13 +137,18 @@ def test_one_buyer_alone_is_a_market_under_that_limit():
     assert "1 buyers" in repr(result)
 
 
+OTHERS = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
+
+
 @pytest.mark.parametrize(
     ("markets", "constraints", "message"),
     [
         ([], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
+        (3, [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         ([buyer(1.0), None], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
-        ([buyer(1.0)], [], r"the shared constraints are \[\]; give a limit"),
-        ([buyer(1.0)], [cm.MaxEpsilon(1.0), cm.Cap(2)], "such as MaxEpsilon"),
+        ([buyer(1.0), OTHERS], [cm.MaxEpsilon(1.0)], "the same sellers"),
+        ([buyer(1.0)], [], r"such as \[MaxEpsilon\(2.0\)\]"),
+        ([buyer(1.0)], [cm.MaxEpsilon(1.0), cm.Cap(2)], "such as"),
         ([buyer(1.0)], [cm.MaxEpsilon([1.0, 2.0])], "2 entries for 3 sellers"),
     ],
 )
@@ -157,19 +161,3 @@ def test_buyers_who_need_too_much_get_an_error():
     needs = buyer(1.0, 0.1, None, cm.EtaRange(1.0, 2.0))
     with pytest.raises(InfeasibleMarketError, match="raise the shared limit"):
         cm.allocate_together([needs, needs], [cm.MaxEpsilon(0.5)])
-
-
-def test_buyers_of_other_sellers_are_refused():
-    more = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
-    with pytest.raises(ParameterError, match="the same sellers, got 2, 3 sellers"):
-        cm.allocate_together([buyer(1.0), more], [cm.MaxEpsilon(1.0)])
-
-
-@pytest.mark.parametrize("seed", one_in(8, range(8)))
-def test_any_prices_give_a_valid_lower_bound(seed):
-    rng = np.random.default_rng(seed)
-    markets, limit = CASES["sold out"][0], np.full(3, 0.5)
-    prices = rng.exponential(10.0 ** rng.uniform(-3, 1), 3)
-    result = _Buyers(markets, limit, "CLARABEL", None).alone(prices, [None, None], 1e-3)
-    bound = sum(each.lower_bound for each in result) - prices @ limit
-    assert bound <= 6.230768765 * (1 + 1e-8)
