@@ -19,8 +19,6 @@ The search runs on many markets at once. Below S = e/u no bound binds before the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from convexmarket.allocation.path import (
@@ -28,11 +26,12 @@ from convexmarket.allocation.path import (
     Floats,
     Ints,
     Point,
-    StructOfArrays,
     beta_at,
+    joined,
     lowest,
-    point_at,
+    minimise,
     segment,
+    take,
 )
 
 __all__ = ["minimise_bounded"]
@@ -49,27 +48,6 @@ _NEAR = 1e-6
 _NODES = 64
 
 
-@dataclass(frozen=True)
-class _Total(Point):
-    """Best points at given totals.
-
-    ``n`` is the total, counted in largest guarantees. ``level`` and ``level_above`` are the levels
-    just below and just above this total. ``norm`` is the norm of the weights.
-    """
-
-    level_above: Floats
-    norm: Floats
-
-
-@dataclass(frozen=True)
-class _Cells(StructOfArrays):
-    """Intervals of the totals of markets e."""
-
-    e: Ints
-    a: _Total
-    b: _Total
-
-
 class _Bounded:
     """Many markets under one largest guarantee."""
 
@@ -77,7 +55,7 @@ class _Bounded:
         self.costs, self.rho, self.largest = costs, rho, largest
         self.sellers = costs.number(costs.size)
 
-    def at(self, e: Ints, n: Floats, j: Ints, q: Ints) -> _Total:
+    def at(self, e: Ints, n: Floats, j: Ints, q: Ints) -> Point:
         """Compute the best point at each total, by a fixed point of j, q and the level."""
         costs, sellers = self.costs[e], self.sellers[e]
         whole = np.minimum(np.floor(n).astype(np.intp), sellers)
@@ -104,11 +82,12 @@ class _Bounded:
             j[todo], q[todo] = capped, bought
             todo = todo[moved]
         if todo.size:
-            point = point_at(costs[todo], n[todo], self.rho, n[todo] * self.largest)
+            rate = n[todo] * self.largest
+            point = minimise(costs[todo], n[todo], self.rho, rate=rate)
             j[todo], q[todo] = point.capped, point.bought
         return self._points(e, n, j, q)
 
-    def _points(self, e: Ints, n: Floats, j: Ints, q: Ints) -> _Total:
+    def _points(self, e: Ints, n: Floats, j: Ints, q: Ints) -> Point:
         """Compute the points of pieces; without free sellers, all sellers are at the bound."""
         costs, rate = self.costs[e], n * self.largest
         free, left, mean, spread, cost, norm2 = segment(costs, n, j, q)
@@ -128,12 +107,12 @@ class _Bounded:
             cost[full] = some.offset + total / number
         with np.errstate(invalid="ignore"):  # a piece without such a total
             value = norm + rate * cost + self.rho / rate
-        return _Total(value, rate, n, beta, level, j, q, above, norm)
+        return Point(value, rate, n, beta, norm, level, above, j, q)
 
-    def bound(self, a: _Total, b: _Total) -> Floats:
+    def bound(self, a: Point, b: Point) -> Floats:
         """Bound the objective between two totals from below; inf where T cannot equal rho."""
         low, high, rho = a.rate, b.rate, self.rho
-        first = (self.costs.offset + a.level_above) * (a.beta * low)  # x
+        first = (self.costs.offset + a.above) * (a.beta * low)  # x
         last = (self.costs.offset + b.level) * (b.beta * high)
         least = first / (b.beta * high) * low * low - b.norm * high
         most = last / (a.beta * low) * high * high - a.norm * low
@@ -144,35 +123,36 @@ class _Bounded:
         below = a.value + down * np.where(bent, np.clip(meet, 0.0, width), 0.0)
         return np.where(may, below, np.inf)
 
-    def excess(self, at: _Total, level: Floats) -> Floats:
-        """Compute T - rho at points."""
-        return (self.costs.offset + level) * at.rate**2 - at.norm * at.rate - self.rho
-
-    def polished(self, e: Ints, near: _Total, low: float, high: Floats) -> _Total:
+    def polished(self, e: Ints, near: Point, low: float, high: Floats) -> Point:
         """Return points near the given ones at which T equals rho, by a secant step."""
-        n, first, guess = near.n, self.excess(near, near.level), (near.capped, near.bought)
+        n, guess = near.n, (near.capped, near.bought)
+
+        def excess(at: Point) -> Floats:
+            return (self.costs.offset + at.level) * at.rate**2 - at.norm * at.rate - self.rho
+
+        first = excess(near)
         second = self.at(e, np.clip(n * (1 - np.sign(first) * _NEAR), low, high), *guess)
-        rise = self.excess(second, second.level) - first
+        rise = excess(second) - first
         step = -first * (second.n - n) / np.where(rise == 0, np.inf, rise)
         step = np.where(np.abs(step) <= 10 * _NEAR * n, step, 0.0)
         return self.at(e, np.clip(n + step, low, high), *guess)
 
-    def split(self, cells: _Cells, parts: int) -> _Cells:
+    def split(self, e: Ints, a: Point, b: Point, parts: int) -> tuple[Ints, Point, Point]:
         """Split every interval: at whole numbers where there are any, else by equal factors."""
-        a, b = cells.a[:, None], cells.b[:, None]
-        low, high = a.n, b.n
-        n = low * (high / low) ** (np.arange(1, parts) / parts)
-        whole, only = np.rint(n), np.floor(low) + 1.0
-        n = np.where((whole > low) & (whole < high), whole, n)
+        a, b = take(a, np.s_[:, None]), take(b, np.s_[:, None])
+        n = a.n * (b.n / a.n) ** (np.arange(1, parts) / parts)
+        whole, only = np.rint(n), np.floor(a.n) + 1.0
+        n = np.where((whole > a.n) & (whole < b.n), whole, n)
         # The only whole number inside a narrow interval.
-        n = np.where((only < high) & (high - low <= 1.0), only, n)
-        share = (n - low) / (high - low)
+        n = np.where((only < b.n) & (b.n - a.n <= 1.0), only, n)
+        share = (n - a.n) / (b.n - a.n)
         j = a.capped + np.rint(share * (b.capped - a.capped)).astype(np.intp)
         q = a.bought + np.rint(share * (b.bought - a.bought)).astype(np.intp)
-        points = self.at(np.repeat(cells.e, parts - 1), n.ravel(), j.ravel(), q.ravel())
-        nodes = _Total.joined([a, points[np.arange(n.size).reshape(n.shape)], b], axis=1)
+        points = self.at(np.repeat(e, parts - 1), n.ravel(), j.ravel(), q.ravel())
+        nodes = joined([a, take(points, np.arange(n.size).reshape(n.shape)), b], axis=1)
         inner = np.nonzero(np.diff(nodes.n, axis=1) > 0)
-        return _Cells(cells.e[inner[0]], nodes[:, :-1][inner], nodes[:, 1:][inner])
+        low, high = take(nodes, np.s_[:, :-1]), take(nodes, np.s_[:, 1:])
+        return e[inner[0]], take(low, inner), take(high, inner)
 
 
 def minimise_bounded(
@@ -188,42 +168,39 @@ def minimise_bounded(
     e, none = np.arange(costs.count), np.zeros(costs.count, dtype=np.intp)
     top = np.minimum(high, markets.sellers).astype(float)
     able = top >= low
-    ends = [markets.at(e, n, none, none + costs.size) for n in (np.minimum(low, top), top)]
-    best = ends[0][e]
+    a, b = (markets.at(e, n, none, none + costs.size) for n in (np.minimum(low, top), top))
+    best = take(a, e)
     best.value[~able] = np.inf
-    cells = _Cells(e, *ends)[able]
-    best = _better(best, cells.e, cells.b)
+    e, a, b = e[able], take(a, able), take(b, able)
+    _improve(best, e, b)
     bound = best.value.copy()
     for round_ in range(_ROUNDS):
-        below, aim = markets.bound(cells.a, cells.b), best.value[cells.e]
+        below, aim = markets.bound(a, b), best.value[e]
         undecided = below < aim - _EXACT * np.abs(aim)
-        narrow = (cells.b.n - cells.a.n <= _NARROW * cells.b.n) | (round_ == _ROUNDS - 1)
-        np.minimum.at(bound, cells.e[undecided & narrow], below[undecided & narrow])
-        cells = cells[undecided & ~narrow]
-        if not cells.e.size:
+        narrow = (b.n - a.n <= _NARROW * b.n) | (round_ == _ROUNDS - 1)
+        np.minimum.at(bound, e[undecided & narrow], below[undecided & narrow])
+        wide = undecided & ~narrow
+        if not wide.any():
             break
-        cells = markets.split(cells, max(_PARTS, _NODES // cells.e.size))
-        best = _better(best, cells.e, cells.a)
+        parts = max(_PARTS, _NODES // int(np.count_nonzero(wide)))
+        e, a, b = markets.split(e[wide], take(a, wide), take(b, wide), parts)
+        _improve(best, e, a)
     free = np.flatnonzero(able & (best.capped < best.bought))
     for _ in range(2 * bool(free.size)):  # values give half of the digits of the total
-        root = markets.polished(free, best[free], low, top[free])
-        best = _better(best, free, root, 4 * _EXACT)
+        _improve(best, free, markets.polished(free, take(best, free), low, top[free]), 4 * _EXACT)
     # The level at which the market is indifferent to one more seller.
     price = (best.norm * best.rate + rho) / best.rate**2 - costs.offset
-    kink = np.clip(price, best.level, best.level_above)
+    kink = np.clip(price, best.level, best.above)
     level = np.where(best.capped == best.bought, kink, best.level)
-    point = Point(best.value, best.rate, best.n, best.beta, level, best.capped, best.bought)
-    return point, np.minimum(bound, best.value)
+    return best._replace(level=level), np.minimum(bound, best.value)
 
 
-def _better(best: _Total, e: Ints, points: _Total, slack: float = 0.0) -> _Total:
+def _improve(best: Point, e: Ints, points: Point, slack: float = 0.0) -> None:
     """Update the best point of each market by further points of markets e.
 
     Roots have a slack, because objectives near a minimum determine half of the digits of the total.
     """
     first = lowest(e, points.value)
     first = first[points.value[first] < best.value[e[first]] * (1 + slack)]
-    better = _Total(*(part.copy() for part in vars(best).values()))
-    for name, part in vars(better).items():
-        part[e[first]] = getattr(points, name)[first]
-    return better
+    for part, new in zip(best, points, strict=True):
+        part[e[first]] = new[first]

@@ -6,8 +6,8 @@ from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from convexmarket.allocation.exact_solver import (
     unattained,
     with_spread,
 )
-from convexmarket.allocation.path import Costs, Floats, Ints, StructOfArrays, rates_of
+from convexmarket.allocation.path import Costs, Floats, Ints, joined, rates_of, take
 from convexmarket.market import StandardForm
 
 __all__ = ["CurvePoints", "OwnReportCurve"]
@@ -28,8 +28,7 @@ __all__ = ["CurvePoints", "OwnReportCurve"]
 _CHUNK = 1 << 13
 
 
-@dataclass(frozen=True)
-class CurvePoints(StructOfArrays):
+class CurvePoints(NamedTuple):
     """Points of the curve, arrays of one shape.
 
     ``epsilon`` is the guarantee sold, and ``value`` the optimal objective of the buyer. Its
@@ -96,7 +95,7 @@ class OwnReportCurve:
         )[1:]
         chunks = [ask[start : start + _CHUNK] for start in range(0, ask.size, _CHUNK)]
         solved = [self._solve(seller[some], psi[some]) for some in chunks]
-        points = CurvePoints.joined(solved or [CurvePoints(*np.empty((4, 0)))])[source]
+        points = take(joined(solved or [CurvePoints(*np.empty((4, 0)))]), source)
         if np.count_nonzero(truthful) > 1:
             points.epsilon[truthful] = self.truth[seller[truthful]]
         return points
@@ -107,9 +106,8 @@ class OwnReportCurve:
             return self._optimum(base.replaced(old, np.where(psi > self._limit, np.inf, psi)))
         endless = np.isinf(psi)
         points = self._optimum(base.replaced(old, np.where(endless, base.scale, psi)))
-        points.epsilon[endless] = self._least_sold
-        for part in (points.value, points.level, points.cap_level):
-            part[endless] = np.inf
+        for part, limit in zip(points, (self._least_sold, np.inf, np.inf, np.inf), strict=True):
+            part[endless] = limit
         return points
 
     def _optimum(self, costs: Costs) -> CurvePoints:

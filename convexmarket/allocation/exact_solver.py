@@ -20,12 +20,13 @@ from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.allocation.path import (
     Costs,
     Point,
-    best_of,
     beta_at,
+    joined,
+    lowest,
     minimise,
-    point_at,
     rates_of,
     stationary_beta,
+    take,
 )
 from convexmarket.allocation.simplex import cheapest_purchase, check_sold
 from convexmarket.errors import (
@@ -218,12 +219,13 @@ def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
     if form.sigma > 0 and form.eta_low <= border:
         rates = form.eta_low * unit, min(form.eta_high, border) * unit
         points.append(minimise(costs, n, rho, rates))
-    points += [point_at(costs, n, rho, rate) for rate in ends if rate < border * unit]
+    points += [minimise(costs, n, rho, rate=rate) for rate in ends if rate < border * unit]
     if e < np.inf and form.eta_high >= border:
         low, high = max(form.eta_low / e, n), form.eta_high / e
         point, bound = minimise_bounded(costs, rho, e * unit, low, high)
         points.append(point)
-    return best_of(points), bound
+    every, market = joined(points), np.tile(np.arange(costs.count), len(points))
+    return take(every, lowest(market, every.value)), bound
 
 
 class PathSegment(NamedTuple):

@@ -165,8 +165,7 @@ def classify_cells(
     few, many = (Path(Costs(psi, some), 1.0 / form.max_weight) for some in (fewer, more))
     rho, _, rates = rates_of(form, few.costs)
     scaled_highest = (highest or 0.0) / few.costs.scale
-    nodes = np.arange(psi.size + 1)
-    stationary, *betas = sandwich(few, many, nodes, rho, rates, scaled_highest)
+    stationary, *betas = sandwich(few, many, rho, rates, scaled_highest)
     if not stationary.any():  # rounding errors, as scales differ too much
         stationary[:] = True
     touched = np.zeros(last + 2, np.int64)

@@ -1,8 +1,8 @@
 """The path of optimal weights: every stationary point in closed form, the best one chosen.
 
-For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex, as in
-the "projection" formulation. As beta grows from 0 to infinity they trace one piecewise linear path
-a(beta), whatever mu, sigma and gamma are. On it
+For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
+beta grows from 0 to infinity they trace one piecewise linear path, whatever mu, sigma and gamma
+are. On it
 
 * the capped sellers are the j cheapest and the sellers bought from are the q cheapest;
 * with f = q - j free sellers, M = 1 - j*u the weight left for them and W the sum of squared
@@ -18,17 +18,16 @@ one, in O(m log m), with no tolerance.
 The same search runs on many markets at once that differ from a base market in one seller's cost
 (:meth:`Costs.replaced`), for payments and audits.
 
-Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``, the number of capped
-sellers who carry the whole weight. Costs are centred at the smallest and divided by the largest,
-objectives divided by mu: ``F/mu = ||a|| + r*psi'a + rho/r`` with r = t/mu.
+Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``. Costs are centred at
+the smallest and divided by the largest, objectives divided by mu:
+``F/mu = ||a|| + r*psi'a + rho/r`` with r = t/mu.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,45 +41,35 @@ __all__ = [
     "Ints",
     "Path",
     "Point",
-    "StructOfArrays",
-    "best_of",
     "beta_at",
+    "joined",
     "lowest",
     "minimise",
-    "point_at",
     "rates_of",
     "sandwich",
     "segment",
     "stationary_beta",
+    "take",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
+Arrays = TypeVar("Arrays", bound=tuple[Any, ...])
 #: Relative slack of the test that discards a stretch, to allow for rounding errors.
 _SLACK = 1e-9
 #: Number of nodes of the paths in the first round, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
-_Pieces: TypeAlias = tuple[Ints, Ints, Floats, Floats]
 
 
-class StructOfArrays:
-    """A dataclass whose fields are arrays of one shape; indexing and joining act on all fields."""
+def take(parts: Arrays, index: Any) -> Arrays:
+    """Index every array of a named tuple."""
+    return parts._make(part[index] for part in parts)  # type: ignore[attr-defined]
 
-    def __getitem__(self, index: Any) -> Self:
-        return type(self)(*(part[index] for part in vars(self).values()))
 
-    @classmethod
-    def joined(cls, parts: Sequence[Self], axis: int = 0) -> Self:
-        """Concatenate several structures."""
-        fields = zip(*(vars(part).values() for part in parts), strict=True)
-        return cls(
-            *(
-                type(part[0]).joined(part, axis)
-                if isinstance(part[0], StructOfArrays)
-                else np.concatenate(part, axis)
-                for part in fields
-            )
-        )
+def joined(parts: Sequence[Arrays], axis: int = 0) -> Arrays:
+    """Concatenate named tuples, array by array."""
+    columns = zip(*parts, strict=True)
+    return parts[0]._make(np.concatenate(some, axis) for some in columns)  # type: ignore[attr-defined]
 
 
 class Costs:
@@ -102,14 +91,13 @@ class Costs:
         Ranges of ranks, one of which contains the optimum.
     """
 
-    #: Replaced sellers: row, scaled old cost, rank of the new cost, scaled new cost.
+    #: Number of rows; replaced sellers: row, old cost, rank and value of the new cost.
+    size: Ints
     row: Ints
     old: Floats
     place: Ints
     y: Floats
-    #: Number of rows of each market; whether no seller is replaced, which saves operations.
-    size: Ints
-    _is_first = True
+    _is_replaced = False
 
     def __init__(
         self,
@@ -147,10 +135,10 @@ class Costs:
         An infinite ``psi`` removes the seller. An ``old`` beyond the last row adds a seller.
         """
         many, comes, last = copy(self), psi < np.inf, self.psi[-1]
-        many._is_first, many.size = False, self.psi.size + comes
+        many._is_replaced, many.size = True, self.psi.size + comes
         there = (old < last) | ((old == last) & (self._numbers[-1] > 0))
-        many.row = np.searchsorted(self.psi, old, side="right") - 1
-        many.row = np.where(there, many.row, self.psi.size)
+        row = np.searchsorted(self.psi, old, side="right") - 1
+        many.row = np.where(there, row, self.psi.size)
         many.old = np.where(there, self.scaled(old), 0.0)
         many.place, many.y = np.searchsorted(self.psi, psi), np.where(comes, self.scaled(psi), 0.0)
         return many
@@ -162,8 +150,6 @@ class Costs:
 
     def __getitem__(self, e: Any) -> Costs:
         """Select markets, by an index of any shape."""
-        if self._is_first:
-            return self
         some = copy(self)
         for name in ("row", "old", "place", "y", "size"):
             setattr(some, name, getattr(self, name)[e])
@@ -175,7 +161,7 @@ class Costs:
 
     def _rows(self, k: Ints) -> tuple[Ints, Any, Any]:
         """Return rows of the first market, and whether the new and the old cost are in them."""
-        if self._is_first:
+        if not self._is_replaced:
             return k, 0, 0
         come = k > self.place
         rows = k - come
@@ -184,9 +170,8 @@ class Costs:
     def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
         """Return the number of sellers in the first k rows, their sum of costs and of squares."""
         rows, come, left = self._rows(k)
-        counts, firsts, seconds = self._sums
-        number, first, second = counts[rows], firsts[rows], seconds[rows]
-        if self._is_first:
+        number, first, second = (part[rows] for part in self._sums)
+        if not self._is_replaced:
             return number, first, second
         old, new = left * self.old, come * self.y
         return number - left + come, first - old + new, second - old * old + new * new
@@ -198,8 +183,6 @@ class Costs:
 
     def position(self, number: Ints) -> Ints:
         """Return the largest k with at most ``number`` sellers in the first k rows."""
-        if self._is_first:
-            return np.searchsorted(self._sums[0], number, side="right") - 1
         behind = self._without(number - 1) + 1
         upto = np.minimum(self._without(number), self.place)
         return np.where(behind > self.place, behind, upto)
@@ -213,8 +196,6 @@ class Costs:
 
     def value(self, k: Ints) -> Floats:
         """Return the cost at a rank, centred and scaled."""
-        if self._is_first:
-            return self.x[k]
         rows = np.minimum(k - (k > self.place), self.psi.size - 1)
         return np.where(k == self.place, self.y, self.x[rows])
 
@@ -222,11 +203,6 @@ class Costs:
         """Return the number of rows below a level, or up to it if ``side`` is "right"."""
         new = self.y < level if side == "left" else self.y <= level
         return np.searchsorted(self.x, level, side=side) + (new & (self.size > self.psi.size))
-
-    def ties(self, k: Ints) -> tuple[Ints, Ints]:
-        """Return the numbers of rows below the cost at a rank, and up to it."""
-        value = self.value(k)
-        return self.rows_below(value, "left"), self.rows_below(value, "right")
 
     def deviations(self, j: int, q: int, origin: float) -> tuple[float, float]:
         """Return the mean deviation of rows j to q from ``origin``, and the scaled variation."""
@@ -250,25 +226,26 @@ def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float
             f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
             "the ratio of scales exceeds double precision; bring the weights of the terms closer"
         )
-    return rho, unit, [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
+    return rho, unit, [eta * unit for eta in form.eta_range if 0 < eta < np.inf]
 
 
-@dataclass(frozen=True)
-class Point(StructOfArrays):
+class Point(NamedTuple):
     """Points of one or many markets, all arrays of shape (count,).
 
     ``value`` is the objective divided by mu, and ``rate`` is r = gamma*eta/mu in units of 1/scale
     of the costs, +inf where the infimum lies there. ``n`` is one over the largest weight, and
     ``beta`` is +inf if only the cheapest sellers sell. ``level`` is the cost (centred and scaled)
-    above which nothing is bought. ``capped`` and ``bought`` are j and q: numbers of rows at the
-    largest weight, and with positive weight.
+    above which nothing is bought, and ``above`` the same at a slightly larger eta. ``capped`` and
+    ``bought`` are j and q: numbers of rows at the largest weight, and with positive weight.
     """
 
     value: Floats
     rate: Floats
     n: Floats
     beta: Floats
+    norm: Floats
     level: Floats
+    above: Floats
     capped: Ints
     bought: Ints
 
@@ -310,8 +287,7 @@ def segment(costs: Costs, n: Floats, j: Ints, q: Ints) -> Segment:
     return Segment(number.astype(float), left, mean, spread, cost, norm2)
 
 
-@dataclass(frozen=True)
-class _Nodes(StructOfArrays):
+class _Nodes(NamedTuple):
     """Nodes k of paths: r^2, psi'a, the number of capped rows and beta; arrays of one shape."""
 
     k: Ints
@@ -334,7 +310,8 @@ class Path:
         # Allow for rounding: m sellers at a cap of 1/m are feasible.
         filling = np.ceil(self.n * (1 - 1e-15)).astype(np.intp)
         marginal = np.minimum(filling, costs.number(costs.size)) - 1
-        floor, self.first = costs.ties(costs.position(marginal))
+        value = costs.value(costs.position(marginal))
+        floor, self.first = (costs.rows_below(value, side) for side in ("left", "right"))
         self.floor = np.where(costs.number(floor) > 0, floor, 0)
 
     def __getitem__(self, e: Any) -> Path:
@@ -384,8 +361,7 @@ class Path:
             mass = (bought - number) * tau - (total - below)
             capped = mass <= (self.n - number) * (tau - self.costs.value(j))
             capped &= low < high
-            low = np.where(capped, j + 1, low)
-            high = np.where(capped, high, np.minimum(high, j))
+            low, high = np.where(capped, j + 1, low), np.where(capped, high, np.minimum(high, j))
         return low
 
     def points(
@@ -418,8 +394,8 @@ class Path:
             rates = beta / norm if rate is None else rate
             value = norm + np.where(cost > 0, rates * cost, 0.0) + rho / rates
             level = mean + left / beta / free
-        key = value * (1 + _SLACK * moved)
-        return Point(value, rates, self.n, beta, level, j, q), key
+        point = Point(value, rates, self.n, beta, norm, level, level, j, q)
+        return point, value * (1 + _SLACK * moved)
 
 
 def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
@@ -429,28 +405,25 @@ def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
 
 
 def minimise(
-    costs: Costs, n: float, rho: float, rates: tuple[float, float] = (0.0, np.inf)
+    costs: Costs,
+    n: float | Floats,
+    rho: float,
+    rates: tuple[float, float] = (0.0, np.inf),
+    rate: float | Floats | None = None,
 ) -> Point:
-    """Return the global minimiser over eta and weights of every market in ``costs``.
+    """Return the global minimiser over weights and eta, or for a given rate, of every market.
 
-    ``n`` is one over the largest weight, and ``rho`` is sigma*gamma*scale/mu^2 > 0. Stationary
-    points outside of the range of ``rates`` get the value +inf. The rate of a point is +inf if the
-    infimum is not attained.
+    ``n`` is one over the largest weight, and ``rho`` is sigma*gamma*scale/mu^2. Stationary points
+    outside of the range of ``rates`` get the value +inf. The rate of a point is +inf if the infimum
+    is not attained.
     """
-    path = Path(costs, n)
-    e, pieces = _pieces(path, np.full(costs.count, rho))
-    points, key = path[e].points(*pieces, rho, None)
+    path, fixed = Path(costs, n), rate is not None
+    given = np.broadcast_to(0.0 if rate is None else rate, costs.count)
+    e, pieces = _pieces(path, given * given if fixed else np.full(costs.count, rho), fixed)
+    points, key = path[e].points(*pieces, rho, given[e] if fixed else None)
     outside = (points.rate < rates[0]) | (points.rate > rates[1])
     points.value[outside] = key[outside] = np.inf
-    return points[lowest(e, key)]
-
-
-def point_at(costs: Costs, n: float | Floats, rho: float, rate: float | Floats) -> Point:
-    """Return the optimal weights of every market for a given r = gamma*eta*scale/mu."""
-    path, rate = Path(costs, n), np.broadcast_to(rate, costs.count)
-    e, pieces = _pieces(path, rate * rate, at_rate=True)
-    points, key = path[e].points(*pieces, rho, rate[e])
-    return points[lowest(e, key)]
+    return take(points, lowest(e, key))
 
 
 def lowest(e: Ints, value: Floats) -> Ints:
@@ -486,7 +459,7 @@ def _may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
 
 
 def sandwich(
-    fewer: Path, more: Path, nodes: Ints, rho: float, rates: Sequence[float], highest: float
+    fewer: Path, more: Path, rho: float, rates: Sequence[float], highest: float
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Bound the levels at which a path enclosed by two others may be stationary.
 
@@ -495,13 +468,14 @@ def sandwich(
     ``(tau - psi)*min(tau - psi, u/beta)``. So the two paths bound r^2 and psi'a of all enclosed
     ones. ``fewer`` has the fewest and most expensive sellers, ``more`` the most and cheapest.
 
-    Their ``nodes`` are at the same levels; the last one is beta = 0. With ``rho`` = 0, only the
+    Their nodes are at the same levels; the last one is beta = 0. With ``rho`` = 0, only the
     ``rates`` count as stationary, otherwise they do so too. ``highest`` is the largest cost over
     scale of an additional seller. Return the mask of the intervals between levels, and the largest
     and least beta at each level.
     """
-    low, high = fewer.node(nodes), more.node(nodes)
     costs, filled = fewer.costs, more.segment(more.floor, more.first).cost[0]
+    nodes = np.arange(costs.psi.size + 1)
+    low, high = fewer.node(nodes), more.node(nodes)
     beyond = low.cost[-1] + highest / max(int(costs.number(costs.size)[0]), 1)
     tau = costs.offset + costs.value(np.minimum(nodes, costs.size - 1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -518,16 +492,9 @@ def sandwich(
     return hit, low.beta, high.beta
 
 
-@dataclass(frozen=True)
-class _Stretches(StructOfArrays):
-    """Stretches of the paths of markets e, from node a to node b > a, each of shape (n,)."""
-
-    e: Ints
-    a: _Nodes
-    b: _Nodes
-
-
-def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Ints, _Pieces]:
+def _pieces(
+    path: Path, target: Floats, at_rate: bool
+) -> tuple[Ints, tuple[Ints, Ints, Floats, Floats]]:
     """Return the market, and j, q and ends in beta, of every piece that may be stationary.
 
     With ``at_rate``, of every piece on which r^2 may equal the target. r^2 increases and psi'a
@@ -535,25 +502,30 @@ def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Ints, _P
     """
     (e, nodes), done = _first_nodes(path), []
     while True:
-        a, b = nodes[:, :-1], nodes[:, 1:]
+        a, b = take(nodes, np.s_[:, :-1]), take(nodes, np.s_[:, 1:])
         with np.errstate(invalid="ignore"):
             most = a.rate2 if at_rate else a.rate2 * b.cost
             least = b.rate2 if at_rate else b.rate2 * a.cost
         keep = np.nonzero(_may_hit(most, least, target[e][:, None]) & (a.k < b.k))
-        work = _Stretches(e[keep[0]], a[keep], b[keep])
-        single = work.b.k - work.a.k <= 1
-        done.append(work[single])
+        e, a, b = e[keep[0]], take(a, keep), take(b, keep)
+        single = b.k - a.k <= 1
+        done.append((e[single], take(a, single), take(b, single)))
         if single.all():
             break
-        work = work[~single]
-        e, nodes = work.e, _split(path, work)
-    work = _Stretches.joined(done)
+        e, a, b = e[~single], take(a, ~single), take(b, ~single)
+        # A row of evenly spaced nodes for each stretch, including its ends.
+        parts, a, b = max(2, _LATER // e.size), take(a, np.s_[:, None]), take(b, np.s_[:, None])
+        k = a.k + (b.k - a.k) * np.arange(1, parts) // parts
+        inner = path[e[:, None]].node(k, (b.j + 0 * k, a.j + 0 * k))
+        nodes = joined([a, inner, b], axis=1)
+    e = np.concatenate([part[0] for part in done])
+    a, b = joined([part[1] for part in done]), joined([part[2] for part in done])
     # One piece for each number of capped rows between neighbouring nodes.
-    counts = np.maximum(work.a.j - work.b.j, 0) + 1
+    counts = np.maximum(a.j - b.j, 0) + 1
     starts = np.repeat(np.cumsum(counts) - counts, counts)
-    pieces = work[np.repeat(np.arange(counts.size), counts)]
-    j = pieces.b.j + np.arange(starts.size) - starts
-    return pieces.e, (j, pieces.b.k, pieces.b.beta, pieces.a.beta)
+    of = np.repeat(np.arange(counts.size), counts)
+    j = b.j[of] + np.arange(starts.size) - starts
+    return e[of], (j, b.k[of], b.beta[of], a.beta[of])
 
 
 def _first_nodes(path: Path) -> tuple[Ints, _Nodes]:
@@ -568,17 +540,3 @@ def _first_nodes(path: Path) -> tuple[Ints, _Nodes]:
     first, length = first.reshape(-1, 1), (last - first).reshape(-1, 1)
     parts = int(np.clip(length.max(), 1, max(_FIRST // e.size, 1)))
     return e, path[e[:, None]].node(first + length * np.arange(parts + 1) // parts)
-
-
-def _split(path: Path, work: _Stretches) -> _Nodes:
-    """Return a row of evenly spaced nodes for each stretch, including its ends."""
-    a, b, parts = work.a[:, None], work.b[:, None], max(2, _LATER // work.e.size)
-    k = a.k + (b.k - a.k) * np.arange(1, parts) // parts
-    inner = path[work.e[:, None]].node(k, (b.j + 0 * k, a.j + 0 * k))
-    return _Nodes.joined([a, inner, b], axis=1)
-
-
-def best_of(points: Sequence[Point]) -> Point:
-    """Return the best of several points of every market."""
-    every, e = Point.joined(points), np.tile(np.arange(points[0].value.size), len(points))
-    return every[lowest(e, every.value)]
