@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from convexmarket.allocation.exact_solver import (
-    check_feasible,
     costs_that_matter,
     optimum,
     solve_exact,
@@ -20,6 +19,7 @@ from convexmarket.allocation.exact_solver import (
     with_spread,
 )
 from convexmarket.allocation.path import Costs, Floats, Ints, joined, rates_of, take
+from convexmarket.allocation.simplex import check_feasible
 from convexmarket.market import StandardForm
 
 __all__ = ["CurvePoints", "OwnReportCurve"]
@@ -33,14 +33,12 @@ class CurvePoints(NamedTuple):
 
     ``epsilon`` is the guarantee sold, and ``value`` the optimal objective of the buyer. Its
     derivative in the seller's virtual cost is gamma*epsilon (the envelope theorem), wherever it
-    exists. Sellers with virtual costs above ``level`` sell nothing, and those up to ``cap_level``
-    are at the cap.
+    exists. Sellers with virtual costs above ``level`` sell nothing.
     """
 
     epsilon: Floats
     value: Floats
     level: Floats
-    cap_level: Floats
 
 
 class OwnReportCurve:
@@ -88,34 +86,31 @@ class OwnReportCurve:
         A cost of +inf removes the seller from the market. If the market is infeasible without the
         seller, the result is the limit: the smallest feasible purchase from the seller.
         """
+        if not seller.size:
+            return CurvePoints(*np.empty((3, 0)))
         truthful = psi == self.form.virtual_costs[seller]
         # All truthful entries are the same market, which is solved once.
         ask, source = np.unique(
             np.where(truthful, -1, np.arange(seller.size)), return_index=True, return_inverse=True
         )[1:]
-        chunks = [ask[start : start + _CHUNK] for start in range(0, ask.size, _CHUNK)]
-        solved = [self._solve(seller[some], psi[some]) for some in chunks]
-        points = take(joined(solved or [CurvePoints(*np.empty((4, 0)))]), source)
+        chunks = np.split(ask, np.arange(_CHUNK, ask.size, _CHUNK))
+        points = take(joined([self._solve(seller[some], psi[some]) for some in chunks]), source)
         if np.count_nonzero(truthful) > 1:
             points.epsilon[truthful] = self.truth[seller[truthful]]
         return points
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
-        base, old = self._base, self.form.virtual_costs[seller]
-        if not self._needed:
-            return self._optimum(base.replaced(old, np.where(psi > self._limit, np.inf, psi)))
-        endless = np.isinf(psi)
-        points = self._optimum(base.replaced(old, np.where(endless, base.scale, psi)))
-        for part, limit in zip(points, (self._least_sold, np.inf, np.inf, np.inf), strict=True):
-            part[endless] = limit
-        return points
-
-    def _optimum(self, costs: Costs) -> CurvePoints:
-        form = self._spread
+        form, base, endless = self._spread, self._base, psi == np.inf
+        unsold = np.inf if not self._needed else base.scale  # any finite cost
+        asked = np.where(endless if self._needed else psi > self._limit, unsold, psi)
+        costs = base.replaced(self.form.virtual_costs[seller], asked)
         point, _ = optimum(form, costs)
         if np.any(np.isinf(point.rate)):
             raise unattained()
         epsilon = point.weight_of(costs) * (point.rate / rates_of(form, costs)[1])
-        levels = point.level, point.level - 1.0 / (point.n * point.beta)
-        marginal, cap_level = (costs.lowest + costs.scale * level for level in levels)
-        return CurvePoints(epsilon, form.mu * point.value, marginal, cap_level)
+        level = costs.lowest + costs.scale * point.level
+        points = CurvePoints(epsilon, form.mu * point.value, level)
+        if self._needed:
+            for part, limit in zip(points, (self._least_sold, np.inf, np.inf), strict=True):
+                part[endless] = limit
+        return points

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.bounded import minimise_bounded
-from convexmarket.allocation.passes import blocks_of, screen_sellers
+from convexmarket.allocation.passes import blocks_of, highest_cost_bought, screen_sellers
 from convexmarket.allocation.path import (
     Costs,
     Point,
@@ -28,23 +28,16 @@ from convexmarket.allocation.path import (
     stationary_beta,
     take,
 )
-from convexmarket.allocation.simplex import cheapest_purchase, check_sold
-from convexmarket.errors import (
-    InfeasibleMarketError,
-    ParameterError,
-    SolverError,
-    UnattainedOptimumError,
-)
+from convexmarket.allocation.simplex import cheapest_purchase, check_feasible, check_noise
+from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
 __all__ = [
     "PathSegment",
     "best_segment",
-    "check_feasible",
     "check_noise",
     "costs_that_matter",
     "dual_bound",
-    "highest_cost_bought",
     "optimum",
     "solve_exact",
     "unattained",
@@ -56,6 +49,8 @@ Floats = NDArray[np.float64]
 
 #: Markets below this size are sorted, which is faster than passes over them.
 _WORTH_PASSES = 20_000
+#: Steps between neighbouring pieces, from one that rounding errors led to.
+_MOVES = 8
 
 
 def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
@@ -71,46 +66,21 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
             if free.eta * float(free.weights.max()) <= form.max_epsilon:
                 return free
     form = with_spread(form)
-    segment = best_segment(form, costs or costs_that_matter(form)[0])
+    segment, best, bound = best_segment(form, costs or costs_that_matter(form)[0])
     weights = np.concatenate([segment.weights(block) for block in blocks_of(psi)])
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
         raise SolverError(
             f"rounding errors of the exact solver are too large, its weights sum to {total!r}: "
             "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
         )
-    best = segment.solution(form)
     dual = best.lower_bound
     if best.objective - dual > 1e-12 * best.objective:  # the weights give a more accurate bound
         within = replace(form, max_weight=segment.cap)
         accurate = dual_bound(within, form.gamma * best.eta * psi, weights)
         dual = max(dual, accurate + form.sigma / best.eta)
-    if segment.bound < best.objective * (1 - 1e-12):  # an interval of eta is undecided
-        dual = min(dual, segment.bound)
+    if bound < best.objective * (1 - 1e-12):  # an interval of eta is undecided
+        dual = min(dual, bound)
     return replace(best, weights=weights, lower_bound=min(best.objective, dual))
-
-
-def check_feasible(form: StandardForm, available: int, m: int) -> None:
-    """Check that a market has an optimum if ``available`` of its m sellers can sell."""
-    if form.eta_low > form.eta_high:
-        raise InfeasibleMarketError(
-            f"the ranges of eta do not meet: at least {form.eta_low:g} and at most "
-            f"{form.eta_high:g}; widen one of them"
-        )
-    if available * form.max_weight < 1 - 1e-12:
-        raise InfeasibleMarketError(
-            f"{available} of {m} sellers have a finite virtual cost (it is infinite where the "
-            "prior's density vanishes, as at the top of some supports), and with the cap of "
-            f"{form.max_weight * m:g} they carry at most {available * form.max_weight:.3g} of the "
-            "weight; raise the cap"
-        )
-    check_noise(form)
-    factors = (form.sigma, form.eta_low, form.eta_high)
-    if form.gamma > 0 and not all(form.gamma * factor > 0 for factor in factors if factor > 0):
-        raise ParameterError(
-            f"gamma = {form.gamma:g} times sigma or an end of the range of eta must be above "
-            "1e-308; use another unit of money"
-        )
-    check_sold(form.eta_low, form.max_epsilon * available, form.max_epsilon, available)
 
 
 def with_spread(form: StandardForm) -> StandardForm:
@@ -125,15 +95,6 @@ def with_spread(form: StandardForm) -> StandardForm:
     top = float(psi.max(initial=0.0, where=np.isfinite(psi))) or 1.0
     cost = np.sqrt(form.sigma * gamma * top) if form.sigma > 0 else gamma * form.eta_low * top
     return replace(form, mu=1e-50 * float(cost))
-
-
-def check_noise(form: StandardForm) -> None:
-    """Raise an UnattainedOptimumError without a noise term and a lower bound on eta."""
-    if form.sigma == 0 and form.eta_low == 0:
-        raise UnattainedOptimumError(
-            "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
-            "to 0; give sigma > 0 or an EtaRange"
-        )
 
 
 def dual_bound(form: StandardForm, costs: Floats, weights: Floats) -> float:
@@ -177,34 +138,9 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
         filling = int(np.ceil((1 - 1e-15) / form.max_weight)) + spare
         limit = highest_cost_bought(form, float(ordered[min(filling, ordered.size) - 1]))
         return Costs.sorted(ordered, limit), limit
-    return screen_sellers(
-        lambda work: [work(blocks_of(psi))],
-        form,
-        lambda _, g: highest_cost_bought(form, g),
-        psi.size // 8,
-        instead=(0.0, np.inf) if spare else None,
-    )
-
-
-def highest_cost_bought(form: StandardForm, g: float) -> float:
-    """Return a virtual cost above which nothing is bought at the optimum.
-
-    The cheapest sellers, up to cost g, can carry all weight; one of them is below the cap. If a
-    seller with cost psi sells at the optimum, moving its weight to that seller does not help, so
-    t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its objective exceeds
-    2*sigma*gamma/t, and is at most that of the cheapest sellers. The end of a range of eta bounds t
-    directly.
-    """
-    if g == np.inf:
-        return g
-    c, ends = form.sigma * form.gamma, (form.eta_low, form.eta_high)
-    one_over_t = [1.0 / (form.gamma * eta) for eta in ends if 0 < eta < np.inf]
-    if form.sigma > 0 and form.eta_low == 0:
-        root = float(np.sqrt(c) / np.sqrt(g)) if g > 0 else np.inf
-        t = min(root, form.gamma * form.eta_high)
-        achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
-        one_over_t.append(achieved / (2.0 * c))
-    return g + form.mu * max(one_over_t)
+    instead = (0.0, np.inf) if spare else None
+    each = lambda work: [work(blocks_of(psi))]  # noqa: E731
+    return screen_sellers(each, form, psi.size, psi.size // 8, instead)
 
 
 def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
@@ -229,13 +165,11 @@ def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
 
 
 class PathSegment(NamedTuple):
-    """The optimum on a piece of the path, in the units of the market.
+    """A piece of the path, in the units of the market.
 
     Of ``bought`` sellers ``capped`` are at the cap. The weights of free sellers are
     ``share - beta*((psi - origin) - mean)``; beta is 0 if all their costs are equal. ``norm`` is
-    ||a||, ``cost`` psi'a, and ``filled`` the costs of capped sellers. ``level`` is the multiplier
-    over gamma*eta if no seller is free. ``eta`` and ``binding`` describe the end of the range of
-    eta that binds. ``bound`` is proven for all eta.
+    ||a||, and ``filled`` and ``cost`` are the costs of capped sellers and psi'a.
     """
 
     capped: int
@@ -245,13 +179,9 @@ class PathSegment(NamedTuple):
     share: float
     beta: float
     cap: float
-    filled: float
     norm: float
+    filled: float
     cost: float
-    level: float | None = None
-    eta: float | None = None
-    binding: tuple[str, ...] = ()
-    bound: float = np.inf
 
     def weights(self, psi: Floats) -> Floats:
         """Return the weights of sellers at virtual costs."""
@@ -264,45 +194,47 @@ class PathSegment(NamedTuple):
         weights += self.share
         return np.clip(weights, 0.0, self.cap, out=weights)
 
-    def solution(self, form: StandardForm) -> Allocation:
-        """Return eta, objective and dual value, but no weights."""
-        eta, binding = self.eta, self.binding
-        if eta is None:
-            best = unconstrained_eta(form, self.cost)
-            eta = float(np.clip(best, form.eta_low, form.eta_high))
-            binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
-        t, norm, noise = form.gamma * eta, self.norm, form.sigma / eta
-        # Free sellers satisfy tau = t*psi + mu*a/||a||; for others the difference is dual slack.
-        tau = float(t * (self.origin + self.mean) + form.mu * self.share / norm)
-        at_cap = self.capped * (tau - form.mu * self.cap / norm) - t * self.filled
-        objective = form.mu * norm + noise + t * self.cost
-        dual = min(objective, tau - self.cap * at_cap + noise)
-        multiplier = tau / eta if self.level is None else form.gamma * self.level
-        values = np.empty(0), eta, objective, dual, multiplier
-        return Allocation(*values, method="exact", seconds=0.0, binding=binding)
 
+def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocation, float]:
+    """Return the optimum as a piece and as an allocation without weights, and a bound for all eta.
 
-def best_segment(form: StandardForm, costs: Costs) -> PathSegment:
-    """Return the segment of the optimum; the form's costs are not read."""
-    point, bound = optimum(form, costs)
+    The form's costs are not read.
+    """
+    point, bounds = optimum(form, costs)
     rate, unit = float(point.rate[0]), rates_of(form, costs)[1]
     if np.isinf(rate):
         raise unattained(int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0]))
-    limited = rate * form.max_weight >= form.max_epsilon * unit * (1 - 1e-14)
-    eta = float(point.n[0]) * form.max_epsilon if limited else None
+    eta, cap = None, form.max_weight
     binding: tuple[str, ...] = ()
-    level = None
-    for name, end in (("eta_low", form.eta_low), ("eta_high", form.eta_high)):
+    if rate * cap >= form.max_epsilon * unit * (1 - 1e-14):  # the largest guarantee binds
+        eta = float(point.n[0]) * form.max_epsilon
+    for name in ("eta_low", "eta_high"):
+        end = getattr(form, name)
         if 0 < end < np.inf and abs(rate - end * unit) <= 1e-14 * rate:
             eta, binding = end, (name,)
-    cap = form.max_epsilon / eta if limited and eta else form.max_weight
+    if eta is not None:
+        cap = min(cap, form.max_epsilon / eta)
     first, last = costs.number(point.capped), costs.number(point.bought) - 1
     j, q = int(costs.position(first)[0]), int(costs.position(last)[0]) + 1
-    if j == q:  # all are at the bound; treat the most expensive ones as free
+    is_full = j == q  # all are at the bound; treat the most expensive ones as free
+    if is_full:
         j = int(np.searchsorted(costs.psi, costs.psi[q - 1]))
-        level = costs.lowest + costs.scale * float(point.level[0])
     segment = _polished(replace(form, max_weight=cap), costs, j, q, eta)
-    return segment._replace(level=level, eta=eta, binding=binding, bound=form.mu * float(bound[0]))
+    if eta is None:
+        best = unconstrained_eta(form, segment.cost)
+        eta = float(np.clip(best, *form.eta_range))
+        binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
+    t, norm, noise = form.gamma * eta, segment.norm, form.sigma / eta
+    # Free sellers satisfy tau = t*psi + mu*a/||a||; for others the difference is dual slack.
+    tau = float(t * (segment.origin + segment.mean) + form.mu * segment.share / norm)
+    at_cap = segment.capped * (tau - form.mu * cap / norm) - t * segment.filled
+    objective = form.mu * norm + noise + t * segment.cost
+    dual = min(objective, tau - cap * at_cap + noise)
+    level = costs.lowest + costs.scale * float(point.level[0])
+    price = form.gamma * level if is_full else tau / eta
+    values = np.empty(0), eta, objective, dual, price
+    found_at = Allocation(*values, method="exact", seconds=0.0, binding=binding)
+    return segment, found_at, form.mu * float(bounds[0])
 
 
 def _solve_piece(
@@ -320,19 +252,18 @@ def _solve_piece(
         free, norms = np.array([spread]), np.array([norm2])
         rho, unit, _ = rates_of(form, costs)
         if eta is None:
-            (beta,) = stationary_beta(free, np.array([cost / scale]), norms, rho)
+            beta = float(stationary_beta(free, np.array([cost / scale]), norms, rho)[0])
         else:
-            (beta,) = beta_at(free, norms, unit * eta)
-        beta = float(beta)
+            beta = float(beta_at(free, norms, unit * eta)[0])
     norm = float(np.sqrt(norm2 + beta * beta * spread)) if beta < np.inf else np.inf
     cost -= beta * spread * scale
-    return PathSegment(capped, bought, origin, mean, share, beta / scale, u, filled, norm, cost)
+    return PathSegment(capped, bought, origin, mean, share, beta / scale, u, norm, filled, cost)
 
 
 def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> PathSegment:
     """Solve the piece (j, q), or a neighbouring one if rounding errors led to the wrong piece."""
     u, psi, every = form.max_weight, costs.psi, int(costs.number(costs.size)[0])
-    for _ in range(8):
+    for _ in range(_MOVES):
         segment = _solve_piece(form, costs, j, q, eta)
         if segment.beta == 0:
             break

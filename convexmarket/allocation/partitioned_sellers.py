@@ -18,12 +18,7 @@ from numpy.typing import ArrayLike
 
 from convexmarket.allocation.allocation_result import CertifiedPurchase
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.exact_solver import (
-    PathSegment,
-    best_segment,
-    check_feasible,
-    highest_cost_bought,
-)
+from convexmarket.allocation.exact_solver import PathSegment, best_segment
 from convexmarket.allocation.passes import Pass, blocks_of, screen_sellers
 from convexmarket.allocation.path import Costs, Floats
 from convexmarket.errors import NotSupportedError
@@ -168,18 +163,13 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         n_passes += 1
         return parts.map_parts(partial(_on_costs, work, prior))
 
-    def ceiling(available: int, g: float) -> float:
-        check_feasible(form, available, m)
-        return highest_cost_bought(form, g)
-
     instead = None
     if (m - 1) * form.max_weight >= 1:  # the market can do without any seller
         low, top = prior.support
         highest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
         instead = float(prior.ironed_virtual_cost(low)), highest
-    costs, limit = screen_sellers(each, form, ceiling, _MOST, instead)
-    segment = best_segment(form, costs)
-    best = segment.solution(form)
+    costs, limit = screen_sellers(each, form, m, _MOST, instead)
+    segment, best, _ = best_segment(form, costs)
     return PartedAllocation(
         *(best.eta, best.objective, best.lower_bound, best.multiplier),
         binding=("Cap",) * (segment.capped > 0) + best.binding,

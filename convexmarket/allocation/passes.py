@@ -8,16 +8,14 @@ stationary nor at the cap is represented by its sums alone. The other cells are 
 sellers remain, which are fetched individually.
 
 Nonnegative doubles have the same order as their bits, read as integers. So cells are shifts of
-these integers, which are exact at any scale.
-
-Every pass maps a function over parts of the costs, in any order, and adds up small results. The
-parts may be in one array or on many machines.
+these integers, which are exact at any scale. Every pass maps a function over parts of the costs, in
+any order, and adds up small results. The parts may be in one array or on many machines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -25,14 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.path import Costs, Path, rates_of, sandwich
+from convexmarket.allocation.simplex import check_feasible
 from convexmarket.market import StandardForm
 
-__all__ = ["Each", "Pass", "blocks_of", "screen_sellers"]
+__all__ = ["Each", "Pass", "blocks_of", "highest_cost_bought", "screen_sellers"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+#: Costs that fit in a processor's cache.
 _BLOCK = 1 << 15
 #: Bits of a double below the first cells: 128 cells from each power of two to the next.
 _FIRST_SHIFT = 45
@@ -52,26 +52,43 @@ def blocks_of(psi: Floats) -> Iterator[Floats]:
     return (psi[start : start + _BLOCK] for start in range(0, psi.size, _BLOCK))
 
 
+def highest_cost_bought(form: StandardForm, g: float) -> float:
+    """Return a virtual cost above which nothing is bought at the optimum.
+
+    The cheapest sellers, up to cost g, can carry all weight; one of them is below the cap. If a
+    seller with cost psi sells at the optimum, moving its weight to that seller does not help, so
+    t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its objective exceeds
+    2*sigma*gamma/t, and is at most that of the cheapest sellers. The end of a range of eta bounds t
+    directly.
+    """
+    if g == np.inf:
+        return g
+    c = form.sigma * form.gamma
+    one_over_t = [1.0 / (form.gamma * eta) for eta in form.eta_range if 0 < eta < np.inf]
+    if form.sigma > 0 and form.eta_low == 0:
+        root = float(np.sqrt(c) / np.sqrt(g)) if g > 0 else np.inf
+        t = min(root, form.gamma * form.eta_high)
+        achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
+        one_over_t.append(achieved / (2.0 * c))
+    return g + form.mu * max(one_over_t)
+
+
 def screen_sellers(
-    each: Each,
-    form: StandardForm,
-    ceiling: Callable[[int, float], float],
-    most: int,
-    instead: tuple[float, float] | None = None,
+    each: Each, form: StandardForm, m: int, most: int, instead: tuple[float, float] | None = None
 ) -> tuple[Costs, float]:
     """Return costs with a row for each seller that affects an optimum, and a limit.
 
-    Nothing is bought above the limit. ``each`` maps a function over the parts of the virtual costs,
-    each an iterable of blocks; those of the ``form`` are ignored. ``ceiling`` maps the number of
-    sellers at finite costs, and a cost up to which sellers can carry all weight, to an upper limit
-    for purchases. Up to ``most`` sellers are fetched, unless more affect the optimum. One seller
-    may leave, or have a cost in the range ``instead``.
+    Nothing is bought above the limit. ``each`` maps a function over the parts of the m virtual
+    costs, each an iterable of blocks; those of the ``form`` are ignored. Up to ``most`` sellers are
+    fetched, unless more affect the optimum. One seller may leave, or have a cost in the range
+    ``instead``.
     """
     everything, nothing = np.array([[0, _INFINITY, _FIRST_SHIFT]]), np.zeros(0, np.int64)
     edges, number = _counted(each, everything, nothing, nothing, nothing)
+    check_feasible(form, int(number.sum()), m)
     filling = int(np.ceil(1.0 / form.max_weight * (1 - 1e-15)))
     full = int(np.searchsorted(np.cumsum(number), filling + (instead is not None)))
-    limit = ceiling(int(number.sum()), float(_value(edges[min(full + 1, number.size)])))
+    limit = highest_cost_bought(form, float(_value(edges[min(full + 1, number.size)])))
     sold, highest = np.flatnonzero(number * (_value(edges[:-1]) <= limit)), None
     edges, number = edges[sold[0] : sold[-1] + 2], number[sold[0] : sold[-1] + 1]
     if instead is not None:
@@ -164,11 +181,10 @@ def classify_cells(
     more[0] += spare
     few, many = (Path(Costs(psi, some), 1.0 / form.max_weight) for some in (fewer, more))
     rho, _, rates = rates_of(form, few.costs)
-    scaled_highest = (highest or 0.0) / few.costs.scale
-    stationary, *betas = sandwich(few, many, rho, rates, scaled_highest)
+    stationary, *betas = sandwich(few, many, rho, rates, (highest or 0.0) / few.costs.scale)
     if not stationary.any():  # rounding errors, as scales differ too much
         stationary[:] = True
-    touched = np.zeros(last + 2, np.int64)
+    matters = stationary[:-1].copy()
     if form.max_weight < 1:
         # Bounds on the highest cost at the cap.
         unit = few.costs.scale * form.max_weight
@@ -179,10 +195,11 @@ def classify_cells(
         where = np.flatnonzero(stationary & (high >= psi[0]))
         first = np.clip(np.searchsorted(psi, low[where]) - 1, 0, last)
         until = np.clip(np.searchsorted(psi, high[where], side="right") - 1, first, last)
-        np.add.at(touched, first, 1)
-        np.add.at(touched, until + 1, -1)
+        touched = np.bincount(first, minlength=last + 2) - np.bincount(
+            until + 1, minlength=last + 2
+        )
+        matters |= np.cumsum(touched)[:-1] > 0
     ranks, total = filling + np.arange(-spare, spare + 1), np.cumsum(number)
-    matters = stationary[:-1] | (np.cumsum(touched[:-1]) > 0)
     matters[np.searchsorted(total, np.clip(ranks, 1, total[-1]))] = True
     return stationary[:-1], matters, bool(stationary[-1])
 
@@ -190,28 +207,23 @@ def classify_cells(
 def _fetch(borders: Ints, blocks: Iterable[Floats]) -> tuple[Floats, Ints, Floats]:
     """Return the costs in every second interval with their numbers, and the sums of the others."""
     fetched, sums = [np.empty(0)], np.zeros((borders.size // 2, 3))
-    intervals = [
-        (k, pair) for k, pair in enumerate(pairwise(borders.tolist())) if pair[0] < pair[1]
-    ]
     for block in blocks:
         keys = _keys(block)
-        for place, (low, high) in intervals:
-            some = block[(keys >= low) & (keys < high)]
+        for place, (low, high) in enumerate(pairwise(borders.tolist())):
+            some = block[(keys >= low) & (keys < high)] if low < high else block[:0]
             if place % 2:
                 fetched.append(some)
             elif some.size:
                 mean = some.mean()
-                some -= mean
-                some *= some
-                sums[place // 2] = _merged(sums[place // 2], (some.size, mean, some.sum()))
+                squares = float(np.sum((some - mean) ** 2))
+                sums[place // 2] = _merged(sums[place // 2], (some.size, mean, squares))
     return *np.unique(np.concatenate(fetched), return_counts=True), sums
 
 
-def _merged(first: Any, second: Any) -> tuple[float, float, float]:
-    """Return the size, the mean, and the sum of squares about the mean, of two groups together."""
+def _merged(first: Any, second: Any) -> Any:
+    """Merge the sizes, means, and sums of squares about the means, of two groups."""
     n = first[0] + second[0]
-    apart = second[1] - first[1]
-    share = second[0] / n if n else 0.0
+    apart, share = second[1] - first[1], second[0] / np.maximum(n, 1)
     return n, first[1] + apart * share, first[2] + second[2] + apart * apart * first[0] * share
 
 
@@ -222,22 +234,20 @@ def _fetched(each: Each, borders: Ints, wanted: Mask, endless: bool) -> Costs:
     beyond.
     """
     results = each(partial(_fetch, borders))
-    sums = results[0][2]
-    for _, _, more in results[1:]:
-        sums = np.array([_merged(*pair) for pair in zip(sums, more, strict=True)])
+    size, mean, squares = reduce(_merged, (sums.T for _, _, sums in results))
     costs, numbers = _added(results)
     edges, empty = _value(borders[:-1:2].copy()), _value(borders[1::2].copy())
-    spans = _value(borders[1:-1]).reshape(-1, 2)[wanted]
     empty = empty if endless else empty[:-1]
-    order = np.argsort(np.concatenate((edges, empty, costs)), kind="stable")
-    columns = (
-        (edges, empty, costs),
-        (sums[:, 0].astype(np.int64), np.zeros(empty.size, np.int64), numbers),
-        (np.where(sums[:, 0] > 0, sums[:, 1], edges), empty, costs),
-        (sums[:, 2], np.zeros(empty.size), np.zeros(costs.size)),
-    )
-    psi, numbers, means, squares = (np.concatenate(part)[order] for part in columns)
-    stretches = np.searchsorted(psi, spans)
+    psi, nothing = np.concatenate((edges, empty, costs)), np.zeros(empty.size, np.int64)
+    order = np.argsort(psi, kind="stable")
+    psi = psi[order]
+    stretches = np.searchsorted(psi, _value(borders[1:-1]).reshape(-1, 2)[wanted])
     if endless:
         stretches = np.vstack((stretches, [psi.size - 1, psi.size]))
-    return Costs(psi, numbers, means, squares, stretches)
+    return Costs(
+        psi,
+        np.concatenate((size.astype(np.int64), nothing, numbers))[order],
+        np.concatenate((np.where(size > 0, mean, edges), empty, costs))[order],
+        np.concatenate((squares, np.zeros(empty.size + costs.size)))[order],
+        stretches,
+    )

@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.errors import InfeasibleMarketError, ParameterError
+from convexmarket.errors import (
+    InfeasibleMarketError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
+from convexmarket.market import StandardForm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -24,6 +30,8 @@ _FAR = 1e4
 __all__ = [
     "Projection",
     "cheapest_purchase",
+    "check_feasible",
+    "check_noise",
     "check_sold",
     "common_price",
     "embed",
@@ -204,6 +212,37 @@ def largest_eta(
             break
         s += max(steps)
     return 1.0 / s
+
+
+def check_feasible(form: StandardForm, available: int, m: int) -> None:
+    """Check that the papers' problem has an optimum if ``available`` of m sellers can sell."""
+    low, high, u = *form.eta_range, form.max_weight
+    if low > high:
+        raise InfeasibleMarketError(
+            f"the ranges of eta do not meet: at least {low:g} and at most {high:g}; widen one of "
+            "them"
+        )
+    if available * u < 1 - 1e-12:
+        raise InfeasibleMarketError(
+            f"{available} of {m} sellers have a finite virtual cost (it is infinite where the "
+            f"prior's density vanishes), and with the cap of {u * m:g} they carry at most "
+            f"{available * u:.3g} of the weight; raise the cap"
+        )
+    check_noise(form)
+    if not all(form.gamma * factor > 0 for factor in (form.sigma, low, high) if factor > 0):
+        raise SolverError(
+            f"gamma = {form.gamma:g} is too small for double precision; use another unit of money"
+        )
+    check_sold(low, form.max_epsilon * available, form.max_epsilon, available)
+
+
+def check_noise(form: StandardForm) -> None:
+    """Raise an UnattainedOptimumError without a noise term and a lower bound on eta."""
+    if form.sigma == 0 and form.eta_low == 0:
+        raise UnattainedOptimumError(
+            "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
+            "to 0; give sigma > 0 or an EtaRange"
+        )
 
 
 def check_sold(eta: float, largest: float, max_epsilon: float, m: int) -> None:
