@@ -4,8 +4,7 @@ r"""The papers' problem with losses, a squared spread or largest guarantees, wit
           \quad\text{s.t.}\quad \mathbf 1^\top a = 1,\; 0 \le a \le k/m,\; \eta a \le e,
           \qquad R = \|a\|,\ \|a\|^2
 
-with one bound for all sellers or one for each. Without payments (gamma = 0) it takes bounds e: the
-problem of given guarantees with losses (B, Eq. 3, for a given model).
+with one bound for all sellers or one for each. Without payments (gamma = 0) it needs bounds e.
 
 For a fixed eta this is a projection on a capped simplex, exact in O(m log m). Over eta the
 objective is piecewise smooth, but its stationary points have no closed form. The order of the
@@ -26,13 +25,7 @@ from scipy.optimize import brentq
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
-from convexmarket.allocation.eta_search import (
-    Evaluated,
-    SearchResult,
-    allocation_of,
-    first_look,
-    search_eta,
-)
+from convexmarket.allocation.eta_search import Evaluated, allocation_of, first_look, search_eta
 from convexmarket.allocation.simplex import (
     ROUNDING,
     Projection,
@@ -87,23 +80,21 @@ class ProjectableForm(MarketNumbers):
         InfeasibleMarketError
             If no seller can sell, or the active sellers cannot carry all weight.
         """
-        piece = _shares_of(form)
-        plain = form if piece is None else replace(form, other_constraints=())
-        if not plain.is_projectable:
+        if (parts := _without_shares(form)) is None:
             return None
-        plain, active = plain.restricted()
+        plain, active = parts[0].restricted()
         limits = np.broadcast_to(plain.max_weight, plain.virtual_costs.shape)
         feasible_limits(limits)
-        if piece is None or piece.shares is None:
+        if parts[1] is None or parts[1].shares is None:
             return cls(**vars(plain)), active
-        group, least, most = piece.shares
+        group, least, most = parts[1].shares
         shared = cls(**vars(plain), group=group[active], least=least, most=most)
         able = np.minimum(shared._sum(limits), most)
         feasible = np.all(able >= least * (1 - ROUNDING)) and able.sum() >= 1 - ROUNDING
         if not (feasible and least.sum() <= 1 + ROUNDING):
             raise InfeasibleMarketError(
-                f"{shown(piece)} contradicts itself, or the bounds on the sellers' weights; loosen "
-                "one of them"
+                f"{shown(parts[1])} contradicts itself, or the bounds on the sellers' weights; "
+                "loosen one of them"
             )
         return shared, active
 
@@ -147,14 +138,13 @@ class ProjectableForm(MarketNumbers):
         if np.min(self.max_weight) < 1 and not self.has_shares:
             extra = self._priced(mu, costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
-        level = float(self._level(mu, costs))
+        level = self._level(mu, costs)
         return level - relieved - 4e-15 * (abs(level) + relieved)
 
-    def _level(self, mu: float, costs: Floats) -> Floats:
+    def _level(self, mu: float, costs: Floats) -> float:
         """Return the minimum of ``mu*R(a) + costs'a`` without caps."""
-        level = (SquaredSpread() if self.squared else Spread()).simplex_minimum(mu, costs)
-        assert level is not None  # without a reference in the spread
-        return level
+        spread = SquaredSpread() if self.squared else Spread()
+        return float(spread.simplex_minimum(mu, costs))  # type: ignore[arg-type]
 
     def _priced(self, mu: float, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
         """Minimise ``mu*R(a) + costs'a`` under a bound on the weights."""
@@ -163,21 +153,16 @@ class ProjectableForm(MarketNumbers):
             margins = np.maximum(level - costs, 0.0)
             total = float(margins.sum())
             if total > 0 and np.all(margins <= limit * total):  # no limit binds
-                return Projection(margins / total, level[None], self.group), 0.0 * costs
+                return Projection(margins / total, np.array([level]), self.group), 0.0 * costs
         limits = np.broadcast_to(limit, costs.shape)
         if not self.has_shares:
             limits = feasible_limits(limits)
-
-        def region(point: Floats) -> Projection:
-            return self._project(point, limits)
-
         if self.squared:
-            best = region(costs / (-2.0 * mu))
+            best = self._project(costs / (-2.0 * mu), limits)
             best = best._replace(levels=-2.0 * mu * best.levels)
-            marginal = 2.0 * mu * best.weights + costs
         else:
-            best = norm_minimiser(costs, mu, limits, region)
-            marginal = mu * best.weights / np.linalg.norm(best.weights) + costs
+            best = norm_minimiser(costs, mu, limits, lambda point: self._project(point, limits))
+        marginal = costs + self.slope(best.weights) * (mu / self.weight)
         at_limit = best.weights >= limits * (1 - 1e-12)
         return best, np.where(at_limit, np.maximum(best.levels[best.block] - marginal, 0.0), 0.0)
 
@@ -249,9 +234,8 @@ class Projections:
     def __init__(self, form: ProjectableForm) -> None:
         self.form = form
         self.records: list[SolveRecord] = []
-        largest = form.largest_eta()
-        high = min(form.eta_high, largest)
         form.check_sold(form.eta_low)
+        high = min(form.eta_high, form.largest_eta())
         self.ends = min(form.eta_low, high), high
 
     def first(self) -> float:
@@ -260,8 +244,7 @@ class Projections:
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and the cut of its multipliers."""
-        start = time.perf_counter()
-        form = self.form
+        start, form = time.perf_counter(), self.form
         (weights, prices, _), extra = form.optimum(eta)
         capped = np.where(form.limit(eta) >= form.max_weight, extra, 0.0)
         extra, price, const, shares = extra - capped, float(prices[0]), 0.0, 0.0 * extra
@@ -284,22 +267,17 @@ class Projections:
         return Evaluated(weights, eta, objective, cut, form.size(weights, eta))
 
 
+def _without_shares(form: MarketNumbers) -> tuple[MarketNumbers, Constraint | None] | None:
+    """Return a projectable market without its bound on shares, and the bound; else None."""
+    pieces = form.other_constraints
+    bound = pieces[0] if len(pieces) == 1 and pieces[0].shares is not None else None
+    plain = replace(form, other_constraints=()) if bound is not None else form
+    return (plain, bound) if plain.is_projectable else None
+
+
 def is_projectable(market: Market) -> bool:
     """Whether projections support a market."""
-    form, shares = market.form, _shares_of(market.form)
-    return (
-        form.is_projectable
-        if shares is None
-        else replace(form, other_constraints=()).is_projectable
-    )
-
-
-def _shares_of(form: MarketNumbers) -> Constraint | None:
-    """Return the bound on shares if all other pieces are numbers; else None."""
-    if form.other_terms or len(form.other_constraints) != 1:
-        return None
-    (piece,) = form.other_constraints
-    return None if piece.shares is None else piece
+    return _without_shares(market.form) is not None
 
 
 def solve_projections(
@@ -313,19 +291,17 @@ def solve_projections(
 
     The target gap is at most 1e-10, which costs little more than a larger one.
     """
-    began = time.perf_counter()
-    projectable = ProjectableForm.of(market.form)
+    began, projectable = time.perf_counter(), ProjectableForm.of(market.form)
     if projectable is None:
         raise NotSupportedError(
             "projections support sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
             "Payments and Losses under Cap, EtaRange, MaxEpsilon, GivenEpsilon and one GroupShare, "
             f"with payments or largest guarantees; this market is {shown(market)}"
         )
-    form = projectable[0]
-    runner = Projections(form)
-    first = first_look(form, start)
-    best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
-    allocation = allocation_of(SearchResult(best, bound), runner, market, "projections", gap, began)
+    runner = Projections(projectable[0])
+    first = first_look(runner.form, start)
+    result = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
+    allocation = allocation_of(result, runner, market, "projections", gap, began)
     allocation.warn_if_loose(
         gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )
