@@ -22,7 +22,7 @@ from scipy.optimize import brentq
 from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.projections import ProjectableForm
 from convexmarket.allocation.simplex import embed
-from convexmarket.checks import as_float, checked_numbers
+from convexmarket.checks import check_nonnegative, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.terms import MarketNumbers
 
@@ -44,17 +44,9 @@ def allocate_budget(form: MarketNumbers) -> Allocation:
     cost = float(rescaled.virtual_costs @ weights)
     objective = rescaled.objective(weights, 1.0) + (price - 1.0) * cost
     bound = min(rescaled.minimum(rescaled.weight, rescaled.prices(price)), objective)
-    eta = form.budget / cost
-    return Allocation(
-        weights=embed(weights, active),
-        eta=eta,
-        objective=objective,
-        lower_bound=bound,
-        multiplier=float(prices[0]) / eta,
-        method="exact",
-        seconds=0.0,
-        scale=rescaled.size(weights, price) or None,
-    )
+    eta, scale = form.budget / cost, rescaled.size(weights, price) or None
+    values = embed(weights, active), eta, objective, bound, float(prices[0]) / eta
+    return Allocation(*values, method="exact", seconds=0.0, scale=scale)
 
 
 def allocate_guarantees(form: MarketNumbers, caps: Floats) -> Allocation:
@@ -74,15 +66,9 @@ def allocate_guarantees(form: MarketNumbers, caps: Floats) -> Allocation:
     extra = price - slope
     objective = form.mu * norm + form.sigma / eta
     share = min(1.0, form.sigma / max(float(extra @ caps[able]), np.finfo(float).tiny))
-    return Allocation(
-        weights=weights,
-        eta=eta,
-        objective=objective,
-        lower_bound=min(objective, float(np.min(slope + share * extra))),
-        multiplier=price / eta,
-        method="exact",
-        seconds=0.0,
-    )
+    bound = min(objective, float(np.min(slope + share * extra)))
+    values = weights, eta, objective, bound, price / eta
+    return Allocation(*values, method="exact", seconds=0.0)
 
 
 def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple[Floats, float]:
@@ -119,14 +105,12 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     (array([0.1225, 0.4387, 0.4387]), 0.8162)
     """
     array = checked_numbers("epsilon", epsilon)
-    if array.ndim != 1 or not array.size:
-        raise ParameterError(f"epsilon must be a nonempty vector, not of shape {array.shape}")
-    if not (np.all(np.isfinite(array)) and np.all(array >= 0) and np.any(array > 0)):
-        raise ParameterError("epsilon must be nonnegative and finite, with a positive entry")
-    for name, value in (("mu", mu), ("sigma", sigma)):
-        if not 0 <= as_float(value) < np.inf:
-            raise ParameterError(f"{name} must be nonnegative and finite, got {value!r}")
-    if mu == 0 and sigma == 0:
+    if array.ndim != 1 or not (np.all((array >= 0) & (array < np.inf)) and np.any(array > 0)):
+        raise ParameterError(
+            "epsilon must be a vector of nonnegative and finite numbers, one of them positive"
+        )
+    mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
+    if mu == sigma == 0:
         raise ParameterError("mu and sigma are both zero, so every choice is optimal; give one")
     # In units of the largest guarantee, to avoid overflow.
     unit = float(array.max())

@@ -34,6 +34,7 @@ from convexmarket.allocation.simplex import (
     largest_eta,
     norm_minimiser,
     project,
+    projected,
 )
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
@@ -158,10 +159,10 @@ class ProjectableForm(MarketNumbers):
         if not self.has_shares:
             limits = feasible_limits(limits)
         if self.squared:
-            best = self._project(costs / (-2.0 * mu), limits)
+            best = self._nearest(costs / (-2.0 * mu), limits)
             best = best._replace(levels=-2.0 * mu * best.levels)
         else:
-            best = norm_minimiser(costs, mu, limits, lambda point: self._project(point, limits))
+            best = norm_minimiser(costs, mu, limits, self._nearest)
         marginal = costs + self.slope(best.weights) * (mu / self.weight)
         at_limit = best.weights >= limits * (1 - 1e-12)
         return best, np.where(at_limit, np.maximum(best.levels[best.block] - marginal, 0.0), 0.0)
@@ -169,15 +170,14 @@ class ProjectableForm(MarketNumbers):
     def _sum(self, values: Floats) -> Floats:
         return np.bincount(self.group, values, minlength=self.least.size).astype(float)
 
-    def _project(self, point: Floats, limits: Floats) -> Projection:
+    def _nearest(self, point: Floats, limits: Floats) -> Projection:
         """Return the nearest feasible weights, by block.
 
         Each group with an active bound is a block with its capped simplex. All other groups are
         block 0, with the remaining weight.
         """
         if not self.has_shares:
-            weights, level = project(point, limits)
-            return Projection(weights, np.array([level]), self.group)
+            return projected(point, limits)
 
         def masses(level: float) -> Floats:
             return self._sum(np.clip(point - level, 0.0, limits))

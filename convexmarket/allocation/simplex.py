@@ -40,6 +40,7 @@ __all__ = [
     "norm_minimiser",
     "project",
     "project_capped_simplex",
+    "projected",
 ]
 
 
@@ -71,31 +72,54 @@ def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -
         If an entry is NaN or +inf.
     """
     point = np.asarray(point, dtype=float)
-    if np.isnan(point).any() or np.isposinf(point).any():
+    if not (top := float(point.max())) < np.inf:
         raise ParameterError("point contains NaN or +inf; its entries must be finite or -inf")
-    limits = feasible_limits(np.where(np.isfinite(point), max_weight, 0.0))
-    return project(point - point.max(), limits)[0]
+    limits = feasible_limits(np.where(point > -np.inf, max_weight, 0.0))
+    return project(point - top, limits)[0]
 
 
-def project(
-    point: Floats, limits: Floats, total: float = 1.0, centred: bool = False
-) -> tuple[Floats, float]:
-    """Return ``clip(point - level, 0, limits)`` and the level at which its sum is the total.
-
-    The sum is piecewise linear in the level. Newton's method computes the level, with bisection as
-    a safeguard. ``centred`` indicates that the level is close to the origin.
-    """
+def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, float]:
+    """Return ``clip(point - level, 0, limits)`` and the level at which its sum is the total."""
     able = limits > 0
     points, caps = (point, limits) if able.all() else (point[able], limits[able])
-    ends = points - caps
-    low, high = float(ends.min()), float(points.max())
     if caps.sum() <= total:
-        return limits.copy(), low
+        return limits.copy(), float((points - caps).min())
+    points, caps, rest, level = _level(points, caps, total)
+    origin = 0.0
+    if abs(level) > _FAR * limits.max():  # digits are lost unless the level is close to the origin
+        origin = float(points[np.argmin(np.abs(points - level))])
+        points, caps, rest, level = _level(points - origin, caps, rest)
+    # A last step from deviations from the level, without cancellation.
+    deviations = points - level
+    free = (deviations > 0) & (points - caps < level)
+    mass = float(deviations[free].sum()) + float(caps[points - caps >= level].sum())
+    shift = (mass - rest) / max(int(np.count_nonzero(free)), 1)
+    weights = _clipped((point - origin if origin else point) - level - shift, limits)
+    missing = total - float(weights.sum())  # rounding error, to distribute
+    slack = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
+    if (space := float(slack.sum())) > abs(missing):
+        weights = _clipped(weights + missing * (slack / space), limits)
+    return weights, origin + level + shift
+
+
+def _clipped(values: Floats, limits: Floats) -> Floats:
+    """Clip an array in place, faster than numpy.clip."""
+    return np.minimum(np.maximum(values, 0.0, out=values), limits, out=values)
+
+
+def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, float, float]:
+    """Solve ``sum clip(points - level, 0, caps) = total`` for the level.
+
+    The sum is piecewise linear in the level. Newton's method is used, with bisection as a
+    safeguard. Entries at a bound at all possible levels are left out: the result is the points and
+    caps of the others, the total left for them, and the level.
+    """
+    low, high = float((points - caps).min()), float(points.max())
     level = min(max(float(points.mean() - total / points.size), low), high)
     for _ in range(_STEPS):
-        excess = float(np.minimum(np.maximum(points - level, 0.0), caps).sum()) - total
-        above = points > level
-        number = np.count_nonzero(above & (ends < level))
+        excess = float(_clipped(points - level, caps).sum()) - total
+        above, below = points > level, points - caps < level
+        number = np.count_nonzero(above & below)
         low, high = (level, high) if excess > 0 else (low, level)
         following = level + excess / number if number else 0.5 * (low + high)
         if excess == 0 or abs(following - level) <= 4e-16 * abs(level):
@@ -104,56 +128,45 @@ def project(
             following = 0.5 * (low + high)
         if following in (low, high):
             break
-        level = following
-        if excess > 0 and 2 * np.count_nonzero(above) < points.size:
-            points, caps, ends = points[above], caps[above], ends[above]
-    if abs(level) > _FAR * limits.max() and not centred:
-        origin = float(point[np.argmin(np.abs(point - level))])
-        weights, level = project(point - origin, limits, total, True)
-        return weights, level + origin
-    # A last step from deviations from the level, without cancellation.
-    free = (points > level) & (ends < level)
-    mass = float((points[free] - level).sum()) + float(caps[ends >= level].sum())
-    shift = (mass - total) / max(int(np.count_nonzero(free)), 1)
-    weights = np.clip((point - level) - shift, 0.0, limits)
-    missing = total - float(weights.sum())  # rounding error, to distribute
-    slack = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
-    if (space := float(slack.sum())) > abs(missing):
-        weights = np.clip(weights + missing * (slack / space), 0.0, limits)
-    return weights, level + shift
+        level, kept = following, above if excess > 0 else below
+        if 2 * np.count_nonzero(kept) < points.size:
+            total -= 0.0 if excess > 0 else float(caps[~kept].sum())
+            points, caps = points[kept], caps[kept]
+    return points, caps, total, level
+
+
+def projected(point: Floats, limits: Floats) -> Projection:
+    """Return the nearest weights on the capped simplex, as one block."""
+    weights, level = project(point, limits)
+    return Projection(weights, np.array([level]), np.zeros(point.size, np.intp))
 
 
 def norm_minimiser(
-    costs: Floats, mu: float, limits: Floats, region: Callable[[Floats], Projection] | None = None
+    costs: Floats,
+    mu: float,
+    limits: Floats,
+    nearest: Callable[[Floats, Floats], Projection] = projected,
 ) -> Projection:
     """Return the minimiser of ``mu*||a|| + costs'a``, for mu > 0, with the prices as its levels.
 
-    It is the projection of ``-costs * ||a||/mu`` on the capped simplex, or on the ``region``, with
-    ||a|| computed as a root, up to rounding. All entries of a block between their bounds have the
-    same price ``mu*a_i/||a|| + costs_i``.
+    It is the nearest point to ``-costs * ||a||/mu``, with ||a|| computed as a root, up to rounding.
+    All entries of a block between their bounds have the same price ``mu*a_i/||a|| + costs_i``.
     """
-    slopes, whole = costs / mu, np.zeros(costs.size, np.intp)
-
-    def at(norm: float) -> Projection:
-        if region is not None:
-            return region(slopes * -norm)
-        weights, level = project(slopes * -norm, limits)
-        return Projection(weights, np.array([level]), whole)
+    slopes = costs / mu
 
     def excess(norm: float) -> float:
-        return float(norm - np.linalg.norm(at(norm).weights))
+        return float(norm - np.linalg.norm(nearest(slopes * -norm, limits).weights))
 
     norm = smallest = float(1.0 / np.sqrt(costs.size))
     largest = max(float(np.sqrt(np.max(limits))), smallest)  # ||a||^2 <= max a
     low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
     for _ in range(_NORMS):
-        point = at(norm)
-        weights, levels, block = point
-        size = float(weights @ weights)
+        point = nearest(slopes * -norm, limits)
+        weights, size = point.weights, float(point.weights @ point.weights)
         low, high = (norm, high) if size > norm * norm else (low, norm)
         # The weights are affine in the norm as long as the same sellers are free.
         free = np.flatnonzero((weights > 0) & (weights < limits))
-        group, tilted = block[free], slopes[free]
+        group, tilted = point.block[free], slopes[free]
         means = np.bincount(group, tilted) / np.maximum(np.bincount(group), 1)
         tilted = tilted - means[group]
         tilt = float(tilted @ tilted)
@@ -165,8 +178,8 @@ def norm_minimiser(
     else:  # a seller is at the boundary between free and not free
         if excess(low) < 0 < excess(high):
             norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
-            weights, levels, block = at(norm)
-    return Projection(weights, -levels * (mu / norm), block)
+            point = nearest(slopes * -norm, limits)
+    return point._replace(levels=-point.levels * (mu / norm))
 
 
 def feasible_limits(limits: Floats) -> Floats:
