@@ -50,7 +50,7 @@ Floats = NDArray[np.float64]
 #: Markets below this size are sorted, which is faster than passes over them.
 _WORTH_PASSES = 20_000
 #: Steps between neighbouring pieces, from one that rounding errors led to.
-_MOVES = 8
+_MOVES = 4
 
 
 def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
@@ -265,19 +265,9 @@ def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | Non
     u, psi, every = form.max_weight, costs.psi, int(costs.number(costs.size)[0])
     for _ in range(_MOVES):
         segment = _solve_piece(form, costs, j, q, eta)
-        if segment.beta == 0:
+        if not 0 < segment.beta < np.inf:
             break
-        centre = segment.origin + segment.mean
-        if np.isinf(segment.beta):  # the optimum is further along the path
-            above, below = psi[q - 1] - centre, centre - psi[j]
-            leaves = segment.share / above if above > 0 else np.inf
-            caps = (u - segment.share) / below if below > 0 else np.inf
-            if caps <= leaves:
-                j = int(np.searchsorted(psi, psi[j], side="right"))
-            else:
-                q = int(np.searchsorted(psi, psi[q - 1]))
-            continue
-        top = centre + segment.share / segment.beta
+        top = segment.origin + segment.mean + segment.share / segment.beta
         capped = int(np.searchsorted(psi, top - u / segment.beta, side="right"))
         at_cap = costs.number(np.array([capped]))
         bought = max(int(np.searchsorted(psi, top)), int(costs.position(at_cap)[0]) + 1)

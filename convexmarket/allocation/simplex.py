@@ -114,11 +114,12 @@ def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, 
     safeguard. Entries at a bound at all possible levels are left out: the result is the points and
     caps of the others, the total left for them, and the level.
     """
-    low, high = float((points - caps).min()), float(points.max())
+    ends = points - caps
+    low, high = float(ends.min()), float(points.max())
     level = min(max(float(points.mean() - total / points.size), low), high)
     for _ in range(_STEPS):
         excess = float(_clipped(points - level, caps).sum()) - total
-        above, below = points > level, points - caps < level
+        above, below = points > level, ends < level
         number = np.count_nonzero(above & below)
         low, high = (level, high) if excess > 0 else (low, level)
         following = level + excess / number if number else 0.5 * (low + high)
@@ -131,7 +132,7 @@ def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, 
         level, kept = following, above if excess > 0 else below
         if 2 * np.count_nonzero(kept) < points.size:
             total -= 0.0 if excess > 0 else float(caps[~kept].sum())
-            points, caps = points[kept], caps[kept]
+            points, caps, ends = points[kept], caps[kept], ends[kept]
     return points, caps, total, level
 
 

@@ -213,26 +213,23 @@ def test_free_sellers_are_bounded_by_a_range_or_refused(mu):
         assert result.objective == pytest.approx(2 * np.sqrt(0.5 * (0.3 * 0.6 + 0.1 * 0.8)))
 
 
-@pytest.mark.parametrize("solve", [solve_exact, lambda form: solved_at(form, 1.0)])
-def test_a_tight_cap_is_infeasible(solve):
-    form = StandardForm(np.array([1.0, np.inf, 2.0]), 1.0, 1.0, 1.0, max_weight=0.4)
-    with pytest.raises(InfeasibleMarketError, match=r"2 of 3 sellers .* cap of 1\.2"):
-        solve(form)
-
-
-def test_ranges_that_do_not_meet_are_infeasible():
-    sellers = cm.Sellers(virtual_costs=[1.0, 2.0])
-    objective = 1 * cm.Spread() + 1 * cm.Noise() + 1 * cm.Payments()
-    market = cm.Market(sellers, objective, [cm.EtaRange(1, 2), cm.EtaRange(3, 4)])
-    with pytest.raises(InfeasibleMarketError, match="ranges of eta do not meet"):
-        cm.allocate(market)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_weight": 0.4}, r"2 of 3 sellers .* cap of 1\.2"),
+        ({"max_weight": 0.4, "eta_low": 1.0, "eta_high": 1.0}, r"2 of 3 sellers .* cap of 1\.2"),
+        ({"eta_low": 3.0, "eta_high": 2.0}, "ranges of eta do not meet"),
+    ],
+)
+def test_infeasible_markets_are_refused(changes, message):
+    with pytest.raises(InfeasibleMarketError, match=message):
+        solve_exact(form([1.0, np.inf, 2.0], **changes))
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
 def test_an_optimum_at_no_privacy_is_refused(mu):
-    market = cm.Market.standard(cm.Sellers(virtual_costs=[1.0, 2.0]), mu=mu, sigma=0, gamma=1)
     with pytest.raises(UnattainedOptimumError, match=r"sigma.* is 0.*EtaRange"):
-        cm.allocate(market)
+        solve_exact(form(mu=mu, sigma=0.0))
 
 
 @pytest.mark.parametrize(
@@ -244,14 +241,8 @@ def test_an_optimum_at_no_privacy_is_refused(mu):
     ],
 )
 def test_caps_near_an_integer(psi, mu, sigma, gamma, cap, eta_range):
-    market = cm.Market.standard(
-        cm.Sellers(virtual_costs=psi),
-        mu=mu,
-        sigma=sigma,
-        gamma=gamma,
-        cap=cap,
-        eta_range=eta_range,
-    )
+    numbers = {"mu": mu, "sigma": sigma, "gamma": gamma, "cap": cap, "eta_range": eta_range}
+    market = cm.Market.standard(cm.Sellers(virtual_costs=psi), **numbers)
     result = cm.allocate(market)
     searched = cm.allocate(market, "line_search", formulation="projection", gap=1e-9)
     assert result.weights.sum() == pytest.approx(1.0, abs=1e-12)
@@ -263,9 +254,8 @@ def test_caps_near_an_integer(psi, mu, sigma, gamma, cap, eta_range):
 
 @pytest.mark.parametrize("mu", [1e300, 1e-300])
 def test_scales_beyond_double_precision_are_refused(mu):
-    market = cm.Market.standard(cm.Sellers(virtual_costs=[0.2, 1.2]), mu=mu, sigma=1, gamma=1)
     with pytest.raises(SolverError, match="closer"):
-        cm.allocate(market)
+        solve_exact(form(mu=mu))
 
 
 @given(forms())

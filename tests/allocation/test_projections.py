@@ -7,15 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.projections import (
-    ProjectableForm,
-    Projections,
-    solve_projections,
-)
-from convexmarket.errors import (
-    InfeasibleMarketError,
-    NotSupportedError,
-)
+from convexmarket.allocation.projections import ProjectableForm, Projections, solve_projections
+from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from tests.allocation import builders
 
 COSTS = np.array([0.1, 0.4, 0.4, 0.9])
@@ -33,10 +26,6 @@ def form(squared=False, **changes) -> ProjectableForm:
         "mu_squared" if squared else "mu": 2.0,
         "sigma": 0.5,
         "gamma": 0.7,
-        "max_weight": 1.0,
-        "max_epsilon": np.inf,
-        "eta_low": 0.0,
-        "eta_high": np.inf,
     }
     return ProjectableForm(**(given | changes))
 

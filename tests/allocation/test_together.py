@@ -1,7 +1,5 @@
 """Several buyers of the same sellers: certified, within the limits, as good as brute force."""
 
-from itertools import product
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -33,14 +31,6 @@ def at_fixed_eta(markets, limit, etas):
     )
     value = together.solve(solver="CLARABEL")
     return np.inf if value is None else value
-
-
-def brute_force(markets, limit, found):
-    """Return the best of a grid of eta, finer around what was found."""
-    coarse = [np.geomspace(0.1, 1.0, 9) * np.sum(limit)] * len(markets)
-    fine = [a.eta * np.linspace(0.97, 1.03, 7) for a in found.allocations]
-    points = [p for axes in (coarse, fine) for p in product(*axes) if sum(p) <= np.sum(limit)]
-    return min(at_fixed_eta(markets, limit, point) for point in points)
 
 
 CASES = {

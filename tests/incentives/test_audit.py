@@ -1,6 +1,5 @@
 """The audit finds no gain where there is none, and finds one where there is."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,7 +63,7 @@ def test_incentives_do_not_hold_at_a_local_minimum(monkeypatch):
         """Guarantees that grow with the report somewhere, as at the wrong root of Eq. (14)."""
         points = honest(self, seller, psi)
         epsilon = np.where((psi > 0.5) & (psi < 0.8), 1.5 * points.epsilon, points.epsilon)
-        return replace(points, epsilon=epsilon)
+        return points._replace(epsilon=epsilon)
 
     assert audit_incentives(market).is_incentive_compatible
     monkeypatch.setattr(OwnReportCurve, "__call__", rising)
