@@ -91,8 +91,8 @@ def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, 
         points, caps, rest, level = _level(points - origin, caps, rest)
     # A last step from deviations from the level, without cancellation.
     deviations = points - level
-    free = (deviations > 0) & (points - caps < level)
-    mass = float(deviations[free].sum()) + float(caps[points - caps >= level].sum())
+    free = (deviations > 0) & (deviations < caps)
+    mass = float(deviations[free].sum()) + float(caps[deviations >= caps].sum())
     shift = (mass - rest) / max(int(np.count_nonzero(free)), 1)
     weights = _clipped((point - origin if origin else point) - level - shift, limits)
     missing = total - float(weights.sum())  # rounding error, to distribute
@@ -114,12 +114,12 @@ def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, 
     safeguard. Entries at a bound at all possible levels are left out: the result is the points and
     caps of the others, the total left for them, and the level.
     """
-    ends = points - caps
-    low, high = float(ends.min()), float(points.max())
+    low, high = float((points - caps).min()), float(points.max())
     level = min(max(float(points.mean() - total / points.size), low), high)
     for _ in range(_STEPS):
-        excess = float(_clipped(points - level, caps).sum()) - total
-        above, below = points > level, ends < level
+        deviations = points - level
+        above, below = deviations > 0, deviations < caps
+        excess = float(_clipped(deviations, caps).sum()) - total
         number = np.count_nonzero(above & below)
         low, high = (level, high) if excess > 0 else (low, level)
         following = level + excess / number if number else 0.5 * (low + high)
@@ -130,9 +130,9 @@ def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, 
         if following in (low, high):
             break
         level, kept = following, above if excess > 0 else below
-        if 2 * np.count_nonzero(kept) < points.size:
+        if 0 < 2 * np.count_nonzero(kept) < points.size:
             total -= 0.0 if excess > 0 else float(caps[~kept].sum())
-            points, caps, ends = points[kept], caps[kept], ends[kept]
+            points, caps = points[kept], caps[kept]
     return points, caps, total, level
 
 

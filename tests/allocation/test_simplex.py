@@ -1,8 +1,10 @@
 """The capped simplex: projections, cheapest purchases and norms, at ties and caps that just fit."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation.simplex import (
@@ -23,10 +25,18 @@ CAPS = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.5, 1.0, 1.6])
 
 
 def projected(point, limits):
-    """Return the projection from the sums at every breakpoint of the threshold."""
-    breakpoints = np.unique([*point, *(point - limits)])
-    sums = np.clip(point - breakpoints[:, None], 0.0, limits).sum(axis=1)
-    return np.clip(point - np.interp(1.0, sums[::-1], breakpoints[::-1]), 0.0, limits)
+    """Return the projection, computed in fractions from the sums at all breakpoints."""
+    point, limits = ([Fraction(float(x)) for x in part] for part in (point, limits))
+
+    def weights(level):
+        return [min(max(x - level, 0), cap) for x, cap in zip(point, limits, strict=True)]
+
+    levels = sorted({*point, *(x - cap for x, cap in zip(point, limits, strict=True))})
+    k = next(k for k, level in enumerate(levels) if sum(weights(level)) <= 1)
+    high, low = levels[k], levels[max(k - 1, 0)]
+    least, most = sum(weights(high)), sum(weights(low))
+    level = high - (1 - least) * (high - low) / (most - least) if most > 1 else high
+    return np.array(weights(level), dtype=float)
 
 
 @example(point=[0.5, 0.5, 0.1, 0.1], limits=[0.25] * 4)
@@ -48,15 +58,27 @@ def test_a_projection_is_where_the_clipped_sum_is_one(point, limits):
     np.testing.assert_allclose(moved, result, atol=1e-14)
 
 
-points = st.lists(
-    st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-10, 10)), min_size=1, max_size=40
-)
-
-
-def test_a_projection_keeps_its_digits_far_from_the_origin():
-    point = -1e16 * np.array([0.1, 1.0, 1.0, 929.0])
-    weights = project_capped_simplex(point, 0.4)
-    np.testing.assert_allclose(weights, [0.4, 0.3, 0.3, 0.0], rtol=1e-12)
+@given(st.integers(0, 2**32 - 1))
+def test_a_projection_keeps_all_digits(seed):
+    """At any distance from the origin, with ties, and with caps that leave few weights free."""
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(1, 40))
+    point = [
+        rng.normal(size=m),
+        rng.random(m) * 10.0 ** rng.integers(-8, 9),
+        np.round(rng.normal(size=m), 1),
+        -rng.pareto(0.5, m),
+        rng.choice([0.0, 1e-12, 1e6, -1e16], m),
+    ][rng.integers(5)]
+    limits = [
+        np.full(m, rng.uniform(1, 3) / m),
+        rng.uniform(0, 3 / m, m),
+        np.where(rng.random(m) < 0.3, 0, 2.0 / m),
+        10.0 ** rng.uniform(-6, 0, m),
+    ][rng.integers(4)]
+    assume(limits.sum() >= 1)
+    result = project_capped_simplex(point, limits)
+    np.testing.assert_allclose(result, projected(point - point.max(), limits), atol=1e-15)
 
 
 def test_sellers_who_cannot_sell_are_left_out_of_a_projection():
