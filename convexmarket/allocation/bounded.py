@@ -8,9 +8,8 @@ sellers at the bound and q bought from. The objective is stationary in S where
 
 As S grows, so do x, b and N (docs/theory.md, section 9.3). So on any interval of S the ends
 bound T, hence the slope ``(T - sigma)/S^2`` of the objective. An interval is discarded if T cannot
-equal sigma there, or if it cannot contain the minimum. Where j and q are constant, T is one formula
-with a slope of one sign on short intervals, and its root is computed. T jumps at totals where all
-buying is at the bound; these totals are ends of intervals.
+equal sigma there, or if it cannot contain the minimum. T jumps at totals where all sellers who sell
+are at the bound; these totals are ends of intervals.
 
 The search runs on many markets at once. Below S = e/u no bound binds before the cap u does, which
 :mod:`convexmarket.allocation.path` solves. Units are those of that module, where S is
@@ -89,24 +88,20 @@ class _Bounded:
 
     def _points(self, e: Ints, n: Floats, j: Ints, q: Ints) -> Point:
         """Compute the points of pieces; without free sellers, all sellers are at the bound."""
-        costs, rate = self.costs[e], n * self.largest
+        costs, rate, full = self.costs[e], n * self.largest, np.flatnonzero(j == q)
         free, left, mean, spread, cost, norm2 = segment(costs, n, j, q)
-        full = np.flatnonzero(j == q)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):  # a piece without such a total
             beta = beta_at(spread, norm2, rate)
-            beta[full] = self.largest * np.sqrt(n[full])
-            norm, level, cost = beta / rate, mean + left / (beta * free), cost - beta * spread
+            norm, level = beta / rate, mean + left / (beta * free)
+            value = norm + rate * (cost - beta * spread) + self.rho / rate
         above = level.copy()
         if full.size:
             some, k = costs[full], j[full]
             level[full] = some.value(k - 1) + 1.0 / (beta[full] * n[full])
-            number, total, _ = some.sums(k)
+            number = some.number(k)
             next_cost = some.value(np.minimum(some.position(number), some.size - 1))
             next_cost = np.where(number < self.sellers[e[full]], next_cost, np.inf)
             above[full] = np.maximum(next_cost, level[full])
-            cost[full] = some.offset + total / number
-        with np.errstate(invalid="ignore"):  # a piece without such a total
-            value = norm + rate * cost + self.rho / rate
         return Point(value, rate, n, beta, norm, level, above, j, q)
 
     def bound(self, a: Point, b: Point) -> Floats:

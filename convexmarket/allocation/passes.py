@@ -1,11 +1,10 @@
 """The sellers that affect an optimum, computed in a few passes over all, without sorting them.
 
-The path of optimal weights depends on the number of sellers below thresholds, and on their sums of
-costs and squares. A first pass counts the sellers in cells. The lower and upper edges of the cells
-are the costs of two markets that enclose the given one. They bound ``r^2`` and ``psi'a`` on the
-path at every edge (:func:`convexmarket.allocation.path.sandwich`). A cell where the path is neither
-stationary nor at the cap is represented by its sums alone. The other cells are refined until few
-sellers remain, which are fetched individually.
+A first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
+two markets that enclose the given one and bound the path of its optimal weights
+(:func:`convexmarket.allocation.path.sandwich`). A cell where the path is neither stationary nor at
+the cap is represented by its sums. The other cells are refined until few sellers remain, which are
+fetched individually.
 
 Nonnegative doubles have the same order as their bits, read as integers. So cells are shifts of
 these integers, which are exact at any scale. Every pass maps a function over parts of the costs, in
@@ -172,8 +171,8 @@ def classify_cells(
 
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
     expensive of the cheapest sellers who can carry the whole weight. Beyond the end, all sellers
-    sell. The market is enclosed by two markets, with all costs at upper or at lower edges. If one
-    seller may leave or change its cost, the first has one seller less, the second one more.
+    sell. If one seller may leave or change its cost, one enclosing market has one seller less, and
+    the other one more.
     """
     psi, last, spare = _value(edges), number.size - 1, int(highest is not None)
     fewer, more = np.append(0, number), np.append(number, 0)

@@ -10,13 +10,11 @@ are. On it
 * eta follows from gamma*eta = t = mu*beta/||a||, and the objective is stationary in eta where
   t^2 * psi'a = sigma*gamma, which is a cubic in 1/beta with at most one local minimum.
 
-As beta grows, t grows and psi'a falls. So the ends of a stretch of the path bound the product
-t^2*psi'a, and stretches without a stationary point are discarded. After a few rounds of splitting,
-single pieces remain, and their cubics are solved. This gives all local minima, hence the global
-one, in O(m log m), with no tolerance.
-
-The same search runs on many markets at once that differ from a base market in one seller's cost
-(:meth:`Costs.replaced`), for payments and audits.
+As beta grows, t grows and psi'a falls. So the ends of a stretch of the path bound t^2*psi'a, and
+stretches without a stationary point are discarded. The others are split into single pieces, whose
+cubics are solved. This gives all local minima, hence the global one, in O(m log m), with no
+tolerance. The search runs on many markets at once that differ from a base market in one seller's
+cost (:meth:`Costs.replaced`), for payments and audits.
 
 Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``. Costs are centred at
 the smallest and divided by the largest, objectives divided by mu:
@@ -75,9 +73,9 @@ def joined(parts: Sequence[Arrays], axis: int = 0) -> Arrays:
 class Costs:
     """The costs of markets in rows, each of one seller or of a group, centred and scaled.
 
-    There is one market, or many made by :meth:`replaced`. In each of these, the row of one seller
-    of the first market remains with one seller less, and one row is added for a new cost. Methods
-    take ranks k of rows, one or more for each market.
+    There is one market, or many made by :meth:`replaced`. In each of these, a row of the first
+    market has one seller less, and one row is added for a new cost. Methods take ranks k of rows,
+    one or more for each market.
 
     Parameters
     ----------
@@ -278,10 +276,9 @@ def segment(costs: Costs, n: Floats, j: Ints, q: Ints) -> Segment:
     if np.any(j):
         capped, below, squares_below = costs.sums(j)
         number, total, squares = number - capped, total - below, squares - squares_below
-    left = np.maximum(n - capped, 0.0) / n
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = total / number
-        norm2 = capped / (n * n) + left * left / number
+    left, several = np.maximum(n - capped, 0.0) / n, np.maximum(number, 1)
+    mean = total / several
+    norm2 = capped / (n * n) + left * left / several
     spread = np.maximum(squares - total * mean, 0.0)
     cost = costs.offset + below / n + left * mean
     return Segment(number.astype(float), left, mean, spread, cost, norm2)
@@ -464,14 +461,11 @@ def sandwich(
     """Bound the levels at which a path enclosed by two others may be stationary.
 
     Let tau be the cost above which nothing is bought. At equal tau, more and cheaper sellers
-    increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which is the sum of
-    ``(tau - psi)*min(tau - psi, u/beta)``. So the two paths bound r^2 and psi'a of all enclosed
-    ones. ``fewer`` has the fewest and most expensive sellers, ``more`` the most and cheapest.
-
-    Their nodes are at the same levels; the last one is beta = 0. With ``rho`` = 0, only the
-    ``rates`` count as stationary, otherwise they do so too. ``highest`` is the largest cost over
-    scale of an additional seller. Return the mask of the intervals between levels, and the largest
-    and least beta at each level.
+    increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. So ``fewer``, with the fewest and most
+    expensive sellers, and ``more``, with the most and cheapest, bound r^2 and psi'a. Their nodes
+    are at the same levels; the last one is beta = 0. The ``rates`` count as stationary, too.
+    ``highest`` is the largest cost over scale of an additional seller. Return the mask of the
+    intervals between levels, and the largest and least beta at each level.
     """
     costs, filled = fewer.costs, more.segment(more.floor, more.first).cost[0]
     nodes = np.arange(costs.psi.size + 1)
