@@ -6,7 +6,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import InfeasibleMarketError
 from tests.allocation.builders import market
 
@@ -71,29 +70,6 @@ def test_all_who_are_bought_from_may_be_at_the_bound():
     result = cm.allocate(declared(psi, (1.0, 1.0, 0.1), cm.MaxEpsilon(0.5)))
     assert result.epsilon == pytest.approx(np.r_[np.full(3, 0.5), np.zeros(3)])
     assert result.gap < 1e-12
-
-
-@given(DIGITS)
-def test_the_curve_of_one_seller_is_that_of_markets_allocated_one_by_one(seed):
-    rng, psi, weights, bound = drawn(seed, most=12)
-    psi = np.append(psi, 0.7)
-    cap = [cm.Cap(rng.uniform(2, 6))] if rng.random() < 0.5 else []
-    curve = OwnReportCurve(declared(psi, weights, cm.MaxEpsilon(bound), *cap).form.exact)
-    seller = rng.integers(psi.size, size=10)
-    costs = rng.uniform(0.05, 3, 10)
-    points = curve(seller, costs)
-    for k in range(10):
-
-        def alone(cost, k=k):
-            changed = psi.copy()
-            changed[seller[k]] = cost
-            return cm.allocate(declared(changed, weights, cm.MaxEpsilon(bound), *cap))
-
-        here = alone(costs[k])
-        assert points.value[k] == pytest.approx(here.objective, rel=1e-12)
-        # Where the best guarantee jumps, both are right.
-        before, after = (alone(costs[k] * factor).epsilon[seller[k]] for factor in (0.999, 1.001))
-        assert after * (1 - 1e-9) - 1e-9 <= points.epsilon[k] <= before * (1 + 1e-9) + 1e-9
 
 
 def test_a_bound_that_does_not_bind_changes_nothing_without_a_noise_term():

@@ -38,10 +38,14 @@ def forms(draw):
         gamma=10 ** draw(decades),
         max_weight=1.0 if k is None else min(1.0, k / m),
     )
+    typical = np.sqrt(form.sigma / form.gamma / psi.mean())
     if draw(st.booleans()):
-        return form
-    eta = np.sqrt(form.sigma / form.gamma / psi.mean()) * 10 ** draw(st.floats(-1.5, 1))
-    return replace(form, eta_low=eta, eta_high=eta * 10 ** draw(st.floats(0, 2)))
+        eta = typical * 10 ** draw(st.floats(-1.5, 1))
+        form = replace(form, eta_low=eta, eta_high=eta * 10 ** draw(st.floats(0, 2)))
+    if form.mu > 0 and draw(st.booleans()):
+        least = max(typical, 1.1 * form.eta_low) / m
+        form = replace(form, max_epsilon=least * 10 ** draw(st.floats(0, 1)))
+    return form
 
 
 def notable_reports(form):
@@ -112,10 +116,10 @@ def test_each_point_is_a_market_solved(question):
         if form.mu == 0:  # the answer may be one of many
             assert epsilon <= form.max_weight * result.eta * (1 + lost)
             continue
-        if runner_up_is_close(changed, result, seller, epsilon):
+        expected = pytest.approx(result.epsilon[seller], rel=1e-6, abs=1e-7 * result.eta)
+        if epsilon != expected:
+            assert is_at_a_jump(changed, seller, epsilon)
             continue
-        expected = result.weights[seller] * result.eta
-        assert epsilon == pytest.approx(expected, rel=1e-6, abs=1e-7 * result.eta)
         t = form.gamma * result.eta
         bought = changed.virtual_costs[result.weights > 0].max()
         beyond = changed.virtual_costs[result.weights == 0]
@@ -123,19 +127,11 @@ def test_each_point_is_a_market_solved(question):
         assert beyond.size == 0 or level <= beyond.min() * (1 + 1e-9) + 1e-9 * form.mu / t
 
 
-def runner_up_is_close(form, found, seller, epsilon):
-    """Whether another guarantee of the seller is worth the same to rounding (a jump is here)."""
-    custom = found.weights[seller] * found.eta
-    if abs(custom - epsilon) <= 1e-6 * max(custom, epsilon):
-        return False
-    # Next to the jump, the answer must be one of the two branches.
-    values = []
-    for factor in (1 - 1e-9, 1 + 1e-9):
-        beside = solve_exact(with_cost(form, seller, form.virtual_costs[seller] * factor))
-        values.append(beside.weights[seller] * beside.eta)
-    return min(values) * (1 - 1e-6) <= epsilon <= max(values) * (1 + 1e-6) and (
-        values[0] > values[1] * (1 + 1e-6)
-    )
+def is_at_a_jump(form, seller, epsilon):
+    """Whether a guarantee lies between those at slightly lower and higher costs of the seller."""
+    costs = (form.virtual_costs[seller] * factor for factor in (1 - 1e-9, 1 + 1e-9))
+    below, above = (solve_exact(with_cost(form, seller, cost)).epsilon[seller] for cost in costs)
+    return above * (1 - 1e-6) <= epsilon <= below * (1 + 1e-6) and below > above * (1 + 1e-6)
 
 
 @given(questions(count=1), st.lists(st.floats(1e-3, 20), min_size=2, max_size=12))
