@@ -49,7 +49,7 @@ Floats = NDArray[np.float64]
 
 #: Markets below this size are sorted, which is faster than passes over them.
 _WORTH_PASSES = 20_000
-#: Steps between neighbouring pieces, from one that rounding errors led to.
+#: Largest number of solved pieces, where rounding errors led to a neighbour of the right one.
 _MOVES = 4
 
 

@@ -106,7 +106,8 @@ class Costs:
         stretches: Ints | None = None,
     ) -> None:
         self.psi, self.stretches = psi, stretches
-        self.scale, self.lowest = float(psi[-1]) or 1.0, float(psi[0])
+        self.scale = float(psi[-1]) if psi[-1] > 1e-300 else 1.0
+        self.lowest = float(psi[0])
         self.offset, self.x = self.lowest / self.scale, self.scaled(psi)
         self._numbers = np.ones(psi.size, np.intp) if numbers is None else numbers
         self._means, self._squares = psi if means is None else means, squares

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation import exact_solver, passes
@@ -56,6 +56,7 @@ def test_any_market_is_solved_as_if_sorted(form, most, n_parts):
         assert_same(form, most=most, n_parts=n_parts)
 
 
+@example(StandardForm(np.zeros(1), 1.0, 1.0, 1.0, eta_low=1.0, eta_high=1.0), 0)
 @given(ranged_forms(), st.integers(0, 12))
 def test_ranges_of_eta_are_kept(form, most):
     if form.mu > 0:
