@@ -204,13 +204,6 @@ def test_free_sellers_are_bounded_by_a_range_or_refused(mu):
         # Only from below: still without end.
         with pytest.raises(UnattainedOptimumError, match="eta = infinity"):
             solve_exact(replace(market, eta_low=1.0))
-    capped = form(psi, mu=mu, max_weight=0.3)
-    result = solve_exact(capped)
-    assert result.weights.sum() == pytest.approx(1.0)
-    if mu:
-        assert result.objective == pytest.approx(brute_force(capped), rel=1e-11)
-    else:
-        assert result.objective == pytest.approx(2 * np.sqrt(0.5 * (0.3 * 0.6 + 0.1 * 0.8)))
 
 
 @pytest.mark.parametrize(

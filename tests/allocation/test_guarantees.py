@@ -7,29 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.errors import ParameterError
 from tests.allocation import builders
-
-OBJECTIVE = 2 * cm.Spread() + 0.3 * cm.Noise()
-
-
-def market(*constraints, objective=OBJECTIVE, m=3):
-    return builders.market(*constraints, objective=objective, costs=np.ones(m))
-
-
-# ---------------------------------------------------------- whom the path serves
-
-
-def test_guarantees_are_all_that_limits_a_buyer_who_pays_nothing():
-    given = cm.terms.GivenEpsilon([0.1, 0.0, 0.4])
-    assert market(given).form.epsilon_caps.tolist() == [0.1, 0.0, 0.4]
-    assert market(cm.MaxEpsilon(0.2)).form.epsilon_caps.tolist() == [0.2] * 3
-    both = market(given, cm.MaxEpsilon(0.2))
-    assert both.form.epsilon_caps.tolist() == [0.1, 0.0, 0.2]
-    only_noise = market(given, objective=cm.Noise())
-    assert only_noise.form.epsilon_caps.tolist() == [0.1, 0.0, 0.4]
-
 
 # -------------------------------------------------------------- the best weights
 
@@ -63,9 +42,12 @@ def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
     assert np.all(weights * eta <= epsilon * (1 + 1e-12))
     objective = mu * np.linalg.norm(weights) + sigma / eta
     assert objective == pytest.approx(declared(epsilon, mu, sigma), rel=2e-6)
-    given_epsilon = cm.terms.GivenEpsilon(epsilon)
-    whole = market(given_epsilon, objective=mu * cm.Spread() + sigma * cm.Noise(), m=epsilon.size)
-    certified = allocate_guarantees(whole.form, epsilon)
+    whole = builders.market(
+        cm.terms.GivenEpsilon(epsilon),
+        objective=mu * cm.Spread() + sigma * cm.Noise(),
+        costs=np.ones(epsilon.size),
+    )
+    certified = cm.allocate(whole)
     assert certified.objective == pytest.approx(objective, rel=1e-12)
     assert certified.gap <= 1e-10
     # Weights and 1/eta times x cost x times as much, so that is the price of their sum.
