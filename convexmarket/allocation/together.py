@@ -35,8 +35,8 @@ from convexmarket.errors import (
     ParameterError,
     SolverError,
 )
-from convexmarket.market import Market
-from convexmarket.terms import Constraint, MarketNumbers, MaxEpsilon, Quantities, Term
+from convexmarket.market import Market, checked_constraints
+from convexmarket.terms import Constraint, MarketNumbers, Quantities, Term
 
 __all__ = ["Together", "allocate_together"]
 
@@ -71,8 +71,8 @@ class Together(CertifiedPurchase):
     >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
     >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1)
-    >>> cm.allocate_together([market, market], [cm.MaxEpsilon(1.5)]).epsilon.round(2)
-    array([1.5, 1.5, 1.5])
+    >>> cm.allocate_together([market, market], [cm.MaxEpsilon(1.5)]).gap < 1e-6
+    True
     """
 
     allocations: tuple[Allocation, ...]
@@ -126,6 +126,15 @@ def allocate_together(
         If the sellers are not the same, or a shared constraint is of another kind.
     InfeasibleMarketError, UnattainedOptimumError, SolverError
         If the markets have no common optimum, or a solver fails.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1)
+    >>> both = cm.allocate_together([market, market], [cm.MaxEpsilon(1.5)])
+    >>> both.epsilon.round(2)
+    array([1.5, 1.5, 1.5])
     """
     began = time.perf_counter()
     check_gap(gap)
@@ -186,19 +195,22 @@ class _Buyers:
         options: Mapping[str, Any] | None,
     ) -> None:
         check_list("markets", markets, "Market")
-        check_list("constraints", constraints, "limits such as MaxEpsilon(2.0)")
-        limits = tuple(constraints)
-        typed = all(isinstance(each, Market) for each in markets)
-        typed &= all(isinstance(each, MaxEpsilon) for each in limits)
-        if not (typed and limits and len({tuple(each.sellers.ids) for each in markets}) == 1):
+        typed = bool(markets) and all(isinstance(market, Market) for market in markets)
+        if not (typed and len({tuple(market.sellers.ids) for market in markets}) == 1):
             raise ParameterError(
-                "markets must be a list of Market with the same sellers in the same order, and "
-                "constraints limits on each seller's total, such as [MaxEpsilon(2.0)]; got "
-                f"{shown(markets)} and {shown(limits)}"
+                "markets must be a list of Market with the same sellers in the same order, got "
+                f"{shown(markets)}; declare them with one Sellers object"
             )
-        self.markets = [Market(b.sellers, b.objective, [*b.constraints, *limits]) for b in markets]
-        m = len(markets[0].sellers)
-        self.limit = MarketNumbers(np.ones(m)).plus((), limits).max_epsilon + np.zeros(m)
+        pieces, m = checked_constraints(constraints, markets[0].sellers), len(markets[0].sellers)
+        form = MarketNumbers(np.ones(m)).plus((), pieces)
+        others = replace(form, max_epsilon=np.inf).is_limited or form.eta_range != (0, np.inf)
+        if others or not form.is_bounded:
+            raise ParameterError(
+                f"the shared constraints are {shown(list(pieces))}; give a limit on the total of "
+                "each seller, such as MaxEpsilon(2.0)"
+            )
+        self.limit = form.max_epsilon + np.zeros(m)
+        self.markets = [Market(b.sellers, b.objective, [*b.constraints, *pieces]) for b in markets]
         self.conics = [Conic(market, solver, options) for market in self.markets]
         self.n_solves, self.solver, self.options = 0, solver, options
 

@@ -137,7 +137,7 @@ OTHERS = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() +
         (3, [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         ([buyer(1.0), None], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         ([buyer(1.0), OTHERS], [cm.MaxEpsilon(1.0)], "the same sellers"),
-        ([buyer(1.0)], [], r"such as \[MaxEpsilon\(2.0\)\]"),
+        ([buyer(1.0)], [], r"the shared constraints are \[\]; give a limit"),
         ([buyer(1.0)], [cm.MaxEpsilon(1.0), cm.Cap(2)], "such as"),
         ([buyer(1.0)], [cm.MaxEpsilon([1.0, 2.0])], "2 entries for 3 sellers"),
     ],
