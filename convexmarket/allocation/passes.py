@@ -194,10 +194,8 @@ def classify_cells(
         where = np.flatnonzero(stationary & (high >= psi[0]))
         first = np.clip(np.searchsorted(psi, low[where]) - 1, 0, last)
         until = np.clip(np.searchsorted(psi, high[where], side="right") - 1, first, last)
-        touched = np.bincount(first, minlength=last + 2) - np.bincount(
-            until + 1, minlength=last + 2
-        )
-        matters |= np.cumsum(touched)[:-1] > 0
+        for start, end in zip(first, until, strict=True):
+            matters[start : end + 1] = True
     ranks, total = filling + np.arange(-spare, spare + 1), np.cumsum(number)
     matters[np.searchsorted(total, np.clip(ranks, 1, total[-1]))] = True
     return stationary[:-1], matters, bool(stationary[-1])
@@ -214,8 +212,8 @@ def _fetch(borders: Ints, blocks: Iterable[Floats]) -> tuple[Floats, Ints, Float
                 fetched.append(some)
             elif some.size:
                 mean = some.mean()
-                squares = float(np.sum((some - mean) ** 2))
-                sums[place // 2] = _merged(sums[place // 2], (some.size, mean, squares))
+                some -= mean
+                sums[place // 2] = _merged(sums[place // 2], (some.size, mean, some @ some))
     return *np.unique(np.concatenate(fetched), return_counts=True), sums
 
 
