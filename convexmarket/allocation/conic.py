@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +33,7 @@ from convexmarket.allocation.minorants import Lifted
 from convexmarket.allocation.prices import pricing_of
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver, solver_version
-from convexmarket.allocation.views import MarketExpressions, Subproblem, multiplier, numbers
+from convexmarket.allocation.views import FixedEta, MarketExpressions, multiplier, numbers
 from convexmarket.checks import shown
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
@@ -72,13 +73,12 @@ class LeastViolation:
         # Equations have no slack: they are constraints when the slack of inequalities is maximised.
         off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
         self._floor = cp.Parameter(nonpos=True)
-        unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
-        m, n = view.active.size, view.scaled_weights.size
-        self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
+        self._unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
+        self._largest = cp.Parameter(view.scaled_weights.size, nonneg=True)
         self._items: list[list[cp.Constraint]] = []
         for item in view.flat_constraints():
             h = self._lifted(item.expr)
-            allowed = unit * worst if view.bounds_epsilon(item) else worst
+            allowed = self._unit * worst if view.bounds_epsilon(item) else worst
             equal = not isinstance(item, cp.constraints.Inequality)
             self._items.append([h <= off, -h <= off] if equal else [h <= allowed])
         limits = [view.scaled_weights <= self._largest, worst >= self._floor, off <= self._allowed]
@@ -86,48 +86,39 @@ class LeastViolation:
         items += [*view.simplex, *self._lifted.links, *limits]
         self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
-    def _solve(self, eta: float, maximise: bool) -> Floats | None:
+    def _solve(self, eta: float, able: NDArray[np.bool_], strictly: bool) -> Floats | None:
         """Maximise the slack, or minimise the violation; return None if the solver fails."""
         self.n_solves += 1
-        self._eta.value = eta
-        self._floor.value, self._allowed.value = (-1.0, 0.0) if maximise else (0.0, 1e9)
+        self._eta.value, self._largest.value = eta, able.size * able[self.view.active]
+        self._floor.value, self._allowed.value = (-1.0, 0.0) if strictly else (0.0, 1e9)
         if run_solver(self._problem, self.solver) not in SOLVED:
             return None
-        weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
+        weights = np.maximum(numbers(self.view.quantities.weights), 0.0) * able
         return weights / weights.sum()
 
-    def inside(self, eta: float, support: NDArray[np.bool_] | None = None) -> Floats | None:
+    def inside(self, eta: float, support: NDArray[np.bool_]) -> Floats | None:
         """Compute strictly feasible weights on a support; return None if they do not exist."""
-        active, m = self.view.active, float(self.view.active.size)
-        support = active if support is None else support & active
-        self._largest.value = m * support[active]
-        weights = self._solve(eta, maximise=True)
-        self._largest.value = np.full(int(active.sum()), m)
-        if weights is None or not float(numbers(self._worst)) < -_NO_SLACK:
-            return None
-        weights = np.where(support, weights, 0.0)
-        return weights / weights.sum()
+        weights = self._solve(eta, support, strictly=True)
+        return weights if weights is not None and numbers(self._worst) < -_NO_SLACK else None
 
     def proof(self, eta: float) -> Excluded | None:
         """Prove that eta, and all values on one side of it, are infeasible; None without proof."""
         view = self.view
-        weights = self._solve(eta, maximise=False)
+        weights = self._solve(eta, view.active, strictly=False)
         if weights is None:
             return None
         view.place(weights, eta)
-        named: dict[str, float] = {}
-        parts: list[tuple[cp.Constraint, Floats, float]] = []
-        owners = [piece for piece, items in view.constraints for _ in items]
-        for piece, item, solved in zip(owners, view.flat_constraints(), self._items, strict=True):
-            duals = [np.maximum(multiplier(each, 1.0), 0.0) for each in solved]  # type: ignore[arg-type]
-            dual = duals[0] - duals[1] if len(duals) == 2 else duals[0]
-            unit = eta * view.inverse_scale if view.bounds_epsilon(item) else 1.0
-            parts.append((item, dual, unit * float(np.sum(np.abs(dual)))))
-            named[shown(piece)] = named.get(shown(piece), 0.0) + parts[-1][2]
-        total, n, hints = sum(named.values()), view.scaled_weights.size, self._lifted.hints(1.0)
+        owners = [shown(piece) for piece, items in view.constraints for _ in items]
+        shares, duals = dict.fromkeys(owners, 0.0), list[Floats]()
+        for name, item, solved in zip(owners, view.flat_constraints(), self._items, strict=True):
+            signed = [np.maximum(multiplier(each, 1.0), 0.0) for each in solved]  # type: ignore[arg-type]
+            duals.append(signed[0] - signed[1] if len(signed) == 2 else signed[0])
+            unit = float(self._unit.value) if view.bounds_epsilon(item) else 1.0
+            shares[name] += unit * float(np.sum(np.abs(duals[-1])))
+        total, n, hints = sum(shares.values()), view.scaled_weights.size, self._lifted.hints(1.0)
         affine = np.zeros(2 + n)
-        for item, dual, share in parts:
-            if share <= _NOISE * total:  # any multipliers prove a bound
+        for name, item, dual in zip(owners, view.flat_constraints(), duals, strict=True):
+            if shares[name] <= _NOISE * total:  # any multipliers prove a bound
                 continue
             part = self._linearizer.minorant(item.expr, dual, hints)
             if view.bounds_epsilon(item):  # eta*s*(const + slopes'eps) in the weights and s
@@ -136,7 +127,7 @@ class LeastViolation:
         level, noise = float(affine[0] + affine[2:].min()), float(affine[1])
         if not level + noise / eta > ROUNDING * (abs(level) + abs(noise) / eta):
             return None
-        names = [name for name, share in named.items() if share > _NAMED * total]
+        names = [name for name, share in shares.items() if share > _NAMED * total]
         if not view.active.all():
             excluded = int(np.count_nonzero(~view.active))
             names.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
@@ -167,12 +158,12 @@ class Conic:
     def _compile(self) -> None:
         self.ends, self._natural = self.market.form.eta_range, self.market.form.natural_eta
         self.view = MarketExpressions(self.market, 1.0 / self._natural, self._parameters)
-        self.linearizer, self.whole = Linearizer(self.view), None
+        self.linearizer, self._whole = Linearizer(self.view), None
         if self.view.is_jointly_convex:  # one program in the weights and 1/eta
             items = [*self.view.simplex, *self.view.flat_constraints()]
-            self.whole = cp.Problem(cp.Minimize(self.view.objective()), items)
+            self._whole = cp.Problem(cp.Minimize(self.view.objective()), items)
         vars(self).pop("violation", None)
-        self.problem: Subproblem | None = None
+        self.problem: FixedEta | None = None
         self._inside: Floats | None = None
         self.records: list[SolveRecord] = []
         self._multipliers: dict[float, list[Floats | None]] = {}
@@ -190,13 +181,13 @@ class Conic:
         if not (same_scale and np.array_equal(form.active, self.view.active)):
             self._compile()
 
-    def declare(self, eta: float) -> Subproblem:
+    def declare(self, eta: float) -> FixedEta:
         """Return the problem at an eta, in units of its objective."""
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
         scale = size if 0 < size < np.inf else 1.0
         if self.problem is None or scale < self.problem.scale / _SAME:
-            self.problem = Subproblem(self.view, scale, eta)
-        self.problem.eta = eta
+            self.problem = FixedEta(self.view, eta, scale, kinks=True)
+        self.problem.parameter.value = eta
         return self.problem
 
     def solve(self, eta: float) -> Evaluated | Excluded:
@@ -226,7 +217,7 @@ class Conic:
         if np.any(_violations(self.view, weights, eta)[0] > 0):
             known = self._inside
             if known is None or np.max(_violations(self.view, known, eta)[0]) > -_NO_SLACK:
-                self._inside = self.violation.inside(eta)
+                self._inside = self.violation.inside(eta, self.view.active)
         return _repair(self.view, weights, eta, self._inside)
 
     def search(
@@ -240,7 +231,7 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        first, whole = first_look(self.market.form, start), self.whole
+        first, whole = first_look(self.market.form, start), self._whole
         if whole is not None and run_solver(whole, self.solver, self.options) in SOLVED:
             inverse = float(numbers(self.view.quantities.inverse_eta))
             if inverse * self._natural > _NO_SLACK:
@@ -255,34 +246,21 @@ class Conic:
                 "try another solver"
             )
         point = Evaluated(weights[self.view.active], eta, objective, best.cut, scale)
+        settings = {"formulation": "primal", "solver": self.solver, "solver_version": self.version}
+        result = SearchResult(point, bound)
         allocation = allocation_of(
-            SearchResult(point, bound),
-            self,
-            self.market,
-            "branch_and_bound",
-            gap,
-            began,
-            formulation="primal",
-            solver=self.solver,
-            solver_version=self.version,
-            pricing=self._pricing(weights, best),
+            result, self, self.market, "branch_and_bound", gap, began, **settings
         )
         allocation.warn_if_loose(
             gap,
             "the infimum may be at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
             "is reached, or the solver is not accurate enough",
         )
-        return allocation
-
-    def _pricing(self, weights: Floats, best: Evaluated) -> Callable[[], tuple[Any, ...]]:
-        """Return a function that computes the shadow prices from the point or the multipliers."""
-        eta, step = best.eta, 1e-4
-        if not self.market.form.rest:
-            return pricing_of(self.market, weights, eta)
-        given = iter(self._multipliers[eta])
+        given, step = iter(self._multipliers[eta]), 1e-4
         duals = [[next(given) for _ in items] for _, items in self.view.constraints]
         slope = (best.cut(eta * (1 + step)) - best.cut(eta * (1 - step))) / (2 * step * eta)
-        return pricing_of(self.market, weights, eta, duals[: len(self.market.constraints)], slope)
+        pricing = pricing_of(self.market, allocation, duals[: len(self.market.constraints)], slope)
+        return replace(allocation, pricing=pricing)
 
     def _without_traces(self, best: Evaluated, gap: float) -> Floats:
         """Set traces of interior-point methods to zero, at a small share of the gap."""
@@ -290,7 +268,7 @@ class Conic:
         traces = weights * view.active.size < _TRACE
         if not np.any(weights[traces]):
             return weights
-        inside = self.violation.inside(eta, ~traces) if view.constraints else None
+        inside = self.violation.inside(eta, view.active & ~traces) if view.constraints else None
         try:
             cleaned = _repair(view, np.where(traces, 0.0, weights), eta, inside)
         except SolverError:

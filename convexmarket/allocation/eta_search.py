@@ -50,10 +50,8 @@ Floats = NDArray[np.float64]
 
 #: Share of the gap that is reserved for later changes of the best point.
 FOR_TRACES = 0.1
-#: Largest ratio of a given start to the default start.
-_NEAR = 1e6
-#: Intervals of eta further than this factor from the first eta are not split.
-_FAR = 1e12
+#: Factors of the first eta: for a given start and failures of the solver, and for splits.
+_NEAR, _FAR = 1e6, 1e12
 #: Factors of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
 #: Factors of eta in the test of attainment: to its points, to the end of the range without an
@@ -61,15 +59,11 @@ _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
 #: Share of the sum of absolute terms that replaces the objective in gaps if terms nearly cancel.
 _CANCELLED = 1e-3
-_MAX_SPLITS = 40_000
 #: Largest distance of a cut from its point that the solver's accuracy explains.
 _ACCURACY = 1e-6
-#: Relative accuracy of solvers at extreme eta.
-_ROUGH = 1e-9
-#: Relative width of intervals of eta that are not split.
-_NARROW = 1e-12
-#: Proofs of infeasibility after which the search gives up.
-_MAX_EXCLUDED = 60
+#: Relative accuracy of solvers at extreme eta, and width of intervals that are not split.
+_ROUGH, _NARROW = 1e-9, 1e-12
+_MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
@@ -135,17 +129,16 @@ class Runner(Protocol):
 
 
 class _Interval(NamedTuple):
-    """A range of eta, the lower bound on it and its minimiser, and the number of cuts in use."""
+    """A range of eta, with a lower bound on it and the minimiser of the bound."""
 
     bound: float
     low: float
     high: float
     where: float
-    known: int
 
 
 class _Search:
-    """State of a search over eta: the cuts in the order of eta, the range, the best point."""
+    """State of a search: the solves in the order of eta, the feasible range, the best point."""
 
     best: Evaluated
 
@@ -181,30 +174,18 @@ class _Search:
         if proof.high == np.inf:
             self.high = min(self.high, proof.low)
         if self.low >= self.high * (1 + _NARROW):
-            names = dict.fromkeys(name for each in self.proofs[-2:] for name in each.pieces)
-            low, high = self.runner.ends
-            if low > 0 or high < np.inf:
-                names[f"EtaRange({low:g}, {high:g})"] = None
+            names = [name for each in self.proofs[-2:] for name in each.pieces]
+            if self.runner.ends != (0.0, np.inf):
+                names.append(f"EtaRange({self.runner.ends[0]:g}, {self.runner.ends[1]:g})")
             raise InfeasibleMarketError(
-                f"these constraints contradict each other: {', '.join(names)}; loosen one of them"
-                if len(names) > 1
-                else f"no weights that sum to one satisfy {', '.join(names)}; loosen it"
+                f"no weights that sum to one satisfy {', '.join(dict.fromkeys(names))}; loosen one "
+                "of them"
             )
         if len(self.proofs) > _MAX_EXCLUDED:
             raise SolverError(
                 f"no feasible total privacy was found between {self.low:.6g} and {self.high:.6g}; "
                 "bound it with EtaRange(low, high)"
             )
-
-    def inside(self, eta: float) -> float:
-        """Move eta well inside the range."""
-        low, high = self.low, self.high
-        if low >= high:
-            return low
-        if low > 0 and high < np.inf:
-            width = np.log(high / low)
-            return float(low * np.exp(np.clip(np.log(eta / low), 0.05 * width, 0.95 * width)))
-        return float(min(max(eta, 1.5 * low), high / 1.5))
 
     def first(self, eta: float) -> None:
         """Solve at the first feasible eta, starting from a given one."""
@@ -218,6 +199,15 @@ class _Search:
             else:
                 return
         raise failures[0]
+
+    def inside(self, eta: float) -> float:
+        """Move eta well inside the range."""
+        low, high = self.low, self.high
+        if low >= high:
+            return low
+        if low > 0 and high < np.inf:
+            return _well_inside(low, high, float(np.log(eta / low)))
+        return float(min(max(eta, 1.5 * low), high / 1.5))
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
         """Return the cuts inside an interval and next to it."""
@@ -239,24 +229,23 @@ class _Search:
         return max(cut(eta) for cut in (*self.near(eta, eta), self.between(eta)) if cut)
 
     def bounded(self, low: float, high: float, known: float = -np.inf) -> _Interval:
-        """Bound an interval of eta by the cuts so far."""
+        """Bound an interval of eta by the cuts so far; ``known`` is a bound on it."""
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
             ends.append(left.interval_bound(right, low, high))
         where, value = max(ends, key=lambda end: end[1])
-        return _Interval(max(value, known), low, high, where, len(self.cuts))
+        return _Interval(max(value, known), low, high, where)
 
     def split_at(self, interval: _Interval) -> float:
         """Choose the eta at which to split: the crossing of the highest cuts at both ends."""
-        _, low, high, where, _ = interval
+        _, low, high, where = interval
         if high == np.inf:
             return min(max(where, 1.5 * low), 4 * low)
         if low == 0:
             return max(min(where, high / 1.5), high / 4)
-        near_cuts, width = self.near(low, high), float(np.log(high / low))
-        left = max(near_cuts, key=lambda cut: cut(low))
-        right = max(near_cuts, key=lambda cut: cut(high))
+        cuts, width = self.near(low, high), float(np.log(high / low))
+        left, right = (max(cuts, key=lambda cut: cut(end)) for end in (low, high))
 
         def lead(x: float) -> float:
             return left(low * np.exp(x)) - right(low * np.exp(x))
@@ -264,17 +253,16 @@ class _Search:
         place = float(np.log(max(where, low) / low))
         if lead(0) > 0 > lead(width):
             place = brentq(lead, 0, width, xtol=1e-3 * width)
-        return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
+        return _well_inside(low, high, place)
 
     def check_attained(self) -> None:
         """Raise an error if the best point is outermost and the infimum is beyond it."""
         best, at = self.best, self.best.eta  # which may be further out than the solves
-        for step, outermost, end in (
-            (1.0, self.places[-1], self.high == np.inf),
-            (-1.0, self.places[0], self.low == 0),
-        ):
-            if not end or step * (at - outermost) < 0:
-                continue
+        outermost = {
+            1.0: self.high == np.inf and at >= self.places[-1],
+            -1.0: self.low == 0 and at <= self.places[0],
+        }
+        for step in (step for step, is_at_it in outermost.items() if is_at_it):
             place = at * _TWICE**step
             ends = sorted([self.low if step > 0 else self.high, *self.places, place])
             for factor in _OUT:
@@ -323,8 +311,9 @@ def search_eta(
         low, high = max(least.low, search.low), min(least.high, search.high)
         if low >= high:  # proven infeasible since
             continue
-        if least.known < len(search.cuts) or (low, high) != (least.low, least.high):
-            heapq.heappush(heap, search.bounded(low, high, least.bound))
+        known, least = least, search.bounded(low, high, least.bound)
+        if least != known:  # cuts or proofs were added
+            heapq.heappush(heap, least)
             continue
         target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
         eta = search.split_at(least)
@@ -393,22 +382,31 @@ def allocation_of(
 
 def _unattained(more: bool, objective: float, bound: float, place: float) -> UnattainedOptimumError:
     """Return the error for a market whose infimum is at eta = infinity or 0."""
-    where = (
-        f"objective {objective:.10g}; {'up' if more else 'down'} to eta = {place:.4g} it is at "
-        f"least {bound:.10g}"
-    )
-    if more:
-        return UnattainedOptimumError(
-            f"the optimum is not attained (eta -> infinity; {where}): buying ever more privacy "
-            "keeps lowering the objective, because sellers with virtual cost 0 can carry the "
+    where, remedy = (
+        (
+            "infinity",
+            "more privacy keeps lowering the objective: sellers with virtual cost 0 can carry the "
             "weight, or no payment and no constraint limits how much is bought; add gamma * "
             "Payments(), a Budget, a MaxEpsilon or an EtaRange, or give a prior whose support "
-            "starts above 0"
+            "starts above 0",
         )
-    return UnattainedOptimumError(
-        f"the optimum is not attained (eta tends to 0; {where}): buying ever less privacy keeps "
-        "lowering the objective; give Noise() a weight sigma > 0, or an EtaRange"
+        if more
+        else (
+            "0",
+            "less privacy keeps lowering the objective; give Noise() a weight sigma > 0, or an "
+            "EtaRange",
+        )
     )
+    return UnattainedOptimumError(
+        f"the optimum is not attained (eta tends to {where}, objective {objective:.10g}; up to "
+        f"eta = {place:.4g} it is at least {bound:.10g}): buying ever {remedy}"
+    )
+
+
+def _well_inside(low: float, high: float, place: float) -> float:
+    """Return ``low * exp(place)``, clipped to the inner 90 % of an interval."""
+    width = float(np.log(high / low))
+    return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
 
 
 def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]:

@@ -51,7 +51,6 @@ from convexmarket.allocation.views import (
     FixedEta,
     MarketExpressions,
     inverse_of,
-    numbers,
     spread_out,
 )
 from convexmarket.checks import check_choice, check_instance, check_positive, shown
@@ -124,24 +123,19 @@ class FixedEtaProblem(DeclaredMarket):
     @property
     def eta(self) -> float:
         """Total privacy; setting it sets the parameter of the problem."""
-        value, form = float(numbers(self.parameter)), self._form
-        if self.formulation == "dual":
-            return value
-        weights = project_capped_simplex(-value * form.virtual_costs, form.max_weight)
-        return value * form.mu / float(np.linalg.norm(weights)) / form.gamma
+        return self._eta
 
     @eta.setter
     def eta(self, eta: float) -> None:
         check_positive("eta", eta)
-        form, value = self._form, eta
+        form, self._eta = self._form, eta
         if not form.eta_low * (1 - ROUNDING) <= eta <= form.eta_high * (1 + ROUNDING):
             raise ParameterError(
                 f"eta is {eta!r}, outside what EtaRange({form.eta_low:g}, {form.eta_high:g}) allows"
             )
-        if self.formulation == "projection":
-            t = form.gamma * eta
-            value = t * float(np.linalg.norm(optimal_weights(form, t))) / form.mu
-        self.parameter.value = value
+        t, beta = form.gamma * eta, self.formulation == "projection"
+        norm = float(np.linalg.norm(optimal_weights(form, t))) if beta else 1.0
+        self.parameter.value = t * norm / form.mu if beta else eta
 
 
 def optimal_weights(form: StandardForm, t: float) -> Floats:
@@ -276,8 +270,11 @@ def declare(
     problem: FixedEtaProblem | FixedEta | ConvexProgram
     if formulation != "primal":
         problem = FixedEtaProblem(market, eta, formulation)  # type: ignore[arg-type]
+    elif eta is not None:
+        problem = FixedEta(MarketExpressions(market, parameters=None), eta)
+        problem.eta = eta  # checked against bounds on eta alone
     else:
-        problem = ConvexProgram(market) if eta is None else FixedEta(market, eta)
+        problem = ConvexProgram(market)
     if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
         raise NotSupportedError(
             "at a fixed eta 1/eta is a parameter, which cannot be multiplied by a cvxpy.Parameter "

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.cuts import KeptSpreadCut, Linearizer
-from convexmarket.allocation.views import MarketExpressions, Subproblem
+from convexmarket.allocation.views import FixedEta, MarketExpressions
 from tests.allocation import builders
 from tests.allocation.brute_force import ACCURATE, BruteForce
 from tests.allocation.builders import (
@@ -29,7 +29,7 @@ def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
 
 def solved(maker, eta):
     """Return optimal weights at a fixed eta, the optimal value, and both kinds of multipliers."""
-    problem = Subproblem(maker.view, 1.0, eta)
+    problem = FixedEta(maker.view, eta, kinks=True)
     problem.solve(solver="CLARABEL", **ACCURATE)
     return problem.weights, problem.value, *problem.proof()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.conic import branch_and_bound
-from convexmarket.allocation.views import Subproblem
+from convexmarket.allocation.views import FixedEta
 from convexmarket.errors import (
     InfeasibleMarketError,
     LooseCertificateWarning,
@@ -103,8 +103,8 @@ def test_a_wrong_solver_cannot_make_the_certificate_wrong(monkeypatch):
     market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [cm.Cap(5)])
     truth = cm.allocate(market, gap=1e-8)
     rng = np.random.default_rng(0)
-    exact = Subproblem.weights.fget
-    monkeypatch.setattr(Subproblem, "weights", property(lambda self: _disturbed(exact(self), rng)))
+    exact = FixedEta.weights.fget
+    monkeypatch.setattr(FixedEta, "weights", property(lambda self: _disturbed(exact(self), rng)))
     result = branch_and_bound(market, max_solves=15)
     assert result.lower_bound <= truth.objective <= result.objective * (1 + 1e-8)
     assert result.gap > 1e-5
@@ -149,7 +149,7 @@ def proves_nothing_wrong(name, kind, monkeypatch):
     """With multipliers of the constraints, and those at the kinks, that are nonsense."""
     market, rng = kinks(name), np.random.default_rng(len(name))
     truth = cm.allocate(market, "branch_and_bound")
-    proof = Subproblem.proof
+    proof = FixedEta.proof
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for both in (False, True):
@@ -159,7 +159,7 @@ def proves_nothing_wrong(name, kind, monkeypatch):
                 duals = [told(kind, rng, dual) for dual in duals] if both else duals
                 return duals, {k: told(kind, rng, d) for k, d in hints.items()}
 
-            monkeypatch.setattr(Subproblem, "proof", wrong)
+            monkeypatch.setattr(FixedEta, "proof", wrong)
             result = branch_and_bound(market, max_solves=4)
             assert result.lower_bound <= truth.objective + 1e-9 * abs(truth.objective)
             assert result.objective >= truth.lower_bound - 1e-9 * abs(truth.objective)
@@ -282,7 +282,7 @@ NO_OPTIMUM = {
     "nothing limits eta": (
         BASE,
         [cm.Cap(2)],
-        "eta -> infinity.*no payment and no constraint limits",
+        "eta tends to infinity.*no payment and no constraint limits",
     ),
     "nothing wants privacy": (
         1.0 * cm.Spread(3) + 1.0 * cm.Payments(cm.PowerCost(2)),
@@ -307,7 +307,7 @@ def test_an_optimum_that_is_not_attained_is_recognised(what):
 CLASHES = {
     "cap and share": (
         [cm.Cap(1.0), cm.Noise, cm.GroupShare(list("aabbbb"), at_least={"a": 0.6})],
-        r"contradict each other: Cap\(1\), GroupShare\(<. entries>, at_least=.*; loosen one",
+        r"that sum to one satisfy Cap\(1\), GroupShare\(<. entries>, at_least=.*; loosen one",
     ),
     "shares alone": (
         [cm.GroupShare(list("aabbbb"), at_least={"a": 0.6, "b": 0.6})],
@@ -315,7 +315,7 @@ CLASHES = {
     ),
     "too little for the range": (
         [cm.Cap(5), cm.MaxEpsilon(0.1), cm.EtaRange(1, 2), cm.Budget(100)],
-        r"contradict each other: MaxEpsilon\(0.1\), EtaRange\(1, 2\); loosen",
+        r"no weights that sum to one satisfy MaxEpsilon\(0.1\), EtaRange\(1, 2\); loosen",
     ),
 }
 
