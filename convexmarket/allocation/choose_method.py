@@ -167,7 +167,7 @@ def allocate(
     return replace(
         best,
         ids=market.sellers.ids,
-        binding=(*binding_constraints(market, best), *best.binding),
+        binding=binding_constraints(market, best) + best.binding,
         pricing=best.pricing or pricing_of(market, best),
     )
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
@@ -54,6 +54,8 @@ FOR_TRACES = 0.1
 _NEAR, _FAR = 1e6, 1e12
 #: Factors of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
+#: Range of the logarithm of eta, relative to that of a solve, for splits next to an open end.
+_REACH = float(np.log(1.1)), float(np.log(4))
 #: Factors of eta in the test of attainment: to its points, to the end of the range without an
 #: optimum, and to the point at which the objective must not rise again.
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
@@ -237,21 +239,28 @@ class _Search:
         where, value = max(ends, key=lambda end: end[1])
         return _Interval(max(value, known), low, high, where)
 
-    def split_at(self, interval: _Interval) -> float:
-        """Choose the eta at which to split: the crossing of the highest cuts at both ends."""
-        _, low, high, where = interval
-        if high == np.inf:
-            return min(max(where, 1.5 * low), 4 * low)
-        if low == 0:
-            return max(min(where, high / 1.5), high / 4)
-        cuts, width = self.near(low, high), float(np.log(high / low))
+    def split_at(self, low: float, high: float, where: float) -> float:
+        """Choose the eta at which to split: the crossing of the highest cuts at both ends.
+
+        Next to an open end it is the minimiser of the highest cut at the other end.
+        """
+        cuts = self.near(low, high)
+        if low == 0 or high == np.inf:
+            end, step = (low, 1.0) if low > 0 else (high, -1.0)
+            cut = max(cuts, key=lambda cut: cut(end))
+            least = minimize_scalar(
+                lambda x: cut(end * np.exp(step * x)), bounds=_REACH, options={"xatol": 0.02}
+            )
+            return float(end * np.exp(step * least.x))
+        width = float(np.log(high / low))
         left, right = (max(cuts, key=lambda cut: cut(end)) for end in (low, high))
 
         def lead(x: float) -> float:
             return left(low * np.exp(x)) - right(low * np.exp(x))
 
         place = float(np.log(max(where, low) / low))
-        if lead(0) > 0 > lead(width):
+        error = _ROUGH * abs(left(low))  # two exact cuts differ by rounding only
+        if lead(0) > error and lead(width) < -error:
             place = brentq(lead, 0, width, xtol=1e-3 * width)
         return _well_inside(low, high, place)
 
@@ -316,7 +325,7 @@ def search_eta(
             heapq.heappush(heap, least)
             continue
         target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
-        eta = search.split_at(least)
+        eta = search.split_at(low, high, least.where)
         narrow = not low < eta * (1 - _NARROW) < high * (1 - _NARROW)
         if least.bound >= target or narrow or used_up():
             heapq.heappush(heap, least)  # its bound is the lowest of all
@@ -382,24 +391,19 @@ def allocation_of(
 
 def _unattained(more: bool, objective: float, bound: float, place: float) -> UnattainedOptimumError:
     """Return the error for a market whose infimum is at eta = infinity or 0."""
-    where, remedy = (
-        (
+    end, remedy = "0", "less privacy keeps lowering the objective; give Noise() a weight sigma > 0"
+    if more:
+        end, remedy = (
             "infinity",
-            "more privacy keeps lowering the objective: sellers with virtual cost 0 can carry the "
-            "weight, or no payment and no constraint limits how much is bought; add gamma * "
-            "Payments(), a Budget, a MaxEpsilon or an EtaRange, or give a prior whose support "
-            "starts above 0",
+            (
+                "more privacy keeps lowering the objective: sellers with virtual cost 0 can carry the "
+                "weight, or no payment and no constraint limits how much is bought; add gamma * "
+                "Payments(), a Budget or a MaxEpsilon, give a prior whose support starts above 0"
+            ),
         )
-        if more
-        else (
-            "0",
-            "less privacy keeps lowering the objective; give Noise() a weight sigma > 0, or an "
-            "EtaRange",
-        )
-    )
     return UnattainedOptimumError(
-        f"the optimum is not attained (eta tends to {where}, objective {objective:.10g}; up to "
-        f"eta = {place:.4g} it is at least {bound:.10g}): buying ever {remedy}"
+        f"the optimum is not attained (eta tends to {end}, objective {objective:.10g}; up to eta = "
+        f"{place:.4g} it is at least {bound:.10g}): buying ever {remedy}, or an EtaRange"
     )
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.market import Market
-from convexmarket.terms import Constraint, EtaRange, MarketNumbers
+from convexmarket.terms import Constraint, MarketNumbers
 from convexmarket.terms.pieces import Quantities
 
 __all__ = ["binding_constraints", "pricing_of"]
@@ -36,19 +36,26 @@ _BINDS = 1e-6
 _SINGULAR = 1e-8
 
 
-def binding_constraints(market: Market, best: Allocation) -> list[str]:
-    """List the class names of the binding inequalities, except ranges of eta."""
-    names: list[str] = []
-    if market.constraints:
-        costs = np.where(best.weights > 0, market.form.virtual_costs, 0.0)
-        point = Quantities.at(best.weights, best.eta, costs)
-        for piece in market.constraints:
-            if not isinstance(piece, EtaRange) and any(map(_binds, piece.comparisons(point))):
-                names.append(type(piece).__name__)
-    return names
+def binding_constraints(market: Market, best: Allocation) -> tuple[str, ...]:
+    """Return the class names of the binding inequalities, except ranges of eta."""
+    costs = MarketNumbers(market.form.virtual_costs)
+    return tuple(type(p).__name__ for p in market.constraints if _binds(p, best, costs))
 
 
-def _binds(item: cp.Constraint) -> bool:
+def _binds(piece: Constraint, best: Allocation, costs: MarketNumbers) -> bool:
+    bounds, weights, most = piece.numbers(costs), best.weights, 1 - _BINDS
+    if bounds is None:
+        psi = np.where(weights > 0, costs.virtual_costs, 0.0)
+        point = Quantities.at(weights, best.eta, psi)
+        return any(map(_has_no_slack, piece.comparisons(point)))
+    if bounds.budgets:
+        sold = weights > 0
+        return bool(bounds.virtual_costs[sold] @ best.epsilon[sold] >= most * bounds.budget)
+    limited = np.min(bounds.max_weight) < 1 or bounds.is_bounded
+    return bool(limited and np.any(weights >= most * bounds.limit(best.eta), where=weights > 0))
+
+
+def _has_no_slack(item: cp.Constraint) -> bool:
     if not isinstance(item, cp.constraints.Inequality):
         return False
     low, high = (np.asarray(side.value, dtype=float) for side in item.args)

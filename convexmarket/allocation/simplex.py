@@ -157,7 +157,7 @@ def norm_minimiser(
     else:  # a seller is at the boundary between free and not free
         if excess(low) < 0 < excess(high):
             norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
-            weights, levels, block = at(norm)
+        weights, levels, block = at(norm)
     return Projection(weights, -levels * (mu / norm), block)
 
 
