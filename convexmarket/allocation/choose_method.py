@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import cvxpy as cp
@@ -68,21 +69,16 @@ def allocate(
           given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
           and for a ``Budget`` (with ``Spread(2)`` or ``SquaredSpread``, ``Noise``, ``Losses`` and
           ``Cap``);
-        - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
-          ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified
-          search over eta with exact evaluations;
-        - "branch_and_bound": the certified search over eta, for any market, including user-defined
-          terms and constraints, smooth or not.
+        - "projections": also with ``SquaredSpread``, ``Losses``, ``MaxEpsilon`` or caps for each
+          seller, or one ``GroupShare``, by a certified search over eta with exact evaluations;
+        - "branch_and_bound": the certified search over eta, for any market.
 
-        For comparison, "line_search" is the certified search over eta with three formulations of
-        the papers' problem.
+        "line_search" is the certified search with three formulations of the papers' problem.
     formulation : {"primal", "dual", "projection"}
-        CVXPY declaration of the subproblem at a fixed eta, for the line search. "projection" is the
-        best conditioned one.
+        CVXPY declaration at a fixed eta, for the line search.
     solver : str or sequence of str, optional
-        Any solver that CVXPY has installed, for the methods that need one. Of several, each is
-        tried if those before it fail. The default is CLARABEL, and PIQP before it for the
-        projection.
+        Any solver that CVXPY has installed. Of several, each is tried if those before it fail. The
+        default is CLARABEL, and PIQP before it for the projection.
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
@@ -149,21 +145,13 @@ def allocate(
     elif method == "projections":
         best = solve_projections(market, gap, max_solves or 500, first, progress)
     else:
-        limits: dict[str, Any] = {"gap": gap, "max_solves": max_solves or 200}
-        limits |= {"progress": progress, "time_limit": time_limit or np.inf}
-        limits |= {"solver_options": solver_options}
+        search, usual = partial(branch_and_bound, market), ["CLARABEL"]
         if method == "line_search":
-            best = _tried(
-                lambda name: line_search(market, formulation, name, **limits),
-                ["PIQP", "CLARABEL"] if formulation == "projection" else ["CLARABEL"],
-                solver,
-            )
-        else:
-            best = _tried(
-                lambda name: branch_and_bound(market, name, start=first, **limits),
-                ["CLARABEL"],
-                solver,
-            )
+            search = partial(line_search, market, formulation)
+            usual = ["PIQP", "CLARABEL"] if formulation == "projection" else usual
+        limits = {"gap": gap, "max_solves": max_solves or 200, "time_limit": time_limit or np.inf}
+        search = partial(search, **limits, start=first, progress=progress)
+        best = _tried(partial(search, solver_options=solver_options), solver or usual)
     return replace(
         best,
         ids=market.sellers.ids,
@@ -172,18 +160,15 @@ def allocate(
     )
 
 
-def _tried(
-    solve: Callable[[str], Allocation], usual: list[str], given: str | Sequence[str] | None
-) -> Allocation:
+def _tried(search: Callable[..., Allocation], solvers: str | Sequence[str]) -> Allocation:
     """Return the allocation of the first solver that does not fail."""
-    given = [given] if isinstance(given, str) else usual if given is None else given
-    names = list(given) if is_iterable(given) else []
-    if not names:
-        raise ParameterError(f"solver must be a name such as CLARABEL, got {shown(given)}")
-    for name in names[:-1]:
+    if not is_iterable(solvers):
+        raise ParameterError(f"solver must be a name such as CLARABEL, got {shown(solvers)}")
+    *names, last = [solvers] if isinstance(solvers, str) else solvers
+    for name in names:
         with suppress(SolverError):
-            return solve(name)
-    return solve(names[-1])
+            return search(solver=name)
+    return search(solver=last)
 
 
 def best_method(market: Market) -> Method:
@@ -238,8 +223,8 @@ def sweep(
     ----------
     market : Market
     parameter : cvxpy.Parameter
-        Part of one of the market's pieces, as in ``Budget(parameter)``, ``Cap(parameter)`` or
-        ``Payments() * parameter``, or of a user-defined piece. Its value does not change.
+        Part of a piece, as in ``Budget(parameter)`` or ``Payments() * parameter``. Its value does
+        not change.
     values : iterable of float or array_like
         Values of the parameter's shape.
     solver, gap, max_solves, solver_options, progress
@@ -255,7 +240,7 @@ def sweep(
     ParameterError
         If the parameter is not part of the market, or cannot have one of the values.
     InfeasibleMarketError, UnattainedOptimumError, SolverError
-        If the market has no optimum for one of the values, or a solver fails.
+        As in :func:`allocate`.
 
     Examples
     --------

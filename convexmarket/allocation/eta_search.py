@@ -393,13 +393,11 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
     """Return the error for a market whose infimum is at eta = infinity or 0."""
     end, remedy = "0", "less privacy keeps lowering the objective; give Noise() a weight sigma > 0"
     if more:
-        end, remedy = (
-            "infinity",
-            (
-                "more privacy keeps lowering the objective: sellers with virtual cost 0 can carry the "
-                "weight, or no payment and no constraint limits how much is bought; add gamma * "
-                "Payments(), a Budget or a MaxEpsilon, give a prior whose support starts above 0"
-            ),
+        end = "infinity"
+        remedy = (
+            "more privacy keeps lowering the objective: sellers with virtual cost 0 can carry the "
+            "weight, or no payment and no constraint limits how much is bought; add gamma * "
+            "Payments(), a Budget or a MaxEpsilon, give a prior whose support starts above 0"
         )
     return UnattainedOptimumError(
         f"the optimum is not attained (eta tends to {end}, objective {objective:.10g}; up to eta = "
