@@ -262,20 +262,6 @@ def test_a_parameter_that_is_changed_during_an_allocation_does_not():
     np.testing.assert_allclose(result.weights, quiet.weights, atol=1e-12)
 
 
-# ------------------------------------------------------------------ one convex program
-
-
-def test_a_budget_is_met_and_two_solves_are_enough():
-    sellers = some_sellers(50)
-    for amount in (0.1, 1.0, 10.0):
-        market = cm.Market(sellers, BASE, [cm.Budget(amount)])
-        result = cm.allocate(market)
-        assert len(result.solves) <= 2
-        assert result.gap <= GAP
-        assert sellers.virtual_costs @ result.epsilon == pytest.approx(amount, rel=1e-5)
-        check_feasible(market, result)
-
-
 # ------------------------------------------------------------------ no answer, and why
 
 NO_OPTIMUM = {
@@ -288,6 +274,11 @@ NO_OPTIMUM = {
         1.0 * cm.Spread(3) + 1.0 * cm.Payments(cm.PowerCost(2)),
         [],
         "eta tends to 0.*sigma > 0, or an EtaRange",
+    ),
+    "nothing wants privacy, and the spread is squared": (
+        cm.terms.SquaredSpread() + 0.5 * cm.Payments(cm.PowerCost(2)),
+        [],
+        "eta tends to 0",
     ),
     "nothing wants privacy, with a limit": (
         1.0 * cm.Spread() + 1.0 * cm.Payments(),
@@ -390,3 +381,25 @@ def test_a_simplex_minimum_that_is_wrong_is_found_out():
 
     with pytest.raises(SolverError, match=r"exceeds the objective .* simplex_minimum"):
         cm.allocate(market_with(V, Boast() + cm.Noise() + cm.Payments()))
+
+
+@pytest.mark.parametrize("least", [2.0, 20.0])
+def test_a_range_without_an_upper_end_is_entered_from_below(least):
+    """At the eta where noise and payments balance, nothing is feasible."""
+    objective = cm.Spread() + cm.Noise() + 5.0 * cm.Payments()
+    at_least = Bound(lambda q: [q.weights >= least * q.inverse_eta])
+    result = cm.allocate(market_with([0.2, 0.4, 1.0], objective, at_least))
+    np.testing.assert_allclose(result.epsilon, least, rtol=1e-4)
+    spent = 5.0 * least * (0.2 + 0.4 + 1.0) + 1 / (3 * least) + 1 / np.sqrt(3)
+    assert result.objective == pytest.approx(spent, rel=1e-4)
+
+
+def test_traces_are_kept_where_no_point_without_them_is_inside():
+    """Half of the weight lies on the three largest, so who is left out breaks that bound."""
+    rng = np.random.default_rng(200)
+    sellers = cm.Sellers(rng.uniform(0.1, 1, 200), prior=cm.Uniform(0.1, 1))
+    bound = Bound(lambda q: [cp.sum_largest(200 * q.weights, 3) <= 7.5])
+    objective = 200 * cm.Noise() + (1 / 200) * cm.Payments()
+    result = cm.allocate(cm.Market(sellers, objective, [bound]))
+    assert np.sort(200 * result.weights)[-3:].sum() <= 7.5 + 1e-9
+    assert result.gap <= 1e-6
