@@ -207,18 +207,51 @@ class Conic:
         self._multipliers[eta], hints = problem.proof()
         cut = self.linearizer.cut(raw, eta, self._multipliers[eta], hints)
         weights = self.repaired(raw, eta)
-        objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
+        parts = self.view.parts(weights, eta)
         seconds = time.perf_counter() - start
-        self.records.append(SolveRecord(eta, objective, cut(eta), status, seconds))
-        return Evaluated(weights, eta, objective, cut, scale)
+        self.records.append(SolveRecord(eta, sum(parts), cut(eta), status, seconds))
+        return Evaluated(weights, eta, sum(parts), cut, sum(map(abs, parts)) or 1.0)
 
-    def repaired(self, weights: Floats, eta: float) -> Floats:
-        """Move slightly infeasible weights of a solver towards a strictly feasible point."""
-        if np.any(_violations(self.view, weights, eta)[0] > 0):
-            known = self._inside
-            if known is None or np.max(_violations(self.view, known, eta)[0]) > -_NO_SLACK:
-                self._inside = self.violation.inside(eta, self.view.active)
-        return _repair(self.view, weights, eta, self._inside)
+    def repaired(
+        self, weights: Floats, eta: float, support: NDArray[np.bool_] | None = None
+    ) -> Floats:
+        """Move slightly infeasible weights towards a strictly feasible point, on a support."""
+        support = self.view.active if support is None else support
+        weights = np.maximum(np.where(support, weights, 0.0), 0.0)
+        weights = weights / weights.sum()
+        here, inside = self._violations(weights, eta)[0], self._inside
+        worst, bad = float(np.max(here, initial=0.0)), here > 0
+        if worst == 0:
+            return weights
+        if inside is None or np.any(inside[~support]) or not self._is_inside(inside, eta):
+            inside = self._inside = self.violation.inside(eta, support)
+        if worst > (_SOLVER_ERROR if inside is None else _REPAIRABLE):
+            raise SolverError(
+                f"the solver's point violates a constraint by {worst:.1e} (relative); "
+                "try another solver or tighter solver options"
+            )
+        if inside is None:
+            return weights
+        there = self._violations(inside, eta)[0]
+        share = float(np.max(here[bad] / (here[bad] - there[bad])))
+        return (1 - share) * weights + share * inside
+
+    def _is_inside(self, weights: Floats, eta: float) -> bool:
+        return bool(np.max(self._violations(weights, eta)[0]) <= -_NO_SLACK)
+
+    def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
+        """Compute the violation of each inequality (negative: slack) and of the worst equation."""
+        view = self.view
+        view.place(weights, eta)
+        s = float(numbers(view.scaled_inverse))
+        inequalities, equations = [np.empty(0)], [0.0]
+        for item in view.flat_constraints():
+            h = (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
+            if isinstance(item, cp.constraints.Inequality):
+                inequalities.append(h)
+            else:
+                equations.append(float(np.max(np.abs(h), initial=0.0)))
+        return np.concatenate(inequalities), max(equations)
 
     def search(
         self,
@@ -238,7 +271,8 @@ class Conic:
                 first = float(np.clip(1.0 / inverse, *self.ends))
         best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
         weights, eta = self._without_traces(best, gap), best.eta
-        objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
+        parts = self.view.parts(weights, eta)
+        objective, scale = sum(parts), sum(map(abs, parts)) or 1.0
         if bound > objective + _CONTRADICTION * scale:
             raise SolverError(
                 f"the lower bound {bound:.10g} exceeds the objective {objective:.10g}: "
@@ -264,21 +298,20 @@ class Conic:
 
     def _without_traces(self, best: Evaluated, gap: float) -> Floats:
         """Set traces of interior-point methods to zero, at a small share of the gap."""
-        view, weights, eta = self.view, best.weights, best.eta
-        traces = weights * view.active.size < _TRACE
-        if not np.any(weights[traces]):
+        weights, eta = best.weights, best.eta
+        support = weights * weights.size >= _TRACE
+        if not np.any(weights[~support]):
             return weights
-        inside = self.violation.inside(eta, view.active & ~traces) if view.constraints else None
         try:
-            cleaned = _repair(view, np.where(traces, 0.0, weights), eta, inside)
+            cleaned = self.repaired(weights, eta, support)
         except SolverError:
             return weights
         outside, before = (
-            max(np.max(inequalities, initial=0.0), equations)
-            for inequalities, equations in (_violations(view, x, eta) for x in (cleaned, weights))
+            float(np.max(inequalities, initial=equations))
+            for inequalities, equations in (self._violations(x, eta) for x in (cleaned, weights))
         )
         limit = best.objective + FOR_TRACES * gap * best.aim
-        clean = view.value(cleaned, eta) <= limit and outside <= max(before, ROUNDING)
+        clean = self.view.value(cleaned, eta) <= limit and outside <= max(before, ROUNDING)
         return cleaned if clean else weights
 
 
@@ -299,35 +332,3 @@ def branch_and_bound(
     """
     conic = Conic(market, solver, solver_options)
     return conic.search(gap, max_solves, start, progress, time_limit)
-
-
-def _repair(view: MarketExpressions, weights: Floats, eta: float, inside: Floats | None) -> Floats:
-    """Move weights into the feasible set at an eta; raise a SolverError if they are too far out."""
-    weights = np.maximum(np.where(view.active, weights, 0.0), 0.0)
-    weights = weights / weights.sum()
-    here = _violations(view, weights, eta)[0]
-    worst = float(np.max(here, initial=0.0))
-    if worst > (_SOLVER_ERROR if inside is None else _REPAIRABLE):
-        raise SolverError(
-            f"the solver's point violates a constraint by {worst:.1e} (relative); "
-            "try another solver or tighter solver options"
-        )
-    if worst == 0 or inside is None:
-        return weights
-    there, bad = _violations(view, inside, eta)[0], here > 0
-    share = float(np.max(here[bad] / (here[bad] - there[bad])))
-    return (1 - share) * weights + share * inside
-
-
-def _violations(view: MarketExpressions, weights: Floats, eta: float) -> tuple[Floats, float]:
-    """Compute the violation of each inequality (negative: slack) and of the worst equation."""
-    view.place(weights, eta)
-    s = float(numbers(view.scaled_inverse))
-    inequalities, equations = [np.empty(0)], [0.0]
-    for item in view.flat_constraints():
-        h = (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
-        if isinstance(item, cp.constraints.Inequality):
-            inequalities.append(h)
-        else:
-            equations.append(float(np.max(np.abs(h), initial=0.0)))
-    return np.concatenate(inequalities), max(equations)

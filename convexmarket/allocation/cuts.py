@@ -96,12 +96,11 @@ class KeptSpreadCut:
         """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
         if low == high:
             return low, self(low)
-        start = self._concave(low)
-        # The last slope is the steepest descent of a concave function.
-        slope = float(self.slopes.min())
         if high < np.inf:
-            slope = (self._concave(high) - start) / (high - low)
-        eta, value = _least_of_chord(start, slope, self.noise, low, high)
+            eta, value = KeptSpreadCut.interval_bound(self, self, low, high)
+        else:  # the last slope is the steepest descent of a concave function
+            slope = float(self.slopes.min())
+            eta, value = _least_of_chord(self._concave(low), slope, self.noise, low, high)
         if self.tail is not None and self.tail[0] <= low:
             value = max(value, self.tail[1].minimum(low, high)[1])
         return eta, value

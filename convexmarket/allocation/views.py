@@ -24,7 +24,6 @@ from convexmarket.terms import Constraint, Quantities, Term
 from convexmarket.terms.pieces import Number, value_of
 
 __all__ = [
-    "Declared",
     "DeclaredMarket",
     "FixedEta",
     "MarketExpressions",
@@ -190,12 +189,14 @@ class MarketExpressions:
         }
 
 
-class Declared(cp.Problem):
-    """A :class:`cvxpy.Problem` for copying and pickling, without the cache of the solver.
+class DeclaredMarket(cp.Problem):
+    """A :class:`cvxpy.Problem` for copying and pickling, with an expression for the weights a.
 
     A copy shares nothing with its original. A problem must not be solved in several threads at
     once, because solving it sets its variables.
     """
+
+    _weights: cp.Expression
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without compiled data."""
@@ -209,28 +210,6 @@ class Declared(cp.Problem):
         """Return an independent problem; the same as a deep copy."""
         return self.__deepcopy__({})
 
-    def solution(self, expression: cp.Expression, started: bool = False) -> Floats:
-        """Return the value of an expression after a solve of this problem or a derived one.
-
-        With ``started``, variables have initial values, and the status is checked, too.
-
-        Raises
-        ------
-        AllocationError
-            If the problem has not been solved.
-        """
-        if expression.value is None or (started and self.status is None):
-            raise AllocationError(
-                f"the problem has no solution (status {self.status}); call solve() first"
-            )
-        return np.asarray(expression.value, dtype=float)
-
-
-class DeclaredMarket(Declared):
-    """A declared market with an expression for the weights a."""
-
-    _weights: cp.Expression
-
     @property
     def weights(self) -> Floats:
         """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
@@ -241,6 +220,14 @@ class DeclaredMarket(Declared):
     def raw_weights(self) -> Floats:
         """Raw weights of the last solve, shape (m,)."""
         return self.solution(self._weights)
+
+    def solution(self, expression: cp.Expression) -> Floats:
+        """Return the value of an expression after a solve, or raise an AllocationError."""
+        if expression.value is None:
+            raise AllocationError(
+                f"the problem has no solution (status {self.status}); call solve() first"
+            )
+        return np.asarray(expression.value, dtype=float)
 
 
 class FixedEta(DeclaredMarket):
