@@ -130,15 +130,6 @@ class Runner(Protocol):
         """Compute a feasible point near eta and its cut, or exclude eta."""
 
 
-class _Interval(NamedTuple):
-    """A range of eta, with a lower bound on it and the minimiser of the bound."""
-
-    bound: float
-    low: float
-    high: float
-    where: float
-
-
 class _Search:
     """State of a search: the solves in the order of eta, the feasible range, the best point."""
 
@@ -230,14 +221,14 @@ class _Search:
         """Return the lower bound at one eta."""
         return max(cut(eta) for cut in (*self.near(eta, eta), self.between(eta)) if cut)
 
-    def bounded(self, low: float, high: float, known: float = -np.inf) -> _Interval:
-        """Bound an interval of eta by the cuts so far; ``known`` is a bound on it."""
+    def bounded(self, low: float, high: float) -> tuple[float, float]:
+        """Return the lower bound on an interval of eta by the cuts so far, and its minimiser."""
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
             ends.append(left.interval_bound(right, low, high))
         where, value = max(ends, key=lambda end: end[1])
-        return _Interval(max(value, known), low, high, where)
+        return value, where
 
     def split_at(self, low: float, high: float, where: float) -> float:
         """Choose the eta at which to split: the crossing of the highest cuts at both ends.
@@ -283,7 +274,7 @@ class _Search:
                     continue
                 if far is None or far.objective >= best.objective:
                     break
-                bound = min(self.bounded(*pair).bound for pair in pairwise(ends))
+                bound = min(self.bounded(*pair)[0] for pair in pairwise(ends))
                 error = _ROUGH * far.scale
                 if bound > far.objective and beyond and beyond.objective < far.objective + error:
                     raise _unattained(step > 0, far.objective, bound, place)
@@ -304,11 +295,9 @@ def search_eta(
     until = time.perf_counter() + time_limit
     search = _Search(runner, progress)
     search.first(first)
-    first, slack = search.best.eta, 0.0
-    heap = [search.bounded(*half) for half in _halves(search.low, search.high, first)]
-    aside = [] if heap else [search.bounded(first, first)]
-    heapq.heapify(heap)
-    failure: SolverError | None = None
+    first, slack, failure = search.best.eta, 0.0, None
+    heap = _halves(-np.inf, search.low, search.high, first)
+    aside = [] if heap else [(-np.inf, first, first)]  # intervals that are not split any more
 
     def used_up() -> bool:
         return len(search.cuts) >= max_solves or time.perf_counter() > until
@@ -316,19 +305,20 @@ def search_eta(
     for _ in range(_MAX_SPLITS):
         if not heap:
             break
-        least, best = heapq.heappop(heap), search.best
-        low, high = max(least.low, search.low), min(least.high, search.high)
+        known, low, high = heapq.heappop(heap)
+        low, high = max(low, search.low), min(high, search.high)
         if low >= high:  # proven infeasible since
             continue
-        known, least = least, search.bounded(low, high, least.bound)
-        if least != known:  # cuts or proofs were added
-            heapq.heappush(heap, least)
+        bound, where = search.bounded(low, high)
+        if bound > known:
+            heapq.heappush(heap, (bound, low, high))
             continue
+        best, least = search.best, (known, low, high)
         target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
-        eta = search.split_at(low, high, least.where)
+        eta = search.split_at(low, high, where)
         narrow = not low < eta * (1 - _NARROW) < high * (1 - _NARROW)
-        if least.bound >= target or narrow or used_up():
-            heapq.heappush(heap, least)  # its bound is the lowest of all
+        if known >= target or narrow or used_up():  # this bound is the lowest of all
+            aside.append(least)
             break
         if not first / _FAR < eta < first * _FAR:
             aside.append(least)
@@ -339,22 +329,21 @@ def search_eta(
                     heapq.heappush(heap, least)
                     continue
             except SolverError as error:
-                if first / _NEAR < eta < first * _NEAR:
-                    failure = error
+                failure = error if first / _NEAR < eta < first * _NEAR else failure
                 aside.append(least)
                 continue
             short = 1.1 * search.short / search.best.aim
             slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
-        for half in _halves(low, high, eta):
-            heapq.heappush(heap, search.bounded(*half, least.bound))
+        for half in _halves(known, low, high, eta):
+            heapq.heappush(heap, half)
     for end, outermost in zip(runner.ends, (0, -1), strict=True):  # the splits are inside
         next_to_it = search.best.eta == search.places[outermost] and 0 < end < np.inf
         if next_to_it and search.low <= end <= search.high and not used_up():
             with suppress(SolverError):
                 search.solve(end)
-    left = [search.bounded(each.low, each.high, each.bound).bound for each in aside]
-    best = search.best
-    bound = min([*left, *(each.bound for each in heap[:1])], default=best.objective)
+    left = [max(known, search.bounded(low, high)[0]) for known, low, high in aside]
+    best, bound = search.best, min([*left, *(each[0] for each in heap[:1])], default=np.inf)
+    bound = min(bound, best.objective)
     if not used_up():
         search.check_attained()
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
@@ -411,6 +400,8 @@ def _well_inside(low: float, high: float, place: float) -> float:
     return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
 
 
-def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]:
-    """Return the parts of an interval with positive length."""
-    return [half for half in ((low, middle), (middle, high)) if half[0] < half[1]]
+def _halves(
+    bound: float, low: float, high: float, middle: float
+) -> list[tuple[float, float, float]]:
+    """Return the parts of an interval with positive length, with a bound on them."""
+    return [(bound, *half) for half in ((low, middle), (middle, high)) if half[0] < half[1]]
