@@ -342,8 +342,8 @@ def search_eta(
             with suppress(SolverError):
                 search.solve(end)
     left = [max(known, search.bounded(low, high)[0]) for known, low, high in aside]
-    best, bound = search.best, min([*left, *(each[0] for each in heap[:1])], default=np.inf)
-    bound = min(bound, best.objective)
+    best = search.best
+    bound = min([*left, *(each[0] for each in heap[:1])], default=best.objective)
     if not used_up():
         search.check_attained()
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
