@@ -76,7 +76,7 @@ class MarketExpressions:
         inverse_scale: float = 1.0,
         parameters: Mapping[int, cp.Parameter] | None = MappingProxyType({}),
     ) -> None:
-        self.inverse_scale, self.parameters = inverse_scale, parameters
+        self.market, self.inverse_scale, self.parameters = market, inverse_scale, parameters
         self.active = market.form.active
         m = self.active.size
         self.scaled_weights = cp.Variable(int(self.active.sum()), nonneg=True, name="m*a")
