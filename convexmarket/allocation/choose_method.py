@@ -123,14 +123,14 @@ def allocate(
     >>> allocation.gap < 1e-12
     True
     """
+    began = time.perf_counter()
     check_instance("market", market, Market)
     check_choice("method", method, Method)
     check_positive("gap", gap)
     first = start.eta if isinstance(start, Allocation) else start
     if first is not None:
         first = check_positive("start, an eta or the allocation of a similar market,", first)
-    if progress is not None:
-        check_callable("progress", progress)
+    check_callable("progress", progress)
     if max_solves is not None:
         check_count("max_solves", max_solves)
     if solver_options is not None:
@@ -154,6 +154,7 @@ def allocate(
         best = _tried(partial(search, solver_options=solver_options), solver or usual)
     return replace(
         best,
+        seconds=time.perf_counter() - began,
         ids=market.sellers.ids,
         binding=binding_constraints(market, best) + best.binding,
         pricing=best.pricing or pricing_of(market, best),
@@ -183,7 +184,7 @@ def best_method(market: Market) -> Method:
 
 def _closed_form(market: Market) -> Allocation:
     """Solve given guarantees, a budget, or the papers' problem."""
-    form, start = market.form, time.perf_counter()
+    form = market.form
     if (standard := form.exact) is not None:
         best = solve_exact(standard)
     elif (caps := form.epsilon_caps) is not None:
@@ -200,7 +201,7 @@ def _closed_form(market: Market) -> Allocation:
             f"eta = {best.eta:g} and the objective {best.objective:g} are beyond double "
             "precision; bring the weights of the terms and the virtual costs closer"
         )
-    return replace(best, seconds=time.perf_counter() - start)
+    return best
 
 
 def sweep(
@@ -265,10 +266,8 @@ def sweep(
     copy, checked = cp.Parameter(parameter.shape, **signs), []
     try:
         for value in values:
-            copy.value = np.asarray(value, dtype=float)
+            copy.value = np.asarray_chkfinite(value, dtype=float)
             checked.append(copy.value)
-        if not all(np.isfinite(value).all() for value in checked):
-            raise ValueError("one of them is not finite")
     except (TypeError, ValueError, OverflowError) as error:
         raise ParameterError(
             "the values to sweep over must be a list of finite numbers that the parameter can "
