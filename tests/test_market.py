@@ -146,9 +146,6 @@ BAD = {
         "method must be one of 'auto', 'exact', .*'line_search'.*got 'guess'": lambda: cm.allocate(
             papers(), method="guess"
         ),
-        "method 'exact' takes no max_solves; leave it out, or choose method='": lambda: cm.allocate(
-            papers(), max_solves=3
-        ),
         "formulation must be one of 'primal', 'dual', 'projection', got 'tertiary'": lambda: (
             cm.declare(papers(), eta=1.0, formulation="tertiary")
         ),

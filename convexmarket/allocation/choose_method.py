@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from inspect import signature
 from typing import Any, Literal
 
 import cvxpy as cp
@@ -18,15 +18,15 @@ from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.conic import Conic, branch_and_bound
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact_solver import solve_exact
-from convexmarket.allocation.formulations import line_search
+from convexmarket.allocation.formulations import Formulation, line_search
 from convexmarket.allocation.guarantees import allocate_budget, allocate_guarantees
 from convexmarket.allocation.partitioned_sellers import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projections import is_projectable, solve_projections
 from convexmarket.checks import (
-    as_float,
     check_callable,
     check_choice,
+    check_count,
     check_instance,
     check_positive,
     is_iterable,
@@ -44,7 +44,7 @@ def allocate(
     market: Market,
     method: Method = "auto",
     *,
-    formulation: str | None = None,
+    formulation: Formulation = "projection",
     solver: str | Sequence[str] | None = None,
     gap: float = 1e-6,
     start: float | Allocation | None = None,
@@ -69,21 +69,16 @@ def allocate(
           given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
           and for a ``Budget`` (with ``Spread(2)`` or ``SquaredSpread``, ``Noise``, ``Losses`` and
           ``Cap``);
-        - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
-          ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified
-          search over eta with exact evaluations;
-        - "branch_and_bound": the certified search over eta, for any market, including user-defined
-          terms and constraints, smooth or not.
+        - "projections": also with ``SquaredSpread``, ``Losses``, ``MaxEpsilon`` or caps for each
+          seller, or one ``GroupShare``, by a certified search over eta with exact evaluations;
+        - "branch_and_bound": the certified search over eta, for any market.
 
-        For comparison, "line_search" is the certified search over eta with three formulations of
-        the papers' problem.
+        "line_search" is the certified search with three formulations of the papers' problem.
     formulation : {"primal", "dual", "projection"}
-        CVXPY declaration of the subproblem at a fixed eta, for the line search. The default is
-        "projection", the best conditioned one.
+        CVXPY declaration at a fixed eta, for the line search.
     solver : str or sequence of str, optional
-        Any solver that CVXPY has installed, for the methods that need one. Of several, each is
-        tried if those before it fail. The default is CLARABEL, and PIQP before it for the
-        projection.
+        Any solver that CVXPY has installed. Of several, each is tried if those before it fail. The
+        default is CLARABEL, and PIQP before it for the projection.
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
@@ -96,7 +91,8 @@ def allocate(
     time_limit : float, optional
         Seconds after which "branch_and_bound" or "line_search" stops in the same way.
     solver_options : mapping, optional
-        Passed on to the solver. For "branch_and_bound" and "line_search".
+        Passed on to the solver. For "branch_and_bound" and "line_search". Methods ignore options
+        that they have no use for.
 
     Returns
     -------
@@ -110,7 +106,7 @@ def allocate(
     InfeasibleMarketError, UnattainedOptimumError
         If the market has no optimum; the message names the constraint or term that causes it.
     ParameterError
-        If an argument is out of its range, or the method has no such option.
+        If an argument is out of its range.
     SolverError
         If a numerical solver fails.
     NotSupportedError
@@ -127,10 +123,16 @@ def allocate(
     >>> allocation.gap < 1e-12
     True
     """
+    began = time.perf_counter()
     check_instance("market", market, Market)
     check_choice("method", method, Method)
-    check_gap(gap, 1 if max_solves is None else max_solves)
+    check_positive("gap", gap)
+    first = start.eta if isinstance(start, Allocation) else start
+    if first is not None:
+        first = check_positive("start, an eta or the allocation of a similar market,", first)
     check_callable("progress", progress)
+    if max_solves is not None:
+        check_count("max_solves", max_solves)
     if solver_options is not None:
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if time_limit is not None:
@@ -138,46 +140,36 @@ def allocate(
     if (parts := market.sellers.parts) is not None and method in ("auto", "exact"):
         return allocate_parts(parts, market)  # type: ignore[return-value]
     method = best_method(market) if method == "auto" else method
-    solve = _METHODS[method]
-    takes = signature(solve).parameters
-    limits = {"max_solves": max_solves, "solver_options": solver_options, "time_limit": time_limit}
-    options: dict[str, Any] = {name: each for name, each in limits.items() if each is not None}
-    if unknown := sorted(options.keys() - takes):
-        takers = (
-            name for name, other in _METHODS.items() if unknown[0] in signature(other).parameters
-        )
-        raise ParameterError(
-            f"the method {method!r} takes no {unknown[0]}; leave it out, or choose method="
-            + " or ".join(map(repr, takers))
-        )
-    options |= {"gap": gap, "start": _eta_of(start), "progress": progress}
-    options["formulation"] = formulation or "projection"
-    options = {name: value for name, value in options.items() if name in takes}
-    runs: list[dict[str, str]] = [{}]
-    if "solver" in takes:
-        fast = ["PIQP"] * (options.get("formulation") == "projection")
-        solvers = [*fast, "CLARABEL"] if solver is None else solver
-        if not is_iterable(solvers):
-            raise ParameterError(f"solver must be a name such as CLARABEL, got {shown(solver)}")
-        runs = [{"solver": x} for x in ([solvers] if isinstance(solvers, str) else solvers)]
-    failure: Exception = ParameterError("solver is an empty list; name a solver, such as CLARABEL")
-    for run in runs:
-        try:
-            return _completed(market, solve(market, **options, **run))
-        except SolverError as error:
-            failure = error
-    raise failure
+    if method == "exact":
+        best = _closed_form(market)
+    elif method == "projections":
+        best = solve_projections(market, gap, max_solves or 500, first, progress)
+    else:
+        search, usual = partial(branch_and_bound, market), ["CLARABEL"]
+        if method == "line_search":
+            search = partial(line_search, market, formulation)
+            usual = ["PIQP", "CLARABEL"] if formulation == "projection" else usual
+        limits = {"gap": gap, "max_solves": max_solves or 200, "time_limit": time_limit or np.inf}
+        search = partial(search, **limits, start=first, progress=progress)
+        best = _tried(partial(search, solver_options=solver_options), solver or usual)
+    return replace(
+        best,
+        seconds=time.perf_counter() - began,
+        ids=market.sellers.ids,
+        binding=binding_constraints(market, best) + best.binding,
+        pricing=best.pricing or pricing_of(market, best),
+    )
 
 
-def _completed(market: Market, allocation: Allocation) -> Allocation:
-    """Return the allocation with ids, binding constraints and shadow prices added."""
-    weights, eta, pricing = allocation.weights, allocation.eta, allocation.pricing
-    binding = binding_constraints(market.constraints, weights, eta, market.sellers.virtual_costs)
-    if pricing is None:
-        unknown = partial(tuple, [np.nan] * len(market.constraints))
-        pricing = unknown if market.form.rest else pricing_of(market, weights, eta)
-    binding = (*binding, *allocation.binding)
-    return replace(allocation, ids=market.sellers.ids, binding=binding, pricing=pricing)
+def _tried(search: Callable[..., Allocation], solvers: str | Sequence[str]) -> Allocation:
+    """Return the allocation of the first solver that does not fail."""
+    if not is_iterable(solvers):
+        raise ParameterError(f"solver must be a name such as CLARABEL, got {shown(solvers)}")
+    *names, last = [solvers] if isinstance(solvers, str) else solvers
+    for name in names:
+        with suppress(SolverError):
+            return search(solver=name)
+    return search(solver=last)
 
 
 def best_method(market: Market) -> Method:
@@ -190,39 +182,26 @@ def best_method(market: Market) -> Method:
     return "projections" if is_projectable(market) and not shared else "branch_and_bound"
 
 
-def _eta_of(start: float | Allocation | None) -> float | None:
-    """Return the first eta of the search."""
-    if start is None:
-        return None
-    eta = as_float(start.eta if isinstance(start, Allocation) else start)
-    if not 0 < eta < np.inf:
-        raise ParameterError(
-            "start must be a finite eta > 0 or the allocation of a similar market, got "
-            f"{shown(start)}"
-        )
-    return eta
-
-
 def _closed_form(market: Market) -> Allocation:
     """Solve given guarantees, a budget, or the papers' problem."""
-    form, start = market.form, time.perf_counter()
-    if (caps := form.epsilon_caps) is not None:
-        exact = allocate_guarantees(form, caps)
+    form = market.form
+    if (standard := form.exact) is not None:
+        best = solve_exact(standard)
+    elif (caps := form.epsilon_caps) is not None:
+        best = allocate_guarantees(form, caps)
     elif form.is_budgeted:
-        exact = allocate_budget(form)
-    elif (standard := form.exact) is not None:
-        exact = solve_exact(standard)
+        best = allocate_budget(form)
     else:
         raise NotSupportedError(
             "the exact solver takes sums of Spread, Noise and Payments (with gamma > 0), "
             f"constrained by Cap and EtaRange; this market is {shown(market)}"
         )
-    if not (0 < exact.eta < np.inf and np.isfinite(exact.objective)):
+    if not (0 < best.eta < np.inf and np.isfinite(best.objective)):
         raise SolverError(
-            f"eta = {exact.eta:g} and the objective {exact.objective:g} are beyond double "
+            f"eta = {best.eta:g} and the objective {best.objective:g} are beyond double "
             "precision; bring the weights of the terms and the virtual costs closer"
         )
-    return replace(exact, seconds=time.perf_counter() - start)
+    return best
 
 
 def sweep(
@@ -245,8 +224,8 @@ def sweep(
     ----------
     market : Market
     parameter : cvxpy.Parameter
-        Part of one of the market's pieces, as in ``Budget(parameter)``, ``Cap(parameter)`` or
-        ``Payments() * parameter``, or of a user-defined piece. Its value does not change.
+        Part of a piece, as in ``Budget(parameter)`` or ``Payments() * parameter``. Its value does
+        not change.
     values : iterable of float or array_like
         Values of the parameter's shape.
     solver, gap, max_solves, solver_options, progress
@@ -262,7 +241,7 @@ def sweep(
     ParameterError
         If the parameter is not part of the market, or cannot have one of the values.
     InfeasibleMarketError, UnattainedOptimumError, SolverError
-        If the market has no optimum for one of the values, or a solver fails.
+        As in :func:`allocate`.
 
     Examples
     --------
@@ -287,10 +266,8 @@ def sweep(
     copy, checked = cp.Parameter(parameter.shape, **signs), []
     try:
         for value in values:
-            copy.value = np.asarray(value, dtype=float)
+            copy.value = np.asarray_chkfinite(value, dtype=float)
             checked.append(copy.value)
-        if not all(np.isfinite(value).all() for value in checked):
-            raise ValueError("one of them is not finite")
     except (TypeError, ValueError, OverflowError) as error:
         raise ParameterError(
             "the values to sweep over must be a list of finite numbers that the parameter can "
@@ -299,15 +276,11 @@ def sweep(
     if not checked:
         return []
     copy.value = checked[0]
-    parts = (market.sellers, *market.terms, *market.constraints)
-    others = [part for part in parts if all(v is not parameter for v in vars(part).values())]
-    copies: dict[int, Any] = {id(part): part for part in others} | {id(parameter): copy}
-    market = deepcopy(market, copies)
-    replacements = {id(parameter): copy, id(copy): copy}
-    compiled = Conic(market, solver, solver_options, replacements)
-    view = compiled.view
-    expressions = [*(e for _, _, e in view.terms), *(c.expr for c in view.flat_constraints())]
-    if not any(each is copy for e in expressions for each in e.parameters()):
+    pieces = (market.sellers, *market.terms, *market.constraints)
+    fixed = {id(x): x for x in pieces if all(v is not parameter for v in vars(x).values())}
+    market = deepcopy(market, {**fixed, id(parameter): copy})
+    compiled = Conic(market, solver, solver_options, {id(parameter): copy, id(copy): copy})
+    if not compiled.view.uses(copy):
         raise ParameterError(
             f"the parameter {parameter.name()!r} is not part of {shown(market)}; use it in a "
             "piece, as in Budget(parameter)"
@@ -320,11 +293,3 @@ def sweep(
             start = results[-1].eta if results else None
             results.append(compiled.search(gap, max_solves, start, progress))
     return results
-
-
-_METHODS: dict[str, Callable[..., Allocation]] = {
-    "exact": _closed_form,
-    "projections": solve_projections,
-    "branch_and_bound": branch_and_bound,
-    "line_search": line_search,
-}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +33,7 @@ from convexmarket.allocation.minorants import Lifted
 from convexmarket.allocation.prices import pricing_of
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver, solver_version
-from convexmarket.allocation.views import MarketExpressions, Subproblem, multiplier, numbers
+from convexmarket.allocation.views import FixedEta, MarketExpressions, multiplier, numbers
 from convexmarket.checks import shown
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
@@ -72,13 +73,12 @@ class LeastViolation:
         # Equations have no slack: they are constraints when the slack of inequalities is maximised.
         off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
         self._floor = cp.Parameter(nonpos=True)
-        unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
-        m, n = view.active.size, view.scaled_weights.size
-        self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
+        self._unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
+        self._largest = cp.Parameter(view.scaled_weights.size, nonneg=True)
         self._items: list[list[cp.Constraint]] = []
         for item in view.flat_constraints():
             h = self._lifted(item.expr)
-            allowed = unit * worst if view.bounds_epsilon(item) else worst
+            allowed = self._unit * worst if view.bounds_epsilon(item) else worst
             equal = not isinstance(item, cp.constraints.Inequality)
             self._items.append([h <= off, -h <= off] if equal else [h <= allowed])
         limits = [view.scaled_weights <= self._largest, worst >= self._floor, off <= self._allowed]
@@ -86,48 +86,39 @@ class LeastViolation:
         items += [*view.simplex, *self._lifted.links, *limits]
         self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
-    def _solve(self, eta: float, maximise: bool) -> Floats | None:
+    def _solve(self, eta: float, able: NDArray[np.bool_], strictly: bool) -> Floats | None:
         """Maximise the slack, or minimise the violation; return None if the solver fails."""
         self.n_solves += 1
-        self._eta.value = eta
-        self._floor.value, self._allowed.value = (-1.0, 0.0) if maximise else (0.0, 1e9)
+        self._eta.value, self._largest.value = eta, able.size * able[self.view.active]
+        self._floor.value, self._allowed.value = (-1.0, 0.0) if strictly else (0.0, 1e9)
         if run_solver(self._problem, self.solver) not in SOLVED:
             return None
-        weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
+        weights = np.maximum(numbers(self.view.quantities.weights), 0.0) * able
         return weights / weights.sum()
 
-    def inside(self, eta: float, support: NDArray[np.bool_] | None = None) -> Floats | None:
+    def inside(self, eta: float, support: NDArray[np.bool_]) -> Floats | None:
         """Compute strictly feasible weights on a support; return None if they do not exist."""
-        active, m = self.view.active, float(self.view.active.size)
-        support = active if support is None else support & active
-        self._largest.value = m * support[active]
-        weights = self._solve(eta, maximise=True)
-        self._largest.value = np.full(int(active.sum()), m)
-        if weights is None or not float(numbers(self._worst)) < -_NO_SLACK:
-            return None
-        weights = np.where(support, weights, 0.0)
-        return weights / weights.sum()
+        weights = self._solve(eta, support, strictly=True)
+        return weights if weights is not None and numbers(self._worst) < -_NO_SLACK else None
 
     def proof(self, eta: float) -> Excluded | None:
         """Prove that eta, and all values on one side of it, are infeasible; None without proof."""
         view = self.view
-        weights = self._solve(eta, maximise=False)
+        weights = self._solve(eta, view.active, strictly=False)
         if weights is None:
             return None
         view.place(weights, eta)
-        named: dict[str, float] = {}
-        parts: list[tuple[cp.Constraint, Floats, float]] = []
-        owners = [piece for piece, items in view.constraints for _ in items]
-        for piece, item, solved in zip(owners, view.flat_constraints(), self._items, strict=True):
-            duals = [np.maximum(multiplier(each, 1.0), 0.0) for each in solved]  # type: ignore[arg-type]
-            dual = duals[0] - duals[1] if len(duals) == 2 else duals[0]
-            unit = eta * view.inverse_scale if view.bounds_epsilon(item) else 1.0
-            parts.append((item, dual, unit * float(np.sum(np.abs(dual)))))
-            named[shown(piece)] = named.get(shown(piece), 0.0) + parts[-1][2]
-        total, n, hints = sum(named.values()), view.scaled_weights.size, self._lifted.hints(1.0)
+        owners = [shown(piece) for piece, items in view.constraints for _ in items]
+        shares, duals = dict.fromkeys(owners, 0.0), list[Floats]()
+        for name, item, solved in zip(owners, view.flat_constraints(), self._items, strict=True):
+            signed = [np.maximum(multiplier(each, 1.0), 0.0) for each in solved]  # type: ignore[arg-type]
+            duals.append(signed[0] - signed[1] if len(signed) == 2 else signed[0])
+            unit = float(self._unit.value) if view.bounds_epsilon(item) else 1.0
+            shares[name] += unit * float(np.sum(np.abs(duals[-1])))
+        total, n, hints = sum(shares.values()), view.scaled_weights.size, self._lifted.hints(1.0)
         affine = np.zeros(2 + n)
-        for item, dual, share in parts:
-            if share <= _NOISE * total:  # any multipliers prove a bound
+        for name, item, dual in zip(owners, view.flat_constraints(), duals, strict=True):
+            if shares[name] <= _NOISE * total:  # any multipliers prove a bound
                 continue
             part = self._linearizer.minorant(item.expr, dual, hints)
             if view.bounds_epsilon(item):  # eta*s*(const + slopes'eps) in the weights and s
@@ -136,7 +127,7 @@ class LeastViolation:
         level, noise = float(affine[0] + affine[2:].min()), float(affine[1])
         if not level + noise / eta > ROUNDING * (abs(level) + abs(noise) / eta):
             return None
-        names = [name for name, share in named.items() if share > _NAMED * total]
+        names = [name for name, share in shares.items() if share > _NAMED * total]
         if not view.active.all():
             excluded = int(np.count_nonzero(~view.active))
             names.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
@@ -167,12 +158,12 @@ class Conic:
     def _compile(self) -> None:
         self.ends, self._natural = self.market.form.eta_range, self.market.form.natural_eta
         self.view = MarketExpressions(self.market, 1.0 / self._natural, self._parameters)
-        self.linearizer, self.whole = Linearizer(self.view), None
+        self.linearizer, self._whole = Linearizer(self.view), None
         if self.view.is_jointly_convex:  # one program in the weights and 1/eta
             items = [*self.view.simplex, *self.view.flat_constraints()]
-            self.whole = cp.Problem(cp.Minimize(self.view.objective()), items)
+            self._whole = cp.Problem(cp.Minimize(self.view.objective()), items)
         vars(self).pop("violation", None)
-        self.problem: Subproblem | None = None
+        self.problem: FixedEta | None = None
         self._inside: Floats | None = None
         self.records: list[SolveRecord] = []
         self._multipliers: dict[float, list[Floats | None]] = {}
@@ -190,13 +181,13 @@ class Conic:
         if not (same_scale and np.array_equal(form.active, self.view.active)):
             self._compile()
 
-    def declare(self, eta: float) -> Subproblem:
+    def declare(self, eta: float) -> FixedEta:
         """Return the problem at an eta, in units of its objective."""
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
         scale = size if 0 < size < np.inf else 1.0
         if self.problem is None or scale < self.problem.scale / _SAME:
-            self.problem = Subproblem(self.view, scale, eta)
-        self.problem.eta = eta
+            self.problem = FixedEta(self.view, eta, scale, kinks=True)
+        self.problem.parameter.value = eta
         return self.problem
 
     def solve(self, eta: float) -> Evaluated | Excluded:
@@ -216,18 +207,51 @@ class Conic:
         self._multipliers[eta], hints = problem.proof()
         cut = self.linearizer.cut(raw, eta, self._multipliers[eta], hints)
         weights = self.repaired(raw, eta)
-        objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
+        parts = self.view.parts(weights, eta)
         seconds = time.perf_counter() - start
-        self.records.append(SolveRecord(eta, objective, cut(eta), status, seconds))
-        return Evaluated(weights, eta, objective, cut, scale)
+        self.records.append(SolveRecord(eta, sum(parts), cut(eta), status, seconds))
+        return Evaluated(weights, eta, sum(parts), cut, sum(map(abs, parts)) or 1.0)
 
-    def repaired(self, weights: Floats, eta: float) -> Floats:
-        """Move slightly infeasible weights of a solver towards a strictly feasible point."""
-        if np.any(_violations(self.view, weights, eta)[0] > 0):
-            known = self._inside
-            if known is None or np.max(_violations(self.view, known, eta)[0]) > -_NO_SLACK:
-                self._inside = self.violation.inside(eta)
-        return _repair(self.view, weights, eta, self._inside)
+    def repaired(
+        self, weights: Floats, eta: float, support: NDArray[np.bool_] | None = None
+    ) -> Floats:
+        """Move slightly infeasible weights towards a strictly feasible point, on a support."""
+        support = self.view.active if support is None else support
+        weights = np.maximum(np.where(support, weights, 0.0), 0.0)
+        weights = weights / weights.sum()
+        here, inside = self._violations(weights, eta)[0], self._inside
+        worst, bad = float(np.max(here, initial=0.0)), here > 0
+        if worst == 0:
+            return weights
+        if inside is None or np.any(inside[~support]) or not self._is_inside(inside, eta):
+            inside = self._inside = self.violation.inside(eta, support)
+        if worst > (_SOLVER_ERROR if inside is None else _REPAIRABLE):
+            raise SolverError(
+                f"the solver's point violates a constraint by {worst:.1e} (relative); "
+                "try another solver or tighter solver options"
+            )
+        if inside is None:
+            return weights
+        there = self._violations(inside, eta)[0]
+        share = float(np.max(here[bad] / (here[bad] - there[bad])))
+        return (1 - share) * weights + share * inside
+
+    def _is_inside(self, weights: Floats, eta: float) -> bool:
+        return bool(np.max(self._violations(weights, eta)[0]) <= -_NO_SLACK)
+
+    def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
+        """Compute the violation of each inequality (negative: slack) and of the worst equation."""
+        view = self.view
+        view.place(weights, eta)
+        s = float(numbers(view.scaled_inverse))
+        inequalities, equations = [np.empty(0)], [0.0]
+        for item in view.flat_constraints():
+            h = (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
+            if isinstance(item, cp.constraints.Inequality):
+                inequalities.append(h)
+            else:
+                equations.append(float(np.max(np.abs(h), initial=0.0)))
+        return np.concatenate(inequalities), max(equations)
 
     def search(
         self,
@@ -240,14 +264,15 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        first, whole = first_look(self.market.form, start), self.whole
+        first, whole = first_look(self.market.form, start), self._whole
         if whole is not None and run_solver(whole, self.solver, self.options) in SOLVED:
             inverse = float(numbers(self.view.quantities.inverse_eta))
             if inverse * self._natural > _NO_SLACK:
                 first = float(np.clip(1.0 / inverse, *self.ends))
         best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
         weights, eta = self._without_traces(best, gap), best.eta
-        objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
+        parts = self.view.parts(weights, eta)
+        objective, scale = sum(parts), sum(map(abs, parts)) or 1.0
         if bound > objective + _CONTRADICTION * scale:
             raise SolverError(
                 f"the lower bound {bound:.10g} exceeds the objective {objective:.10g}: "
@@ -255,52 +280,38 @@ class Conic:
                 "try another solver"
             )
         point = Evaluated(weights[self.view.active], eta, objective, best.cut, scale)
+        settings = {"formulation": "primal", "solver": self.solver, "solver_version": self.version}
+        result = SearchResult(point, bound)
         allocation = allocation_of(
-            SearchResult(point, bound),
-            self,
-            self.market,
-            "branch_and_bound",
-            gap,
-            began,
-            formulation="primal",
-            solver=self.solver,
-            solver_version=self.version,
-            pricing=self._pricing(weights, best),
+            result, self, self.market, "branch_and_bound", gap, began, **settings
         )
         allocation.warn_if_loose(
             gap,
             "the infimum may be at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
             "is reached, or the solver is not accurate enough",
         )
-        return allocation
-
-    def _pricing(self, weights: Floats, best: Evaluated) -> Callable[[], tuple[Any, ...]]:
-        """Return a function that computes the shadow prices from the point or the multipliers."""
-        eta, step = best.eta, 1e-4
-        if not self.market.form.rest:
-            return pricing_of(self.market, weights, eta)
-        given = iter(self._multipliers[eta])
+        given, step = iter(self._multipliers[eta]), 1e-4
         duals = [[next(given) for _ in items] for _, items in self.view.constraints]
         slope = (best.cut(eta * (1 + step)) - best.cut(eta * (1 - step))) / (2 * step * eta)
-        return pricing_of(self.market, weights, eta, duals[: len(self.market.constraints)], slope)
+        pricing = pricing_of(self.market, allocation, duals[: len(self.market.constraints)], slope)
+        return replace(allocation, pricing=pricing)
 
     def _without_traces(self, best: Evaluated, gap: float) -> Floats:
         """Set traces of interior-point methods to zero, at a small share of the gap."""
-        view, weights, eta = self.view, best.weights, best.eta
-        traces = weights * view.active.size < _TRACE
-        if not np.any(weights[traces]):
+        weights, eta = best.weights, best.eta
+        support = weights * weights.size >= _TRACE
+        if not np.any(weights[~support]):
             return weights
-        inside = self.violation.inside(eta, ~traces) if view.constraints else None
         try:
-            cleaned = _repair(view, np.where(traces, 0.0, weights), eta, inside)
+            cleaned = self.repaired(weights, eta, support)
         except SolverError:
             return weights
         outside, before = (
-            max(np.max(inequalities, initial=0.0), equations)
-            for inequalities, equations in (_violations(view, x, eta) for x in (cleaned, weights))
+            float(np.max(inequalities, initial=equations))
+            for inequalities, equations in (self._violations(x, eta) for x in (cleaned, weights))
         )
         limit = best.objective + FOR_TRACES * gap * best.aim
-        clean = view.value(cleaned, eta) <= limit and outside <= max(before, ROUNDING)
+        clean = self.view.value(cleaned, eta) <= limit and outside <= max(before, ROUNDING)
         return cleaned if clean else weights
 
 
@@ -321,35 +332,3 @@ def branch_and_bound(
     """
     conic = Conic(market, solver, solver_options)
     return conic.search(gap, max_solves, start, progress, time_limit)
-
-
-def _repair(view: MarketExpressions, weights: Floats, eta: float, inside: Floats | None) -> Floats:
-    """Move weights into the feasible set at an eta; raise a SolverError if they are too far out."""
-    weights = np.maximum(np.where(view.active, weights, 0.0), 0.0)
-    weights = weights / weights.sum()
-    here = _violations(view, weights, eta)[0]
-    worst = float(np.max(here, initial=0.0))
-    if worst > (_SOLVER_ERROR if inside is None else _REPAIRABLE):
-        raise SolverError(
-            f"the solver's point violates a constraint by {worst:.1e} (relative); "
-            "try another solver or tighter solver options"
-        )
-    if worst == 0 or inside is None:
-        return weights
-    there, bad = _violations(view, inside, eta)[0], here > 0
-    share = float(np.max(here[bad] / (here[bad] - there[bad])))
-    return (1 - share) * weights + share * inside
-
-
-def _violations(view: MarketExpressions, weights: Floats, eta: float) -> tuple[Floats, float]:
-    """Compute the violation of each inequality (negative: slack) and of the worst equation."""
-    view.place(weights, eta)
-    s = float(numbers(view.scaled_inverse))
-    inequalities, equations = [np.empty(0)], [0.0]
-    for item in view.flat_constraints():
-        h = (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
-        if isinstance(item, cp.constraints.Inequality):
-            inequalities.append(h)
-        else:
-            equations.append(float(np.max(np.abs(h), initial=0.0)))
-    return np.concatenate(inequalities), max(equations)

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, minres
 
 from convexmarket.allocation.minorants import Hints, Minorants
+from convexmarket.allocation.simplex import embed
 from convexmarket.allocation.views import MarketExpressions
 from convexmarket.terms.pieces import value_of
 
@@ -95,12 +96,11 @@ class KeptSpreadCut:
         """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
         if low == high:
             return low, self(low)
-        start = self._concave(low)
-        # The last slope is the steepest descent of a concave function.
-        slope = float(self.slopes.min())
         if high < np.inf:
-            slope = (self._concave(high) - start) / (high - low)
-        eta, value = _least_of_chord(start, slope, self.noise, low, high)
+            eta, value = KeptSpreadCut.interval_bound(self, self, low, high)
+        else:  # the last slope is the steepest descent of a concave function
+            slope = float(self.slopes.min())
+            eta, value = _least_of_chord(self._concave(low), slope, self.noise, low, high)
         if self.tail is not None and self.tail[0] <= low:
             value = max(value, self.tail[1].minimum(low, high)[1])
         return eta, value
@@ -178,18 +178,15 @@ class Linearizer:
         ``hints`` are the multipliers at the atoms with kinks. If the cut is not tight at the
         solver's point, the point is polished.
         """
-        view = self.view
-        point = np.where(view.active, weights, 0.0)[view.active]
+        view, point = self.view, weights[self.view.active]
         point = (1 - _INWARDS) * point + _INWARDS / point.size
-        parts = view.parts(view.embedded(point), eta)
+        parts = view.parts(embed(point, view.active), eta)
         value, scale = sum(parts), sum(map(abs, parts)) or 1.0
         cut = self._cut(point, eta, multipliers, hints)
         if not _SHORT[0] < (value - cut(eta)) / scale < _SHORT[1]:
             return cut
-        point = self._polished(point, eta, multipliers, hints)
-        view.place(view.embedded(point), eta)
-        better = self._cut(point, eta, multipliers, hints)
-        return better if better(eta) > cut(eta) else cut
+        polished = self._polished(point, eta, multipliers, hints)
+        return max(cut, self._cut(polished, eta, multipliers, hints), key=lambda each: each(eta))
 
     def _polished(
         self, a: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
@@ -202,8 +199,7 @@ class Linearizer:
         """
 
         def slopes(weights: Floats) -> Floats:
-            self.view.place(self.view.embedded(weights), eta)
-            _, _, costs, slopes = _split(np.sum(self._lagrangian(multipliers, hints), axis=0))
+            _, _, costs, slopes = _split(np.sum(self._bounds(weights, eta, multipliers, hints), 0))
             return costs + eta * slopes
 
         here = slopes(a)
@@ -229,32 +225,33 @@ class Linearizer:
         polished = a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
         return polished if np.isfinite(polished).all() else a
 
-    def _lagrangian(self, multipliers: list[Floats | None], hints: Hints) -> tuple[Floats, Floats]:
-        """Return two minorants at the placed point; their sum bounds all but the kept term.
+    def _bounds(
+        self, point: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
+    ) -> tuple[Floats, Floats]:
+        """Return two minorants at a point; their sum bounds the Lagrangian without the kept term.
 
         The second bounds the terms in the guarantees only, minus their least values, which are part
         of the first. It may be multiplied by any factor in [0, 1].
         """
         view = self.view
-        rest, bounded = np.zeros((2, 2 + 2 * np.count_nonzero(view.active)))
+        view.place(embed(point, view.active), eta)
+        rest, bounded = np.zeros((2, 2 + 2 * point.size))
         for _, _, expression in view.terms:
             if self._spread is not None and expression is self._spread[2]:
                 continue
             part, least = self.minorant(expression, 1.0, hints), self._least(expression)
             if np.isfinite(least):
-                bounded += part
-                bounded[0] -= least
+                part[0] -= least
                 rest[0] += least
+                bounded += part
             else:
                 rest += part
         for item, dual in zip(view.flat_constraints(), multipliers, strict=True):
-            if dual is None or not np.all(np.isfinite(dual)):
-                continue
-            if isinstance(item, cp.constraints.Inequality):
-                dual = np.maximum(dual, 0.0)
-            part = self.minorant(item.expr, dual, hints)
-            kind = bounded if view.bounds_epsilon(item) else rest
-            kind += part
+            if dual is not None and np.all(np.isfinite(dual)):
+                unequal = isinstance(item, cp.constraints.Inequality)
+                dual = np.maximum(dual, 0.0) if unequal else dual
+                kind = bounded if view.bounds_epsilon(item) else rest
+                kind += self.minorant(item.expr, dual, hints)
         return rest, bounded
 
     def _least(self, expression: cp.Expression) -> float:
@@ -269,27 +266,27 @@ class Linearizer:
     def _cut(
         self, point: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
     ) -> KeptSpreadCut:
-        rest, bounded = self._lagrangian(multipliers, hints)
+        rest, bounded = self._bounds(point, eta, multipliers, hints)
         total = rest + bounded
         kept = 0.0 if self._spread is None else self.minorant(self._spread[2], 1.0, {})
         _, _, costs, slopes = _split(total + kept)
-        price = float((costs + eta * slopes) @ point)
-        tail = None
-        if np.all(_split(rest)[3] >= 0):
+        price, tail = float((costs + eta * slopes) @ point), None
+        const, noise, costs, slopes = _split(rest)
+        if np.all(slopes >= 0):
             # A term with the minorant ``c + v'eps`` and the least value b is above
             # ``(1 - k)*b + k*(c + v'eps)`` for k = eta_0/eta, which is ``b + k*c + eta_0*v'a``.
-            const, noise, costs, slopes = _split(rest)
             noise, costs = noise + eta * bounded[0], costs + eta * _split(total)[3]
-            cut = KeptSpreadCut(const, noise, costs, 0.0 * slopes, self._minimum, price)
-            tail = eta, cut
+            tail = eta, KeptSpreadCut(const, noise, costs, 0.0 * slopes, self._minimum, price)
         return KeptSpreadCut(*_split(total), self._minimum, price, tail)
 
-    def _minimum(self, costs: Floats) -> Floats:
+    def _minimum(self, costs: Floats) -> Floats | float:
         """Return the minimum over the simplex of the kept spread plus linear costs."""
         if self._spread is None:
-            return np.asarray(costs.min())
+            return float(costs.min())
         weight, term, _ = self._spread
-        least = term.simplex_minimum(value_of(weight), self.view.embedded(costs, np.inf))
+        everyone = np.full(self.view.active.size, np.inf)
+        everyone[self.view.active] = costs
+        least = term.simplex_minimum(value_of(weight), everyone)
         assert least is not None  # checked in __init__
         return least
 

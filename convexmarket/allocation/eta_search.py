@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
@@ -50,26 +50,22 @@ Floats = NDArray[np.float64]
 
 #: Share of the gap that is reserved for later changes of the best point.
 FOR_TRACES = 0.1
-#: Largest ratio of a given start to the default start.
-_NEAR = 1e6
-#: Intervals of eta further than this factor from the first eta are not split.
-_FAR = 1e12
+#: Factors of the first eta: for a given start and failures of the solver, and for splits.
+_NEAR, _FAR = 1e6, 1e12
 #: Factors of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
+#: Range of the logarithm of eta, relative to that of a solve, for splits next to an open end.
+_REACH = float(np.log(1.1)), float(np.log(4))
 #: Factors of eta in the test of attainment: to its points, to the end of the range without an
 #: optimum, and to the point at which the objective must not rise again.
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
 #: Share of the sum of absolute terms that replaces the objective in gaps if terms nearly cancel.
 _CANCELLED = 1e-3
-_MAX_SPLITS = 40_000
 #: Largest distance of a cut from its point that the solver's accuracy explains.
 _ACCURACY = 1e-6
-#: Relative accuracy of solvers at extreme eta.
-_ROUGH = 1e-9
-#: Relative width of intervals of eta that are not split.
-_NARROW = 1e-12
-#: Proofs of infeasibility after which the search gives up.
-_MAX_EXCLUDED = 60
+#: Relative accuracy of solvers at extreme eta, and width of intervals that are not split.
+_ROUGH, _NARROW = 1e-9, 1e-12
+_MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
@@ -134,18 +130,8 @@ class Runner(Protocol):
         """Compute a feasible point near eta and its cut, or exclude eta."""
 
 
-class _Interval(NamedTuple):
-    """A range of eta, the lower bound on it and its minimiser, and the number of cuts in use."""
-
-    bound: float
-    low: float
-    high: float
-    where: float
-    known: int
-
-
 class _Search:
-    """State of a search over eta: the cuts in the order of eta, the range, the best point."""
+    """State of a search: the solves in the order of eta, the feasible range, the best point."""
 
     best: Evaluated
 
@@ -181,30 +167,18 @@ class _Search:
         if proof.high == np.inf:
             self.high = min(self.high, proof.low)
         if self.low >= self.high * (1 + _NARROW):
-            names = dict.fromkeys(name for each in self.proofs[-2:] for name in each.pieces)
-            low, high = self.runner.ends
-            if low > 0 or high < np.inf:
-                names[f"EtaRange({low:g}, {high:g})"] = None
+            names = [name for each in self.proofs[-2:] for name in each.pieces]
+            if self.runner.ends != (0.0, np.inf):
+                names.append(f"EtaRange({self.runner.ends[0]:g}, {self.runner.ends[1]:g})")
             raise InfeasibleMarketError(
-                f"these constraints contradict each other: {', '.join(names)}; loosen one of them"
-                if len(names) > 1
-                else f"no weights that sum to one satisfy {', '.join(names)}; loosen it"
+                f"no weights that sum to one satisfy {', '.join(dict.fromkeys(names))}; loosen one "
+                "of them"
             )
         if len(self.proofs) > _MAX_EXCLUDED:
             raise SolverError(
                 f"no feasible total privacy was found between {self.low:.6g} and {self.high:.6g}; "
                 "bound it with EtaRange(low, high)"
             )
-
-    def inside(self, eta: float) -> float:
-        """Move eta well inside the range."""
-        low, high = self.low, self.high
-        if low >= high:
-            return low
-        if low > 0 and high < np.inf:
-            width = np.log(high / low)
-            return float(low * np.exp(np.clip(np.log(eta / low), 0.05 * width, 0.95 * width)))
-        return float(min(max(eta, 1.5 * low), high / 1.5))
 
     def first(self, eta: float) -> None:
         """Solve at the first feasible eta, starting from a given one."""
@@ -218,6 +192,15 @@ class _Search:
             else:
                 return
         raise failures[0]
+
+    def inside(self, eta: float) -> float:
+        """Move eta well inside the range."""
+        low, high = self.low, self.high
+        if low >= high:
+            return low
+        if low > 0 and high < np.inf:
+            return _well_inside(low, high, float(np.log(eta / low)))
+        return float(min(max(eta, 1.5 * low), high / 1.5))
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
         """Return the cuts inside an interval and next to it."""
@@ -238,43 +221,48 @@ class _Search:
         """Return the lower bound at one eta."""
         return max(cut(eta) for cut in (*self.near(eta, eta), self.between(eta)) if cut)
 
-    def bounded(self, low: float, high: float, known: float = -np.inf) -> _Interval:
-        """Bound an interval of eta by the cuts so far."""
+    def bounded(self, low: float, high: float) -> tuple[float, float]:
+        """Return the lower bound on an interval of eta by the cuts so far, and its minimiser."""
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
             ends.append(left.interval_bound(right, low, high))
         where, value = max(ends, key=lambda end: end[1])
-        return _Interval(max(value, known), low, high, where, len(self.cuts))
+        return value, where
 
-    def split_at(self, interval: _Interval) -> float:
-        """Choose the eta at which to split: the crossing of the highest cuts at both ends."""
-        _, low, high, where, _ = interval
-        if high == np.inf:
-            return min(max(where, 1.5 * low), 4 * low)
-        if low == 0:
-            return max(min(where, high / 1.5), high / 4)
-        near_cuts, width = self.near(low, high), float(np.log(high / low))
-        left = max(near_cuts, key=lambda cut: cut(low))
-        right = max(near_cuts, key=lambda cut: cut(high))
+    def split_at(self, low: float, high: float, where: float) -> float:
+        """Choose the eta at which to split: the crossing of the highest cuts at both ends.
+
+        Next to an open end it is the minimiser of the highest cut at the other end.
+        """
+        cuts = self.near(low, high)
+        if low == 0 or high == np.inf:
+            end, step = (low, 1.0) if low > 0 else (high, -1.0)
+            cut = max(cuts, key=lambda cut: cut(end))
+            least = minimize_scalar(
+                lambda x: cut(end * np.exp(step * x)), bounds=_REACH, options={"xatol": 0.02}
+            )
+            return float(end * np.exp(step * least.x))
+        width = float(np.log(high / low))
+        left, right = (max(cuts, key=lambda cut: cut(end)) for end in (low, high))
 
         def lead(x: float) -> float:
             return left(low * np.exp(x)) - right(low * np.exp(x))
 
         place = float(np.log(max(where, low) / low))
-        if lead(0) > 0 > lead(width):
+        error = _ROUGH * abs(left(low))  # two exact cuts differ by rounding only
+        if lead(0) > error and lead(width) < -error:
             place = brentq(lead, 0, width, xtol=1e-3 * width)
-        return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
+        return _well_inside(low, high, place)
 
     def check_attained(self) -> None:
         """Raise an error if the best point is outermost and the infimum is beyond it."""
         best, at = self.best, self.best.eta  # which may be further out than the solves
-        for step, outermost, end in (
-            (1.0, self.places[-1], self.high == np.inf),
-            (-1.0, self.places[0], self.low == 0),
-        ):
-            if not end or step * (at - outermost) < 0:
-                continue
+        outermost = {
+            1.0: self.high == np.inf and at >= self.places[-1],
+            -1.0: self.low == 0 and at <= self.places[0],
+        }
+        for step in (step for step, is_at_it in outermost.items() if is_at_it):
             place = at * _TWICE**step
             ends = sorted([self.low if step > 0 else self.high, *self.places, place])
             for factor in _OUT:
@@ -286,7 +274,7 @@ class _Search:
                     continue
                 if far is None or far.objective >= best.objective:
                     break
-                bound = min(self.bounded(*pair).bound for pair in pairwise(ends))
+                bound = min(self.bounded(*pair)[0] for pair in pairwise(ends))
                 error = _ROUGH * far.scale
                 if bound > far.objective and beyond and beyond.objective < far.objective + error:
                     raise _unattained(step > 0, far.objective, bound, place)
@@ -307,11 +295,9 @@ def search_eta(
     until = time.perf_counter() + time_limit
     search = _Search(runner, progress)
     search.first(first)
-    first, slack = search.best.eta, 0.0
-    heap = [search.bounded(*half) for half in _halves(search.low, search.high, first)]
-    aside = [] if heap else [search.bounded(first, first)]
-    heapq.heapify(heap)
-    failure: SolverError | None = None
+    first, slack, failure = search.best.eta, 0.0, None
+    heap = _halves(-np.inf, search.low, search.high, first)
+    aside = [] if heap else [(-np.inf, first, first)]  # intervals that are not split any more
 
     def used_up() -> bool:
         return len(search.cuts) >= max_solves or time.perf_counter() > until
@@ -319,18 +305,20 @@ def search_eta(
     for _ in range(_MAX_SPLITS):
         if not heap:
             break
-        least, best = heapq.heappop(heap), search.best
-        low, high = max(least.low, search.low), min(least.high, search.high)
+        known, low, high = heapq.heappop(heap)
+        low, high = max(low, search.low), min(high, search.high)
         if low >= high:  # proven infeasible since
             continue
-        if least.known < len(search.cuts) or (low, high) != (least.low, least.high):
-            heapq.heappush(heap, search.bounded(low, high, least.bound))
+        bound, where = search.bounded(low, high)
+        if bound > known:
+            heapq.heappush(heap, (bound, low, high))
             continue
+        best, least = search.best, (known, low, high)
         target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
-        eta = search.split_at(least)
+        eta = search.split_at(low, high, where)
         narrow = not low < eta * (1 - _NARROW) < high * (1 - _NARROW)
-        if least.bound >= target or narrow or used_up():
-            heapq.heappush(heap, least)  # its bound is the lowest of all
+        if known >= target or narrow or used_up():  # this bound is the lowest of all
+            aside.append(least)
             break
         if not first / _FAR < eta < first * _FAR:
             aside.append(least)
@@ -341,22 +329,21 @@ def search_eta(
                     heapq.heappush(heap, least)
                     continue
             except SolverError as error:
-                if first / _NEAR < eta < first * _NEAR:
-                    failure = error
+                failure = error if first / _NEAR < eta < first * _NEAR else failure
                 aside.append(least)
                 continue
             short = 1.1 * search.short / search.best.aim
             slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
-        for half in _halves(low, high, eta):
-            heapq.heappush(heap, search.bounded(*half, least.bound))
+        for half in _halves(known, low, high, eta):
+            heapq.heappush(heap, half)
     for end, outermost in zip(runner.ends, (0, -1), strict=True):  # the splits are inside
         next_to_it = search.best.eta == search.places[outermost] and 0 < end < np.inf
         if next_to_it and search.low <= end <= search.high and not used_up():
             with suppress(SolverError):
                 search.solve(end)
-    left = [search.bounded(each.low, each.high, each.bound).bound for each in aside]
+    left = [max(known, search.bounded(low, high)[0]) for known, low, high in aside]
     best = search.best
-    bound = min([*left, *(each.bound for each in heap[:1])], default=best.objective)
+    bound = min([*left, *(each[0] for each in heap[:1])], default=best.objective)
     if not used_up():
         search.check_attained()
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
@@ -393,24 +380,28 @@ def allocation_of(
 
 def _unattained(more: bool, objective: float, bound: float, place: float) -> UnattainedOptimumError:
     """Return the error for a market whose infimum is at eta = infinity or 0."""
-    where = (
-        f"objective {objective:.10g}; {'up' if more else 'down'} to eta = {place:.4g} it is at "
-        f"least {bound:.10g}"
-    )
+    end, remedy = "0", "less privacy keeps lowering the objective; give Noise() a weight sigma > 0"
     if more:
-        return UnattainedOptimumError(
-            f"the optimum is not attained (eta -> infinity; {where}): buying ever more privacy "
-            "keeps lowering the objective, because sellers with virtual cost 0 can carry the "
+        end = "infinity"
+        remedy = (
+            "more privacy keeps lowering the objective: sellers with virtual cost 0 can carry the "
             "weight, or no payment and no constraint limits how much is bought; add gamma * "
-            "Payments(), a Budget, a MaxEpsilon or an EtaRange, or give a prior whose support "
-            "starts above 0"
+            "Payments(), a Budget or a MaxEpsilon, give a prior whose support starts above 0"
         )
     return UnattainedOptimumError(
-        f"the optimum is not attained (eta tends to 0; {where}): buying ever less privacy keeps "
-        "lowering the objective; give Noise() a weight sigma > 0, or an EtaRange"
+        f"the optimum is not attained (eta tends to {end}, objective {objective:.10g}; up to eta = "
+        f"{place:.4g} it is at least {bound:.10g}): buying ever {remedy}, or an EtaRange"
     )
 
 
-def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]:
-    """Return the parts of an interval with positive length."""
-    return [half for half in ((low, middle), (middle, high)) if half[0] < half[1]]
+def _well_inside(low: float, high: float, place: float) -> float:
+    """Return ``low * exp(place)``, clipped to the inner 90 % of an interval."""
+    width = float(np.log(high / low))
+    return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
+
+
+def _halves(
+    bound: float, low: float, high: float, middle: float
+) -> list[tuple[float, float, float]]:
+    """Return the parts of an interval with positive length, with a bound on them."""
+    return [(bound, *half) for half in ((low, middle), (middle, high)) if half[0] < half[1]]

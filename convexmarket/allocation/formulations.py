@@ -1,22 +1,21 @@
 """CVXPY declarations of the buyer's problem, and the papers' problem by a solver for each eta.
 
-The papers' problem has three declarations at a fixed eta. With ``t = gamma*eta`` and the capped
+The papers' problem has three declarations at a fixed eta, with ``t = gamma*eta`` and the capped
 simplex ``S = {a : sum a = 1, 0 <= a <= cap}``:
 
 ``primal``
-    ``V(t) = min mu*||a|| + t*psi'a`` over S: a second-order cone program, written by the terms and
-    constraints of the market, as for any market.
+    ``V(t) = min mu*||a|| + t*psi'a`` over S: a second-order cone program, as for any market.
 ``dual``
     ``max tau - cap*sum(s)`` subject to ``||(tau - t*psi - s)_+|| <= mu``, ``s >= 0``: the
     Karush-Kuhn-Tucker system of the primal. Without a cap ``s = 0`` and this is A, Eq. (13)-(14)
     with ``tau = lambda*eta``.
 ``projection``
     ``a(beta) = argmin 0.5*||a||^2 + beta*psi'a`` over S, a quadratic program: the primal optimum
-    is the Euclidean projection of ``-beta*psi`` on S, where ``t = beta*mu/||a(beta)||``. Of the
-    three it is the best conditioned for solvers.
+    is the projection of ``-beta*psi`` on S, where ``t = beta*mu/||a(beta)||``. Of the three it is
+    the best conditioned for solvers.
 
-Each is compiled once and solved again for another eta by changing a parameter. Weights are of order
-1/m, too small for the absolute tolerances of conic solvers, so the variables are ``m*a``.
+Each is compiled once and solved again for another eta. Weights are of order 1/m, too small for the
+absolute tolerances of conic solvers, so the variables are ``m*a``.
 
 The line search makes a solver's weights feasible, which gives the upper bound. Its lower bound is V
 at the eta of each solve, by the dual of :class:`Projections`; chords bound V everywhere, as V is
@@ -34,13 +33,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
-from convexmarket.allocation.cuts import KeptSpreadCut
-from convexmarket.allocation.eta_search import Evaluated, allocation_of, search_eta
+from convexmarket.allocation.eta_search import Evaluated, allocation_of, first_look, search_eta
 from convexmarket.allocation.exact_solver import check_noise, unconstrained_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import (
     ROUNDING,
-    common_price,
     feasible_limits,
     norm_minimiser,
     project_capped_simplex,
@@ -51,7 +48,6 @@ from convexmarket.allocation.views import (
     FixedEta,
     MarketExpressions,
     inverse_of,
-    numbers,
     spread_out,
 )
 from convexmarket.checks import check_choice, check_instance, check_positive, shown
@@ -63,6 +59,9 @@ __all__ = ["ConvexProgram", "FixedEtaProblem", "Formulation", "declare", "line_s
 
 Floats = NDArray[np.float64]
 Formulation = Literal["primal", "dual", "projection"]
+
+#: Largest ratio of eta to that for which a problem is declared.
+_SAME = 1e3
 
 
 class FixedEtaProblem(DeclaredMarket):
@@ -82,16 +81,11 @@ class FixedEtaProblem(DeclaredMarket):
     def __init__(self, market: Market, eta: float, formulation: Formulation) -> None:
         self.formulation, (restricted, sellers) = formulation, market.form.restricted()
         form = restricted.standard
-        if form is None:
+        if form is None or form.mu == 0:
             raise NotSupportedError(
-                f"the {formulation} formulation is known for sums of Spread, Noise and Payments "
-                f"with Cap and EtaRange, at a fixed eta; this is {shown(market)}; use "
-                "formulation='primal'"
-            )
-        if form.mu == 0:
-            raise NotSupportedError(
-                f"the {formulation} formulation divides by mu, the weight of Spread, which is 0; "
-                "use formulation='primal'"
+                f"the {formulation} formulation is known for sums of Spread (of weight mu > 0), "
+                f"Noise and Payments with Cap and EtaRange, at a fixed eta; this is "
+                f"{shown(market)}; use formulation='primal'"
             )
         self._form = form
         m, psi = form.virtual_costs.size, form.virtual_costs
@@ -123,55 +117,26 @@ class FixedEtaProblem(DeclaredMarket):
 
     @property
     def eta(self) -> float:
-        """Total privacy; setting it sets the parameter of the problem."""
-        value, form = float(numbers(self.parameter)), self._form
-        if self.formulation == "dual":
-            return value
-        weights = project_capped_simplex(-value * form.virtual_costs, form.max_weight)
-        return value * form.mu / float(np.linalg.norm(weights)) / form.gamma
+        """Total privacy; setting it changes the parameter, without compiling again."""
+        return self._eta
 
     @eta.setter
     def eta(self, eta: float) -> None:
         check_positive("eta", eta)
-        form, value = self._form, eta
+        form, self._eta = self._form, eta
         if not form.eta_low * (1 - ROUNDING) <= eta <= form.eta_high * (1 + ROUNDING):
             raise ParameterError(
                 f"eta is {eta!r}, outside what EtaRange({form.eta_low:g}, {form.eta_high:g}) allows"
             )
-        if self.formulation == "projection":
-            t = form.gamma * eta
-            value = t * float(np.linalg.norm(optimal_weights(form, t))) / form.mu
-        self.parameter.value = value
+        t, beta = form.gamma * eta, self.formulation == "projection"
+        norm = float(np.linalg.norm(optimal_weights(form, t))) if beta else 1.0
+        self.parameter.value = t * norm / form.mu if beta else eta
 
 
 def optimal_weights(form: StandardForm, t: float) -> Floats:
     """Return the minimiser of ``mu*||a|| + t*psi'a`` over the capped simplex, for mu > 0."""
     limits = feasible_limits(np.full(form.virtual_costs.size, form.max_weight))
     return norm_minimiser(t * form.virtual_costs, form.mu, limits).weights
-
-
-def marginal_price(form: StandardForm, weights: Floats, t: float) -> float:
-    """Return tau, the multiplier of ``sum a = 1``, for weights at ``t = gamma*eta``.
-
-    At the optimum it is ``mu*a_i/||a|| + t*psi_i`` for all sellers strictly between 0 and the cap.
-    """
-    prices = form.mu * weights / np.linalg.norm(weights) + t * form.virtual_costs
-    return common_price(weights, prices, np.maximum(form.max_weight - weights, 0.0))
-
-
-def recover_weights(form: StandardForm, raw: Floats, t: float) -> Floats:
-    """Project a solver's weights on the capped simplex, for mu > 0.
-
-    Traces of interior-point methods are removed from sellers with virtual costs above the marginal
-    price, as the KKT conditions require.
-    """
-    if not np.isfinite(raw).all():
-        raise SolverError("the solver returned weights that are not finite numbers")
-    weights = project_capped_simplex(raw, form.max_weight)
-    expensive = t * form.virtual_costs >= marginal_price(form, weights, t)
-    if (weights.size - np.count_nonzero(expensive)) * form.max_weight < 1:
-        return weights
-    return project_capped_simplex(np.where(expensive, -np.inf, weights), form.max_weight)
 
 
 class ConvexProgram(DeclaredMarket):
@@ -242,19 +207,16 @@ def declare(
     -------
     FixedEtaProblem, FixedEta or ConvexProgram
         A :class:`cvxpy.Problem` with the attributes ``weights`` and ``eta``. Its value is the
-        market's objective, except for "projection". At a fixed eta a "primal" has ``quantities``,
-        expressions for further constraints of any kind. ``copy.deepcopy`` and pickle make
-        independent problems. A problem must not be solved in several threads at once.
+        market's objective, except for "projection". ``copy.deepcopy`` and pickle make independent
+        problems. A problem must not be solved in several threads at once.
 
     Raises
     ------
     NotSupportedError
         If the market has no such formulation, or eta is given and would be multiplied by a
         parameter of the market.
-    ParameterError
-        If eta or formulation is not one of the values allowed.
-    InfeasibleMarketError
-        If the sellers with finite virtual costs cannot carry all the weight.
+    ParameterError, InfeasibleMarketError
+        If an argument is out of its range, or no weights are feasible.
 
     Examples
     --------
@@ -271,13 +233,15 @@ def declare(
     check_choice("formulation", formulation, Formulation)
     if eta is not None:
         check_positive("eta", eta)
-    form = market.form
-    feasible_limits(np.where(form.active, form.max_weight, 0.0))
+    feasible_limits(np.where(market.form.active, market.form.max_weight, 0.0))
     problem: FixedEtaProblem | FixedEta | ConvexProgram
     if formulation != "primal":
         problem = FixedEtaProblem(market, eta, formulation)  # type: ignore[arg-type]
+    elif eta is not None:
+        problem = FixedEta(MarketExpressions(market, parameters=None), eta)
+        problem.eta = eta  # checked against bounds on eta alone
     else:
-        problem = ConvexProgram(market) if eta is None else FixedEta(market, eta)
+        problem = ConvexProgram(market)
     if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
         raise NotSupportedError(
             "at a fixed eta 1/eta is a parameter, which cannot be multiplied by a cvxpy.Parameter "
@@ -291,7 +255,11 @@ class _Runner(Projections):
     """Solver of one of the declared formulations, compiled once, at given eta."""
 
     def __init__(
-        self, market: Market, formulation: str, solver: str, options: Mapping[str, Any] | None
+        self,
+        market: Market,
+        formulation: Formulation,
+        solver: str,
+        options: Mapping[str, Any] | None,
     ) -> None:
         projectable = ProjectableForm.of(market.form)
         standard = market.standard_form and projectable and projectable[0].standard
@@ -303,51 +271,45 @@ class _Runner(Projections):
         super().__init__(projectable[0])
         check_noise(standard)
         self.standard, self.solver, self.options = standard, check_solver(solver), options
-        lowest = standard.gamma * float(np.clip(self.first(), *self.ends))
-        dimensionless, self.unit = _dimensionless(standard, lowest)
-        self.problem = declare(dimensionless, lowest * self.unit, formulation)
+        self.formulation, self._reach = formulation, (0.0, 0.0)
+
+    def _declare(self, eta: float) -> None:
+        """Declare the market without units and noise, for solvers with absolute tolerances."""
+        form, m = self.standard, self.standard.virtual_costs.size
+        cost = float(form.virtual_costs.mean()) or 1.0
+        money = form.mu / np.sqrt(m) + form.gamma * eta * cost
+        cap = max(1.0, form.max_weight * m) if form.max_weight < 1 else None
+        sellers = Sellers(virtual_costs=form.virtual_costs / cost)
+        unitless = Market.standard(sellers, mu=form.mu / money, sigma=0, gamma=1, cap=cap)
+        self.unit, self._reach = form.gamma * cost / money, (eta / _SAME, eta * _SAME)
+        self.problem = declare(unitless, eta * self.unit, self.formulation)
 
     def solve(self, eta: float) -> Evaluated:
-        """Solve at eta, and bound the optimal value at every eta."""
-        start, form, t = time.perf_counter(), self.standard, self.standard.gamma * eta
-        self.problem.eta = t * self.unit
+        """Solve at eta; the bound is that of the projection."""
+        start, form = time.perf_counter(), self.standard
+        if not self._reach[0] <= eta <= self._reach[1]:
+            self._declare(eta)
+        self.problem.eta = eta * self.unit
         status = run_solver(self.problem, self.solver, self.options)
-        try:
-            if status not in SOLVED:
-                raise SolverError(status)
-            weights = recover_weights(form, self.problem.weights, t)
-        except SolverError as error:
-            used = self.problem.formulation
-            better = "" if used == "projection" else "formulation='projection' or "
+        if status not in SOLVED:
             raise SolverError(
-                f"{self.solver} {solver_version(self.solver)} failed on the {used} formulation at "
-                f"eta = {eta:.10g} (status {error}); try {better}another solver"
-            ) from None
+                f"{self.solver} {solver_version(self.solver)} failed on the {self.formulation} "
+                f"formulation at eta = {eta:.10g} (status {status}); try "
+                "formulation='projection' or another solver"
+            )
+        cut = super().solve(eta).cut
+        # Traces of interior-point methods are removed, unless all sellers are needed.
+        raw = np.where(eta * cut.slopes >= cut.price, -np.inf, self.problem.weights)
+        needed = np.count_nonzero(np.isfinite(raw)) * form.max_weight < 1
+        raw = self.problem.weights if needed else raw
+        weights = project_capped_simplex(raw, form.max_weight)
         best = unconstrained_eta(form, float(form.virtual_costs @ weights))
         best = float(np.clip(best, *self.ends))
         best = best if 0 < best < np.inf else eta
-        cut = KeptSpreadCut(
-            const=0.0,
-            noise=form.sigma,
-            costs=np.zeros(weights.size),
-            slopes=form.gamma * form.virtual_costs,
-            spread=lambda costs: self.form.minimum(form.mu, costs),
-            price=marginal_price(form, weights, form.gamma * best),
-        )
         seconds, here = time.perf_counter() - start, form.objective(weights, eta)
-        self.records.append(SolveRecord(eta, here, cut(eta), status, seconds))
+        self.records[-1] = SolveRecord(eta, here, cut(eta), status, seconds)
         objective = form.objective(weights, best)
         return Evaluated(weights, best, objective, cut, objective)
-
-
-def _dimensionless(form: StandardForm, lowest_t: float) -> tuple[Market, float]:
-    """Return the market without units and noise, and its eta per t of the given market."""
-    cost = float(form.virtual_costs.mean()) or 1.0
-    money = form.mu / np.sqrt(form.virtual_costs.size) + lowest_t * cost
-    sellers, cap = Sellers(virtual_costs=form.virtual_costs / cost), form.max_weight
-    largest = max(1.0, cap * form.virtual_costs.size) if cap < 1 else None
-    numbers = {"mu": form.mu / money, "sigma": 0.0, "gamma": 1.0}
-    return Market.standard(sellers, **numbers, cap=largest), cost / money
 
 
 def line_search(
@@ -357,12 +319,14 @@ def line_search(
     gap: float = 1e-6,
     max_solves: int = 200,
     solver_options: Mapping[str, Any] | None = None,
+    start: float | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
     time_limit: float = np.inf,
 ) -> Allocation:
     """Allocate privacy in the papers' problem with a solver; see :func:`allocate`."""
-    start, runner = time.perf_counter(), _Runner(market, formulation, solver, solver_options)
-    result = search_eta(runner, runner.first(), gap, max_solves, progress, time_limit)
+    began, runner = time.perf_counter(), _Runner(market, formulation, solver, solver_options)
+    first = first_look(runner.form, start)
+    result = search_eta(runner, first, gap, max_solves, progress, time_limit)
     settings = {"formulation": formulation, "solver": runner.solver}
     settings["solver_version"] = solver_version(runner.solver)
-    return allocation_of(result, runner, market, "line_search", gap, start, **settings)
+    return allocation_of(result, runner, market, "line_search", gap, began, **settings)

@@ -71,9 +71,8 @@ def _rearrangements(atom: Any, v: Floats) -> Floats:
     v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside
     order = np.argsort(-v[0])
     shift = isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
-    projection = np.empty_like(v)
-    projection[0, order] = v[0][order] - shift
-    return projection
+    v[0, order] -= shift
+    return v
 
 
 def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
@@ -102,33 +101,24 @@ def _member(atom: Any, v: Floats) -> Floats:
 
 #: Projections of multipliers on V, by row; the atom reduces a row to one number.
 _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
-    "abs": _box,
-    "max": _some,
-    "min": _some,
-    "SumLargest": _some,
-    "sum_largest": _some,
-    "norm1": _box,
-    "norm_inf": _ball,
-    "Pnorm": _ball,
-    "PnormApprox": _ball,
-    "dotsort": _rearrangements,
-    "lambda_max": _spectrum(_some),
-    "lambda_sum_largest": _spectrum(_some),
+    **dict.fromkeys(["abs", "norm1"], _box),
+    **dict.fromkeys(["max", "min", "SumLargest", "sum_largest"], _some),
+    **dict.fromkeys(["norm_inf", "Pnorm", "PnormApprox"], _ball),
+    **dict.fromkeys(["lambda_max", "lambda_sum_largest"], _spectrum(_some)),
     "sigma_max": _spectrum(_ball),
     "normNuc": _spectrum(_box),
+    "dotsort": _rearrangements,
     "SuppFuncAtom": _member,
 }
 
 
 def _has_kink(expression: cp.Expression) -> bool:
     """Whether an expression is an atom with a known conjugate; a tangent would be weaker."""
+    if expression.is_constant():
+        return False
     if isinstance(expression, cp.quad_over_lin):  # its tangent at a solver's point is inaccurate
-        return not expression.is_constant() and bool(expression.args[1].is_constant())
-    return (
-        type(expression).__name__ in _SUPPORT
-        and not expression.is_constant()
-        and float(getattr(expression, "p", np.inf)) > 1
-    )
+        return bool(expression.args[1].is_constant())
+    return type(expression).__name__ in _SUPPORT and float(getattr(expression, "p", np.inf)) > 1
 
 
 def _plain(atom: Any) -> cp.Expression:
@@ -137,12 +127,12 @@ def _plain(atom: Any) -> cp.Expression:
     if isinstance(atom, Elementwise):  # CVXPY's gradients require arguments of equal shape
         whole = [x if x.shape == atom.shape else x + np.zeros(atom.shape) for x in atom.args]
         if name not in ("maximum", "minimum"):
-            return atom if all(x.shape == atom.shape for x in atom.args) else atom.copy(whole)
+            return atom if all(map(_same, whole, atom.args)) else atom.copy(whole)
         rows = cp.vstack([cp.vec(x, order="F") for x in whole])
         largest = (cp.max if name == "maximum" else cp.min)(rows, axis=0)
         extreme: cp.Expression = cp.reshape(largest, atom.shape, order="F")
-        signs = {nonneg_wrap: atom.is_nonneg(), nonpos_wrap: atom.is_nonpos()}
-        return next((wrap(extreme) for wrap, known in signs.items() if known), extreme)
+        wrap = nonneg_wrap if atom.is_nonneg() else nonpos_wrap if atom.is_nonpos() else None
+        return extreme if wrap is None else wrap(extreme)
     if name == "cummax":
         x = atom.args[0] if atom.ndim < 2 or atom.axis == 0 else atom.args[0].T
         parts = [cp.max(x[: i + 1], axis=0) for i in range(x.shape[0])]
@@ -186,47 +176,52 @@ class Lifted:
             key: sign * scale * _flat(link.dual_value) for key, (link, sign) in self._links.items()
         }
 
+    def constraint(self, item: cp.Constraint) -> cp.Constraint:
+        """Return the copy of a comparison."""
+        return type(item)(*(self(side) for side in item.args))
+
     def __call__(self, expression: Any) -> cp.Expression:
         """Return the copy of an expression."""
         if isinstance(expression, Leaf):
             return self._leaves.get(id(expression), expression)
         args = [self(argument) for argument in expression.args]
         if self._kinks and _has_kink(expression):
-            args = self._lift(expression, args)
-        if not all(new is old for new, old in zip(args, expression.args, strict=True)):
-            expression = _copied(expression, args)
-        if not expression.is_constant():
-            return expression if self._kinks else _plain(expression)
-        return _following(expression) if self._kinks and expression.parameters() else expression
+            args[0] = self._variable(expression, args[0])
+        if not all(map(_same, args, expression.args)):
+            parent = getattr(expression, "_parent", None)  # the set of a support function
+            expression = (
+                expression.copy(args) if parent is None else type(expression)(*args, parent)
+            )
+        if not self._kinks:
+            return expression if expression.is_constant() else _plain(expression)
+        return _following(expression) if _is_parametric(expression) else expression
 
-    def _lift(self, atom: Any, args: list[cp.Expression]) -> list[cp.Expression]:
-        """Replace the first argument of an atom; its other arguments are constant."""
-        old, new = atom.args[0], args[0]
+    def _variable(self, atom: Any, argument: cp.Expression) -> cp.Variable:
+        """Return a variable for the first argument of an atom; its other arguments are constant."""
+        old = atom.args[0]
         square = len(old.shape) == 2 and old.is_symmetric()
         variable = cp.Variable(old.shape, symmetric=square)
         if old.is_affine():
-            self._links[id(atom)] = variable == new, -1.0
+            self._links[id(atom)] = variable == argument, -1.0
         elif old.is_convex():
-            self._links[id(atom)] = new <= variable, 1.0
+            self._links[id(atom)] = argument <= variable, 1.0
         else:
-            self._links[id(atom)] = variable <= new, -1.0
-        return [variable, *args[1:]]
-
-    def constraint(self, item: cp.Constraint) -> cp.Constraint:
-        """Return the copy of a comparison."""
-        return type(item)(*(self(side) for side in item.args))
+            self._links[id(atom)] = variable <= argument, -1.0
+        return variable
 
 
-def _copied(atom: Any, args: list[cp.Expression]) -> cp.Expression:
-    """Copy an atom with other arguments."""
-    parent = getattr(atom, "_parent", None)  # the set of a support function
-    return atom.copy(args) if parent is None else type(atom)(args[0], parent)
+def _same(new: cp.Expression, old: cp.Expression) -> bool:
+    return new is old
+
+
+def _is_parametric(expression: cp.Expression) -> bool:
+    return expression.is_constant() and bool(expression.parameters())
 
 
 def _following(expression: cp.Expression) -> cp.Parameter:
     """Return a parameter with the value of an expression in parameters."""
-    sign = {"nonneg": True} if expression.is_nonneg() else {}
-    sign = {"nonpos": True} if expression.is_nonpos() and not sign else sign
+    nonneg = expression.is_nonneg()
+    sign = {"nonneg": nonneg, "nonpos": expression.is_nonpos() and not nonneg}
     return cp.CallbackParam(lambda: expression.value, expression.shape, **sign)
 
 
@@ -263,33 +258,27 @@ class Minorants:
                 if matrix is not None:
                     slope += _times(matrix, dual)
             return float(dual @ offset)
-        hint = hints.get(id(expression)) if hints is not None else None
+        hint = None if hints is None else hints.get(id(expression))
         wrong = type(expression).__name__ in _WRONG_GRADIENT
         if hint is None and (wrong or (hints is None and _has_kink(expression))):
             hint = np.zeros(expression.args[0].size)  # the centre of the subdifferential
-        if hint is not None:
-            const, parts = _by_conjugate(expression, dual, hint)
-        else:
+        if hint is None:
             const, parts = _tangent(expression, dual)
-        return const + math.fsum(
-            self._add(argument, part, hints, slopes)
-            for argument, part in zip(expression.args, parts, strict=True)
-        )
+        else:
+            const, parts = _by_conjugate(expression, dual, hint)
+        arguments = zip(expression.args, parts, strict=True)
+        return const + math.fsum(self._add(x, part, hints, slopes) for x, part in arguments)
 
     def _affine(self, expression: cp.Expression) -> tuple[list[Any], Floats]:
         """Return the Jacobian in each unknown, one column for each entry, and the constant."""
         if id(expression) in self._linear:
             return self._linear[id(expression)][1:]
-        jacobian = expression.grad
-        matrices = [
-            next((jacobian[v] for v in jacobian if v is unknown), None)
-            for unknown in self._unknowns
-        ]
+        jacobian = {id(variable): matrix for variable, matrix in expression.grad.items()}
+        matrices = [jacobian.get(id(unknown)) for unknown in self._unknowns]
         offset = _flat(expression.value)
         for matrix, unknown in zip(matrices, self._unknowns, strict=True):
             if matrix is not None:
-                at = _flat(unknown.value)
-                offset = offset - _times(matrix if np.ndim(matrix) == 0 else matrix.T, at)
+                offset = offset - _times(np.transpose(matrix), _flat(unknown.value))
         if not expression.parameters():
             self._linear[id(expression)] = expression, matrices, offset
         return matrices, offset
@@ -306,7 +295,7 @@ def _flat(value: Any) -> Floats:
     if value is None:
         raise SolverError("an expression has no value at the solver's point")
     if sparse.issparse(value):
-        value = np.asarray(value.todense())  # type: ignore[attr-defined]
+        value = value.todense()  # type: ignore[attr-defined]
     return np.asarray(value, dtype=float).ravel(order="F")
 
 
@@ -331,15 +320,13 @@ def _tangent(atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
     if any(matrix is None for matrix in jacobians):  # as for an entropy at zero
         values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
         value, jacobians = atom.numeric(values), _gradient(atom, values)
-    const, parts = float(dual @ _flat(value)), []
+    const, parts = float(dual @ _flat(value)), [np.zeros(each.size) for each in atom.args]
     for i, argument in enumerate(atom.args):
-        part = np.zeros(argument.size)
         if not argument.is_constant():
             if jacobians[i] is None:
                 raise SolverError(f"{atom} has no gradient at the solver's point")
-            part = _times(jacobians[i], dual)
-            const -= float(part @ _flat(values[i]))
-        parts.append(part)
+            parts[i] = _times(jacobians[i], dual)
+            const -= float(parts[i] @ _flat(values[i]))
     return const, parts
 
 
@@ -350,10 +337,10 @@ def _by_conjugate(atom: Any, dual: Floats, hint: Floats) -> tuple[float, list[Fl
     if not argument.is_affine():  # the rules of convexity determine the sign of its slope
         positive = (dual[:, None] > 0) == argument.is_convex()
         v = np.where(positive, np.maximum(v, 0.0), np.minimum(v, 0.0))
-    const, slopes = 0.0, np.zeros(argument.size)
+    const, parts = 0.0, [np.zeros(each.size) for each in atom.args]
     if isinstance(atom, cp.quad_over_lin):
         const = -float(dual @ (v**2).sum(axis=1)) * float(atom.args[1].value) / 4
     else:
         v = _SUPPORT[type(atom).__name__](atom, v)
-    slopes[rows] = dual[:, None] * v
-    return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
+    parts[0][rows] = dual[:, None] * v
+    return const, parts

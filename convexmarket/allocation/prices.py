@@ -21,11 +21,12 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, MarketNumbers
 from convexmarket.terms.pieces import Quantities
 
-__all__ = ["binding_constraints", "prices_of_multipliers", "prices_of_point", "pricing_of"]
+__all__ = ["binding_constraints", "pricing_of"]
 
 Floats = NDArray[np.float64]
 
@@ -35,30 +36,27 @@ _BINDS = 1e-6
 _SINGULAR = 1e-8
 
 
-def binding_constraints(
-    constraints: Sequence[Constraint], weights: Floats, eta: float, costs: Floats
-) -> tuple[str, ...]:
+def binding_constraints(market: Market, best: Allocation) -> tuple[str, ...]:
     """Return the class names of the binding inequalities, except ranges of eta."""
-    return tuple(
-        type(piece).__name__ for piece in constraints if _binds(piece, weights, eta, costs)
-    )
+    costs = MarketNumbers(market.form.virtual_costs)
+    return tuple(type(p).__name__ for p in market.constraints if _binds(p, best, costs))
 
 
-def _binds(piece: Constraint, weights: Floats, eta: float, costs: Floats) -> bool:
-    bounds, most = piece.numbers(MarketNumbers(costs)), 1 - _BINDS
+def _binds(piece: Constraint, best: Allocation, costs: MarketNumbers) -> bool:
+    bounds, weights, most = piece.numbers(costs), best.weights, 1 - _BINDS
     if bounds is None:
-        quantities = Quantities.at(weights, eta, np.where(weights > 0, costs, 0.0))
-        return any(map(_has_no_slack, piece.comparisons(quantities)))
+        psi = np.where(weights > 0, costs.virtual_costs, 0.0)
+        point = Quantities.at(weights, best.eta, psi)
+        return any(map(_has_no_slack, piece.comparisons(point)))
     if bounds.budgets:
         sold = weights > 0
-        return bool(eta * (costs[sold] @ weights[sold]) >= most * bounds.budget)
-    limit = np.minimum(bounds.max_weight, bounds.max_epsilon / eta)
-    bounded = np.min(bounds.max_weight) < 1 or bounds.is_bounded
-    return bool(bounded and np.any(weights >= most * limit, where=weights > 0))
+        return bool(bounds.virtual_costs[sold] @ best.epsilon[sold] >= most * bounds.budget)
+    limited = np.min(bounds.max_weight) < 1 or bounds.is_bounded
+    return bool(limited and np.any(weights >= most * bounds.limit(best.eta), where=weights > 0))
 
 
 def _has_no_slack(item: cp.Constraint) -> bool:
-    if len(item.args) < 2 or not isinstance(item, cp.constraints.Inequality):
+    if not isinstance(item, cp.constraints.Inequality):
         return False
     low, high = (np.asarray(side.value, dtype=float) for side in item.args)
     size = np.maximum(np.abs(low), np.abs(high))
@@ -67,29 +65,60 @@ def _has_no_slack(item: cp.Constraint) -> bool:
 
 def pricing_of(
     market: Market,
-    weights: Floats,
-    eta: float,
+    best: Allocation,
     multipliers: Sequence[Sequence[Floats | None]] | None = None,
     slope: float = 0.0,
 ) -> Callable[[], tuple[Any, ...]]:
-    """Return a function that computes the prices; with parameters, they are computed at once."""
+    """Return a function that computes the prices; with parameters, they are computed at once.
+
+    ``multipliers`` are a solver's, of each constraint's comparisons, and ``slope`` is that of the
+    optimal objective in eta. A market in numbers needs neither.
+    """
+    price = partial(_prices, market.constraints, market.form, best, multipliers, slope)
+    return partial(tuple, price()) if market.form.parametric else price
+
+
+def _prices(
+    constraints: Sequence[Constraint],
+    form: MarketNumbers,
+    best: Allocation,
+    multipliers: Sequence[Sequence[Floats | None]] | None,
+    slope: float,
+) -> tuple[Any, ...]:
+    """Compute the prices in the order of the constraints."""
+    eta, m, costs = best.eta, best.weights.size, MarketNumbers(form.virtual_costs)
+    if not form.rest:
+        dual = _multipliers(form, best.weights, eta)
+        return tuple(_price(piece.numbers(costs), form, *dual, eta) for piece in constraints)
     if multipliers is None:
-        pricing = partial(prices_of_point, market, weights, eta)
-    else:
-        pricing = partial(prices_of_multipliers, market, multipliers, slope, eta)
-    return partial(tuple, pricing()) if market.form.parametric else pricing
+        return tuple(np.nan for _ in constraints)
+    mean, prices = float(np.where(form.active, form.virtual_costs, 0.0).mean()), list[Any]()
+    for piece, given in zip(constraints, multipliers, strict=True):
+        duals = [np.nan if each is None else np.asarray(each, dtype=float) for each in given]
+        bounds = piece.numbers(costs)
+        if bounds is None:
+            prices.append(piece.shadow_prices(duals))
+        else:
+            first = duals[0] * np.ones(m)
+            spent = float(np.sum(duals[0])) / (eta * mean if mean > 0 else eta)
+            prices.append(_price(bounds, bounds, first, m / eta * first, spent, -slope, eta))
+    return tuple(prices)
 
 
-def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, ...]:
-    """Return the prices at the optimum of a market in numbers, in the constraints' order."""
-    form, m, sells = market.form, weights.size, weights > 0
+def _multipliers(
+    form: MarketNumbers, weights: Floats, eta: float
+) -> tuple[Floats, Floats, float, float]:
+    """Compute the prices of caps, largest guarantees, the budget and eta from the optimal point."""
+    m, sells = weights.size, weights > 0
     psi, epsilon, marginal = np.where(sells, form.virtual_costs, 0.0), eta * weights, np.zeros(m)
     for weight, cost in form.payment_terms:
         known = cost.derivatives(epsilon)
         marginal += weight * psi * (np.nan if known is None else known[0])
-    norm = float(np.linalg.norm(weights))
-    slope = (form.mu / norm + 2.0 * form.mu_squared) * weights + form.losses + eta * marginal
+    slope = (form.mu / np.linalg.norm(weights) + 2.0 * form.mu_squared) * weights
+    slope += form.losses + eta * marginal
     slope_eta = float(marginal @ weights) - form.sigma / eta**2
+    if np.isnan(slope).any():  # a cost without a derivative
+        return slope * np.nan, slope * np.nan, np.nan, np.nan
     capped = sells & (weights >= form.max_weight * (1 - _BINDS))
     full = sells & (epsilon >= form.max_epsilon * (1 - _BINDS))
     free = sells & ~capped & ~full
@@ -102,23 +131,17 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
     unknown = np.array([True, paid, at_end])
     matrix = np.concatenate([rows[free] * weights[free, None], last[None]])[:, unknown]
     aim = np.append((slope * weights)[free], float(sold @ slope) - eta * slope_eta)
-    if np.isnan(aim).any():  # a cost without a derivative
-        return tuple(np.nan for _ in market.constraints)
     size = np.linalg.norm(matrix, axis=0)
     size[size == 0] = 1.0
     inverse = np.linalg.pinv(matrix / size, rcond=_SINGULAR)
     vague = np.any(np.abs(np.eye(size.size) - inverse @ (matrix / size)) > _BINDS, axis=0)
-    multipliers = np.zeros(3)
-    multipliers[unknown] = np.where(vague, np.nan, inverse @ aim / size)
-    tau, spent, end = multipliers.tolist()
+    solution = np.zeros(3)
+    solution[unknown] = np.where(vague, np.nan, inverse @ aim / size)
+    tau, spent, end = solution.tolist()
     rent = np.maximum(tau - slope - spent * eta * psi, 0.0)
     at_cap, at_bound = np.where(capped, rent / m, 0.0), np.where(full, rent / eta, 0.0)
     at_cap[capped & full] = at_bound[capped & full] = np.nan  # only the sum of both is determined
-    costs = MarketNumbers(form.virtual_costs)
-    return tuple(
-        _price(piece.numbers(costs), form, at_cap, at_bound, spent, end, eta)
-        for piece in market.constraints
-    )
+    return at_cap, at_bound, spent, end
 
 
 def _price(
@@ -137,32 +160,9 @@ def _price(
     if bounds.eta_high < np.inf:  # the multiplier of eta is <= 0 at the low end
         low, high = (abs(eta - each) <= _BINDS * eta for each in bounds.eta_range)
         return (min(end, 0.0) if low else 0.0), (max(end, 0.0) if high else 0.0)
+    limit, tightest, prices = bounds.max_weight, form.max_weight, at_cap
     if np.any(np.isfinite(bounds.max_epsilon)):
         limit, tightest, prices = bounds.max_epsilon, form.max_epsilon, at_bound
-    else:
-        limit, tightest, prices = bounds.max_weight, form.max_weight, at_cap
     price = np.where(limit <= tightest * (1 + _BINDS), prices, 0.0)
     price = np.where(np.equal(limit, 0.0), np.nan, price)  # undetermined for excluded sellers
     return price if np.ndim(limit) else float(price.sum())
-
-
-def prices_of_multipliers(
-    market: Market, multipliers: Sequence[Sequence[Floats | None]], slope: float, eta: float
-) -> tuple[Any, ...]:
-    """Return the prices from a solver's multipliers of each constraint's comparisons.
-
-    ``slope`` is that of the optimal objective in eta.
-    """
-    form, m = market.form, len(market.sellers)
-    mean = float(np.where(form.active, market.sellers.virtual_costs, 0.0).mean())
-    prices: list[Any] = []
-    for piece, given in zip(market.constraints, multipliers, strict=True):
-        dual = [np.nan if each is None else np.asarray(each, dtype=float) for each in given]
-        bounds = piece.numbers(MarketNumbers(form.virtual_costs))
-        if bounds is None:
-            prices.append(piece.shadow_prices(dual))
-            continue
-        first = dual[0] * np.ones(m)
-        spent = float(np.sum(dual[0])) / (eta * mean if mean > 0 else eta)
-        prices.append(_price(bounds, bounds, first, m / eta * first, spent, -slope, eta))
-    return tuple(prices)

@@ -179,7 +179,7 @@ def norm_minimiser(
     else:  # a seller is at the boundary between free and not free
         if excess(low) < 0 < excess(high):
             norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
-            point = nearest(slopes * -norm, limits)
+        point = nearest(slopes * -norm, limits)
     return point._replace(levels=-point.levels * (mu / norm))
 
 

@@ -24,7 +24,6 @@ from convexmarket.terms import Constraint, Quantities, Term
 from convexmarket.terms.pieces import Number, value_of
 
 __all__ = [
-    "Declared",
     "DeclaredMarket",
     "FixedEta",
     "MarketExpressions",
@@ -128,9 +127,8 @@ class MarketExpressions:
         """Return the expression for solvers, with parameters replaced or turned into constants."""
         if self.parameters is None:
             return expression
-        replaced = self.parameters
         leaves = {
-            id(each): replaced[id(each)] if id(each) in replaced else cp.Constant(value_of(each))
+            id(each): self.parameters.get(id(each)) or cp.Constant(value_of(each))
             for each in expression.parameters()
         }
         return Lifted(leaves, kinks=False)(expression)
@@ -139,11 +137,15 @@ class MarketExpressions:
         """Whether a constraint or an expression contains the guarantees."""
         return any(variable is self.epsilon for variable in item.variables())
 
+    def uses(self, leaf: cp.Variable | cp.Parameter) -> bool:
+        """Whether a term or a constraint contains a variable or a parameter."""
+        items = [*(expression for _, _, expression in self.terms), *self.flat_constraints()]
+        return any(leaf is x for item in items for x in (*item.variables(), *item.parameters()))
+
     @property
     def is_jointly_convex(self) -> bool:
         """Whether no piece is in the guarantees, so that the market is convex in (a, 1/eta)."""
-        in_terms = any(self.bounds_epsilon(expression) for _, _, expression in self.terms)
-        return not in_terms and not any(map(self.bounds_epsilon, self.flat_constraints()))
+        return not self.uses(self.epsilon)
 
     @property
     def simplex(self) -> list[cp.Constraint]:
@@ -157,12 +159,6 @@ class MarketExpressions:
     def objective(self) -> cp.Expression:
         """Return the objective; a convex program in itself where no term uses the guarantees."""
         return cp.sum(cp.hstack([0.0, *(expression for _, _, expression in self.terms)]))
-
-    def embedded(self, values: Floats, other: float = 0.0) -> Floats:
-        """Return values for all sellers from those of the active ones."""
-        everyone = np.full(self.active.size, other)
-        everyone[self.active] = values
-        return everyone
 
     def place(self, weights: Floats, eta: float) -> None:
         """Set the unknowns to the values at a point."""
@@ -193,12 +189,14 @@ class MarketExpressions:
         }
 
 
-class Declared(cp.Problem):
-    """A :class:`cvxpy.Problem` for copying and pickling, without the cache of the solver.
+class DeclaredMarket(cp.Problem):
+    """A :class:`cvxpy.Problem` for copying and pickling, with an expression for the weights a.
 
     A copy shares nothing with its original. A problem must not be solved in several threads at
     once, because solving it sets its variables.
     """
+
+    _weights: cp.Expression
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without compiled data."""
@@ -212,28 +210,6 @@ class Declared(cp.Problem):
         """Return an independent problem; the same as a deep copy."""
         return self.__deepcopy__({})
 
-    def solution(self, expression: cp.Expression, started: bool = False) -> Floats:
-        """Return the value of an expression after a solve of this problem or a derived one.
-
-        With ``started``, variables have initial values, and the status is checked, too.
-
-        Raises
-        ------
-        AllocationError
-            If the problem has not been solved.
-        """
-        if expression.value is None or (started and self.status is None):
-            raise AllocationError(
-                f"the problem has no solution (status {self.status}); call solve() first"
-            )
-        return np.asarray(expression.value, dtype=float)
-
-
-class DeclaredMarket(Declared):
-    """A declared market with an expression for the weights a."""
-
-    _weights: cp.Expression
-
     @property
     def weights(self) -> Floats:
         """Weights a of the last solve, nonnegative and summing to one, shape (m,)."""
@@ -245,61 +221,20 @@ class DeclaredMarket(Declared):
         """Raw weights of the last solve, shape (m,)."""
         return self.solution(self._weights)
 
-
-class Subproblem(DeclaredMarket):
-    """The problem at a fixed eta for a solver, compiled once, with the multipliers for a proof.
-
-    ``scale`` is the unit of the objective.
-    """
-
-    def __init__(self, view: MarketExpressions, scale: float, eta: float) -> None:
-        self._weights, self.scale = view.quantities.weights, scale
-        self._eta, leaves = view.fixed_eta()
-        self.eta, links = eta, []
-        if view.parameters:  # a product of two parameters would be compiled in every solve
-            free = cp.Variable(view.epsilon.shape)
-            links = [free == leaves[id(view.epsilon)]]
-            leaves[id(view.epsilon)] = free
-        self._lifted = Lifted(leaves)
-        self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
-        objective = [self._lifted(e) / scale for _, _, e in view.terms]
-        # A bound on eta alone is an inequality between numbers, without an interior.
-        bounds = [item for item in self._items if item.variables()]
-        super().__init__(
-            cp.Minimize(cp.sum(cp.hstack([0.0, *objective]))),
-            [*view.simplex, *bounds, *self._lifted.links, *links],
-        )
-
-    @property
-    def eta(self) -> float:
-        """Total privacy."""
-        return float(numbers(self._eta))
-
-    @eta.setter
-    def eta(self, eta: float) -> None:
-        self._eta.value = eta
-
-    def proof(self) -> tuple[list[Floats | None], Hints]:
-        """Return the multipliers of the constraints and of the atoms with kinks.
-
-        The multiplier of a constraint without variables is None.
-        """
-        duals = [multiplier(item, self.scale) for item in self._items]
-        return duals, self._lifted.hints(self.scale)
-
-
-def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
-    """Return the multiplier of a solved comparison, times a scale; None without variables."""
-    if not item.variables() or item.dual_value is None:
-        return None
-    dual = np.asarray(item.dual_value, dtype=float)
-    return scale * dual.reshape(item.expr.shape, order="F")
+    def solution(self, expression: cp.Expression) -> Floats:
+        """Return the value of an expression after a solve, or raise an AllocationError."""
+        if expression.value is None:
+            raise AllocationError(
+                f"the problem has no solution (status {self.status}); call solve() first"
+            )
+        return np.asarray(expression.value, dtype=float)
 
 
 class FixedEta(DeclaredMarket):
     """Any market at a fixed total privacy: a :class:`cvxpy.Problem`, compiled once for every eta.
 
-    Made by :func:`convexmarket.declare`.
+    Made by :func:`convexmarket.declare`. In a search, ``scale`` is the unit of the objective, and
+    with ``kinks`` the arguments of atoms with kinks are variables, for :meth:`proof`.
 
     Attributes
     ----------
@@ -311,16 +246,29 @@ class FixedEta(DeclaredMarket):
 
     formulation = "primal"
 
-    def __init__(self, market: Market, eta: float) -> None:
-        view = MarketExpressions(market, parameters=None)
+    def __init__(
+        self, view: MarketExpressions, eta: float, scale: float = 1.0, kinks: bool = False
+    ) -> None:
         self.parameter, leaves = view.fixed_eta()
-        copied, self._weights = Lifted(leaves, kinks=False), view.quantities.weights
+        self._weights, self.scale, links = view.quantities.weights, scale, []
+        if kinks and view.parameters:  # a product of two parameters would be compiled every time
+            free = cp.Variable(view.epsilon.shape)
+            links = [free == leaves[id(view.epsilon)]]
+            leaves[id(view.epsilon)] = free
+        self._copied = copied = Lifted(leaves, kinks)
         epsilon, inverse = (leaves[id(each)] for each in (view.epsilon, view.scaled_inverse))
-        self.quantities = replace(view.quantities, epsilon=epsilon, inverse_eta=inverse)
-        self.pieces = [(p, list(map(copied.constraint, items))) for p, items in view.constraints]
-        bounds = [item for _, items in self.pieces for item in items if item.variables()]
-        self.eta = eta
-        super().__init__(cp.Minimize(copied(view.objective())), [*view.simplex, *bounds])
+        self.quantities = replace(
+            view.quantities, epsilon=epsilon, inverse_eta=view.inverse_scale * inverse
+        )
+        self._pieces = [(p, list(map(copied.constraint, items))) for p, items in view.constraints]
+        # A bound on eta alone is an inequality between numbers, without an interior.
+        bounds = [item for _, items in self._pieces for item in items if item.variables()]
+        terms = [copied(expression) / scale for _, _, expression in view.terms]
+        super().__init__(
+            cp.Minimize(cp.sum(cp.hstack([0.0, *terms]))),
+            [*view.simplex, *bounds, *copied.links, *links],
+        )
+        self.parameter.value = eta
 
     @property
     def eta(self) -> float:
@@ -331,6 +279,22 @@ class FixedEta(DeclaredMarket):
     def eta(self, eta: float) -> None:
         check_positive("eta", eta)
         self.parameter.value = eta
-        for piece, items in self.pieces:
+        for piece, items in self._pieces:
             if not all(item.value(tolerance=ROUNDING) for item in items if not item.variables()):
                 raise ParameterError(f"eta is {eta!r}, outside what {shown(piece)} allows")
+
+    def proof(self) -> tuple[list[Floats | None], Hints]:
+        """Return the multipliers of the constraints and of the atoms with kinks.
+
+        The multiplier of a constraint without variables is None.
+        """
+        duals = [multiplier(item, self.scale) for _, items in self._pieces for item in items]
+        return duals, self._copied.hints(self.scale)
+
+
+def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
+    """Return the multiplier of a solved comparison, times a scale; None without variables."""
+    if not item.variables() or item.dual_value is None:
+        return None
+    dual = np.asarray(item.dual_value, dtype=float)
+    return scale * dual.reshape(item.expr.shape, order="F")

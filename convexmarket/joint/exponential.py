@@ -23,7 +23,7 @@ from scipy.special import softmax
 
 from convexmarket.allocation.simplex import embed
 from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver
-from convexmarket.allocation.views import Declared, spread_out
+from convexmarket.allocation.views import DeclaredMarket, spread_out
 from convexmarket.checks import check_nonnegative, check_positive, shown
 from convexmarket.errors import (
     CurvatureError,
@@ -46,7 +46,7 @@ _SMALLEST, _NOTHING = 1e-12, 1e-9
 _MAX_TANGENTS = 10
 
 
-class ExponentialBlock(Declared):
+class ExponentialBlock(DeclaredMarket):
     """Program for the best weights, and eta on request, in z = log(a), around a point z0.
 
     A :class:`cvxpy.Problem`, compiled once for all losses, noise and z0. In z and log(eta) payments
@@ -155,8 +155,8 @@ class ExponentialBlock(Declared):
 
     @property
     def weights(self) -> Floats:
-        """Weights a of the last solve, scaled down to a sum of one, shape (m,)."""
-        weights = embed(np.exp(self.solution(self._z, started=True)), self._sellers)
+        """Weights a of the last solve, or of the start, scaled to a sum of one, shape (m,)."""
+        weights = embed(np.exp(self.solution(self._z)), self._sellers)
         return weights / weights.sum()
 
 

@@ -1,6 +1,6 @@
 """Markets with one user-defined expression, each compared with brute force."""
 
-from dataclasses import dataclass
+from collections import namedtuple
 from functools import cache
 
 import cvxpy as cp
@@ -70,14 +70,8 @@ def market_with(name, place, beside, m=12):
     return cm.Market(sellers, objective, [Bound(lambda q: [g(of(q)) <= bound])])
 
 
-@dataclass
-class Figures:
-    """What is reported of a battery."""
-
-    gap: float
-    solves: int
-    excess: float
-    above: float
+#: What is reported of a battery.
+Figures = namedtuple("Figures", ["gap", "solves", "excess", "above"])
 
 
 def figures(market, points=24):

@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import replace
 from importlib import metadata
+from typing import get_args
 
 import cvxpy as cp
 import numpy as np
@@ -35,7 +36,7 @@ def test_a_market_is_served_by_the_best_method_for_it(method):
     assert result.solves == tuple(seen)
 
 
-@pytest.mark.parametrize("method", ["auto", *choose_method._METHODS])
+@pytest.mark.parametrize("method", [*get_args(choose_method.Method)])
 def test_the_allocation_of_a_similar_market_is_a_start_for_every_method(method):
     """Where there is nothing to search, it changes nothing; elsewhere it is looked at first."""
     declared = market_of(form())
@@ -51,7 +52,9 @@ def test_the_allocation_of_a_similar_market_is_a_start_for_every_method(method):
 @pytest.mark.parametrize("method", ["auto", "exact", "branch_and_bound"])
 @pytest.mark.parametrize("start", [0, -1.0, np.inf, np.nan, "1", [1.0], True])
 def test_a_start_is_a_finite_number_above_zero(start, method):
-    with pytest.raises(ParameterError, match=r"start must be a finite eta > 0.* or the all"):
+    with pytest.raises(
+        ParameterError, match=r"start, an eta or the all.* must be a finite number > 0"
+    ):
         cm.allocate(market_of(form()), method, start=start)
 
 
@@ -67,10 +70,6 @@ def test_a_start_is_a_finite_number_above_zero(start, method):
         ({"method": "branch_and_bound", "solver": 3}, "solver must be a name such as .* got 3"),
         ({"max_solves": 0}, "max_solves must be a whole number >= 1, got 0"),
         ({"solver_options": 3}, "solver_options must be a dictionary, got 3"),
-        (
-            {"max_solves": 3},
-            "'exact' takes no max_solves; .*'projections' or 'branch_and_bound' or 'line_search'$",
-        ),
     ],
 )
 def test_a_bad_call_is_refused_before_any_work(arguments, message):

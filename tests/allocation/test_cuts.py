@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.cuts import KeptSpreadCut, Linearizer
-from convexmarket.allocation.views import MarketExpressions, Subproblem
+from convexmarket.allocation.views import FixedEta, MarketExpressions
 from tests.allocation import builders
 from tests.allocation.brute_force import ACCURATE, BruteForce
 from tests.allocation.builders import (
@@ -29,7 +29,7 @@ def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
 
 def solved(maker, eta):
     """Return optimal weights at a fixed eta, the optimal value, and both kinds of multipliers."""
-    problem = Subproblem(maker.view, 1.0, eta)
+    problem = FixedEta(maker.view, eta, kinks=True)
     problem.solve(solver="CLARABEL", **ACCURATE)
     return problem.weights, problem.value, *problem.proof()
 
@@ -221,38 +221,3 @@ def test_a_cut_touches_the_optimal_value_with_its_slope_and_stays_below(what):
         assert cut(eta) <= best * (1 + 1e-7)
     slope = (ends[1.52] - ends[1.48]) / 0.04
     assert (cut(1.52) - cut(1.48)) / 0.04 == pytest.approx(slope, abs=0.02)
-
-
-# ------------------------------------------------------------------ kept spreads
-
-
-def kept_spread(noise, slopes) -> KeptSpreadCut:
-    costs = np.array([0.4, -0.1, 1.0])
-    return KeptSpreadCut(0.5, noise, costs, np.array(slopes), lambda c: c.min() - 0.3, 0.7)
-
-
-@pytest.mark.parametrize("noise", [-0.5, 0.0, 0.8])
-@pytest.mark.parametrize("slopes", [[0.2, 0.5, 0.1], [-0.4, -0.1, -0.5], [0.3, -0.2, 0.1]])
-def test_a_kept_spread_is_bounded_on_every_interval(noise, slopes):
-    for low, high in [(0.2, 0.9), (0.5, 20.0), (3.0, 3.0), (0.4, np.inf)]:
-        check_kept_spread(noise, slopes, low, high)
-
-
-def check_kept_spread(noise, slopes, low, high):
-    cut = kept_spread(noise, slopes)
-    assert cut(2.0) == pytest.approx(0.5 + (cut.costs + 2.0 * cut.slopes).min() - 0.3 + noise / 2.0)
-    where, value = cut.minimum(low, high)
-    assert low <= where <= high
-    if high == np.inf and min(slopes) < 0:
-        assert (where, value) == (np.inf, -np.inf)
-        return
-    grid = np.clip(np.geomspace(low, min(high, 1e4), 400), low, high)
-    assert value <= min(cut(eta) for eta in grid) + 1e-12
-    if high < np.inf:  # the chord meets the cut at the ends
-        start, end = cut(low) - noise / low, cut(high) - noise / high
-        share = (grid - low) / (high - low) if high > low else np.zeros_like(grid)
-        chord = start + share * (end - start) + noise / grid
-        if not end < start or noise <= 0:  # where both fall the right end of each is taken
-            assert value == pytest.approx(chord.min(), abs=2e-3)
-    else:
-        assert value >= cut(low) - noise / low - 1e-12 + min(noise / low, 0.0)

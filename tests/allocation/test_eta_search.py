@@ -64,16 +64,6 @@ def test_the_minimum_is_found_within_the_gap_and_no_further(first, gap):
         assert best.objective - bound > 0.9 * gap * best.objective
 
 
-def test_the_ends_of_the_region_are_optima_too():
-    for low, high, expected in ((3.0, 50.0, 3.0), (0.1, 1.0, 1.0)):
-        runner = valley(low, high)
-        best, bound = search_eta(runner, 0.9 * low, 1e-6, 200, None)
-        value = expected + 4 / expected
-        assert best.objective == pytest.approx(value, rel=1e-6)
-        assert value * (1 - 1e-6) <= bound <= value * (1 + 1e-12)
-        assert all(low <= eta <= high for eta in runner.asked)
-
-
 @pytest.mark.parametrize(
     ("first", "fails"),
     [
@@ -95,11 +85,11 @@ def falls_forever():
 def test_an_objective_that_falls_with_eta_or_towards_zero_has_no_optimum():
     """The best point is outermost, and one far outside is better."""
     towards_zero = Tangents(lambda x: x, lambda _: 1.0, EVERYWHERE)
-    with pytest.raises(UnattainedOptimumError, match=r"eta tends to 0; objective .*EtaRange"):
+    with pytest.raises(UnattainedOptimumError, match=r"eta tends to 0, objective .*EtaRange"):
         search_eta(towards_zero, 1.0, 1e-6, 200, None)
     assert len(towards_zero.records) < 60
     falls = falls_forever()
-    with pytest.raises(UnattainedOptimumError, match="eta -> infinity; objective"):
+    with pytest.raises(UnattainedOptimumError, match="eta tends to infinity, objective"):
         search_eta(falls, 1.0, 1e-6, 200, None)
     assert len(falls.records) <= 60
 
@@ -138,8 +128,9 @@ class Walled(Tangents):
 
 @pytest.mark.parametrize("first", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize(("low", "high", "best"), [(3.0, 50.0, 3.0), (0.1, 1.0, 1.0), (0.5, 9, 2)])
-def test_a_range_that_proofs_leave_is_searched_to_its_ends(first, low, high, best):
-    runner = Walled(low, high)
+@pytest.mark.parametrize("bounded_by", [Walled, valley])
+def test_a_range_is_searched_to_its_ends(first, low, high, best, bounded_by):
+    runner = bounded_by(low, high)
     point, bound = search_eta(runner, first, 1e-4, 200, None)
     assert point.objective == pytest.approx(best + 4 / best, rel=1e-4)
     assert bound <= best + 4 / best
@@ -149,7 +140,7 @@ def test_a_range_that_proofs_leave_is_searched_to_its_ends(first, low, high, bes
 def test_proofs_that_leave_nothing_name_both_constraints():
     runner = Walled(3.0, 3.0)
     runner.low, runner.high = 4.0, 2.0
-    with pytest.raises(InfeasibleMarketError, match="contradict each other: the floor"):
+    with pytest.raises(InfeasibleMarketError, match="sum to one satisfy the floor"):
         search_eta(runner, 1.0, 1e-4, 200, None)
 
 

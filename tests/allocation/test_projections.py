@@ -180,3 +180,12 @@ def test_shares_that_caps_do_not_allow_are_refused():
     bounds = [cm.GroupShare([0, 1, 1, 1], at_least={0: 0.6}), cm.Cap(2)]
     with pytest.raises(InfeasibleMarketError, match="GroupShare"):
         cm.allocate(market(*bounds))
+
+
+def test_the_bound_touches_at_every_eta_where_the_spread_is_next_to_nothing():
+    objective = 1e-7 * cm.Spread() + 0.26 * cm.Payments() + 1.57 * cm.Noise()
+    declared = market(cm.Cap(1.5), costs=[0.0, 0.2956, 0.5597, 0.813, 0.1206], objective=objective)
+    runner = Projections(ProjectableForm.of(declared.form)[0])
+    for eta in np.geomspace(0.5, 50.0, 60):
+        runner.solve(eta)
+    assert max(record.upper / record.lower for record in runner.records) <= 1 + 1e-10

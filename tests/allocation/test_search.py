@@ -86,7 +86,7 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
     try:
         result = line_search(market_of(form), "projection", gap=1e-7)
     except UnattainedOptimumError as error:
-        assert "eta -> infinity" in str(error)  # noqa: PT017 - either outcome may be right
+        assert "eta tends to infinity" in str(error)  # noqa: PT017 - either outcome may be right
         assert expected >= limit * (1 - 1e-9)
     else:
         assert result.objective < limit or result.gap <= 1e-7  # no proof, and the gap is met
@@ -95,32 +95,12 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
 
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_an_infimum_beyond_the_outermost_solve_is_recognised(formulation):
+@pytest.mark.parametrize("psi", [[0.0, 1.0, 0.03125], [0.0, 0.0], [0.0, 5.0]])
+def test_an_infimum_beyond_the_outermost_solve_is_recognised(psi, formulation):
     """The best eta of the outermost weights is beyond the eta at which they were computed."""
-    sellers = cm.Sellers(virtual_costs=[0.0, 1.0, 0.03125])
-    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=10)
-    with pytest.raises(UnattainedOptimumError, match="eta -> infinity"):
+    market = cm.Market.standard(cm.Sellers(virtual_costs=psi), mu=1, sigma=1, gamma=10)
+    with pytest.raises(UnattainedOptimumError, match="eta tends to infinity"):
         line_search(market, formulation, gap=1e-7)
-
-
-def test_max_solves_leaves_a_valid_gap():
-    gaps = []
-    for most in (1, 2):
-        allocation = line_search(market_of(three_roots()), max_solves=most, gap=1e-9)
-        assert len(allocation.solves) == most
-        gaps.append(allocation.gap)
-        assert_certificate_holds(allocation, three_roots())
-    assert gaps[0] > 1e-3 > gaps[1] > 0
-
-
-# -------------------------------------------------------------------- edge cases
-
-
-@pytest.mark.parametrize("psi", [[0.0, 0.0], [0.0, 5.0]])
-def test_an_optimum_at_infinity_raises_an_error(psi):
-    market = market_of(form(psi, mu=0.01))
-    with pytest.raises(UnattainedOptimumError, match="eta -> infinity"):
-        line_search(market, "projection")
 
 
 # ---------------------------------------------------- bounds do not rely on the solver
@@ -149,4 +129,3 @@ def test_failed_solver_names_itself_and_a_remedy(formulation):
     assert f"{formulation} formulation at eta = " in message
     assert "user_limit" in message
     assert "another solver" in message
-    assert ("projection'" in message) == (formulation != "projection")

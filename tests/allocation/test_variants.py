@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.conic import branch_and_bound
-from convexmarket.allocation.views import Subproblem
+from convexmarket.allocation.views import FixedEta
 from convexmarket.errors import (
     InfeasibleMarketError,
     LooseCertificateWarning,
@@ -103,8 +103,8 @@ def test_a_wrong_solver_cannot_make_the_certificate_wrong(monkeypatch):
     market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [cm.Cap(5)])
     truth = cm.allocate(market, gap=1e-8)
     rng = np.random.default_rng(0)
-    exact = Subproblem.weights.fget
-    monkeypatch.setattr(Subproblem, "weights", property(lambda self: _disturbed(exact(self), rng)))
+    exact = FixedEta.weights.fget
+    monkeypatch.setattr(FixedEta, "weights", property(lambda self: _disturbed(exact(self), rng)))
     result = branch_and_bound(market, max_solves=15)
     assert result.lower_bound <= truth.objective <= result.objective * (1 + 1e-8)
     assert result.gap > 1e-5
@@ -149,7 +149,7 @@ def proves_nothing_wrong(name, kind, monkeypatch):
     """With multipliers of the constraints, and those at the kinks, that are nonsense."""
     market, rng = kinks(name), np.random.default_rng(len(name))
     truth = cm.allocate(market, "branch_and_bound")
-    proof = Subproblem.proof
+    proof = FixedEta.proof
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for both in (False, True):
@@ -159,7 +159,7 @@ def proves_nothing_wrong(name, kind, monkeypatch):
                 duals = [told(kind, rng, dual) for dual in duals] if both else duals
                 return duals, {k: told(kind, rng, d) for k, d in hints.items()}
 
-            monkeypatch.setattr(Subproblem, "proof", wrong)
+            monkeypatch.setattr(FixedEta, "proof", wrong)
             result = branch_and_bound(market, max_solves=4)
             assert result.lower_bound <= truth.objective + 1e-9 * abs(truth.objective)
             assert result.objective >= truth.lower_bound - 1e-9 * abs(truth.objective)
@@ -262,32 +262,23 @@ def test_a_parameter_that_is_changed_during_an_allocation_does_not():
     np.testing.assert_allclose(result.weights, quiet.weights, atol=1e-12)
 
 
-# ------------------------------------------------------------------ one convex program
-
-
-def test_a_budget_is_met_and_two_solves_are_enough():
-    sellers = some_sellers(50)
-    for amount in (0.1, 1.0, 10.0):
-        market = cm.Market(sellers, BASE, [cm.Budget(amount)])
-        result = cm.allocate(market)
-        assert len(result.solves) <= 2
-        assert result.gap <= GAP
-        assert sellers.virtual_costs @ result.epsilon == pytest.approx(amount, rel=1e-5)
-        check_feasible(market, result)
-
-
 # ------------------------------------------------------------------ no answer, and why
 
 NO_OPTIMUM = {
     "nothing limits eta": (
         BASE,
         [cm.Cap(2)],
-        "eta -> infinity.*no payment and no constraint limits",
+        "eta tends to infinity.*no payment and no constraint limits",
     ),
     "nothing wants privacy": (
         1.0 * cm.Spread(3) + 1.0 * cm.Payments(cm.PowerCost(2)),
         [],
         "eta tends to 0.*sigma > 0, or an EtaRange",
+    ),
+    "nothing wants privacy, and the spread is squared": (
+        cm.terms.SquaredSpread() + 0.5 * cm.Payments(cm.PowerCost(2)),
+        [],
+        "eta tends to 0",
     ),
     "nothing wants privacy, with a limit": (
         1.0 * cm.Spread() + 1.0 * cm.Payments(),
@@ -307,7 +298,7 @@ def test_an_optimum_that_is_not_attained_is_recognised(what):
 CLASHES = {
     "cap and share": (
         [cm.Cap(1.0), cm.Noise, cm.GroupShare(list("aabbbb"), at_least={"a": 0.6})],
-        r"contradict each other: Cap\(1\), GroupShare\(<. entries>, at_least=.*; loosen one",
+        r"that sum to one satisfy Cap\(1\), GroupShare\(<. entries>, at_least=.*; loosen one",
     ),
     "shares alone": (
         [cm.GroupShare(list("aabbbb"), at_least={"a": 0.6, "b": 0.6})],
@@ -315,7 +306,7 @@ CLASHES = {
     ),
     "too little for the range": (
         [cm.Cap(5), cm.MaxEpsilon(0.1), cm.EtaRange(1, 2), cm.Budget(100)],
-        r"contradict each other: MaxEpsilon\(0.1\), EtaRange\(1, 2\); loosen",
+        r"no weights that sum to one satisfy MaxEpsilon\(0.1\), EtaRange\(1, 2\); loosen",
     ),
 }
 
@@ -390,3 +381,25 @@ def test_a_simplex_minimum_that_is_wrong_is_found_out():
 
     with pytest.raises(SolverError, match=r"exceeds the objective .* simplex_minimum"):
         cm.allocate(market_with(V, Boast() + cm.Noise() + cm.Payments()))
+
+
+@pytest.mark.parametrize("least", [2.0, 20.0])
+def test_a_range_without_an_upper_end_is_entered_from_below(least):
+    """At the eta where noise and payments balance, nothing is feasible."""
+    objective = cm.Spread() + cm.Noise() + 5.0 * cm.Payments()
+    at_least = Bound(lambda q: [q.weights >= least * q.inverse_eta])
+    result = cm.allocate(market_with([0.2, 0.4, 1.0], objective, at_least))
+    np.testing.assert_allclose(result.epsilon, least, rtol=1e-4)
+    spent = 5.0 * least * (0.2 + 0.4 + 1.0) + 1 / (3 * least) + 1 / np.sqrt(3)
+    assert result.objective == pytest.approx(spent, rel=1e-4)
+
+
+def test_traces_are_kept_where_no_point_without_them_is_inside():
+    """Half of the weight lies on the three largest, so who is left out breaks that bound."""
+    rng = np.random.default_rng(200)
+    sellers = cm.Sellers(rng.uniform(0.1, 1, 200), prior=cm.Uniform(0.1, 1))
+    bound = Bound(lambda q: [cp.sum_largest(200 * q.weights, 3) <= 7.5])
+    objective = 200 * cm.Noise() + (1 / 200) * cm.Payments()
+    result = cm.allocate(cm.Market(sellers, objective, [bound]))
+    assert np.sort(200 * result.weights)[-3:].sum() <= 7.5 + 1e-9
+    assert result.gap <= 1e-6

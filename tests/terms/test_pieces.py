@@ -472,7 +472,7 @@ def test_messages_do_not_print_the_data_of_a_piece():
         cm.allocate(cm.Market(sellers, objective, [Averages(features, 2.0)]))
     assert_shown_on_a_line(str(alone.value), "Averages(features=array(")
     apart = [Averages(features, 0.6), Averages(-features, -0.4)]
-    with pytest.raises(InfeasibleMarketError, match="contradict each other") as both:
+    with pytest.raises(InfeasibleMarketError, match="no weights that sum to one") as both:
         cm.allocate(cm.Market(sellers, objective, apart))
     assert_shown_on_a_line(str(both.value), "least=-0.4)", pieces=2)
     with pytest.raises(CurvatureError) as concave:

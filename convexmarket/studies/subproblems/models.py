@@ -12,8 +12,8 @@ from functools import partial
 import cvxpy as cp
 import numpy as np
 
+from convexmarket.allocation import declare
 from convexmarket.allocation.simplex import embed
-from convexmarket.allocation.views import FixedEta
 from convexmarket.checks import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.joint import ExponentialBlock, JointMarket, best_model
@@ -265,7 +265,7 @@ def z_block(joint: JointMarket) -> Instance:
                 lambda k: block.place(losses[k], best[k]),
                 lambda: embed(np.exp(numbers(z)) / able.size, able),
             )
-        market = FixedEta(joint.market, eta)
+        market = declare(joint.market, eta)
         (scaled,) = market.variables()
         charged = cp.Parameter(scaled.size, name="losses", nonneg=True)
         objective = market.objective + cp.Minimize(charged @ scaled / able.size)
