@@ -28,8 +28,7 @@ from convexmarket.checks import (
 )
 from convexmarket.display import Shown
 from convexmarket.errors import DataError, NotSupportedError, ParameterError, SellersError
-from convexmarket.priors.assigned import PriorOrPriors, assigned
-from convexmarket.priors.prior import Prior
+from convexmarket.priors.prior import Prior, PriorOrPriors, assigned
 
 __all__ = ["PriorOrPriors", "SellerParts", "Sellers"]
 
@@ -105,7 +104,7 @@ class Sellers(Shown):
     groups: NDArray[Any] | None
     parts: SellerParts | None
     _costs: Floats | cp.Parameter | None
-    _prior_of: Ints | None  # place in priors, if there are several
+    _prior_of: Ints  # place in priors of each seller's prior
     _index: pd.Index[Any] | None  # labels of the columns given
 
     def __init__(
@@ -128,31 +127,33 @@ class Sellers(Shown):
             raise SellersError(
                 "sensitivities are in Dask partitions; give them to convexmarket.partitions.sellers"
             )
-        columns: dict[str, Any] = {"sensitivities": sensitivities, "virtual_costs": virtual_costs}
+        name = "virtual_costs" if sensitivities is None else "sensitivities"
+        columns: dict[str, Any] = {name: virtual_costs if sensitivities is None else sensitivities}
         columns |= {"prior": prior, "ids": ids, "groups": groups}
-        labelled = {
-            name: i for name, value in columns.items() if (i := labels_of(value)) is not None
-        }
-        name, index = next(iter(labelled.items()), ("", None))
+        labelled = {key: labels_of(value) for key, value in columns.items()}
+        first = next((key for key, labels in labelled.items() if labels is not None), "")
+        index = labelled.get(first)
         if ids is None and index is not None:
-            check_distinct(name, index)
-        sensitivities, virtual_costs, prior, ids, groups = aligned(**columns)
-        reports = None if sensitivities is None else _costs("sensitivities", sensitivities)
-        costs = _costs("virtual_costs", virtual_costs) if reports is None else reports
+            check_distinct(first, index)
+        given, prior, ids, groups = aligned(**columns)
+        costs = _costs(name, given)
         labels = _groups(groups, costs.size)
-        priors, prior_of = ((), None) if reports is None else assigned(prior, labels, reports.size)
         default = None if index is None or is_default(index) else index
         names = distinct_ids(default if ids is None else ids, costs.size)
-        if ids is not None and labels_of(ids) is None and index is not None:
+        if ids is not None and index is not None and labelled["ids"] is None:
             ids = pd.Index(names)
             if not index.equals(ids) and not index.symmetric_difference(ids, sort=False).size:
                 raise DataError(
                     "a column is labelled by the ids, in another order than ids has; give all "
                     "columns with labels, or put it in order first: column.loc[ids]"
                 )
-        self._set(ids=names, groups=labels, parts=None, sensitivities=reports, priors=priors)
-        self._set(_prior_of=prior_of, _index=index)
-        self._set(_costs=costs if reports is None else self._virtual(reports))
+        self._set(ids=names, groups=labels, parts=None, _index=index)
+        if sensitivities is None:
+            self._set(sensitivities=None, priors=(), _prior_of=None, _costs=costs)
+        else:
+            priors, places = assigned(prior, labels, costs.size)
+            self._set(sensitivities=costs, priors=priors, _prior_of=places)
+            self._set(_costs=self._virtual(costs))
 
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
@@ -187,11 +188,11 @@ class Sellers(Shown):
         array([0.64, 0.27, 0.04])
         """
         check_count("n_sellers", n_sellers)
-        priors, prior_of = assigned(prior, _groups(groups, n_sellers), n_sellers)
+        priors, places = assigned(prior, _groups(groups, n_sellers), n_sellers)
         rng, drawn = generator_of(random_state), np.empty(n_sellers)
-        for distribution, who in _by_prior(priors, prior_of, np.arange(n_sellers)):
+        for distribution, who in _by_prior(priors, places):
             drawn[who] = distribution.sample(who.size, rng)
-        each = priors[0] if prior_of is None else [priors[place] for place in prior_of]
+        each = priors[0] if len(priors) == 1 else [priors[place] for place in places]
         return cls(drawn, each, groups=groups)._set(prior_is_from_reports=False)
 
     def _set(self, **values: Any) -> Self:
@@ -254,13 +255,15 @@ class Sellers(Shown):
         """
         if not self.priors:
             raise SellersError("sellers known by their virtual costs have no reports to change")
-        place = _position(position, len(self))
-        return self.priors[0 if self._prior_of is None else self._prior_of[place]]
+        return self.priors[self._prior_of[_position(position, len(self))]]
 
     def by_prior(self, positions: Ints | None = None) -> list[tuple[Prior, Ints]]:
         """Return each prior with the indices into ``positions`` (default: all) of its sellers."""
-        some = np.arange(len(self)) if positions is None else positions
-        return _by_prior(self.priors, self._prior_of, some)
+        if not self.priors:
+            return []
+        return _by_prior(
+            self.priors, self._prior_of if positions is None else self._prior_of[positions]
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -268,7 +271,8 @@ class Sellers(Shown):
     def to_frame(self) -> pd.DataFrame:
         """Return one row per seller: id, and the known of sensitivity, virtual_cost and group."""
         columns = {"sensitivity": self.sensitivities, "virtual_cost": self.virtual_costs}
-        known = {name: v for name, v in (columns | {"group": self.groups}).items() if v is not None}
+        columns["group"] = self.groups
+        known = {name: column for name, column in columns.items() if column is not None}
         return pd.DataFrame(known, index=pd.Index(self.ids, name="id"))
 
     def __repr__(self) -> str:
@@ -324,8 +328,7 @@ class Sellers(Shown):
         return self._with_costs(costs)
 
     def _with_costs(self, costs: Floats | cp.Parameter) -> Sellers:
-        without = {"sensitivities": None, "priors": (), "_prior_of": None}
-        return copy.copy(self)._set(_costs=costs, **without)
+        return copy.copy(self)._set(_costs=costs, sensitivities=None, priors=())
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
         """Check that the labels of a column have the order of the sellers.
@@ -367,15 +370,13 @@ class Sellers(Shown):
         return f"sensitivities[{position}]{owner}{group}"
 
 
-def _by_prior(
-    priors: tuple[Prior, ...], prior_of: Ints | None, positions: Ints
-) -> list[tuple[Prior, Ints]]:
-    """Return priors of some sellers, each with the indices into ``positions`` of its sellers."""
-    if prior_of is None:
-        return [(prior, np.arange(positions.size)) for prior in priors]
-    chosen = pd.Series(prior_of[positions])
+def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints]]:
+    """Return each prior with the positions of its sellers in ``places``."""
+    if len(priors) == 1:
+        return [(priors[0], np.arange(places.size))]
+    chosen = pd.Series(places)
     groups: dict[int, Ints] = chosen.groupby(chosen).indices  # type: ignore[assignment]
-    return [(priors[k], places) for k, places in groups.items()]
+    return [(priors[place], who) for place, who in groups.items()]
 
 
 def _groups(groups: Any, m: int) -> NDArray[Any] | None:
