@@ -165,8 +165,8 @@ def test_without_truthful_prices_payments_are_refused():
     custom = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * Dearest())
     allocation = cm.allocate(limited)
     for market, words in (
-        (limited, "not guaranteed to exist in this market: the budget.*calibrate_gamma"),
-        (custom, "not known to exist in this market: .*Dearest.*reads the virtual costs"),
+        (limited, "not guaranteed in this market: the budget.*calibrate_gamma"),
+        (custom, "unknown in this market: .*Dearest.*reads the virtual costs"),
     ):
         for pay in (cm.payments, cm.incentives.estimate_payments):
             with pytest.raises(NotSupportedError, match=words + ".*assume_monotone=True"):
@@ -215,7 +215,7 @@ def test_a_rough_allocation_is_not_paid_silently():
     assert 1e-5 < poor.gap < 1e-3
     assert cm.incentives.estimate_payments(market, poor).errors.max() > 1e-4
     poor = dataclasses.replace(good, eta=1.04 * good.eta, objective=value(1.04))
-    with pytest.raises(AllocationError, match=r"not accurate enough.*allocate with a smaller"):
+    with pytest.raises(AllocationError, match=r"has an error of .*allocate with a smaller"):
         cm.payments(market, poor)
 
 
@@ -226,7 +226,9 @@ def test_an_allocation_that_is_not_the_optimum_of_this_market_is_refused():
     eta = 2 * good.eta
     objective = market.objective.value(good.weights, eta, market.sellers.virtual_costs)
     wrong = dataclasses.replace(good, eta=eta, objective=objective, lower_bound=objective)
-    with pytest.raises(AllocationError, match="but the optimum of this market is"):
+    with pytest.raises(
+        AllocationError, match="not the optimum of this market, which has the objective"
+    ):
         cm.payments(market, wrong)
 
 
@@ -320,7 +322,7 @@ def test_a_market_that_fails_at_a_price_is_no_market_without_the_seller(monkeypa
     monkeypatch.setattr(module, "allocate", fail)
     with pytest.raises(InfeasibleMarketError):
         curve.answers(np.array([0]), np.array([1.1]))
-    assert curve.answers(np.array([0]), np.array([np.inf])).sold == 0
+    assert curve.answers(np.array([0]), np.array([np.inf]))[1] == 0
 
 
 def test_a_conic_market_is_compiled_once_and_gives_the_answers_of_each_market(monkeypatch):
@@ -336,7 +338,7 @@ def test_a_conic_market_is_compiled_once_and_gives_the_answers_of_each_market(mo
     who = np.array([0, 0, 1, 4])
     answers = curve.answers(who, np.array([0.3, 1.2, 0.9, 1.9]))
     assert len(compiled) == 1
-    for i, y, sold in zip(who, (0.3, 1.2, 0.9, 1.9), answers.sold, strict=True):
+    for i, y, sold in zip(who, (0.3, 1.2, 0.9, 1.9), answers[1], strict=True):
         changed = cm.Market(market.sellers.with_virtual_cost(int(i), y), market.objective)
         expected = cm.allocate(changed, gap=1e-8).epsilon[i]
         assert sold == pytest.approx(expected, rel=1e-2, abs=1e-4)
