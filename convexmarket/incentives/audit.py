@@ -315,7 +315,7 @@ def audit_incentives(
         if not same or not np.allclose(trial.epsilon[:, 0], sold, 1e-2, 1e-2 * sold.max()):
             raise ParameterError(
                 "market must be build(true reports), with the same priors, but build returns "
-                f"another: seller {who[0]} sells {trial.epsilon[0, 0]:.6g}, not {sold[0]:.6g}"
+                f"another: seller {who[0]} sells {trial.epsilon[0, 0]:.6g} instead of {sold[0]:.6g}"
             )
     if coalitions:
         first = rng.choice(np.flatnonzero(allocation.epsilon > 0), coalitions)

@@ -232,8 +232,8 @@ class EmpiricalPrior(Prior):
         times = np.ones(drawn.size) if counts is None else checked_numbers("counts", counts).ravel()
         if not times.size == drawn.size > 0 or not np.all((times >= 1) & (times % 1 == 0)):
             raise PriorError(
-                f"samples has {drawn.size} entries, and counts is {shown(counts)}; give at least "
-                "one sample, and one whole number of at least 1 for each"
+                "samples must not be empty, and counts must be a whole number of at least 1 for "
+                f"each of them, got {drawn.size} samples and {shown(counts)}"
             )
         self.values, place = np.unique(drawn, return_inverse=True)
         self.counts = np.bincount(place, times).astype(np.int64)

@@ -50,8 +50,7 @@ class Cap(Constraint):
     Parameters
     ----------
     k : float, array_like of shape (m,), or cvxpy.Parameter
-        At least 1 for all sellers (``k = 1`` makes the weights equal), or one number >= 0 for each
-        seller, at least 1 on average.
+        At least 1 for all sellers, or one number >= 0 for each seller, at least 1 on average.
 
     Examples
     --------
@@ -67,10 +66,9 @@ class Cap(Constraint):
         if not isinstance(self.k, Real) or self.k >= 1:
             super().__post_init__()
         if not isinstance(self.k, cp.Parameter) and not np.mean(self.k) >= 1:
-            name = "cap" if isinstance(self.k, Real) else "the mean of cap"
             raise ParameterError(
-                f"{name} is {np.mean(self.k):g}, but m weights of at most cap/m can only sum to "
-                "one if cap >= 1; give a number >= 1, or leave the cap out"
+                f"cap is {np.mean(self.k):g} on average, but m weights of at most cap/m can only "
+                "sum to one if cap >= 1; give larger numbers, or leave the cap out"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -105,8 +103,7 @@ class MaxEpsilon(Constraint):
             raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return m*a_i <= m*e_i/eta, whose left side is of order one."""
-        m = quantities.weights.size
+        m = quantities.weights.size  # the left side is of order one
         bound = self.epsilon if np.ndim(self.epsilon) else self.epsilon * np.ones(m)
         return [m * quantities.weights <= (m * bound) * quantities.inverse_eta]
 
@@ -136,8 +133,8 @@ class GivenEpsilon(MaxEpsilon):
 class Budget(Constraint):
     """The expected payments of linear costs are at most ``amount``: psi'eps <= B.
 
-    Reports enter a constraint, so truthful prices may not exist next to other pieces; see
-    ``market.incentives`` and :func:`~convexmarket.calibrate_gamma`.
+    Truthful prices may not exist next to other pieces; see ``market.incentives`` and
+    :func:`~convexmarket.calibrate_gamma`.
 
     Parameters
     ----------
@@ -161,7 +158,6 @@ class Budget(Constraint):
             raise ParameterError("a budget parameter must be cp.Parameter(nonneg=True)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return psi'a <= amount/eta, linear in the weights and 1/eta."""
         mean = float(np.mean(value_of(quantities.virtual_costs)))
         scale = 1.0 / mean if mean > 0 else 1.0
         spent = (scale * quantities.virtual_costs) @ quantities.weights
@@ -202,13 +198,11 @@ class GroupShare(Constraint):
             shares = getattr(self, name)
             check_instance(name, shares, Mapping, "shares by group, {'A': 0.2}")
             for group, share in shares.items():
-                if group not in known:
+                if group not in known or not 0 <= as_float(share) <= 1:
                     raise ParameterError(
-                        f"{name} names the group {group!r}, which no seller is in; the groups are "
-                        f"{', '.join(map(repr, known[:10]))}"
+                        f"{name} must be shares in [0, 1] of the groups "
+                        f"{', '.join(map(repr, known[:10]))}, got {group!r}: {share!r}"
                     )
-                if not 0 <= as_float(share) <= 1:
-                    raise ParameterError(f"{name}[{group!r}] is {share!r}; a share is in [0, 1]")
             object.__setattr__(self, name, dict(shares))
         if not (self.at_least or self.at_most or self.equal):
             raise ParameterError(
@@ -217,7 +211,6 @@ class GroupShare(Constraint):
 
     @property
     def _names(self) -> list[Any]:
-        """The groups, in the order they appear."""
         return list(dict.fromkeys(self.groups.tolist()))
 
     @property
@@ -237,7 +230,6 @@ class GroupShare(Constraint):
         return bounds + [share(g) == 1.0 / len(self._names) for g in equal]
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
-        """Return the prices of the shares, by group."""
         prices = iter(float(np.sum(each)) for each in multipliers)
         return {
             "at_least": {group: -next(prices) for group in self.at_least},
@@ -246,7 +238,6 @@ class GroupShare(Constraint):
 
     @property
     def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:  # type: ignore[override]
-        """The group of each seller by its number, and the least and the most share of each."""
         names, group = np.unique(self.groups, return_inverse=True)
         least = np.array([self.at_least.get(name, 0.0) for name in names.tolist()])
         most = np.array([self.at_most.get(name, 1.0) for name in names.tolist()])
@@ -259,8 +250,7 @@ class GroupShare(Constraint):
 class EtaRange(Constraint):
     """The total privacy bought lies between two public numbers, low <= eta <= high.
 
-    It replaces the papers' grid over eta, and makes a degenerate market well posed (the papers'
-    naive model, mu = sigma = 0). :attr:`Allocation.binding` lists an active bound.
+    It makes a degenerate market well posed (the papers' naive model, mu = sigma = 0).
 
     Examples
     --------
@@ -291,8 +281,8 @@ class EtaRange(Constraint):
 class Moments(Constraint):
     """Weighted averages of public features match targets: ``|A'a - b| <= tol``, each one.
 
-    With the averages of a population (a census) as b, the purchase represents it in these features.
-    Statistics calls it calibration of weights (Deville and Sarndal, 1992).
+    With the averages of a population as b, it is the calibration of weights in statistics (Deville
+    and Sarndal, 1992).
 
     Parameters
     ----------
@@ -333,7 +323,7 @@ class Moments(Constraint):
         return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {written(self.tol, 'tol')}"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return ``-tol <= A'a - b <= tol``, with each feature scaled to a largest value of one."""
+        # Each feature is scaled to a largest value of one.
         largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
         unit = np.where(largest > 0, largest, 1.0)
         off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
@@ -364,7 +354,6 @@ class EffectiveSize(Constraint):
     n: float = checked(in_interval, "the effective size", most=True, interval="[1, inf)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return ``||m*a|| <= m*n^(-1/2)``."""
         m = quantities.weights.size
         if self.n == m:  # a ball of a single point
             return [m * quantities.weights == 1]

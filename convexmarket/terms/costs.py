@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
 from itertools import pairwise
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -31,10 +30,12 @@ class PrivacyCost(Record):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from convexmarket.terms import PowerCost
-    >>> PowerCost(2.0).derivatives(np.array([1.0, 3.0]))
-    (array([2., 6.]), array([2., 2.]))
+    >>> import cvxpy as cp
+    >>> class Cubed(PrivacyCost):
+    ...     def expression(self, epsilon):
+    ...         return cp.power(epsilon, 3)
+    >>> Cubed()([1.0, 2.0])
+    array([1., 8.])
     """
 
     definition = "expression"
@@ -61,13 +62,7 @@ class PrivacyCost(Record):
         return costs @ self.expression(epsilon)
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
-        """Compute u'(eps) and u''(eps); None if unknown.
-
-        Parameters
-        ----------
-        epsilon : ndarray
-            Positive guarantees.
-        """
+        """Compute u'(eps) and u''(eps) at positive guarantees; None if unknown."""
         return None
 
 
@@ -91,7 +86,6 @@ class PowerCost(PrivacyCost):
 
     @property
     def is_linear(self) -> bool:  # type: ignore[override]
-        """Whether the power is 1."""
         return self.power == 1
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
@@ -138,8 +132,7 @@ class ExponentialCost(PrivacyCost):
         return cp.exp(epsilon) - 1
 
     def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
-        """Return ``sum exp(eps + log costs) - costs``, whose entries are of order one."""
-        paid = costs > 0
+        paid = costs > 0  # entries of the sum are of order one
         return cp.sum(cp.exp(epsilon[paid] + np.log(costs[paid]))) - costs.sum()
 
     def __call__(self, epsilon: ArrayLike) -> Floats:
@@ -148,13 +141,6 @@ class ExponentialCost(PrivacyCost):
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
         return (self(epsilon) + 1.0,) * 2
-
-
-def _positives(name: str, value: Any) -> tuple[float, ...]:
-    values = tuple(map(as_float, value)) if is_iterable(value) else (np.nan,)
-    if not all(0 < number < np.inf for number in values):
-        raise ParameterError(f"{name} must be a list of finite numbers > 0, got {value!r}")
-    return values
 
 
 @record
@@ -176,24 +162,26 @@ class TieredCost(PrivacyCost):
     array([0.5, 4. ])
     """
 
-    slopes: Sequence[float] = checked(_positives)
-    thresholds: Sequence[float] = checked(_positives, default=())
+    slopes: Sequence[float]
+    thresholds: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.thresholds) != len(self.slopes) - 1:
+        slopes, ends = (
+            tuple(map(as_float, given)) if is_iterable(given) else (np.nan,)
+            for given in (self.slopes, self.thresholds)
+        )
+        finite = all(0 < number < np.inf for number in slopes + ends) and slopes
+        falls = any(low > high for low, high in pairwise(slopes))
+        if not finite or len(ends) != len(slopes) - 1 or falls or sorted(set(ends)) != list(ends):
             raise ParameterError(
-                f"there are {len(self.slopes)} slopes and {len(self.thresholds)} thresholds; give "
-                "one threshold less than slopes, as the last tier has no end"
+                "slopes must be finite, > 0 and not fall, and thresholds be one number less, > 0 "
+                f"and increasing, got {self.slopes!r} and {self.thresholds!r}"
             )
-        if any(low > high for low, high in pairwise(self.slopes)):
-            raise ParameterError(f"slopes is {self.slopes!r}; u is convex only if they do not fall")
-        if any(low >= high for low, high in pairwise(self.thresholds)):
-            raise ParameterError(f"thresholds must increase, got {self.thresholds!r}")
+        object.__setattr__(self, "slopes", slopes)
+        object.__setattr__(self, "thresholds", ends)
 
     @property
     def _rises(self) -> list[tuple[float, float]]:
-        """The increase of the rate at each threshold, with the threshold."""
         return list(zip(np.diff(self.slopes).tolist(), self.thresholds, strict=True))
 
     @property

@@ -30,12 +30,10 @@ class MarketNumbers:
     virtual_costs : ndarray, shape (m,)
     mu, mu_squared, sigma, gamma : float
         Weights of ``||a||``, ``||a||^2``, 1/eta and ``psi'eps``.
-    losses : float or ndarray, shape (m,)
-        Per unit of weight.
+    losses, max_weight, max_epsilon : float or ndarray, shape (m,)
+        Losses per unit of weight, largest weight and guarantee (inf without a bound).
     payments : tuple of (float, PrivacyCost)
         Weights of ``psi'u(eps)`` that are not linear, with u.
-    max_weight, max_epsilon : float or ndarray, shape (m,)
-        Largest weight and guarantee; max_epsilon is inf without a bound.
     eta_low, eta_high : float
         Range of eta, possibly 0 and inf.
     budgets : tuple of float or cvxpy.Parameter
@@ -133,7 +131,6 @@ class MarketNumbers:
 
     @property
     def eta_range(self) -> tuple[float, float]:
-        """The range of eta; 0 and inf without a bound."""
         return self.eta_low, self.eta_high
 
     @property
@@ -160,31 +157,17 @@ class MarketNumbers:
 
     @property
     def budget(self) -> float:
-        """The smallest budget; inf without one.
-
-        Raises
-        ------
-        ParameterError
-            If one is a parameter without a value.
-        """
+        """The smallest budget; inf without one."""
         return min((value_of(amount) for amount in self.budgets), default=np.inf)
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """Sellers with a finite virtual cost and a bound above zero, shape (m,).
-
-        Raises
-        ------
-        InfeasibleMarketError
-            If there is no such seller.
-        """
-        finite = np.isfinite(self.virtual_costs)
-        active = finite & (np.minimum(self.max_weight, self.max_epsilon) > 0)
+        """Sellers with a finite virtual cost and a bound above zero, shape (m,)."""
+        active = np.minimum(self.max_weight, self.max_epsilon) > 0
+        active = active & np.isfinite(self.virtual_costs)
         if not active.any():
             raise InfeasibleMarketError(
-                "every seller is excluded by a bound of zero; let one sell"
-                if finite.any()
-                else "every seller has an infinite virtual cost: no seller can sell"
+                "every seller has an infinite virtual cost or a bound of zero; let one sell"
             )
         return active
 

@@ -14,7 +14,7 @@ from cvxpy.atoms.atom import Atom
 from cvxpy.constraints import Equality, Inequality, Zero
 from cvxpy.expressions.leaf import Leaf
 
-from convexmarket.checks import as_float, is_number, labels_of, shown
+from convexmarket.checks import as_float, check_positive, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.terms.records import Record, Written, times
 
@@ -54,9 +54,7 @@ class Quantities:
     weights, epsilon : cvxpy.Expression, shape (m,)
         The weights a, and the guarantees eps = eta * a.
     inverse_eta : cvxpy.Expression, scalar
-        1/eta, the reciprocal of the total privacy bought.
     virtual_costs : ndarray or cvxpy.Parameter, shape (m,)
-        psi(c_i).
 
     Examples
     --------
@@ -89,8 +87,7 @@ class Quantities:
 class Piece(Record):
     """A term of an objective, or a constraint.
 
-    Methods use the attributes of a piece, not its class. What a subclass does not declare is read
-    from its CVXPY expressions, or counts as unknown.
+    Attributes that a subclass does not declare are read from its CVXPY expressions.
 
     Examples
     --------
@@ -155,11 +152,7 @@ class Summand(Written, ABC):
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float) -> Objective:
-        if not 0 < abs(as_float(divisor)) < np.inf:
-            raise ParameterError(
-                f"{self!r} is divided by {divisor!r}; divide by a finite number > 0, or multiply "
-                "by a cvxpy.Parameter(nonneg=True)"
-            )
+        check_positive("the divisor of an objective", divisor)
         return Objective(tuple(WeightedTerm(p.weight / divisor, p.term) for p in self.parts))
 
     def __add__(self, other: Summand | float) -> Objective:
@@ -169,7 +162,7 @@ class Summand(Written, ABC):
             return Objective(self.parts)
         raise ParameterError(
             f"{other!r} cannot be added to {self!r}: an objective is a sum of weighted terms; "
-            "leave constants out, which change no optimum, and give constraints to Market(...)"
+            "leave constants out, and give constraints to Market(...)"
         )
 
     __radd__ = __add__
@@ -187,18 +180,14 @@ class Summand(Written, ABC):
         return -self
 
     def __float__(self) -> float:  # CVXPY calls it in ``parameter * term``
-        raise ParameterError(
-            f"{self!r} is no number for CVXPY; write the parameter after it: term * parameter"
-        )
+        raise ParameterError(f"{self!r} is not a number; write term * parameter, in this order")
 
 
 class Term(Piece, Summand):
     """One term of a buyer's objective, convex in the quantities it uses.
 
-    Subclass it and write :meth:`expression`; ``weight * term`` and ``+`` then build objectives. A
-    weight that is a ``cvxpy.Parameter`` follows the term: ``term * parameter``. Kinks (a maximum, a
-    norm, a sum of the largest) are allowed. The expression must not contain other variables or
-    random numbers.
+    Subclass it and write :meth:`expression`; ``weight * term``, ``term * parameter`` and ``+`` then
+    build objectives. The expression must not contain other variables or random numbers.
 
     Examples
     --------
@@ -236,7 +225,6 @@ class Term(Piece, Summand):
         Raises
         ------
         CurvatureError, ParameterError
-            If it is not; the message names the term.
         """
         plain = self.expression(quantities)
         if not isinstance(plain, cp.Expression) or not plain.is_scalar():
@@ -265,15 +253,13 @@ class Term(Piece, Summand):
     ) -> NDArray[np.float64] | None:
         """Compute the minimum of ``weight * term + costs'a`` over a >= 0, sum a = 1, or None.
 
-        A certificate keeps the curvature of one such term, one in the weights alone, and replaces
-        the others by tangents. The weight is positive, ``costs`` has shape (..., m), and the result
-        is a lower bound of shape (...) up to rounding.
+        A certificate keeps the curvature of one such term, and replaces the others by tangents. The
+        weight is positive, ``costs`` has shape (..., m), and the result has shape (...).
         """
         return None
 
     @property
     def parts(self) -> tuple[WeightedTerm, ...]:  # type: ignore[override]
-        """The term with weight 1."""
         return (WeightedTerm(1.0, self),)
 
 
@@ -314,7 +300,6 @@ class Constraint(Piece):
         Raises
         ------
         CurvatureError, ParameterError
-            If an entry is no comparison; a ``FiniteSet`` is not convex.
         """
         items = self.constraints(quantities)
         listed = isinstance(items, list | tuple)
@@ -329,12 +314,11 @@ class Constraint(Piece):
         return items
 
     def sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``.
+        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, checked to be convex.
 
         Raises
         ------
         CurvatureError
-            If it is not convex, or in epsilon together with the weights or 1/eta.
         """
         items = self.comparisons(quantities)
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
@@ -349,7 +333,7 @@ class Constraint(Piece):
             if id(quantities.epsilon) in variables and variables & factors:
                 raise CurvatureError(
                     f"{shown(self)} binds epsilon = eta * weights together with one of its "
-                    "factors, which is not convex; write it with the weights and 1/eta alone, for "
+                    "factors, which is not convex; write it only with the weights and 1/eta, for "
                     "example eps <= e as weights <= e * inverse_eta"
                 )
         return [item.expr for item in items]
@@ -388,16 +372,15 @@ class WeightedTerm(Written):
     def __post_init__(self) -> None:
         weight, name = self.weight, f"the weight of {shown(self.term)}"
         if isinstance(weight, cp.Expression):
-            if not (weight.is_scalar() and weight.is_constant() and weight.is_nonneg()):
-                raise ParameterError(
-                    f"{name} is {weight}; a parameter must be a scalar cvxpy.Parameter(nonneg=True)"
-                )
-        elif not np.isfinite(as_float(weight)):
+            good = weight.is_scalar() and weight.is_constant() and weight.is_nonneg()
+        else:
+            good = bool(np.isfinite(as_float(weight)))
+        if not good:
             raise ParameterError(
-                f"{name} must be a finite number >= 0, or a cvxpy.Parameter(nonneg=True), got "
-                f"{weight!r}"
+                f"{name} must be a finite number >= 0, or a scalar cvxpy.Parameter(nonneg=True), "
+                f"got {weight!r}"
             )
-        elif weight < 0:
+        if not isinstance(weight, cp.Expression) and weight < 0:
             raise CurvatureError(
                 f"{name} is {weight!r}: a negative multiple of a convex term is concave, so the "
                 "market would not be convex; give a weight >= 0"
@@ -405,21 +388,17 @@ class WeightedTerm(Written):
 
     @property
     def is_parametric(self) -> bool:
-        """Whether the weight is a parameter."""
         return isinstance(self.weight, cp.Expression)
 
     @property
     def value(self) -> float:
-        """The present weight."""
         return value_of(self.weight)
 
     @property
     def is_idle(self) -> bool:
-        """Whether the weight is the number 0."""
         return not self.is_parametric and self.value == 0
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
-        """Return the term times a weight."""
         (plain,) = self.term.sides(quantities)
         costs: Any = quantities.virtual_costs
         if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
@@ -427,14 +406,12 @@ class WeightedTerm(Written):
         return self.term.weighted(weight, quantities)
 
     def times(self, factor: Any) -> WeightedTerm:
-        """Multiply the weight."""
         checked = WeightedTerm(factor, self.term)
         plain = not self.is_parametric and self.weight == 1
         return checked if plain else WeightedTerm(self.weight * factor, self.term)
 
     @property
     def formula(self) -> str:
-        """The formula of the term with its weight."""
         return times(self.weight, self.term.formula)
 
     def __repr__(self) -> str:
@@ -456,12 +433,6 @@ class Objective(Summand):
     parts: tuple[WeightedTerm, ...]
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the whole objective as a CVXPY expression.
-
-        Parameters
-        ----------
-        quantities : Quantities
-        """
         pieces = [part.weight * part.term.sides(quantities)[0] for part in self.parts]
         return cp.sum(cp.hstack(pieces)) if pieces else cp.Constant(0.0)
 
@@ -473,12 +444,10 @@ class Objective(Summand):
 
     @property
     def without_noise(self) -> Objective:
-        """The objective without its noise."""
         return Objective(tuple(part for part in self.parts if part.term.adds_to != "sigma"))
 
     @property
     def formula(self) -> str:
-        """The weighted sum of the formulas of the terms."""
         return " + ".join(part.formula for part in self.parts) or "0"
 
     def __repr__(self) -> str:
@@ -496,42 +465,33 @@ def check_convex(pieces: Iterable[Piece], costs: NDArray[np.float64] | cp.Parame
     quantities: Any = Quantities.unknown(costs)
     quantities.weights.value = quantities.epsilon.value = np.ones(costs.size) / costs.size
     quantities.inverse_eta.value = 1.0
+    known = {id(quantity) for quantity in vars(quantities).values()}
     for piece in pieces:
         if piece.owner().__module__.startswith(__package__):
             continue
         first, second = (piece.sides(quantities) for _ in range(2))
-        for expression in first:
-            _check_closed(piece, expression, quantities)
+        for variable in (each for side in first for each in side.variables()):
+            if id(variable) not in known:
+                whole = variable.attributes["boolean"] or variable.attributes["integer"]
+                remedy = MIXED_INTEGER if whole else "but a piece depends only on its quantities"
+                raise CurvatureError(
+                    f"{shown(piece)} uses the {'integer ' * bool(whole)}variable "
+                    f"{variable.name()!r}, {remedy}"
+                )
+        if hidden := [side for side in first if not _is_tree(side)]:
+            raise CurvatureError(
+                f"{shown(piece)} hides a problem inside {type(hidden[0]).__name__}, but a piece "
+                "depends only on its quantities; write its optimal value as one expression, such "
+                "as log_sum_exp or sum_largest"
+            )
         # A parameter may have no value: then the expression has none either.
-        values = [
-            [np.array(side.value, dtype=float) for side in sides] for sides in (first, second)
-        ]
+        values = [[np.array(side.value, float) for side in sides] for sides in (first, second)]
         same = [np.array_equal(x, y, equal_nan=True) for x, y in zip(*values, strict=False)]
         if len(first) != len(second) or not all(same):
             raise ParameterError(
                 f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
                 "state; fix its data at creation"
             )
-
-
-def _check_closed(piece: Piece, expression: cp.Expression, quantities: Quantities) -> None:
-    """Check that an expression has no variables but the quantities, and hides no problem."""
-    known = {id(quantity) for quantity in vars(quantities).values()}
-    for variable in (each for each in expression.variables() if id(each) not in known):
-        if variable.attributes["boolean"] or variable.attributes["integer"]:
-            raise CurvatureError(
-                f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
-            )
-        raise CurvatureError(
-            f"{shown(piece)} uses another variable {variable.name()!r}, but a piece depends on its "
-            "quantities alone; write the minimum over the variable as one expression, such as "
-            "log_sum_exp or sum_largest"
-        )
-    if not _is_tree(expression):
-        raise CurvatureError(
-            f"{shown(piece)} hides a problem inside {type(expression).__name__}, but a piece "
-            "depends on its quantities alone; write its optimal value as one expression"
-        )
 
 
 def _is_tree(expression: cp.Expression) -> bool:

@@ -293,15 +293,15 @@ def partly(quantities):
     return partial_optimize(inner, opt_vars=[t], dont_opt_vars=[quantities.weights])
 
 
-CLOSED = "a piece depends on its quantities alone; write"
+CLOSED = "a piece depends only on its quantities"
 ANOTHER = "has another value each time: .* fix its data at creation"
 COUNTS = r"add that restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
 #: Calls that are refused, by the error and the words of its message.
 REFUSED = {
     CurvatureError: {
-        rf"Bad\(\) uses another variable 't', but {CLOSED}": lambda: market_with(Bad(threshold)),
-        rf"BadConstraint\(\) uses another variable 'top', but {CLOSED}": lambda: market_with(
+        rf"Bad\(\) uses the variable 't', but {CLOSED}": lambda: market_with(Bad(threshold)),
+        rf"BadConstraint\(\) uses the variable 'top', but {CLOSED}": lambda: market_with(
             BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))
         ),
         rf"Bad.*{CLOSED}": lambda: market_with(Bad(partly)),
@@ -357,10 +357,10 @@ REFUSED = {
         "2 entries for 5": lambda: market_with(cm.MaxEpsilon([1, 2])),
         "given epsilon must be .*a.*, got 1.0": lambda: cm.terms.GivenEpsilon(1.0),
         "groups must name": lambda: cm.GroupShare([], equal=True),
-        "at_least names the group 'z'.*; the groups are 'a', 'b', 'c'": lambda: cm.GroupShare(
+        "at_least must be .* of the groups 'a', 'b', 'c', got 'z': 0.1": lambda: cm.GroupShare(
             GROUPS, at_least={"z": 0.1}
         ),
-        r"at_most\['a'\] is 1.5; a share is in \[0, 1\]": lambda: cm.GroupShare(
+        r"at_most must be shares in \[0, 1\] .*, got 'a': 1.5": lambda: cm.GroupShare(
             GROUPS, at_most={"a": 1.5}
         ),
         "at_least must be .*shares by group.*, got 0.2": lambda: cm.GroupShare(
@@ -374,38 +374,42 @@ REFUSED = {
         "tol must be .*a finite number >= 0.*, got -1": lambda: pieces.Moments([[1]], [1], -1),
         "one number for each column of A, got 'x'": lambda: pieces.Moments([[1]], [1], "x"),
         "tol has 2 entries for 1 colu": lambda: pieces.Moments([[1]], [1], [1, 2]),
-        "A has 1 rows for 5 sellers": lambda: market_with(pieces.Moments([[1]], [1])),
+        "A has 1 entries for 5 sellers": lambda: market_with(pieces.Moments([[1]], [1])),
         "effective size must be .*, got 0.9": lambda: pieces.EffectiveSize(0.9),
-        "but there are 5 sellers": lambda: market_with(pieces.EffectiveSize(6)),
-        "transpose differ by 2; give": lambda: pieces.QuadraticSpread([[1, 2], [0, 1]]),
-        r"shape \(1, 2\); give a square": lambda: pieces.QuadraticSpread([[1, 2]]),
-        "eigenvalue -1 beside 3": lambda: pieces.QuadraticSpread([[1, 2], [2, 1]]),
-        "eigenvalue -1 beside -1; give": lambda: pieces.QuadraticSpread([[-1.0]]),
-        "Sigma is zero; leave the": lambda: pieces.QuadraticSpread(np.zeros((2, 2))),
-        "Sigma has 2 rows for 5 sellers": lambda: market_with(pieces.QuadraticSpread(np.eye(2))),
-        "sums to 1.1; divide it by its sum": lambda: cm.Spread(reference=[0.5, 0.6]),
+        "effective size must be at most 5, .*, got 6": lambda: market_with(pieces.EffectiveSize(6)),
+        r"shape \(2, 2\) is .* not symmetric; give": lambda: pieces.QuadraticSpread(
+            [[1, 2], [0, 1]]
+        ),
+        r"shape \(1, 2\) is not square": lambda: pieces.QuadraticSpread([[1, 2]]),
+        "eigenvalue -1; give": lambda: pieces.QuadraticSpread([[1, 2], [2, 1]]),
+        "eigenvalue -1; give a positive": lambda: pieces.QuadraticSpread([[-1.0]]),
+        r"\(2, 2\) is not square, zero or": lambda: pieces.QuadraticSpread(np.zeros((2, 2))),
+        "Sigma has 2 entries for 5 sellers": lambda: market_with(pieces.QuadraticSpread(np.eye(2))),
+        r"with the sum 1, got \[0.5, 0.6\]; divide by the sum": lambda: cm.Spread(
+            reference=[0.5, 0.6]
+        ),
         r"reference\[1\] must be a finite number >= 0, got -1.0": lambda: cm.Spread(
             reference=[2, -1]
         ),
-        "target weight > 0, got 0; leave out": lambda: cm.terms.NegativeEntropy([1, 0]),
+        "target weights > 0 .*leave out": lambda: cm.terms.NegativeEntropy([1, 0]),
         "reference must be .*a vector of.*, got 'q'": lambda: cm.terms.NegativeEntropy("q"),
         "reference has 2 entries for 5 sellers; give one for each$": lambda: market_with(
             cm.terms.NegativeEntropy([0.5, 0.5])
         ),
-        "0 slopes and 0 thresholds; give one thr": lambda: pieces.TieredCost([]),
-        r"slopes must be .*a list of finite.*, got \[0\]": lambda: pieces.TieredCost([0]),
-        "slopes must be .*a list of finite numbers.*, got 1.0": lambda: pieces.TieredCost(1.0),
-        "only if they do not fall": lambda: pieces.TieredCost([2, 1], [1]),
-        "2 slopes and 0 thresholds": lambda: pieces.TieredCost([1, 2], []),
-        "must increase": lambda: pieces.TieredCost([1, 2, 3], [2, 2]),
+        r"slopes must be finite.*, got \[\]": lambda: pieces.TieredCost([]),
+        r"slopes must be .*, got \[0\]": lambda: pieces.TieredCost([0]),
+        "slopes must be .*, got 1.0": lambda: pieces.TieredCost(1.0),
+        r"slopes must be .* not fall.*, got \[2, 1\]": lambda: pieces.TieredCost([2, 1], [1]),
+        r"thresholds be one number less.*and \[\]": lambda: pieces.TieredCost([1, 2], []),
+        r"increasing, got .*\[2, 2\]": lambda: pieces.TieredCost([1, 2, 3], [2, 2]),
         r"level must be .*a number in \[0, 1\).*, got 1": lambda: pieces.CVaR(1),
         "of must be .*one of 'epsilon'.*, got 'weights'": lambda: pieces.CVaR(0.5, "weights"),
         "kind must be .*one of 'mini.*, got 'mean'": lambda: pieces.Fairness("mean", GROUPS),
         "kind must be .*one of 'box'.*, got 'ball'": lambda: pieces.RobustCosts("ball", 1),
         "radius must be .*a finite number >=.*, got -1": lambda: pieces.RobustCosts("box", -1),
         "budget must be a number in .* got 0": lambda: pieces.RobustCosts("budget", 1, 0),
-        "budget is 2, which the kind 'box'": lambda: pieces.RobustCosts("box", 1, 2),
-        "budget is 6, but there are 5 sellers; give at most 5": lambda: market_with(
+        "budget is 2; only the kind 'budget'": lambda: pieces.RobustCosts("box", 1, 2),
+        "budget must be at most 5, the number of sellers, got 6": lambda: market_with(
             pieces.RobustCosts("budget", 1, 6)
         ),
         "eta must be a finite number > 0, got inf": lambda: cm.declare(

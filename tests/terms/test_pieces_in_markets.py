@@ -198,7 +198,7 @@ def test_rounding_does_not_make_a_covariance_indefinite():
     term = cm.terms.QuadraticSpread(alike + 1e-12 * rng.normal(size=alike.shape))
     a = np.full(30, 1 / 30)
     assert (1.0 * term).value(a, 1.0, a) == pytest.approx(a @ alike @ a, rel=1e-9)
-    with pytest.raises(ParameterError, match="eigenvalue -1e-07 beside 4"):
+    with pytest.raises(ParameterError, match="eigenvalue -1e-07; give"):
         cm.terms.QuadraticSpread(ALIKE - 1e-7 * np.eye(M))
 
 

@@ -74,11 +74,11 @@ def test_a_number_divides():
     assert (cm.Spread() / 2).parts == (WeightedTerm(0.5, cm.Spread()),)
     halves = (3 * cm.Spread() + cm.Noise()) / np.float64(3)
     assert [part.weight for part in halves.parts] == [1.0, 1 / 3]
-    for divisor in (0, np.nan, np.inf, "2", None, cm.Spread(), cp.Parameter(pos=True)):
-        with pytest.raises(ParameterError, match=r"Spread\(\) is divided by .*number > 0, or mult"):
+    for divisor in (0, -2, np.nan, np.inf, "2", None, cm.Spread(), cp.Parameter(pos=True)):
+        with pytest.raises(
+            ParameterError, match="the divisor of an objective must be a finite number > 0"
+        ):
             cm.Spread() / divisor
-    with pytest.raises(CurvatureError, match=NEGATIVE.replace("-2", "-0.5")):
-        cm.Spread() / -2
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_numbers_of_a_market_follow_a_parameter():
 @pytest.mark.parametrize("right", [cm.Noise(), cm.Spread() + cm.Noise()], ids=["term", "objective"])
 def test_cvxpy_does_not_multiply_by_terms(left, right):
     for combine in (lambda: left * right, lambda: left + right):
-        with pytest.raises(ParameterError, match=r"no number for CVXPY.* term \* parameter"):
+        with pytest.raises(ParameterError, match=r"is not a number; write term \* parameter"):
             combine()
 
 
@@ -175,12 +175,12 @@ WRONG = {
         r"Noise\(\) must be .*, got Spread\(\)": lambda: cm.Noise() * cm.Spread(),
         r"must be .*, got 2 \* Spread\(\)": lambda: cm.Noise() * (2 * cm.Spread()),
         r"weight of Noise\(\) must be .*, got 1j": lambda: 1j * cm.Noise(),
-        "cap is 0.99.*give a number >= 1, or leave": lambda: cm.Cap(0.99),
+        "cap is 0.99.*give larger numbers, or leave": lambda: cm.Cap(0.99),
         "cap is nan": lambda: cm.Cap(np.nan),
         "cap must be .*, got inf": lambda: cm.Cap(np.inf),
         "cap must .*, got '5'": lambda: cm.Cap("5"),
         r"cap must .*, got array\(\[\[2, 3\]\]\)": lambda: cm.Cap(np.array([[2, 3]])),
-        "the mean of cap is 0.75.*cap >= 1": lambda: cm.Cap([1.0, 0.5]),
+        "cap is 0.75 on average.*cap >= 1": lambda: cm.Cap([1.0, 0.5]),
         r"eta range is \(0, 1\).*0 < low <= high": lambda: cm.EtaRange(0, 1),
         r"eta range is \(2, 1\)": lambda: cm.EtaRange(2, 1),
         "two finite numbers": lambda: cm.EtaRange(1, np.inf),
