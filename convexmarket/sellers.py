@@ -58,13 +58,12 @@ class Sellers(Shown):
     sensitivities : array_like, shape (m,), optional
         Reported cost of each seller per unit of privacy lost, in the support of its prior.
     prior : Prior, sequence of m Priors, or mapping from group to Prior, optional
-        The distribution of the sensitivities, common knowledge: one for all, for each seller, or
-        for each of the ``groups``; or frozen ``scipy.stats`` distributions.
+        The distribution of the sensitivities, common knowledge; or frozen ``scipy.stats``
+        distributions.
     ids : sequence, length m, optional
         Distinct names. By default the index of the pandas columns, else 0, 1, ..., m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
-        psi(c_i) >= 0, instead of sensitivities and prior; not for payments. A
-        ``cvxpy.Parameter(m, nonneg=True)`` serves related markets (:func:`~convexmarket.sweep`).
+        psi(c_i) >= 0, instead of sensitivities and prior; not for payments.
     groups : array_like or pandas column, length m, optional
         The public group of each seller.
 
@@ -79,13 +78,8 @@ class Sellers(Shown):
 
     Raises
     ------
-    DataError
-        If the labels of columns cannot be matched.
-    SellersError
-        If lengths differ or are 0, an id repeats, a number is not finite and >= 0, or a prior is
-        missing.
-    PriorError
-        If a sensitivity lies outside the support of its prior.
+    DataError, SellersError, PriorError
+        If columns do not match, numbers are not finite and >= 0, or reports are not in the support.
 
     Examples
     --------
@@ -116,20 +110,18 @@ class Sellers(Shown):
         virtual_costs: ArrayLike | cp.Parameter | None = None,
         groups: Any = None,
     ) -> None:
-        if (sensitivities is None) == (virtual_costs is None):
+        given = virtual_costs if sensitivities is None else sensitivities
+        if given is None or (virtual_costs is not None and (sensitivities, prior) != (None, None)):
             raise SellersError(
-                "give either sensitivities with their prior, or virtual_costs; got "
-                + ("neither" if sensitivities is None else "both")
+                "give either sensitivities with their prior, or virtual_costs, which contain it; "
+                + ("got neither" if given is None else "got both")
             )
-        if virtual_costs is not None and prior is not None:
-            raise SellersError("virtual_costs already contain the prior; leave prior out")
-        if hasattr(sensitivities, "dask"):
+        if hasattr(given, "dask"):
             raise SellersError(
                 "sensitivities are in Dask partitions; give them to convexmarket.partitions.sellers"
             )
         name = "virtual_costs" if sensitivities is None else "sensitivities"
-        columns: dict[str, Any] = {name: virtual_costs if sensitivities is None else sensitivities}
-        columns |= {"prior": prior, "ids": ids, "groups": groups}
+        columns: dict[str, Any] = {name: given, "prior": prior, "ids": ids, "groups": groups}
         labelled = {key: labels_of(value) for key, value in columns.items()}
         first = next((key for key, labels in labelled.items() if labels is not None), "")
         index = labelled.get(first)
@@ -159,8 +151,8 @@ class Sellers(Shown):
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
         """Create sellers from reports in parts, which are checked already."""
         absent = dict.fromkeys(("sensitivities", "groups", "_costs", "_prior_of", "_index"))
-        given: dict[str, Any] = {"parts": parts, "priors": (prior,), "ids": range(len(parts))}
-        return object.__new__(cls)._set(**absent, **given)
+        made = object.__new__(cls)._set(**absent, parts=parts, priors=(prior,))
+        return made._set(ids=range(len(parts)))
 
     @classmethod
     def draw(
@@ -212,7 +204,7 @@ class Sellers(Shown):
         return _costs("virtual_costs", self._costs.value)
 
     def check_in_memory(self) -> None:
-        """Raise a NotSupportedError if the reports are in parts.
+        """Check that the reports are not in parts.
 
         Raises
         ------
@@ -232,10 +224,7 @@ class Sellers(Shown):
 
     @cached_property
     def prior_is_from_reports(self) -> bool:
-        """Whether a prior is a sample that contains all reports of its two or more sellers.
-
-        A few draws from a large sample look the same. For the reports of :meth:`draw` it is False.
-        """
+        """Whether a prior is a sample with all reports of its sellers; False after :meth:`draw`."""
         reports = self.sensitivities
         return reports is not None and any(
             who.size > 1 and prior.contains(reports[who]) for prior, who in self.by_prior()
@@ -251,7 +240,6 @@ class Sellers(Shown):
         Raises
         ------
         SellersError
-            If only virtual costs are known, or the position is out of range.
         """
         if not self.priors:
             raise SellersError("sellers known by their virtual costs have no reports to change")
@@ -259,10 +247,8 @@ class Sellers(Shown):
 
     def by_prior(self, positions: Ints | None = None) -> list[tuple[Prior, Ints]]:
         """Return each prior with the indices into ``positions`` (default: all) of its sellers."""
-        if not self.priors:
-            return []
         return _by_prior(
-            self.priors, self._prior_of if positions is None else self._prior_of[positions]
+            self.priors, self._prior_of[slice(None) if positions is None else positions]
         )
 
     def __len__(self) -> int:
@@ -277,9 +263,9 @@ class Sellers(Shown):
 
     def __repr__(self) -> str:
         source = ", ".join(map(repr, self.priors[:3])) or "virtual costs"
+        source += ", ..." * (len(self.priors) > 3)
         if len(self.priors) > 1:
-            more = ", ..." if len(self.priors) > 3 else ""
-            source = f"{len(self.priors)} priors: {source}{more}"
+            source = f"{len(self.priors)} priors: {source}"
         return f"Sellers({len(self)} sellers, {source})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
@@ -301,8 +287,8 @@ class Sellers(Shown):
         """
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])
         prior.check_reports(report)
-        costs = _replaced(self.virtual_costs, position, float(prior.ironed_virtual_cost(report)[0]))
-        reports = _replaced(self.sensitivities, position, float(report[0]))
+        costs = _replaced(self.virtual_costs, position, prior.ironed_virtual_cost(report)[0])
+        reports = _replaced(self.sensitivities, position, report[0])
         return copy.copy(self)._set(sensitivities=reports, _costs=costs)
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
@@ -311,12 +297,11 @@ class Sellers(Shown):
         Parameters
         ----------
         position : int
-        virtual_cost : float
+        virtual_cost : float, >= 0
 
         Raises
         ------
         SellersError
-            If the virtual cost is negative or NaN.
         """
         if not as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")
@@ -336,17 +321,19 @@ class Sellers(Shown):
         Raises
         ------
         DataError
-            If they differ from those of the sellers, or their order is not certain.
         """
         if labels is None or len(labels) != len(self):
             return
-        ids = pd.Index(self.ids)
-        if self._index is None:
-            if isinstance(self.ids, range) or is_default(labels):
-                return  # by position
-            if ids.symmetric_difference(labels, sort=False).size:
-                return  # the labels name other things than sellers
-        if labels.equals(ids) or (self._index is not None and labels.equals(self._index)):
+        ids, known = pd.Index(self.ids), self._index
+        unlabelled = known is None and (isinstance(self.ids, range) or is_default(labels))
+        # The labels may also name other things than sellers.
+        others = known is None and ids.symmetric_difference(labels, sort=False).size
+        if (
+            unlabelled
+            or others
+            or labels.equals(ids)
+            or (known is not None and labels.equals(known))
+        ):
             return
         raise DataError(
             f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
@@ -392,8 +379,7 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
 
 
 def _position(position: int, m: int) -> int:
-    whole = isinstance(position, int | np.integer) and not isinstance(position, bool)
-    if not whole or not 0 <= position < m:
+    if not isinstance(position, int | np.integer) or not 0 <= position < m:
         raise SellersError(f"position must be a whole number from 0 to {m - 1}, got {position!r}")
     return int(position)
 

@@ -130,7 +130,7 @@ BAD = {
         "give either sensitivities .* got both": lambda: cm.Sellers(
             [0.2], uniform(), virtual_costs=[0.3]
         ),
-        "virtual_costs already contain the prior; leave prior out": lambda: cm.Sellers(
+        "or virtual_costs, which contain it; got both": lambda: cm.Sellers(
             prior=uniform(), virtual_costs=[0.3]
         ),
         r"a parameter of shape \(2,\); give cp.Parameter\(m, nonneg=True\)": lambda: cm.Sellers(

@@ -45,12 +45,10 @@ Floats = NDArray[np.float64]
 
 @record
 class Cap(Constraint):
-    """The largest weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
+    """Each weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
-    Parameters
-    ----------
-    k : float, array_like of shape (m,), or cvxpy.Parameter
-        At least 1 for all sellers, or one number >= 0 for each seller, at least 1 on average.
+    ``k >= 1`` is a number, a ``cvxpy.Parameter``, or one number for each seller, at least 1 on
+    average.
 
     Examples
     --------
@@ -81,12 +79,7 @@ class Cap(Constraint):
 
 @record
 class MaxEpsilon(Constraint):
-    """Each guarantee has a largest epsilon: eps_i <= e_i.
-
-    Parameters
-    ----------
-    epsilon : float, array_like of shape (m,), or cvxpy.Parameter
-        e > 0 for all sellers, or one number >= 0 for each.
+    """Each guarantee is at most ``epsilon``: a number, ``cvxpy.Parameter``, or one for each seller.
 
     Examples
     --------
@@ -113,12 +106,7 @@ class MaxEpsilon(Constraint):
 
 @record
 class GivenEpsilon(MaxEpsilon):
-    """Guarantees that the sellers have granted: a_i*eta <= eps_i (A, Algorithm 1; B, Eq. 3).
-
-    Parameters
-    ----------
-    epsilon : array_like, shape (m,)
-        The granted epsilon of each seller, >= 0.
+    """Guarantees that the sellers have granted, shape (m,): a_i*eta <= eps_i (A, Algorithm 1).
 
     Examples
     --------
@@ -131,15 +119,10 @@ class GivenEpsilon(MaxEpsilon):
 
 @record
 class Budget(Constraint):
-    """The expected payments of linear costs are at most ``amount``: psi'eps <= B.
+    """The expected payments of linear costs are at most ``amount``, a number or cvxpy.Parameter.
 
     Truthful prices may not exist next to other pieces; see ``market.incentives`` and
     :func:`~convexmarket.calibrate_gamma`.
-
-    Parameters
-    ----------
-    amount : float or cvxpy.Parameter
-        B > 0. A ``cp.Parameter(nonneg=True)`` is for :func:`~convexmarket.sweep`.
 
     Examples
     --------
@@ -288,10 +271,9 @@ class Moments(Constraint):
     ----------
     A : array_like or scipy sparse matrix, shape (m, k)
         Public features of each seller, one per column.
-    b : array_like, shape (k,)
-        Targets of their weighted averages.
-    tol : float or array_like, shape (k,)
-        Largest deviation, >= 0, in the units of each feature.
+    b, tol : array_like, shape (k,)
+        Targets of the weighted averages, and the largest deviations, >= 0; one ``tol`` for all is
+        a number.
 
     Examples
     --------
@@ -337,12 +319,7 @@ class Moments(Constraint):
 class EffectiveSize(Constraint):
     """The effective size of the weights is at least n: ``1/||a||^2 >= n`` (Kish, 1965).
 
-    An average with weights a is as precise as one of that many rows.
-
-    Parameters
-    ----------
-    n : float
-        From 1 (no restriction) to the number of sellers, which makes all weights equal.
+    An average with weights a is as precise as one of that many rows, from 1 to m.
 
     Examples
     --------

@@ -68,12 +68,7 @@ class PrivacyCost(Record):
 
 @record
 class PowerCost(PrivacyCost):
-    """u(eps) = eps ** power: the cost grows faster than the lost privacy.
-
-    Parameters
-    ----------
-    power : float
-        At least 1; 1 is the linear cost.
+    """u(eps) = eps ** power, with a power of at least 1; 1 is the linear cost.
 
     Examples
     --------
@@ -145,16 +140,9 @@ class ExponentialCost(PrivacyCost):
 
 @record
 class TieredCost(PrivacyCost):
-    """A piecewise linear u: ``u'(eps)`` is ``slopes[k]`` in tier k.
+    """A piecewise linear u, such as the tariffs of a contract: ``u'(eps) = slopes[k]`` in tier k.
 
-    It expresses the tariffs of a contract, or a convex u that is known at a few points.
-
-    Parameters
-    ----------
-    slopes : sequence of float
-        The rate of each tier, > 0 and nondecreasing.
-    thresholds : sequence of float
-        The ends of all tiers but the last, > 0 and increasing.
+    The slopes are > 0 and do not fall; the thresholds are the ends of all tiers but the last.
 
     Examples
     --------

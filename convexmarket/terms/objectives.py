@@ -170,16 +170,10 @@ class SquaredSpread(Term):
 
 @record
 class QuadraticSpread(Term):
-    """A quadratic form of the weights, ``a' Sigma a``: the variance of the weighted average.
+    """A quadratic form of the weights, ``a' Sigma a``, such as the variance of an average.
 
-    With the covariance of the sellers' rows as Sigma, it generalises :class:`SquaredSpread` to
-    dependent rows, such as those of a household. It is the risk of a portfolio (Markowitz, 1952).
-
-    Parameters
-    ----------
-    Sigma : array_like or scipy sparse matrix, shape (m, m)
-        Public, symmetric and positive semidefinite, up to 1e-9 of its largest entry or eigenvalue.
-        Blocks (households) are factored separately, so that a sparse matrix may be large.
+    Sigma, shape (m, m), is public, symmetric and positive semidefinite, such as the covariance of
+    the sellers' rows. Blocks (households) of a scipy sparse matrix are factored separately.
 
     Examples
     --------
@@ -230,13 +224,8 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
 class NegativeEntropy(Term):
     """The negative entropy of the weights, sum a_i log a_i, under which every seller sells.
 
-    With a reference q it is the Kullback-Leibler divergence ``sum a_i log(a_i/q_i)`` from target
-    weights, such as those of the population of the model (Shimodaira, 2000).
-
-    Parameters
-    ----------
-    reference : array_like, shape (m,), optional
-        Target weights q, public: positive, with sum one.
+    With a reference q, positive with sum one, it is the Kullback-Leibler divergence ``sum a_i
+    log(a_i/q_i)`` from target weights, such as those of a population (Shimodaira, 2000).
 
     Examples
     --------
@@ -301,10 +290,6 @@ class SquaredNoise(Term):
 class Losses(Term):
     """The weighted losses of a model on the sellers' rows, or other costs per unit of weight.
 
-    Parameters
-    ----------
-    values : array_like, shape (m,)
-
     Examples
     --------
     >>> print(Spread() + Noise() + 2 * Losses([0.3, 0.0, 0.0]))
@@ -323,11 +308,7 @@ class Losses(Term):
 
 @record
 class Payments(Term):
-    """The expected payments, sum_i psi(c_i) u(eps_i) (A, Eq. 9; with a convex u: B, Eq. 10).
-
-    Parameters
-    ----------
-    privacy_cost : PrivacyCost, u
+    """The expected payments, sum_i psi(c_i) u(eps_i), with a privacy cost u (A, Eq. 9; B, Eq. 10).
 
     Examples
     --------
@@ -361,10 +342,9 @@ class Payments(Term):
 
 @record
 class CVaR(Term):
-    """The average of the worst ``1 - level`` of the sellers: a conditional value at risk.
+    """The average of the worst ``1 - level`` of the sellers (Rockafellar and Uryasev, 2000).
 
-    It limits the loss of privacy, or the share of the money, of a few sellers (Rockafellar and
-    Uryasev, 2000).
+    It limits the loss of privacy, or the share of the money, of a few sellers.
 
     Parameters
     ----------
@@ -401,13 +381,7 @@ class CVaR(Term):
 
 @record
 class Fairness(Term):
-    """The largest average guarantee of any group (minimax fairness, after Rawls).
-
-    Parameters
-    ----------
-    kind : {"minimax"}
-    groups : array_like or pandas column, length m
-        The group of each seller, public.
+    """The largest average guarantee of any of the groups ("minimax" fairness, after Rawls).
 
     Examples
     --------
