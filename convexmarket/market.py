@@ -21,16 +21,24 @@ from convexmarket.terms.records import Written
 
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 
-#: The origin of numbers cannot be checked.
-_GIVEN = "provided that no number given to the pieces or the prior depends on the reports"
+_GIVEN = (
+    "provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
+    "sample, a user's own data) depends on the reports"
+)
 _ONLY_BY = {
-    "budget": "the budget, and next to such terms a more expensive seller sells no more",
-    "price": "the payments, so a more expensive seller sells no more at the global minimum",
+    "budget": "the budget, and next to such a spread and noise a more expensive seller sells no "
+    "more",
+    "price": "the payments, so a more expensive seller sells no more at the global minimum "
+    "(certified up to the gap)",
 }
-_DIFFERENT_COSTS = "the payment terms have different privacy costs"
+_DIFFERENT_COSTS = (
+    "the payment terms have different privacy costs, so the cost of a seller's privacy is not "
+    "defined"
+)
 _FROM_REPORTS = (
-    "a prior is a sample that contains every report of its sellers: if it comes from them, each "
-    "report affects its own price, and a misreport may pay; use other data, such as past reports"
+    "a prior is a sample that contains every report of its sellers: if it was computed from these "
+    "reports, each report affects its own price and a misreport may pay; give a prior from other "
+    "data, such as past reports"
 )
 
 
@@ -214,20 +222,23 @@ class Market(Written, Shown):
         if "budget" in readers and not self._budget_is_harmless:
             return Incentives(
                 "not guaranteed",
-                "the budget makes the reports part of a constraint, and a higher report may raise "
-                "the seller's guarantee; use calibrate_gamma to meet a budget truthfully",
+                "the budget makes the reports part of a constraint: a higher report reduces what "
+                "the buyer can afford, and may raise the seller's guarantee; use calibrate_gamma "
+                "to meet a budget next to other terms or constraints truthfully",
             )
         if "unknown" in readers:
             return Incentives(
                 "unknown",
-                f"{checks.shown(readers['unknown'])} reads the virtual costs, and its effect on "
-                "the seller's guarantee is not known; audit_incentives tests it",
+                f"{checks.shown(readers['unknown'])} reads the virtual costs, and the "
+                "effect of a report on the seller's guarantee is not known; audit_incentives tests "
+                "it",
             )
         if len(self._costs) > 1:
             return Incentives("unknown", _DIFFERENT_COSTS)
         ways = [way for way in _ONLY_BY if way in readers]
         if not ways:
-            return Incentives("by construction", f"reports do not enter the problem, {_GIVEN}")
+            no_effect = "reports do not enter the problem, so no report changes it"
+            return Incentives("by construction", f"{no_effect}, {_GIVEN}")
         if self.sellers.prior_is_from_reports:
             return Incentives("unknown", _FROM_REPORTS)
         return Incentives(

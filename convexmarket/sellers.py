@@ -87,9 +87,6 @@ class Sellers(Shown):
     >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
     >>> sellers.virtual_costs
     array([0.2, 1.2])
-    >>> young_and_old = {"young": cm.Uniform(0, 1), "old": cm.Uniform(0.5, 1)}
-    >>> cm.Sellers([0.1, 0.6], young_and_old, groups=["young", "old"]).virtual_costs
-    array([0.2, 0.7])
     """
 
     sensitivities: Floats | None
@@ -111,15 +108,14 @@ class Sellers(Shown):
         groups: Any = None,
     ) -> None:
         given = virtual_costs if sensitivities is None else sensitivities
-        if given is None or (virtual_costs is not None and (sensitivities, prior) != (None, None)):
+        both = sensitivities is not None or prior is not None
+        if given is None or (virtual_costs is not None and both):
             raise SellersError(
                 "give either sensitivities with their prior, or virtual_costs, which contain it; "
-                + ("got neither" if given is None else "got both")
+                f"got {'neither' if given is None else 'both'}"
             )
         if hasattr(given, "dask"):
-            raise SellersError(
-                "sensitivities are in Dask partitions; give them to convexmarket.partitions.sellers"
-            )
+            raise SellersError("give Dask partitions to convexmarket.partitions.sellers")
         name = "virtual_costs" if sensitivities is None else "sensitivities"
         columns: dict[str, Any] = {name: given, "prior": prior, "ids": ids, "groups": groups}
         labelled = {key: labels_of(value) for key, value in columns.items()}
@@ -133,16 +129,10 @@ class Sellers(Shown):
         default = None if index is None or is_default(index) else index
         names = distinct_ids(default if ids is None else ids, costs.size)
         if ids is not None and index is not None and labelled["ids"] is None:
-            ids = pd.Index(names)
-            if not index.equals(ids) and not index.symmetric_difference(ids, sort=False).size:
-                raise DataError(
-                    "a column is labelled by the ids, in another order than ids has; give all "
-                    "columns with labels, or put it in order first: column.loc[ids]"
-                )
+            _check_order(index, pd.Index(names), "a column")
         self._set(ids=names, groups=labels, parts=None, _index=index)
-        if sensitivities is None:
-            self._set(sensitivities=None, priors=(), _prior_of=None, _costs=costs)
-        else:
+        self._set(sensitivities=None, priors=(), _prior_of=None, _costs=costs)
+        if sensitivities is not None:
             priors, places = assigned(prior, labels, costs.size)
             self._set(sensitivities=costs, priors=priors, _prior_of=places)
             self._set(_costs=self._virtual(costs))
@@ -171,13 +161,6 @@ class Sellers(Shown):
         prior : Prior, or one for each seller or group
         random_state : int or numpy.random.Generator
         groups : sequence, optional
-            Group of each seller.
-
-        Examples
-        --------
-        >>> import convexmarket as cm
-        >>> cm.Sellers.draw(3, cm.Uniform(0, 1), random_state=0).sensitivities.round(2)
-        array([0.64, 0.27, 0.04])
         """
         check_count("n_sellers", n_sellers)
         priors, places = assigned(prior, _groups(groups, n_sellers), n_sellers)
@@ -199,8 +182,7 @@ class Sellers(Shown):
         if not isinstance(self._costs, cp.Parameter):
             return self._costs  # type: ignore[return-value]
         if self._costs.value is None:
-            name = self._costs.name()
-            raise ParameterError(f"the parameter {name!r} has no value; set its value")
+            raise ParameterError(f"the parameter {self._costs.name()!r} has no value; set it")
         return _costs("virtual_costs", self._costs.value)
 
     def check_in_memory(self) -> None:
@@ -213,8 +195,8 @@ class Sellers(Shown):
         if self.parts is not None:
             raise NotSupportedError(
                 "sellers in partitions are for allocate, payments and audit_incentives in markets "
-                "of Spread, Noise, Payments, Cap and EtaRange; for anything else have them in "
-                "memory: Sellers(sensitivities.compute(), prior)"
+                "of Spread, Noise, Payments, Cap and EtaRange; for anything else give "
+                "Sellers(sensitivities.compute(), prior)"
             )
 
     @property
@@ -324,21 +306,10 @@ class Sellers(Shown):
         """
         if labels is None or len(labels) != len(self):
             return
-        ids, known = pd.Index(self.ids), self._index
-        unlabelled = known is None and (isinstance(self.ids, range) or is_default(labels))
-        # The labels may also name other things than sellers.
-        others = known is None and ids.symmetric_difference(labels, sort=False).size
-        if (
-            unlabelled
-            or others
-            or labels.equals(ids)
-            or (known is not None and labels.equals(known))
-        ):
-            return
-        raise DataError(
-            f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
-            "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
-        )
+        if self._index is None and (isinstance(self.ids, range) or is_default(labels)):
+            return  # by position
+        if self._index is None or not labels.equals(self._index):
+            _check_order(labels, pd.Index(self.ids), name, strict=self._index is not None)
 
     def _virtual(self, reports: Floats) -> Floats:
         """Compute the virtual costs of reports, each checked against its prior."""
@@ -364,6 +335,18 @@ def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints
     chosen = pd.Series(places)
     groups: dict[int, Ints] = chosen.groupby(chosen).indices  # type: ignore[assignment]
     return [(priors[place], who) for place, who in groups.items()]
+
+
+def _check_order(
+    labels: pd.Index[Any], ids: pd.Index[Any], name: str, strict: bool = False
+) -> None:
+    """Refuse the ids in another order, and with ``strict`` other labels, too."""
+    same = not labels.symmetric_difference(ids, sort=False).size
+    if not labels.equals(ids) and (same or strict):
+        raise DataError(
+            f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
+            "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
+        )
 
 
 def _groups(groups: Any, m: int) -> NDArray[Any] | None:

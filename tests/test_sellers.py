@@ -27,7 +27,7 @@ def test_a_parameter_stands_for_virtual_costs_as_they_are_now():
     costs = cp.Parameter(2, nonneg=True, name="costs")
     sellers = cm.Sellers(virtual_costs=costs)
     assert len(sellers) == 2
-    with pytest.raises(ParameterError, match="'costs' has no value; set its value"):
+    with pytest.raises(ParameterError, match="'costs' has no value; set it"):
         _ = sellers.virtual_costs
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
     for now in ([0.1, 0.2], [0.3, 0.4]):
