@@ -48,10 +48,8 @@ Build = Callable[[Floats], Market]
 #: from z to the top of the support) and virtual cost psi(z), each of shape (n,), to payments.
 PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
-#: Relative gap of solves that are not exact, and rounding of exact and of other gains.
-_GAP, _EXACT, _SOLVED = 1e-8, 1e-9, 1e-6
-#: Multiples of the truth that are tried.
-_NEAR = (0.99, 1.01)
+#: Relative gap of other solves, rounding of exact and other gains, and multiples of the truth.
+_GAP, _EXACT, _SOLVED, _NEAR = 1e-8, 1e-9, 1e-6, (0.99, 1.01)
 #: Misreports of pairs, as shares of the support and multiples of the truth: solved, and exact.
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
@@ -82,7 +80,7 @@ def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: F
 
 @dataclass(frozen=True, eq=False)
 class IncentiveAudit(Shown):
-    """The results of an audit.
+    """The results of an audit, of single misreports unless they are about coalitions.
 
     Attributes
     ----------
@@ -93,8 +91,8 @@ class IncentiveAudit(Shown):
     coalitions : DataFrame or None
         One row per pair, if requested, indexed by the ids ``first`` and ``second``: surplus
         (payments less costs of both, at the truth), max_gain (largest increase of the surplus by a
-        joint misreport, less errors), first_report, second_report (the reports of that gain) and
-        share (max_gain over surplus). All other results are about single misreports.
+        joint misreport, less errors), first_report, second_report (of that gain) and share
+        (max_gain over surplus).
 
     Examples
     --------
@@ -199,8 +197,7 @@ def audit_incentives(
 ) -> IncentiveAudit:
     """Measure the gains of misreports of every seller, or of a sample.
 
-    Each seller misreports alone, while all others report the truth. Sellers in partitions are
-    sampled, and the sample is fetched.
+    Each seller misreports alone, while all others report the truth.
 
     Parameters
     ----------
@@ -232,13 +229,9 @@ def audit_incentives(
 
     Raises
     ------
-    ParameterError
-        If ``build`` does not return ``market`` at the true reports.
-    NotSupportedError
-        If ``build`` or ``coalitions`` are given and sellers are in partitions.
-    ConvexMarketError
-        If a market built at a misreport has no optimum or no payments. The message names the seller
-        and the report.
+    ParameterError, NotSupportedError, ConvexMarketError
+        If ``build`` does not return ``market`` at the true reports, sellers are in partitions, or a
+        market built at a misreport has no optimum or no payments.
 
     Examples
     --------
@@ -511,12 +504,10 @@ def check_payment_identity(
 
     Parameters
     ----------
-    prior : Prior
-    n_sellers : int
-        Sellers of each market.
+    prior, n_sellers, random_state
+        As in :meth:`Sellers.draw`.
     draws : int
         Number of markets to draw, at least 2.
-    random_state : int or numpy.random.Generator
     buyer : float
         Numbers of :meth:`Market.standard`: mu, sigma, gamma and cap.
 

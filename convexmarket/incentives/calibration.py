@@ -108,8 +108,7 @@ def calibrate_gamma(
     Raises
     ------
     ParameterError
-        If an argument is out of its range, the objective has payments or no noise term, a
-        constraint depends on the reports, or no weight meets the budget.
+        If the market is not truthful at any weight, or no weight meets the budget.
 
     Examples
     --------

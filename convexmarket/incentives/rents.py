@@ -1,22 +1,21 @@
-r"""Rents of truthful sellers, the integral of A's Eq. (8).
+r"""Rents of truthful sellers: the integrals of u(eps(z)) over all higher reports z (A, Eq. 8).
 
-The rent of a seller who reports c is the integral of u(eps(z)) over all higher reports z, up to the
-top of the support of its prior. A *curve* gives the guarantees and rents of one seller at other
-reports: :class:`ExactCurve` for the papers' problem and :class:`SolvedCurve` for any other market.
+A *curve* gives the guarantees and rents of one seller at other reports: :class:`ExactCurve` for
+the papers' problem and :class:`SolvedCurve` for any other market.
 
 Let F(y) be the buyer's optimal objective when the seller's virtual cost is y. F is concave, and its
 slope is gamma*u(eps(y)), gamma being the weight of the payments. Where psi is affine with slope k,
 the rent is therefore the difference of two optimal objectives over gamma*k. Elsewhere the papers'
-problem is integrated by adaptive quadrature over the exact curve, to 11 digits. Other markets need
-a solve at each report, and psi is replaced by the chord between two of them. With o(y) the distance
-of psi's inverse from the chord, the remainder is the integral of -o(y)*u'(y). If u is affine, this
-is the drop of u times the mean of o, and the error at most the drop times the largest distance of o
-from its mean.
+problem is integrated by adaptive quadrature, to 11 digits. Other markets need a solve at each
+report, and psi is replaced by the chord between two of them. With o(y) the distance of psi's
+inverse from the chord, the remainder is the integral of -o(y)*u'(y): for an affine u the drop of u
+times the mean of o, and the error is at most the drop times the largest distance from that mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -93,14 +92,11 @@ class ExactCurve:
         return rents, errors
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Return a report close to the smallest one at which each seller sells nothing.
-
-        Its virtual cost usually equals the level of the market without the seller.
-        """
+        """Return a report close to the smallest one at which each seller sells nothing."""
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
             return np.full(seller.size, top)
-        level = curve(seller, np.full(seller.size, np.inf)).level
+        level = curve(seller, np.full(seller.size, np.inf)).level  # usually the cost there
 
         def unsold(z: Floats, who: Ints) -> Floats:
             return np.where(self._sold(prior, seller[who], z) == 0, 1.0, -1.0)
@@ -131,10 +127,7 @@ class ExactCurve:
         return _sums(owner, parts, seller.size), _sums(owner, errors, seller.size)
 
     def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
-        """Return a lower bound on each payment, the scale of its accuracy.
-
-        Guarantees decrease with the report, so the rent is at least eps(z)*(z - c) at any z.
-        """
+        """Return a lower bound on each payment: the rent is at least eps(z)*(z - c) at any z."""
         reach = np.outer(end - reports, 0.5 ** np.array([1, 2, 4, 8, 16, 32]))
         z = (reports[:, None] + reach).ravel()
         further = self._sold(prior, np.repeat(seller, reach.shape[1]), z).reshape(reach.shape)
@@ -143,8 +136,7 @@ class ExactCurve:
     def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Integrate the curves of some of many truthful sellers, and interpolate the others.
 
-        The rent is a function of the report alone, with few kinks. Between kinks it is interpolated
-        from every other integral, and checked at the remaining ones.
+        Between kinks, rents are interpolated from every other integral, and checked at the others.
         """
         places, first, place = np.unique(reports, return_index=True, return_inverse=True)
         sold, rents = self.curve.truth[seller[first]], np.full(places.size, np.nan)
@@ -214,30 +206,20 @@ class _Point(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """The integral of u(eps) over the reports between two places of a table.
-
-    ``gap`` is the error due to the certificates, ``bend`` the error that more solves would reduce.
-    """
+    """The integral of u(eps) over the reports between two places of a table."""
 
     first: int
     last: int
     value: float
-    gap: float
-    bend: float
+    gap: float  # error due to the certificates
+    bend: float  # error that more solves would reduce
 
 
 class SolvedCurve:
-    """Curve of any market: solved at each report on demand, and stored.
+    """Curve of any market: solved at each report on demand to a relative gap, and stored.
 
-    Parameters
-    ----------
-    market : Market
-    allocation : Allocation
-        The allocation at the true reports.
-    gap : float
-        Relative gap of each other solve.
-    method : {"envelope", "constant", "quadrature"}
-        Computation of rents: from optimal objectives, from the highest report, or from guarantees.
+    Rents come from optimal objectives ("envelope"), the highest report ("constant"), or guarantees
+    ("quadrature").
     """
 
     def __init__(
@@ -259,10 +241,7 @@ class SolvedCurve:
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return rents and their errors; those of one seller come from one integral.
-
-        No further report is solved once all errors of a seller are within the tolerance.
-        """
+        """Return rents and their errors; those of one seller come from one integral."""
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
             some = seller == i
@@ -281,13 +260,9 @@ class SolvedCurve:
         kinks = prior.breakpoints
         kinks = kinks[(kinks > reports.min()) & (kinks < end)][:_FEW]
         owner, low, high = cut(reports, np.full(n, end), kinks)
-        parts, apart = adaptive(
-            lambda _, z: self._sold(prior, seller, z),
-            low,
-            high,
-            np.full(owner.size, tolerance),
-            most=_MOST_PIECES,
-        )
+        tolerances = np.full(owner.size, tolerance)
+        sold = partial(self._sold, prior, seller)
+        parts, apart = adaptive(lambda _, z: sold(z), low, high, tolerances, _MOST_PIECES)
         # The relative error of guarantees is of the order of the root of the gap.
         rents = _sums(owner, parts, n)
         return rents, _sums(owner, apart, n) + rents * np.sqrt(2.0 * self._gap)
@@ -302,10 +277,7 @@ class SolvedCurve:
         return np.array([self._at(seller, float(y)).sold for y in costs])
 
     def _at(self, seller: int, virtual_cost: float) -> _Point:
-        """Solve the market at a virtual cost of the seller; +inf removes it from the market.
-
-        If the market is then infeasible, the objective is infinite.
-        """
+        """Solve the market at a virtual cost; +inf removes the seller, or is the objective."""
         key = seller, virtual_cost
         if key not in self._points:
             try:

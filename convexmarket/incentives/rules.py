@@ -1,8 +1,7 @@
-"""Payments under which a truthful report is the best reply of each seller (A, Eq. 8).
+"""Payments under which a truthful report is each seller's best reply (A, Eq. 8).
 
-The payment for a report c is ``c*eps(c) + integral of eps(z) dz from c to c_hi``: the cost, and the
-rent (:mod:`convexmarket.incentives.rents`). The integral ends at the top c_hi of the prior's
-support, where the virtual cost is infinite; an integral to infinity overpays.
+The payment for a report c is ``c*u(eps(c)) + integral of u(eps(z)) dz from c to c_hi``: the cost,
+and the rent up to the top of the prior's support (:mod:`convexmarket.incentives.rents`).
 """
 
 from __future__ import annotations
@@ -46,11 +45,9 @@ class PaymentEstimate:
 
     Attributes
     ----------
-    amounts, errors : ndarray, shape (n,)
-        Payment of each of ``sellers``, in the currency of the sensitivities, and bounds on their
-        errors at given guarantees.
-    sellers : ndarray of int, shape (n,)
-        Positions in the market.
+    amounts, errors, sellers : ndarray, shape (n,)
+        Payments, in the currency of the sensitivities, bounds on their errors at given guarantees,
+        and the positions of the sellers.
     method : str
         "exact" (the papers' problem), "constant" (reports do not matter), "envelope" (differences
         of optimal objectives) or "quadrature" (of u(eps)).
@@ -85,10 +82,10 @@ class PaymentEstimate:
             )
 
     def __repr__(self) -> str:
+        error = self.errors.max(initial=0.0)
         return (
             f"PaymentEstimate({self.sellers.size} sellers, total={self.amounts.sum():.6g}, "
-            f"largest error={self.errors.max(initial=0.0):.1e}, method={self.method!r}, "
-            f"truthful: {self.incentives})"
+            f"largest error={error:.1e}, method={self.method!r}, truthful: {self.incentives})"
         )
 
 
@@ -103,7 +100,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     market : Market
         A market with truthful prices (``market.incentives``), and sellers with a prior.
     allocation : Allocation
-        The global optimum of ``market``; other points do not give truthful payments.
+        The global optimum of ``market``.
 
     Returns
     -------
@@ -113,13 +110,9 @@ def payments(market: Market, allocation: Allocation) -> Floats:
 
     Raises
     ------
-    SellersError
-        If the sellers have no prior.
-    AllocationError
-        If the allocation is not certified to be the optimum of this market, or its gap is too large
-        for payments of that accuracy.
-    NotSupportedError
-        If the market is not known to have truthful prices; the message gives the reason.
+    SellersError, AllocationError, NotSupportedError
+        If the sellers have no prior, the allocation is not certified to be the optimum of this
+        market, or the market is not known to have truthful prices.
 
     Examples
     --------
@@ -167,14 +160,10 @@ def estimate_payments(
 ) -> PaymentEstimate:
     """Estimate payments under Eq. (8) in any market, with bounds on their errors.
 
-    ``t_i = c_i*u(eps_i) + integral of u(eps_i(z)) dz`` from c_i to the top of the support, with
-    eps_i(z) the guarantee of seller i at report z (:mod:`convexmarket.incentives.rents`).
-
     Parameters
     ----------
     market : Market
     allocation : Allocation
-        An allocation of this market.
     tol : float
         Target error, relative to the larger of the payment and the average cost of a seller.
     sellers : array_like of int, optional
@@ -188,13 +177,8 @@ def estimate_payments(
 
     Raises
     ------
-    NotSupportedError
-        If the market is not known to have truthful prices and ``assume_monotone`` is False, or no
-        finite payment is truthful.
-    SellersError, AllocationError
-        As for :func:`payments`.
-    ParameterError
-        If ``sellers`` are not positions.
+    SellersError, AllocationError, NotSupportedError, ParameterError
+        As for :func:`payments`, or if ``sellers`` are not positions.
 
     Examples
     --------
