@@ -14,9 +14,16 @@ from convexmarket.errors import ParameterError, PriorFromReportsWarning
 from convexmarket.sellers import Sellers
 from convexmarket.terms.constraints import Cap, EtaRange
 from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.form import MarketNumbers, StandardForm
 from convexmarket.terms.objectives import Noise, Payments, Spread
-from convexmarket.terms.pieces import Constraint, Objective, Piece, Term, check_convex
+from convexmarket.terms.pieces import (
+    Constraint,
+    MarketNumbers,
+    Objective,
+    Piece,
+    StandardForm,
+    Term,
+    check_convex,
+)
 from convexmarket.terms.records import Written
 
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]

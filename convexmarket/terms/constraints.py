@@ -15,8 +15,7 @@ from scipy import sparse
 
 from convexmarket.checks import aligned, as_float, check_instance, check_positive
 from convexmarket.errors import ParameterError
-from convexmarket.terms.form import MarketNumbers
-from convexmarket.terms.pieces import Constraint, Number, Quantities, value_of
+from convexmarket.terms.pieces import Constraint, MarketNumbers, Number, Quantities, value_of
 from convexmarket.terms.records import (
     checked,
     groups,

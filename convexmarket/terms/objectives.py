@@ -16,8 +16,7 @@ from scipy.special import logsumexp
 from convexmarket.checks import check_choice, check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.form import MarketNumbers
-from convexmarket.terms.pieces import Quantities, Term
+from convexmarket.terms.pieces import MarketNumbers, Quantities, Term
 from convexmarket.terms.records import (
     checked,
     groups,
