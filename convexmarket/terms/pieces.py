@@ -15,7 +15,7 @@ from cvxpy.constraints import Equality, Inequality, Zero
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 
-from convexmarket.checks import as_float, check_positive, is_number, labels_of, shown
+from convexmarket.checks import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, InfeasibleMarketError, ParameterError
 from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.records import Record, Written, times
@@ -152,10 +152,6 @@ class Summand(Written, ABC):
 
     __rmul__ = __mul__
 
-    def __truediv__(self, divisor: float) -> Objective:
-        check_positive("the divisor of an objective", divisor)
-        return Objective(tuple(WeightedTerm(p.weight / divisor, p.term) for p in self.parts))
-
     def __add__(self, other: Summand | float) -> Objective:
         if isinstance(other, Summand):
             return Objective(self.parts + other.parts)
@@ -169,10 +165,7 @@ class Summand(Written, ABC):
     __radd__ = __add__
 
     def __neg__(self) -> Objective:
-        raise CurvatureError(
-            f"{self!r} is subtracted: a negative multiple of a convex term is concave, so the "
-            "market would not be convex; add it with a weight >= 0, or bound it in a Constraint"
-        )
+        return -1 * self
 
     def __sub__(self, other: Summand) -> Objective:
         return self + (-other if isinstance(other, Summand) else other)
@@ -382,7 +375,7 @@ class WeightedTerm(Written):
         if not isinstance(weight, cp.Expression) and weight < 0:
             raise CurvatureError(
                 f"{name} is {weight!r}: a negative multiple of a convex term is concave, so the "
-                "market would not be convex; give a weight >= 0"
+                "market would not be convex; give a weight >= 0, or bound the term in a Constraint"
             )
 
     @property
