@@ -20,15 +20,8 @@ from convexmarket.errors import CurvatureError, InfeasibleMarketError, Parameter
 from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.records import Record, Written, times
 
-__all__ = [
-    "Constraint",
-    "MarketNumbers",
-    "Objective",
-    "Piece",
-    "Quantities",
-    "Term",
-    "WeightedTerm",
-]
+__all__ = ["Constraint", "MarketNumbers", "Objective", "Piece", "Quantities", "Term"]
+__all__ += ["WeightedTerm"]
 
 Floats = NDArray[np.float64]
 #: A number, or an expression in parameters.
@@ -135,10 +128,6 @@ class Piece(Record):
             return self.reports
         return "unknown" if "virtual_costs" in self.quantities_used(n_sellers) else "none"
 
-    @abstractmethod
-    def sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return the expressions that have to be convex, checked."""
-
 
 class Summand(Written, ABC):
     """A term or an objective; weights and sums of these are objectives."""
@@ -213,13 +202,8 @@ class Term(Piece, Summand):
         quantities : Quantities
         """
 
-    def sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return the expression, checked to be scalar and convex.
-
-        Raises
-        ------
-        CurvatureError, ParameterError
-        """
+    def _sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return the expression, checked to be scalar and convex."""
         plain = self.expression(quantities)
         if not isinstance(plain, cp.Expression) or not plain.is_scalar():
             what = f"shape {plain.shape}" if isinstance(plain, cp.Expression) else shown(plain)
@@ -305,13 +289,8 @@ class Constraint(Piece):
                 )
         return items
 
-    def sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, checked to be convex.
-
-        Raises
-        ------
-        CurvatureError
-        """
+    def _sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, checked to be convex."""
         items = self.comparisons(quantities)
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
         for item in items:
@@ -391,10 +370,9 @@ class WeightedTerm(Written):
         return not self.is_parametric and self.value == 0
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
-        (plain,) = self.term.sides(quantities)
         costs: Any = quantities.virtual_costs
         if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
-            return weight * plain
+            return weight * self.term.expression(quantities)
         return self.term.weighted(weight, quantities)
 
     def times(self, factor: Any) -> WeightedTerm:
@@ -425,7 +403,7 @@ class Objective(Summand):
     parts: tuple[WeightedTerm, ...]
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        pieces = [part.weight * part.term.sides(quantities)[0] for part in self.parts]
+        pieces = [part.weight * part.term.expression(quantities) for part in self.parts]
         return cp.sum(cp.hstack(pieces)) if pieces else cp.Constant(0.0)
 
     def value(self, weights: Floats, eta: float, virtual_costs: Floats) -> float:
@@ -444,7 +422,7 @@ class Objective(Summand):
         return " + ".join(map(repr, self.parts))
 
 
-def check_convex(pieces: Iterable[Piece], costs: Floats | cp.Parameter) -> None:
+def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
     """Check user-defined pieces, as certificates require.
 
     Each must be convex in the weights, guarantees and 1/eta, have no other variable, and return
@@ -459,7 +437,7 @@ def check_convex(pieces: Iterable[Piece], costs: Floats | cp.Parameter) -> None:
     for piece in pieces:
         if piece.owner().__module__.startswith(__package__):
             continue
-        first, second = (piece.sides(quantities) for _ in range(2))
+        first, second = (piece._sides(quantities) for _ in range(2))
         for variable in (each for side in first for each in side.variables()):
             if id(variable) not in known:
                 whole = variable.attributes["boolean"] or variable.attributes["integer"]
