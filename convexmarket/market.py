@@ -38,6 +38,16 @@ _ONLY_BY = {
     "price": "the payments, so a more expensive seller sells no more at the global minimum "
     "(certified up to the gap)",
 }
+_ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
+_NO_EFFECT = "reports do not enter the problem, so no report changes it"
+_BUDGET = (
+    "the budget makes the reports part of a constraint: a higher report reduces what the buyer can "
+    "afford, and may raise the seller's guarantee; use calibrate_gamma to meet a budget next to "
+    "other terms or constraints truthfully"
+)
+_NOT_KNOWN = (
+    "and the effect of a report on the seller's guarantee is not known; audit_incentives tests it"
+)
 _DIFFERENT_COSTS = (
     "the payment terms have different privacy costs, so the cost of a seller's privacy is not "
     "defined"
@@ -63,8 +73,7 @@ class Incentives(str):
 
     reason: str
 
-    def __new__(cls, verdict: str, reason: str = "") -> Incentives:
-        """Create a verdict with its reason."""
+    def __new__(cls, verdict: str, reason: str = "") -> Incentives:  # noqa: D102
         text = super().__new__(cls, verdict)
         text.reason = reason
         return text
@@ -226,33 +235,21 @@ class Market(Written, Shown):
         """
         pieces = (*self.terms, *self.constraints)
         readers = {piece.reading(len(self.sellers)): piece for piece in reversed(pieces)}
-        if "budget" in readers and not self._budget_is_harmless:
-            return Incentives(
-                "not guaranteed",
-                "the budget makes the reports part of a constraint: a higher report reduces what "
-                "the buyer can afford, and may raise the seller's guarantee; use calibrate_gamma "
-                "to meet a budget next to other terms or constraints truthfully",
-            )
-        if "unknown" in readers:
-            return Incentives(
-                "unknown",
-                f"{checks.shown(readers['unknown'])} reads the virtual costs, and the "
-                "effect of a report on the seller's guarantee is not known; audit_incentives tests "
-                "it",
-            )
-        if len(self._costs) > 1:
-            return Incentives("unknown", _DIFFERENT_COSTS)
         ways = [way for way in _ONLY_BY if way in readers]
-        if not ways:
-            no_effect = "reports do not enter the problem, so no report changes it"
-            return Incentives("by construction", f"{no_effect}, {_GIVEN}")
-        if self.sellers.prior_is_from_reports:
-            return Incentives("unknown", _FROM_REPORTS)
-        return Incentives(
-            "by construction",
-            f"reports enter only through {_ONLY_BY[ways[0]]}, {_GIVEN}; this covers each seller "
-            "alone: two sellers may gain by joint misreports",
-        )
+        verdict = "unknown"
+        if "budget" in readers and not self._budget_is_harmless:
+            verdict, reason = "not guaranteed", _BUDGET
+        elif "unknown" in readers:
+            reason = f"{checks.shown(readers['unknown'])} reads the virtual costs, {_NOT_KNOWN}"
+        elif len(self._costs) > 1:
+            reason = _DIFFERENT_COSTS
+        elif ways and self.sellers.prior_is_from_reports:
+            reason = _FROM_REPORTS
+        else:
+            verdict = "by construction"
+            only = f"reports enter only through {_ONLY_BY[ways[0]]}" if ways else _NO_EFFECT
+            reason = f"{only}, {_GIVEN}{_ALONE * bool(ways)}"
+        return Incentives(verdict, reason)
 
     @property
     def _budget_is_harmless(self) -> bool:
