@@ -41,7 +41,7 @@ class Family(ScipyPrior):
         low, high = self._parameters.get("low", 0.0), self._parameters.get("high", np.inf)
         if not 0 <= low < high:
             raise PriorError(
-                f"{type(self).__name__}: low = {low}, high = {high}; give 0 <= low < high"
+                f"{type(self).__name__}: low = {low:g}, high = {high:g}; give 0 <= low < high"
             )
         self.support, self.is_regular = (low, high), True
         return tuple(self._parameters.values())

@@ -105,7 +105,8 @@ def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prio
         raise
     except (TypeError, ValueError, OverflowError) as error:
         takes = ", ".join(inspect.signature(build).parameters)
-        raise PriorError(f"{error}; the parameters are {takes}") from None
+        text = str(error).replace(".__init__()", ":")
+        raise PriorError(f"{text}; the parameters are {takes}") from None
 
 
 def _family(name: object) -> type[Prior]:

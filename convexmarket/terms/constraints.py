@@ -220,6 +220,7 @@ class GroupShare(Constraint):
 
     @property
     def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:  # type: ignore[override]
+        """Group of each seller by its number, and the least and the most share of each group."""
         names, group = np.unique(self.groups, return_inverse=True)
         least = np.array([self.at_least.get(name, 0.0) for name in names.tolist()])
         most = np.array([self.at_most.get(name, 1.0) for name in names.tolist()])

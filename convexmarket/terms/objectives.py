@@ -100,6 +100,7 @@ class Spread(Term):
 
     @property
     def adds_to(self) -> str | None:  # type: ignore[override]
+        """Weights of ``||a||_2`` are added to mu."""
         return "mu" if self.p == 2 and self.reference is None else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:

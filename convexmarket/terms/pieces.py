@@ -236,6 +236,7 @@ class Term(Piece, Summand):
 
     @property
     def parts(self) -> tuple[WeightedTerm, ...]:  # type: ignore[override]
+        """The term with weight 1."""
         return (WeightedTerm(1.0, self),)
 
 
@@ -359,23 +360,28 @@ class WeightedTerm(Written):
 
     @property
     def is_parametric(self) -> bool:
+        """Whether the weight is a parameter."""
         return isinstance(self.weight, cp.Expression)
 
     @property
     def value(self) -> float:
+        """The present weight."""
         return value_of(self.weight)
 
     @property
     def is_idle(self) -> bool:
+        """Whether the weight is the number 0."""
         return not self.is_parametric and self.value == 0
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
+        """Return the term times a weight."""
         costs: Any = quantities.virtual_costs
         if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
             return weight * self.term.expression(quantities)
         return self.term.weighted(weight, quantities)
 
     def times(self, factor: Any) -> WeightedTerm:
+        """Multiply the weight."""
         checked = WeightedTerm(factor, self.term)
         plain = not self.is_parametric and self.weight == 1
         return checked if plain else WeightedTerm(self.weight * factor, self.term)
@@ -403,6 +409,7 @@ class Objective(Summand):
     parts: tuple[WeightedTerm, ...]
 
     def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return the whole objective as a CVXPY expression."""
         pieces = [part.weight * part.term.expression(quantities) for part in self.parts]
         return cp.sum(cp.hstack(pieces)) if pieces else cp.Constant(0.0)
 
@@ -412,6 +419,7 @@ class Objective(Summand):
 
     @property
     def without_noise(self) -> Objective:
+        """The objective without its noise."""
         return Objective(tuple(part for part in self.parts if part.term.adds_to != "sigma"))
 
     @property
@@ -578,6 +586,7 @@ class MarketNumbers:
 
     @property
     def eta_range(self) -> tuple[float, float]:
+        """The range of eta; 0 and inf without a bound."""
         return self.eta_low, self.eta_high
 
     @property
