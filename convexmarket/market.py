@@ -8,40 +8,46 @@ from functools import cached_property
 
 import pandas as pd
 
-from convexmarket.checks import (
-    check_instance,
-    check_nonnegative,
-    check_positive,
-    is_iterable,
-    shown,
-    warn_user,
-)
+import convexmarket.checks as checks
 from convexmarket.display import Shown
 from convexmarket.errors import ParameterError, PriorFromReportsWarning
 from convexmarket.sellers import Sellers
 from convexmarket.terms.constraints import Cap, EtaRange
 from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.form import MarketNumbers, StandardForm
 from convexmarket.terms.objectives import Noise, Payments, Spread
-from convexmarket.terms.pieces import Constraint, Objective, Piece, Term, check_convex
+from convexmarket.terms.pieces import (
+    Constraint,
+    MarketNumbers,
+    Objective,
+    Piece,
+    StandardForm,
+    Term,
+    check_convex,
+)
 from convexmarket.terms.records import Written
 
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 
-#: The conditions of a verdict "by construction": the origin of numbers cannot be checked.
 _GIVEN = (
     "provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
     "sample, a user's own data) depends on the reports"
 )
-_BY_BUDGET = (
-    "reports enter only through the budget, and next to such a spread and noise a more expensive "
-    "seller sells no more"
-)
-_BY_PAYMENTS = (
-    "reports enter only through the payments, so a more expensive seller sells no more at the "
-    "global minimum (certified up to the gap)"
-)
+_ONLY_BY = {
+    "budget": "the budget, and next to such a spread and noise a more expensive seller sells no "
+    "more",
+    "price": "the payments, so a more expensive seller sells no more at the global minimum "
+    "(certified up to the gap)",
+}
 _ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
+_NO_EFFECT = "reports do not enter the problem, so no report changes it"
+_BUDGET = (
+    "the budget makes the reports part of a constraint: a higher report reduces what the buyer can "
+    "afford, and may raise the seller's guarantee; use calibrate_gamma to meet a budget next to "
+    "other terms or constraints truthfully"
+)
+_NOT_KNOWN = (
+    "and the effect of a report on the seller's guarantee is not known; audit_incentives tests it"
+)
 _DIFFERENT_COSTS = (
     "the payment terms have different privacy costs, so the cost of a seller's privacy is not "
     "defined"
@@ -56,8 +62,6 @@ _FROM_REPORTS = (
 class Incentives(str):
     """Whether truthful prices exist: a verdict, equal to its text, with a ``reason``.
 
-    With truthful prices, a truthful report is the best reply of each seller alone.
-
     Examples
     --------
     >>> import convexmarket as cm
@@ -69,8 +73,7 @@ class Incentives(str):
 
     reason: str
 
-    def __new__(cls, verdict: str, reason: str = "") -> Incentives:
-        """Create a verdict with its reason."""
+    def __new__(cls, verdict: str, reason: str = "") -> Incentives:  # noqa: D102
         text = super().__new__(cls, verdict)
         text.reason = reason
         return text
@@ -79,31 +82,26 @@ class Incentives(str):
 def as_objective(given: Objective | Term) -> Objective:
     """Convert a term to an objective; refuse anything else."""
     objective = 1.0 * given if isinstance(given, Term) else given
-    check_instance("objective", objective, Objective, "a sum of terms such as mu * Spread()")
+    checks.check_instance("objective", objective, Objective, "a sum of terms such as mu * Spread()")
     return objective
 
 
-def checked_constraints(
-    constraints: Iterable[Constraint], sellers: Sellers
-) -> tuple[Constraint, ...]:
+def checked_constraints(given: Iterable[Constraint], sellers: Sellers) -> tuple[Constraint, ...]:
     """Check the types of constraints, and that they fit the sellers."""
-    if not is_iterable(constraints):
-        raise ParameterError(
-            f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
-        )
-    pieces = tuple(constraints)
+    checks.check_list("constraints", given, "constraints such as Cap(5)")
+    pieces = tuple(given)
     for piece in pieces:
-        if not isinstance(piece, Constraint):
-            raise ParameterError(f"{shown(piece)} is not a constraint such as Cap(5)")
-        _check_fit(piece, sellers)
+        checks.check_instance("a constraint", piece, Constraint, "a piece such as Cap(5)")
+    _check_fit(pieces, sellers)
     return pieces
 
 
-def _check_fit(piece: Piece, sellers: Sellers) -> None:
+def _check_fit(pieces: Iterable[Piece], sellers: Sellers) -> None:
     """Refuse a piece for another number of sellers, or with pandas labels in another order."""
-    piece.check(len(sellers))
-    for name, labels in piece.column_labels.items():
-        sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
+    for piece in pieces:
+        piece.check(len(sellers))
+        for name, labels in piece.column_labels.items():
+            sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -120,14 +118,8 @@ class Market(Written, Shown):
 
     Raises
     ------
-    ParameterError
-        If an argument has the wrong type or does not fit the number of sellers, or the weight of
-        payments is zero.
-
-    Warns
-    -----
-    PriorFromReportsWarning
-        If a prior is a sample that contains the reports of its sellers.
+    ParameterError, CurvatureError, DataError
+        If a piece does not fit the sellers or is not convex, or the weight of payments is zero.
 
     Examples
     --------
@@ -148,22 +140,18 @@ class Market(Written, Shown):
             raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
         objective = as_objective(objective)
         constraints = checked_constraints(constraints, sellers)
-        for part in objective.parts:
-            _check_fit(part.term, sellers)
-            if part.term.privacy_cost is not None and part.is_idle:
-                raise ParameterError(
-                    "gamma, the weight of Payments, is 0: privacy would be free and the optimal "
-                    "amount infinite; give gamma > 0"
-                )
-        costs = sellers.cost_parameter
+        vars(self).update(sellers=sellers, objective=objective, constraints=constraints)
+        _check_fit(self.terms, sellers)
+        if any(p.is_idle for p in objective.parts if p.term.privacy_cost is not None):
+            raise ParameterError(
+                "gamma, the weight of Payments, must be > 0, or privacy would be free, got 0"
+            )
         if sellers.parts is None:  # in parts, only pieces of this package are supported
-            pieces = (*(part.term for part in objective.parts), *constraints)
-            check_convex(pieces, sellers.virtual_costs if costs is None else costs)
+            parameter = sellers.cost_parameter
+            costs = sellers.virtual_costs if parameter is None else parameter
+            check_convex((*self.terms, *constraints), costs)
         if sellers.prior_is_from_reports:
-            warn_user(_FROM_REPORTS, PriorFromReportsWarning)
-        object.__setattr__(self, "sellers", sellers)
-        object.__setattr__(self, "objective", objective)
-        object.__setattr__(self, "constraints", constraints)
+            checks.warn_user(_FROM_REPORTS, PriorFromReportsWarning)
 
     @classmethod
     def standard(
@@ -181,29 +169,17 @@ class Market(Written, Shown):
         Parameters
         ----------
         sellers : Sellers
-        mu, sigma : float
-            Weights of ``Spread()`` and ``Noise()``, >= 0.
-        gamma : float
-            Weight of ``Payments()``, > 0.
-        cap : float, optional
-            Largest weight of a seller, as a multiple of the average, as in :class:`Cap`.
-        eta_range : (float, float), optional
-            Smallest and largest total privacy, as in :class:`EtaRange`.
+        mu, sigma, gamma : float
+            Weights of ``Spread()`` and ``Noise()``, >= 0, and of ``Payments()``, > 0.
+        cap, eta_range : float and (float, float), optional
+            As in :class:`Cap` and :class:`EtaRange`.
 
         Raises
         ------
         ParameterError
-            If a number is out of its range, or eta_range is not a pair.
-
-        Examples
-        --------
-        >>> import convexmarket as cm
-        >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
-        >>> Market.standard(sellers, mu=2, sigma=1, gamma=0.5, cap=1.5)
-        Market(2 sellers, 2 * Spread() + 1 * Noise() + 0.5 * Payments(), [Cap(1.5)])
         """
-        mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
-        gamma = check_positive("gamma", gamma)
+        mu, sigma = checks.check_nonnegative("mu", mu), checks.check_nonnegative("sigma", sigma)
+        gamma = checks.check_positive("gamma", gamma)
         constraints: list[Constraint] = [] if cap is None else [Cap(cap)]
         if eta_range is not None:
             if not (isinstance(eta_range, Sequence) and len(eta_range) == 2):
@@ -229,7 +205,7 @@ class Market(Written, Shown):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The terms of the objective, without their weights."""
+        """The terms of the objective."""
         return tuple(part.term for part in self.objective.parts)
 
     @property
@@ -239,7 +215,7 @@ class Market(Written, Shown):
         Raises
         ------
         ParameterError
-            If two payment terms have different privacy costs.
+            If there are several.
         """
         if len(self._costs) > 1:
             raise ParameterError(f"{_DIFFERENT_COSTS}; use one")
@@ -247,53 +223,38 @@ class Market(Written, Shown):
 
     @property
     def _costs(self) -> list[PrivacyCost]:
-        """The distinct privacy costs."""
-        given = [term.privacy_cost for term in self.terms if term.privacy_cost is not None]
-        return [cost for place, cost in enumerate(given) if cost not in given[:place]]
+        given = (term.privacy_cost for term in self.terms)
+        return list(dict.fromkeys(cost for cost in given if cost is not None))
 
     @cached_property
     def incentives(self) -> Incentives:
         """Whether guarantees decrease with the seller's report, so that truthful prices exist.
 
-        - "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, or
-          only through a budget next to one spread and noise (docs/theory.md, section 9.4).
-        - "not guaranteed": a budget next to other pieces; in examples a misreport pays.
-        - "unknown": a user-defined piece reads the virtual costs, or a prior may be computed from
-          the reports.
-
-        Joint misreports, and reports in other numbers, as in ``Losses(-20 * reports)``, are not
-        covered; :func:`~convexmarket.audit_incentives` tests them.
+        It is "by construction", "not guaranteed" or "unknown" (docs/theory.md, section 9.4). Joint
+        misreports, and reports in other numbers, as in ``Losses(-20 * reports)``, are not covered.
         """
         pieces = (*self.terms, *self.constraints)
         readers = {piece.reading(len(self.sellers)): piece for piece in reversed(pieces)}
+        ways = [way for way in _ONLY_BY if way in readers]
+        verdict = "unknown"
         if "budget" in readers and not self._budget_is_harmless:
-            return Incentives(
-                "not guaranteed",
-                "the budget makes the reports part of a constraint: a higher report reduces what "
-                "the buyer can afford, and may raise the seller's guarantee; use calibrate_gamma "
-                "to meet a budget next to other terms or constraints truthfully",
-            )
-        if "unknown" in readers:
-            return Incentives(
-                "unknown",
-                f"{shown(readers['unknown'])} reads the virtual costs, and the effect of a report "
-                "on the seller's guarantee is not known; audit_incentives tests it",
-            )
-        if len(self._costs) > 1:
-            return Incentives("unknown", _DIFFERENT_COSTS)
-        if not readers.keys() & {"budget", "price"}:
-            no_effect = "reports do not enter the problem, so no report changes it"
-            return Incentives("by construction", f"{no_effect}, {_GIVEN}")
-        if self.sellers.prior_is_from_reports:
-            return Incentives("unknown", _FROM_REPORTS)
-        where = _BY_BUDGET if "budget" in readers else _BY_PAYMENTS
-        return Incentives("by construction", f"{where}, {_GIVEN}{_ALONE}")
+            verdict, reason = "not guaranteed", _BUDGET
+        elif "unknown" in readers:
+            reason = f"{checks.shown(readers['unknown'])} reads the virtual costs, {_NOT_KNOWN}"
+        elif len(self._costs) > 1:
+            reason = _DIFFERENT_COSTS
+        elif ways and self.sellers.prior_is_from_reports:
+            reason = _FROM_REPORTS
+        else:
+            verdict = "by construction"
+            only = f"reports enter only through {_ONLY_BY[ways[0]]}" if ways else _NO_EFFECT
+            reason = f"{only}, {_GIVEN}{_ALONE * bool(ways)}"
+        return Incentives(verdict, reason)
 
     @property
     def _budget_is_harmless(self) -> bool:
         """Whether the pieces next to a budget are a separable spread, or one norm, and noise."""
-        parts = self.objective.without_noise.parts
-        terms = [part.term for part in parts if not part.is_idle]
+        terms = [p.term for p in self.objective.without_noise.parts if not p.is_idle]
         limits = [piece for piece in self.constraints if piece.reports != "budget"]
         separable = all(piece.separable for piece in (*terms, *limits))
         return bool(terms) and (separable or (len(terms) == 1 and terms[0].is_norm and not limits))

@@ -28,8 +28,7 @@ from convexmarket.checks import (
 )
 from convexmarket.display import Shown
 from convexmarket.errors import DataError, NotSupportedError, ParameterError, SellersError
-from convexmarket.priors.assigned import PriorOrPriors, assigned
-from convexmarket.priors.prior import Prior
+from convexmarket.priors.prior import Prior, PriorOrPriors, assigned
 
 __all__ = ["PriorOrPriors", "SellerParts", "Sellers"]
 
@@ -59,13 +58,12 @@ class Sellers(Shown):
     sensitivities : array_like, shape (m,), optional
         Reported cost of each seller per unit of privacy lost, in the support of its prior.
     prior : Prior, sequence of m Priors, or mapping from group to Prior, optional
-        The distribution of the sensitivities, common knowledge: one for all, for each seller, or
-        for each of the ``groups``; or frozen ``scipy.stats`` distributions.
+        The distribution of the sensitivities, common knowledge; or frozen ``scipy.stats``
+        distributions.
     ids : sequence, length m, optional
         Distinct names. By default the index of the pandas columns, else 0, 1, ..., m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
-        psi(c_i) >= 0, instead of sensitivities and prior; not for payments. A
-        ``cvxpy.Parameter(m, nonneg=True)`` serves related markets (:func:`~convexmarket.sweep`).
+        psi(c_i) >= 0, instead of sensitivities and prior; not for payments.
     groups : array_like or pandas column, length m, optional
         The public group of each seller.
 
@@ -80,13 +78,8 @@ class Sellers(Shown):
 
     Raises
     ------
-    DataError
-        If the labels of columns cannot be matched.
-    SellersError
-        If lengths differ or are 0, an id repeats, a number is not finite and >= 0, or a prior is
-        missing.
-    PriorError
-        If a sensitivity lies outside the support of its prior.
+    DataError, SellersError, PriorError
+        If columns do not match, numbers are not finite and >= 0, or reports are not in the support.
 
     Examples
     --------
@@ -94,9 +87,6 @@ class Sellers(Shown):
     >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
     >>> sellers.virtual_costs
     array([0.2, 1.2])
-    >>> young_and_old = {"young": cm.Uniform(0, 1), "old": cm.Uniform(0.5, 1)}
-    >>> cm.Sellers([0.1, 0.6], young_and_old, groups=["young", "old"]).virtual_costs
-    array([0.2, 0.7])
     """
 
     sensitivities: Floats | None
@@ -105,7 +95,7 @@ class Sellers(Shown):
     groups: NDArray[Any] | None
     parts: SellerParts | None
     _costs: Floats | cp.Parameter | None
-    _prior_of: Ints | None  # place in priors, if there are several
+    _prior_of: Ints  # place in priors of each seller's prior
     _index: pd.Index[Any] | None  # labels of the columns given
 
     def __init__(
@@ -117,49 +107,42 @@ class Sellers(Shown):
         virtual_costs: ArrayLike | cp.Parameter | None = None,
         groups: Any = None,
     ) -> None:
-        if (sensitivities is None) == (virtual_costs is None):
+        given = virtual_costs if sensitivities is None else sensitivities
+        both = sensitivities is not None or prior is not None
+        if given is None or (virtual_costs is not None and both):
             raise SellersError(
-                "give either sensitivities with their prior, or virtual_costs; got "
-                + ("neither" if sensitivities is None else "both")
+                "give either sensitivities with their prior, or virtual_costs, which contain it; "
+                f"got {'neither' if given is None else 'both'}"
             )
-        if virtual_costs is not None and prior is not None:
-            raise SellersError("virtual_costs already contain the prior; leave prior out")
-        if hasattr(sensitivities, "dask"):
-            raise SellersError(
-                "sensitivities are in Dask partitions; give them to convexmarket.partitions.sellers"
-            )
-        columns: dict[str, Any] = {"sensitivities": sensitivities, "virtual_costs": virtual_costs}
-        columns |= {"prior": prior, "ids": ids, "groups": groups}
-        labelled = {
-            name: i for name, value in columns.items() if (i := labels_of(value)) is not None
-        }
-        name, index = next(iter(labelled.items()), ("", None))
+        if hasattr(given, "dask"):
+            raise SellersError("give Dask partitions to convexmarket.partitions.sellers")
+        name = "virtual_costs" if sensitivities is None else "sensitivities"
+        columns: dict[str, Any] = {name: given, "prior": prior, "ids": ids, "groups": groups}
+        labelled = {key: labels_of(value) for key, value in columns.items()}
+        first = next((key for key, labels in labelled.items() if labels is not None), "")
+        index = labelled.get(first)
         if ids is None and index is not None:
-            check_distinct(name, index)
-        sensitivities, virtual_costs, prior, ids, groups = aligned(**columns)
-        reports = None if sensitivities is None else _costs("sensitivities", sensitivities)
-        costs = _costs("virtual_costs", virtual_costs) if reports is None else reports
+            check_distinct(first, index)
+        given, prior, ids, groups = aligned(**columns)
+        costs = _costs(name, given)
         labels = _groups(groups, costs.size)
-        priors, prior_of = ((), None) if reports is None else assigned(prior, labels, reports.size)
         default = None if index is None or is_default(index) else index
         names = distinct_ids(default if ids is None else ids, costs.size)
-        if ids is not None and labels_of(ids) is None and index is not None:
-            ids = pd.Index(names)
-            if not index.equals(ids) and not index.symmetric_difference(ids, sort=False).size:
-                raise DataError(
-                    "a column is labelled by the ids, in another order than ids has; give all "
-                    "columns with labels, or put it in order first: column.loc[ids]"
-                )
-        self._set(ids=names, groups=labels, parts=None, sensitivities=reports, priors=priors)
-        self._set(_prior_of=prior_of, _index=index)
-        self._set(_costs=costs if reports is None else self._virtual(reports))
+        if ids is not None and index is not None and labelled["ids"] is None:
+            _check_order(index, pd.Index(names), "a column")
+        self._set(ids=names, groups=labels, parts=None, _index=index)
+        self._set(sensitivities=None, priors=(), _prior_of=None, _costs=costs)
+        if sensitivities is not None:
+            priors, places = assigned(prior, labels, costs.size)
+            self._set(sensitivities=costs, priors=priors, _prior_of=places)
+            self._set(_costs=self._virtual(costs))
 
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
         """Create sellers from reports in parts, which are checked already."""
         absent = dict.fromkeys(("sensitivities", "groups", "_costs", "_prior_of", "_index"))
-        given: dict[str, Any] = {"parts": parts, "priors": (prior,), "ids": range(len(parts))}
-        return object.__new__(cls)._set(**absent, **given)
+        made = object.__new__(cls)._set(**absent, parts=parts, priors=(prior,))
+        return made._set(ids=range(len(parts)))
 
     @classmethod
     def draw(
@@ -178,20 +161,13 @@ class Sellers(Shown):
         prior : Prior, or one for each seller or group
         random_state : int or numpy.random.Generator
         groups : sequence, optional
-            Group of each seller.
-
-        Examples
-        --------
-        >>> import convexmarket as cm
-        >>> cm.Sellers.draw(3, cm.Uniform(0, 1), random_state=0).sensitivities.round(2)
-        array([0.64, 0.27, 0.04])
         """
         check_count("n_sellers", n_sellers)
-        priors, prior_of = assigned(prior, _groups(groups, n_sellers), n_sellers)
+        priors, places = assigned(prior, _groups(groups, n_sellers), n_sellers)
         rng, drawn = generator_of(random_state), np.empty(n_sellers)
-        for distribution, who in _by_prior(priors, prior_of, np.arange(n_sellers)):
+        for distribution, who in _by_prior(priors, places):
             drawn[who] = distribution.sample(who.size, rng)
-        each = priors[0] if prior_of is None else [priors[place] for place in prior_of]
+        each = priors[0] if len(priors) == 1 else [priors[place] for place in places]
         return cls(drawn, each, groups=groups)._set(prior_is_from_reports=False)
 
     def _set(self, **values: Any) -> Self:
@@ -206,12 +182,11 @@ class Sellers(Shown):
         if not isinstance(self._costs, cp.Parameter):
             return self._costs  # type: ignore[return-value]
         if self._costs.value is None:
-            name = self._costs.name()
-            raise ParameterError(f"the parameter {name!r} has no value; set its value")
+            raise ParameterError(f"the parameter {self._costs.name()!r} has no value; set it")
         return _costs("virtual_costs", self._costs.value)
 
     def check_in_memory(self) -> None:
-        """Raise a NotSupportedError if the reports are in parts.
+        """Check that the reports are not in parts.
 
         Raises
         ------
@@ -220,8 +195,8 @@ class Sellers(Shown):
         if self.parts is not None:
             raise NotSupportedError(
                 "sellers in partitions are for allocate, payments and audit_incentives in markets "
-                "of Spread, Noise, Payments, Cap and EtaRange; for anything else have them in "
-                "memory: Sellers(sensitivities.compute(), prior)"
+                "of Spread, Noise, Payments, Cap and EtaRange; for anything else give "
+                "Sellers(sensitivities.compute(), prior)"
             )
 
     @property
@@ -231,10 +206,7 @@ class Sellers(Shown):
 
     @cached_property
     def prior_is_from_reports(self) -> bool:
-        """Whether a prior is a sample that contains all reports of its two or more sellers.
-
-        A few draws from a large sample look the same. For the reports of :meth:`draw` it is False.
-        """
+        """Whether a prior is a sample with all reports of its sellers; False after :meth:`draw`."""
         reports = self.sensitivities
         return reports is not None and any(
             who.size > 1 and prior.contains(reports[who]) for prior, who in self.by_prior()
@@ -250,17 +222,16 @@ class Sellers(Shown):
         Raises
         ------
         SellersError
-            If only virtual costs are known, or the position is out of range.
         """
         if not self.priors:
             raise SellersError("sellers known by their virtual costs have no reports to change")
-        place = _position(position, len(self))
-        return self.priors[0 if self._prior_of is None else self._prior_of[place]]
+        return self.priors[self._prior_of[_position(position, len(self))]]
 
     def by_prior(self, positions: Ints | None = None) -> list[tuple[Prior, Ints]]:
         """Return each prior with the indices into ``positions`` (default: all) of its sellers."""
-        some = np.arange(len(self)) if positions is None else positions
-        return _by_prior(self.priors, self._prior_of, some)
+        return _by_prior(
+            self.priors, self._prior_of[slice(None) if positions is None else positions]
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -268,14 +239,15 @@ class Sellers(Shown):
     def to_frame(self) -> pd.DataFrame:
         """Return one row per seller: id, and the known of sensitivity, virtual_cost and group."""
         columns = {"sensitivity": self.sensitivities, "virtual_cost": self.virtual_costs}
-        known = {name: v for name, v in (columns | {"group": self.groups}).items() if v is not None}
+        columns["group"] = self.groups
+        known = {name: column for name, column in columns.items() if column is not None}
         return pd.DataFrame(known, index=pd.Index(self.ids, name="id"))
 
     def __repr__(self) -> str:
         source = ", ".join(map(repr, self.priors[:3])) or "virtual costs"
+        source += ", ..." * (len(self.priors) > 3)
         if len(self.priors) > 1:
-            more = ", ..." if len(self.priors) > 3 else ""
-            source = f"{len(self.priors)} priors: {source}{more}"
+            source = f"{len(self.priors)} priors: {source}"
         return f"Sellers({len(self)} sellers, {source})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
@@ -297,8 +269,8 @@ class Sellers(Shown):
         """
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])
         prior.check_reports(report)
-        costs = _replaced(self.virtual_costs, position, float(prior.ironed_virtual_cost(report)[0]))
-        reports = _replaced(self.sensitivities, position, float(report[0]))
+        costs = _replaced(self.virtual_costs, position, prior.ironed_virtual_cost(report)[0])
+        reports = _replaced(self.sensitivities, position, report[0])
         return copy.copy(self)._set(sensitivities=reports, _costs=costs)
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
@@ -307,12 +279,11 @@ class Sellers(Shown):
         Parameters
         ----------
         position : int
-        virtual_cost : float
+        virtual_cost : float, >= 0
 
         Raises
         ------
         SellersError
-            If the virtual cost is negative or NaN.
         """
         if not as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")
@@ -324,8 +295,7 @@ class Sellers(Shown):
         return self._with_costs(costs)
 
     def _with_costs(self, costs: Floats | cp.Parameter) -> Sellers:
-        without = {"sensitivities": None, "priors": (), "_prior_of": None}
-        return copy.copy(self)._set(_costs=costs, **without)
+        return copy.copy(self)._set(_costs=costs, sensitivities=None, priors=())
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
         """Check that the labels of a column have the order of the sellers.
@@ -333,22 +303,13 @@ class Sellers(Shown):
         Raises
         ------
         DataError
-            If they differ from those of the sellers, or their order is not certain.
         """
         if labels is None or len(labels) != len(self):
             return
-        ids = pd.Index(self.ids)
-        if self._index is None:
-            if isinstance(self.ids, range) or is_default(labels):
-                return  # by position
-            if ids.symmetric_difference(labels, sort=False).size:
-                return  # the labels name other things than sellers
-        if labels.equals(ids) or (self._index is not None and labels.equals(self._index)):
-            return
-        raise DataError(
-            f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
-            "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
-        )
+        if self._index is None and (isinstance(self.ids, range) or is_default(labels)):
+            return  # by position
+        if self._index is None or not labels.equals(self._index):
+            _check_order(labels, pd.Index(self.ids), name, strict=self._index is not None)
 
     def _virtual(self, reports: Floats) -> Floats:
         """Compute the virtual costs of reports, each checked against its prior."""
@@ -367,15 +328,25 @@ class Sellers(Shown):
         return f"sensitivities[{position}]{owner}{group}"
 
 
-def _by_prior(
-    priors: tuple[Prior, ...], prior_of: Ints | None, positions: Ints
-) -> list[tuple[Prior, Ints]]:
-    """Return priors of some sellers, each with the indices into ``positions`` of its sellers."""
-    if prior_of is None:
-        return [(prior, np.arange(positions.size)) for prior in priors]
-    chosen = pd.Series(prior_of[positions])
+def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints]]:
+    """Return each prior with the positions of its sellers in ``places``."""
+    if len(priors) == 1:
+        return [(priors[0], np.arange(places.size))]
+    chosen = pd.Series(places)
     groups: dict[int, Ints] = chosen.groupby(chosen).indices  # type: ignore[assignment]
-    return [(priors[k], places) for k, places in groups.items()]
+    return [(priors[place], who) for place, who in groups.items()]
+
+
+def _check_order(
+    labels: pd.Index[Any], ids: pd.Index[Any], name: str, strict: bool = False
+) -> None:
+    """Refuse the ids in another order, and with ``strict`` other labels, too."""
+    same = not labels.symmetric_difference(ids, sort=False).size
+    if not labels.equals(ids) and (same or strict):
+        raise DataError(
+            f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
+            "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
+        )
 
 
 def _groups(groups: Any, m: int) -> NDArray[Any] | None:
@@ -391,8 +362,7 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
 
 
 def _position(position: int, m: int) -> int:
-    whole = isinstance(position, int | np.integer) and not isinstance(position, bool)
-    if not whole or not 0 <= position < m:
+    if not isinstance(position, int | np.integer) or not 0 <= position < m:
         raise SellersError(f"position must be a whole number from 0 to {m - 1}, got {position!r}")
     return int(position)
 

@@ -119,7 +119,7 @@ def test_sellers_are_matched_by_name_and_called_by_it():
 def test_ids_in_a_list_are_labels_too():
     asks = [0.1, 0.6]
     group = pd.Series(["old", "young"], index=["Bob", "Ann"])
-    with pytest.raises(DataError, match="in another order than ids has"):
+    with pytest.raises(DataError, match="labels of a column are not the sellers"):
         cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=group)
     rows = group.reset_index(drop=True)  # labels that are not names
     assert cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=rows).groups[0] == "old"

@@ -179,7 +179,7 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
     [
         ({"gamma": None}, ParameterError, "payments have no weight; give gamma, or budget"),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
-        ({"constraints": None}, ParameterError, "constraints must be a list such as .* got None"),
+        ({"constraints": None}, ParameterError, "constraints must be a list .* got None"),
         ({"id": ["name"]}, ParameterError, r"^id must be the name of a column, got \['name'\]"),
         (
             {"learner": None, "features": {"age": (1, 9)}},

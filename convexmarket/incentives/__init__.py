@@ -6,7 +6,6 @@ gains of misreports, alone or in pairs. Calibration chooses the weight of paymen
 
 from convexmarket.incentives.audit import (
     IncentiveAudit,
-    PaymentIdentity,
     audit_incentives,
     check_payment_identity,
     virtual_cost_payment,
@@ -18,7 +17,6 @@ __all__ = [
     "GammaCalibration",
     "IncentiveAudit",
     "PaymentEstimate",
-    "PaymentIdentity",
     "audit_incentives",
     "calibrate_gamma",
     "check_payment_identity",

@@ -1,17 +1,14 @@
 """Audits of incentives: gains of misreports, alone or in pairs, and losses of truthful sellers.
 
-An audit does not rely on the theory. It solves the market again at every misreport that it tries,
-and compares payment and guarantee with those of the truth. The papers' problem is audited exactly.
-In other markets, the part of a gain that the gaps of the solves may explain does not count.
-
-The truth is the best reply of each seller alone, not of pairs. A small change of one seller's
-report reduces its surplus to second order, and changes the rent of another seller to first order.
-So nearly any two sellers gain if they agree and share the gain.
+An audit solves the market again at every misreport that it tries, and compares payment and
+guarantee with those of the truth. The part of a gain that gaps of the solves may explain does not
+count. Nearly any two sellers gain by joint misreports: a small change of one report reduces the
+surplus of its seller to second order, and changes the rent of another seller to first order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,13 +23,7 @@ from convexmarket.checks import check_callable, check_count, check_instance, gen
 from convexmarket.display import Shown, axes
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
 from convexmarket.incentives.rents import ExactCurve, SolvedCurve
-from convexmarket.incentives.rules import (
-    ACCURACY_OF_ESTIMATES,
-    curve_of,
-    payments,
-    reports_of,
-    scales,
-)
+from convexmarket.incentives.rules import ACCURACY, curve_of, payments, reports_of, scales
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import PriorOrPriors, Sellers
@@ -40,7 +31,6 @@ from convexmarket.sellers import PriorOrPriors, Sellers
 __all__ = [
     "Build",
     "IncentiveAudit",
-    "PaymentIdentity",
     "PaymentRule",
     "audit_incentives",
     "check_payment_identity",
@@ -58,10 +48,8 @@ Build = Callable[[Floats], Market]
 #: from z to the top of the support) and virtual cost psi(z), each of shape (n,), to payments.
 PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
-#: Relative gap of solves that are not exact, and rounding of exact and of other gains.
-_GAP, _EXACT, _SOLVED = 1e-8, 1e-9, 1e-6
-#: Quantile of the highest misreport if the support is unbounded; misreports next to the truth.
-_LIKELY, _NEAR = 0.999, (0.99, 1.01)
+#: Relative gap of other solves, rounding of exact and other gains, and multiples of the truth.
+_GAP, _EXACT, _SOLVED, _NEAR = 1e-8, 1e-9, 1e-6, (0.99, 1.01)
 #: Misreports of pairs, as shares of the support and multiples of the truth: solved, and exact.
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
@@ -72,8 +60,7 @@ def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: F
     Parameters
     ----------
     report, epsilon, rent, virtual_cost : ndarray
-        Several reports of one seller, the guarantees sold, the integrals of guarantees over higher
-        reports, and the virtual costs. They are passed by position.
+        Passed by position, as to every payment rule.
 
     Returns
     -------
@@ -93,22 +80,19 @@ def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: F
 
 @dataclass(frozen=True, eq=False)
 class IncentiveAudit(Shown):
-    """The results of an audit.
+    """The results of an audit, of single misreports unless they are about coalitions.
 
     Attributes
     ----------
-    n_sellers : int
-        Number of sellers of the market; the audit may cover a sample.
-    n_misreports : int
-        Smallest number of misreports tried for a seller.
+    n_sellers, n_misreports : int
+        Number of sellers of the market, and of misreports tried for each audited seller.
     tolerance : float
         Largest gain or loss that counts as rounding, in the currency of the payments.
     coalitions : DataFrame or None
         One row per pair, if requested, indexed by the ids ``first`` and ``second``: surplus
         (payments less costs of both, at the truth), max_gain (largest increase of the surplus by a
-        joint misreport, less the solver's errors; at least 0), first_report, second_report (the
-        reports of that gain) and share (max_gain over surplus; NaN without surplus). All other
-        results are about single misreports.
+        joint misreport, less errors), first_report, second_report (of that gain) and share
+        (max_gain over surplus).
 
     Examples
     --------
@@ -132,10 +116,9 @@ class IncentiveAudit(Shown):
         Returns
         -------
         DataFrame
-            sensitivity, epsilon, payment, surplus (payment less cost, at the truth), max_gain
-            (largest increase of the surplus by a misreport, less errors of integration and of the
-            solver), best_misreport and max_rise (largest increase of the guarantee from one report
-            to the next higher one, beyond such errors; at least 0).
+            sensitivity, epsilon, payment, surplus (payment less cost), max_gain (largest increase
+            of the surplus by a misreport, less errors), best_misreport and max_rise (largest
+            increase of the guarantee from one report to the next higher one, beyond errors).
         """
         return self._table.copy()
 
@@ -145,10 +128,6 @@ class IncentiveAudit(Shown):
         Parameters
         ----------
         ax : matplotlib Axes, optional
-
-        Returns
-        -------
-        matplotlib Axes
         """
         ax = axes(ax, xlabel="sensitivity", ylabel="largest gain of a misreport")
         ax.plot(self._table["sensitivity"], self._table["max_gain"], ".", ms=4)
@@ -195,15 +174,13 @@ class IncentiveAudit(Shown):
         }
 
     def __repr__(self) -> str:
-        pairs = ""
-        if self.coalitions is not None:
-            gaining = int((self.coalitions["max_gain"] > self.tolerance).sum())
-            pairs = f", {gaining} of {len(self.coalitions)} pairs gain together"
+        pairs = pd.DataFrame({"max_gain": []}) if self.coalitions is None else self.coalitions
+        gaining = int((pairs["max_gain"] > self.tolerance).sum())
         return (
             f"IncentiveAudit({len(self._table)} of {self.n_sellers} sellers, "
             f"{self.n_misreports} misreports each: max_gain={self.max_gain:.2e}, "
             f"max_rise={self.max_rise:.2e}, min_surplus={self.min_surplus:.2e}, "
-            f"tolerance={self.tolerance:.1e}{pairs})"
+            f"tolerance={self.tolerance:.1e}; {gaining} of {len(pairs)} pairs gain together)"
         )
 
 
@@ -220,8 +197,7 @@ def audit_incentives(
 ) -> IncentiveAudit:
     """Measure the gains of misreports of every seller, or of a sample.
 
-    Each seller misreports alone, while all others report the truth. Sellers in partitions are
-    sampled, and the sample is fetched.
+    Each seller misreports alone, while all others report the truth.
 
     Parameters
     ----------
@@ -230,16 +206,15 @@ def audit_incentives(
     allocation : Allocation or PartedAllocation, optional
         The result of ``allocate(market)``, if it was computed before.
     build : callable, optional
-        Function from the reports of all sellers, shape (m,), to their market; it returns ``market``
-        at the true reports. It is needed if numbers in the market depend on the reports, such as
-        ``Losses(-20 * reports)``. The market is then built at every misreport, with the payments of
-        :func:`payments` there.
+        Function from the reports of all sellers, shape (m,), to their market. It is needed if
+        numbers in the market depend on the reports, such as ``Losses(-20 * reports)``. The market
+        is then built and paid at every misreport.
     rule : callable, optional
         Payment rule to audit: a function as :func:`virtual_cost_payment`; Eq. (8) by default.
     misreports : int, optional
-        Number of reports per seller, evenly spaced over those at which it sells, in addition to the
-        top of the support and two near the truth. 33 for the papers' problem, 9 with projections,
-        else 3; with ``build`` 12, over the whole support (to the 0.999 quantile if it has no top).
+        Number of reports per seller, in addition to the top of the support and two near the truth:
+        33 for the papers' problem, evenly spaced over reports at which it sells; 9 with projections
+        and else 3, up to four times the truth; 12 with ``build``, over the whole support.
     max_sellers : int, optional
         Size of the sample of sellers: 200 for the papers' problem, 16 with projections, else 12.
     coalitions : int
@@ -254,14 +229,9 @@ def audit_incentives(
 
     Raises
     ------
-    ParameterError
-        If ``build`` does not return a market of sellers with the given reports, or differs from
-        ``market`` at the truth.
-    NotSupportedError
-        If ``build`` or ``coalitions`` are given and sellers are in partitions.
-    ConvexMarketError
-        If a market built at a misreport has no optimum or no payments. The message names the seller
-        and the report.
+    ParameterError, NotSupportedError, ConvexMarketError
+        If ``build`` does not return ``market`` at the true reports, sellers are in partitions, or a
+        market built at a misreport has no optimum or no payments.
 
     Examples
     --------
@@ -275,17 +245,6 @@ def audit_incentives(
 
     >>> cm.audit_incentives(market, coalitions=1).coalitions["share"].round(4).tolist()
     [0.1005]
-
-    Other uses of the reports by the buyer are audited with ``build``:
-
-    >>> def build(reports):
-    ...     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-20 * reports)
-    ...     return cm.Market(cm.Sellers(reports, prior=cm.Uniform(0, 1)), terms)
-    >>> market = build(sellers.sensitivities)
-    >>> cm.audit_incentives(market).is_incentive_compatible
-    True
-    >>> cm.audit_incentives(market, build=build).is_incentive_compatible
-    False
     """
     check_instance("market", market, Market)
     if allocation is not None:
@@ -294,13 +253,13 @@ def audit_incentives(
     check_callable("build", build)
     check_callable("rule", rule)
     check_count("coalitions", coalitions, 0)
-    sellers, parts = market.sellers, market.sellers.parts
+    sellers, parts, m = market.sellers, market.sellers.parts, len(market.sellers)
     if parts is not None and (build is not None or coalitions):
         raise NotSupportedError(
             "build and coalitions are for sellers in memory: leave them out, or give "
             "Sellers(sensitivities.compute(), prior)"
         )
-    m, exact = len(sellers), parts is not None or (market.form.exact is not None and build is None)
+    exact = parts is not None or (market.form.exact is not None and build is None)
     if exact:
         usual = 33, 200
     elif build is not None:
@@ -313,343 +272,264 @@ def audit_incentives(
         raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
     rng = generator_of(random_state)
     who = np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
+    shares = np.linspace(0.5 / count, 1.0, count)  # not the bottom, where privacy may be free
     if parts is not None:
         whole: Any = allocate(market) if allocation is None else allocation
         truth, ids = parts.take(who)
-        place = np.arange(truth.size)
-        trials = _alone(ExactCurve(whole.curve(truth)), [(whole.prior, place)], place, truth, count)
-        return _audit_of(ids, trials, rule, _EXACT, m)
+        group = [(whole.prior, np.arange(who.size))]
+        trial = _all_alone(ExactCurve(whole.curve(truth)), group, group[0][1], truth, shares)
+        return _audit_of(ids, trial, rule, _EXACT, m)
     truth = reports_of(market)
     if allocation is None or not exact:
         allocation = allocate(market, gap=_GAP)
-    curve, rounding, pairs = curve_of(market, allocation, _GAP), _EXACT if exact else _SOLVED, None
+    curve, pairs = curve_of(market, allocation, _GAP), None
 
     def tried(seller: int, z: Floats, lies: Mapping[int, float]) -> _Trial:
         if build is not None:
-            return _built(build, market, seller, z, lies)
+            return _built(build, truth, seller, z, lies)
         changed, others = curve, sellers
         if lies:
             for i, lie in lies.items():
                 others = others.with_report(i, lie)
             lying = Market(others, market.objective, market.constraints)
             changed = curve_of(lying, allocate(lying, gap=_GAP), _GAP)
-        return _tried(changed, sellers.prior_of(seller), np.array([seller]), z[None])[0].relative()
+        return _tried(changed, sellers.prior_of(seller), np.array([seller]), z[None])
+
+    def reports(seller: int, shares: ArrayLike, factors: ArrayLike) -> Floats:
+        prior, at = sellers.prior_of(seller), truth[[seller]]
+        return _reports(prior, at, _top(prior, at), shares, factors)[0]
 
     if build is None:
-        trials = _alone(curve, sellers.by_prior(who), who, truth[who], count)
+        trial = _all_alone(curve, sellers.by_prior(who), who, truth[who], shares)
     else:
-        _check_build(build, market, allocation)
-        steps = _steps(count)
-        trials = [tried(i, _reports_to_try(market, i, steps, _NEAR), {}) for i in who.tolist()]
+        trial = _joined([tried(i, reports(i, shares, _NEAR), {}) for i in who.tolist()])
+        costs, sold = market.sellers.virtual_costs[who], allocation.epsilon[who]
+        same = np.allclose(trial.virtual[:, 0], costs, rtol=1e-9)
+        if not same or not np.allclose(trial.epsilon[:, 0], sold, 1e-2, 1e-2 * sold.max()):
+            raise ParameterError(
+                "market must be build(true reports), with the same priors, but build returns "
+                f"another: seller {who[0]} sells {trial.epsilon[0, 0]:.6g} instead of {sold[0]:.6g}"
+            )
     if coalitions:
         first = rng.choice(np.flatnonzero(allocation.epsilon > 0), coalitions)
-        second = (first + rng.integers(1, m, coalitions)) % m
-        shares = _PAIRS[exact]
-        couples = [
-            {i: _reports_to_try(market, i, *shares) for i in pair}
-            for pair in zip(first.tolist(), second.tolist(), strict=True)
-        ]
-        pairs = _coalitions(tried, rule, couples, sellers.ids)
-    return _audit_of([sellers.ids[i] for i in who], trials, rule, rounding, m, pairs)
+        couples = np.column_stack((first, (first + rng.integers(1, m, coalitions)) % m)).tolist()
+        rows = [_pair(tried, rule, {i: reports(i, *_PAIRS[exact]) for i in two}) for two in couples]
+        names = [tuple(sellers.ids[i] for i in two) for two in couples]
+        pairs = pd.DataFrame(rows, pd.MultiIndex.from_tuples(names, names=["first", "second"]))
+    return _audit_of(
+        [sellers.ids[i] for i in who], trial, rule, _EXACT if exact else _SOLVED, m, pairs
+    )
 
 
 class _Trial(NamedTuple):
-    """Guarantees and rents of one seller at several reports; the truth comes first.
-
-    ``rent_doubt`` and ``sold_doubt`` bound the errors of the rent, relative to that of the truth,
-    and of u(eps).
-    """
+    """Answers to reports, shape (n, k), with a row for each seller and the truth first."""
 
     report: Floats
     virtual: Floats
     epsilon: Floats
     sold: Floats
     rent: Floats
-    rent_doubt: Floats
-    sold_doubt: Floats
+    rent_error: Floats  # relative to the rent of the truth
+    sold_error: Floats
 
-    def gains(self, rule: PaymentRule | None) -> tuple[Floats, Floats, Floats]:
+    def surplus(self, rule: PaymentRule | None) -> tuple[Floats, Floats, Floats]:
         """Return payment, surplus and a bound on the error of the surplus at each report."""
-        away = np.abs(self.report - self.report[0])
-        doubt = self.rent_doubt + away * (self.sold_doubt + self.sold_doubt[0])
+        truth = self.report[:, :1]
+        errors = self.sold_error + self.sold_error[:, :1]
         payment = self.report * self.sold + self.rent
         if rule is not None:
-            payment = rule(self.report, self.sold, self.rent, self.virtual)
-        return payment, payment - self.report[0] * self.sold, doubt
-
-    def relative(self) -> _Trial:
-        """Rents from one integral: their errors beyond that of the truth cancel."""
-        return self._replace(rent_doubt=np.abs(self.rent_doubt - self.rent_doubt[0]))
+            rows = zip(self.report, self.sold, self.rent, self.virtual, strict=True)
+            payment = np.array([rule(*row) for row in rows])
+        error = self.rent_error + np.abs(self.report - truth) * errors
+        return payment, payment - truth * self.sold, error
 
 
-def _alone(
-    curve: Curve, groups: Iterable[tuple[Prior, Ints]], who: Ints, truth: Floats, count: int
-) -> list[_Trial]:
-    """Try the misreports of sellers, each alone; groups are priors and the places of sellers."""
-    trials: dict[int, _Trial] = {}
-    for prior, place in groups:
-        z = _misreports(curve, prior, who[place], truth[place], count)
-        trials |= dict(zip(place.tolist(), _tried(curve, prior, who[place], z), strict=True))
-    return [trials[k].relative() for k in range(who.size)]
+def _joined(trials: list[_Trial], axis: int = 0) -> _Trial:
+    return _Trial(*(np.concatenate(parts, axis) for parts in zip(*trials, strict=True)))
 
 
-def _built(
-    build: Build, market: Market, seller: int, z: Floats, lies: Mapping[int, float]
+def _all_alone(
+    curve: Curve, groups: Iterable[tuple[Prior, Ints]], who: Ints, truth: Floats, shares: Floats
 ) -> _Trial:
-    """Build, solve and pay the market at each report of one seller."""
-    who, columns, truth = np.array([seller]), [], reports_of(market)[seller]
-    for report in z.tolist():
-        try:
-            changed = {**lies, seller: report} if lies or report != truth else {}
-            built = _market_at(build, market, changed) if changed else market
-            answer = allocate(built, gap=_GAP)
-            tolerance = ACCURACY_OF_ESTIMATES * scales(built, answer)[who]
-            curve, prior = curve_of(built, answer, _GAP), built.sellers.prior_of(seller)
-            columns += _tried(curve, prior, who, np.array([[report]]), tolerance)
-        except ConvexMarketError as error:
-            raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
-    trial = _Trial(*map(np.concatenate, zip(*columns, strict=True)))
-    return trial._replace(rent_doubt=trial.rent_doubt + trial.rent_doubt[0])
+    """Try the misreports of sellers, each alone; groups are priors and the places of sellers."""
+    trials, places = [], []
+    for prior, place in groups:
+        ceases = curve.last_sale(prior, who[place], truth[place])
+        top = _top(prior, ceases)
+        z = _reports(prior, truth[place], np.minimum(ceases, top), shares, _NEAR)
+        trials.append(_tried(curve, prior, who[place], np.column_stack((z, top))))
+        places.append(place)
+    order = np.argsort(np.concatenate(places))
+    return _Trial(*(column[order] for column in _joined(trials)))
 
 
-def _tried(
+def _answers(
     curve: Curve, prior: Prior, seller: Ints, z: Floats, tolerance: Floats | float = np.inf
-) -> list[_Trial]:
+) -> _Trial:
     """Return the answers and rents of one market at reports z, a row for each seller."""
     who, reports = np.repeat(seller, z.shape[1]), z.ravel()
     virtual = np.asarray(prior.ironed_virtual_cost(reports))
-    answers = curve.answers(who, virtual)
+    epsilon, sold, doubt = curve.answers(who, virtual)
     rent, error = np.zeros((2, reports.size))
-    if np.any(answers.sold > 0):
+    if np.any(sold > 0):
         rent, error = curve.rents(prior, who, reports, np.broadcast_to(tolerance, reports.shape))
-    columns = (reports, virtual, *answers[:2], rent, error, answers.doubt)
-    return [_Trial(*rows) for rows in zip(*(c.reshape(z.shape) for c in columns), strict=True)]
+    columns = (reports, virtual, epsilon, sold, rent, error, doubt)
+    return _Trial(*(column.reshape(z.shape) for column in columns))
 
 
-def _misreports(curve: Curve, prior: Prior, seller: Ints, truth: Floats, count: int) -> Floats:
-    """Return the truth and the misreports to try, shape (n, count + 4)."""
+def _tried(curve: Curve, prior: Prior, seller: Ints, z: Floats) -> _Trial:
+    """Return answers whose rents come from one integral: errors of that of the truth cancel."""
+    trial = _answers(curve, prior, seller, z)
+    return trial._replace(rent_error=np.abs(trial.rent_error - trial.rent_error[:, :1]))
+
+
+def _built(
+    build: Build, truth: Floats, seller: int, z: Floats, lies: Mapping[int, float]
+) -> _Trial:
+    """Build, solve and pay the market at each report of one seller."""
+    trials, who = [], np.array([seller])
+    for report in z.tolist():
+        reports = truth.copy()
+        reports[[*lies, seller]] = [*lies.values(), report]
+        try:
+            market = _market_at(build, reports)
+            answer = allocate(market, gap=_GAP)
+            tolerance = ACCURACY * scales(market, answer)[who]
+            curve, prior = curve_of(market, answer, _GAP), market.sellers.prior_of(seller)
+            trials.append(_answers(curve, prior, who, np.array([[report]]), tolerance))
+        except ConvexMarketError as error:
+            raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
+    trial = _joined(trials, axis=1)
+    return trial._replace(rent_error=trial.rent_error + trial.rent_error[:, :1])
+
+
+def _top(prior: Prior, least: Floats) -> Floats:
+    """Return the highest misreports: the top of the support, or the 0.999 quantile if higher."""
     low, high = prior.support
-    ceases = curve.last_sale(prior, seller, truth)
-    top = np.full(seller.size, high) if np.isfinite(high) else 2.0 * ceases
-    if np.isfinite(high) and np.isinf(prior.ironed_virtual_cost(high)):  # may be infeasible there
-        top = np.minimum(top, low + 0.999 * (top - low))
-        ceases = np.minimum(ceases, top)
-    spread = low + np.outer(ceases - low, _steps(count))
-    return np.column_stack((truth, spread, top, _near(truth, prior, _NEAR)))
+    if np.isinf(high):
+        return np.maximum(prior.quantile(0.999), 2.0 * least)
+    if np.isinf(prior.ironed_virtual_cost(high)):  # the market may be infeasible there
+        high = low + 0.999 * (high - low)
+    return np.full(least.size, high)
 
 
-def _steps(count: int) -> Floats:
-    """Return shares of a range from half a step above its bottom, where privacy may be free."""
-    return np.linspace(0.5 / count, 1.0, count)
+def _reports(
+    prior: Prior, truth: Floats, end: Floats, shares: ArrayLike, factors: ArrayLike
+) -> Floats:
+    """Return the truth, shares of the way to the end, and multiples of the truth, shape (n, k).
+
+    Multiples go at most half way to the ends of the support.
+    """
+    (low, high), at = prior.support, truth[:, None]
+    near = np.clip(at * np.asarray(factors), 0.5 * (at + low), 0.5 * (at + high))
+    return np.column_stack((truth, low + np.outer(end - low, np.asarray(shares)), near))
 
 
-def _near(truth: ArrayLike, prior: Prior, factors: ArrayLike) -> Floats:
-    """Return multiples of the truth, at most half way to the ends of the support."""
-    at, (low, high) = np.asarray(truth)[..., None], prior.support
-    return np.clip(at * np.asarray(factors), 0.5 * (at + low), 0.5 * (at + high))
-
-
-def _reports_to_try(market: Market, seller: int, shares: ArrayLike, factors: ArrayLike) -> Floats:
-    """Return the truth, and misreports at shares of the support and at multiples of the truth."""
-    prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
-    low, top = prior.support
-    if np.isinf(top):
-        top = max(float(prior.quantile(_LIKELY)), 2.0 * truth)
-    spread = low + (top - low) * np.asarray(shares)
-    lies = np.setdiff1d([*spread, *_near(truth, prior, factors)], truth)
-    return np.append(truth, lies[np.isfinite(prior.ironed_virtual_cost(lies))])
-
-
-def _market_at(build: Build, market: Market, lies: Mapping[int, float]) -> Market:
-    """Build the market from the reports, after replacing some of them by misreports."""
-    reports = reports_of(market).copy()
-    reports[list(lies)] = list(lies.values())
+def _market_at(build: Build, reports: Floats) -> Market:
+    """Build the market of the reports, and check that it has them."""
     built = build(reports.copy())
-    if not isinstance(built, Market):
+    given = built.sellers.sensitivities if isinstance(built, Market) else None
+    if given is None or given.shape != reports.shape or not np.allclose(given, reports, atol=0.0):
         raise ParameterError(
             f"build returned {shown(built)}; give a function from the reports, shape (m,), to a "
-            "Market"
-        )
-    if len(built.sellers) != reports.size:
-        raise ParameterError(
-            f"build returned a market of {len(built.sellers)} sellers for {reports.size} reports; "
-            "give one seller for each report, in their order"
-        )
-    returned = built.sellers.sensitivities
-    if returned is None or not np.allclose(returned, reports, rtol=1e-9, atol=0.0):
-        raise ParameterError(
-            "build returned a market with other reports than its argument; create the sellers from "
-            "the argument, as in Sellers(reports, prior=...)"
+            "Market of sellers with these reports, as in Sellers(reports, prior=...)"
         )
     return built
 
 
-def _check_build(build: Build, market: Market, allocation: Any) -> None:
-    """Check that the function returns the market at the true reports."""
-    built = _market_at(build, market, {})
-    again = allocate(built, gap=_GAP)
-    costs = np.allclose(built.sellers.virtual_costs, market.sellers.virtual_costs, rtol=1e-9)
-    low = max(again.lower_bound, allocation.lower_bound)
-    high = min(again.objective, allocation.objective)
-    if not costs or low > high + 1e-9 * abs(allocation.objective):
-        raise ParameterError(
-            "market must be build(true reports), with the same priors, but build returns another: "
-            f"its optimum is {again.objective:.10g}, that of market {allocation.objective:.10g}"
-        )
-
-
 def _audit_of(
     ids: list[Any],
-    trials: list[_Trial],
+    trial: _Trial,
     rule: PaymentRule | None,
     rounding: float,
     n_sellers: int,
     pairs: pd.DataFrame | None = None,
 ) -> IncentiveAudit:
     """Summarise the surplus of each seller's misreports relative to a truthful report."""
-    rows, largest = [], 0.0
-    for id, trial in zip(ids, trials, strict=True):
-        payment, surplus, doubt = trial.gains(rule)
-        gains = surplus - surplus[0] - doubt
-        gains[0] = 0.0
-        best = int(np.argmax(gains))
-        largest = max(largest, float(np.max(np.abs(payment))))
-        order = np.argsort(trial.report, kind="stable")
-        epsilon, sold, off = (c[order] for c in (trial.epsilon, trial.sold, trial.sold_doubt))
-        off = off * np.divide(epsilon, sold, out=np.zeros_like(off), where=epsilon > 0)
-        rise = float(np.max(np.diff(epsilon) - off[1:] - off[:-1], initial=0.0))
-        rows.append(
-            {
-                "id": id,
-                "sensitivity": float(trial.report[0]),
-                "epsilon": float(trial.epsilon[0]),
-                "payment": float(payment[0]),
-                "surplus": float(surplus[0]),
-                "max_gain": float(gains[best]),
-                "best_misreport": float(trial.report[best]),
-                "max_rise": rise if rise > rounding * float(epsilon.max()) else 0.0,
-            }
-        )
-    n_misreports, tolerance = min(trial.report.size for trial in trials) - 1, rounding * largest
+    payment, surplus, error = trial.surplus(rule)
+    gains = surplus - surplus[:, :1] - error
+    gains[:, 0] = 0.0
+    best = np.argmax(gains, axis=1)[:, None]
+    order = np.argsort(trial.report, axis=1, kind="stable")
+    share = np.divide(trial.epsilon, trial.sold, out=np.zeros_like(gains), where=trial.epsilon > 0)
+    epsilon, off = (
+        np.take_along_axis(column, order, axis=1)
+        for column in (trial.epsilon, trial.sold_error * share)
+    )
+    rise = np.max(np.diff(epsilon) - off[:, 1:] - off[:, :-1], axis=1, initial=0.0)
+    columns = {
+        "sensitivity": trial.report[:, 0],
+        "epsilon": trial.epsilon[:, 0],
+        "payment": payment[:, 0],
+        "surplus": surplus[:, 0],
+        "max_gain": np.take_along_axis(gains, best, axis=1)[:, 0],
+        "best_misreport": np.take_along_axis(trial.report, best, axis=1)[:, 0],
+        "max_rise": np.where(rise > rounding * epsilon.max(axis=1), rise, 0.0),
+    }
+    tolerance = rounding * float(np.abs(payment).max(initial=0.0))
     if pairs is not None:
         pairs["share"] = (pairs["max_gain"] / pairs["surplus"]).where(pairs["surplus"] > tolerance)
-    table = pd.DataFrame(rows).set_index("id")
-    return IncentiveAudit(table, n_sellers, n_misreports, tolerance, pairs)
+    table = pd.DataFrame(columns, index=pd.Index(ids, name="id"))
+    return IncentiveAudit(table, n_sellers, gains.shape[1] - 1, tolerance, pairs)
 
 
-def _coalitions(
+def _pair(
     tried: Callable[[int, Floats, Mapping[int, float]], _Trial],
     rule: PaymentRule | None,
-    couples: list[dict[int, Floats]],
-    ids: Sequence[Any],
-) -> pd.DataFrame:
-    """Try all joint misreports of each pair, given the reports of both with the truth first."""
-    rows = []
-    for grids in couples:
-        (one, ones), (other, others) = grids.items()
-        sums = np.zeros((3, ones.size, others.size))  # payments, surpluses, errors
-        for k, lie in enumerate(others.tolist()):
-            sums[:, :, k] += tried(one, ones, {other: lie} if k else {}).gains(rule)
-        for k, lie in enumerate(ones.tolist()):
-            sums[:, k] += tried(other, others, {one: lie} if k else {}).gains(rule)
-        _, surplus, doubt = sums
-        gains = surplus - surplus[0, 0] - doubt
-        gains[0, 0] = 0.0
-        first, second = np.unravel_index(int(np.argmax(gains)), gains.shape)
-        rows.append(
-            {
-                "first": ids[one],
-                "second": ids[other],
-                "surplus": surplus[0, 0],
-                "max_gain": gains[first, second],
-                "first_report": ones[first],
-                "second_report": others[second],
-            }
-        )
-    return pd.DataFrame(rows).set_index(["first", "second"])
-
-
-class PaymentIdentity(NamedTuple):
-    """A simulation of E[sum t_i] = E[sum psi(c_i) eps_i] (A, Eq. 9).
-
-    Attributes
-    ----------
-    mean_payment, mean_virtual_cost : float
-        Averages of both sides over the draws.
-    standard_error : float
-        Standard error of the average difference.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> uniform = cm.Uniform(0, 1)
-    >>> identity = cm.incentives.check_payment_identity(
-    ...     uniform, 5, mu=1, sigma=1, gamma=1, draws=50, random_state=0
-    ... )
-    >>> abs(identity.z_score) < 3
-    True
-    """
-
-    mean_payment: float
-    mean_virtual_cost: float
-    standard_error: float
-
-    @property
-    def z_score(self) -> float:
-        """Difference of the sides in standard errors; beyond 4 the identity is refuted."""
-        return (self.mean_payment - self.mean_virtual_cost) / self.standard_error
+    grids: dict[int, Floats],
+) -> dict[str, Any]:
+    """Try all joint misreports of two sellers, given the reports of both with the truth first."""
+    (i, firsts), (j, seconds) = grids.items()
+    sums = np.zeros((3, firsts.size, seconds.size))  # payments, surpluses, errors
+    for k, lie in enumerate(seconds.tolist()):
+        sums[:, :, k] += np.array(tried(i, firsts, {j: lie} if k else {}).surplus(rule))[:, 0]
+    for k, lie in enumerate(firsts.tolist()):
+        sums[:, k] += np.array(tried(j, seconds, {i: lie} if k else {}).surplus(rule))[:, 0]
+    gains = sums[1] - sums[1, 0, 0] - sums[2]
+    gains[0, 0] = 0.0
+    best = np.unravel_index(int(np.argmax(gains)), gains.shape)
+    reports = {"first_report": firsts[best[0]], "second_report": seconds[best[1]]}
+    return {"surplus": sums[1, 0, 0], "max_gain": gains[best], **reports}
 
 
 def check_payment_identity(
     prior: PriorOrPriors,
     n_sellers: int,
     *,
-    mu: float,
-    sigma: float,
-    gamma: float,
-    cap: float | None = None,
     draws: int = 400,
     random_state: np.random.Generator | int,
-) -> PaymentIdentity:
-    """Draw markets from the prior, and compare payments with virtual costs (A, Eq. 9).
+    **buyer: Any,
+) -> pd.DataFrame:
+    """Simulate E[sum t_i] = E[sum psi(c_i) eps_i] (A, Eq. 9) in markets drawn from the prior.
 
     Parameters
     ----------
-    prior : Prior
-    n_sellers : int
-        Sellers of each market.
-    mu, sigma, gamma, cap : float
-        Of the market, as in :meth:`Market.standard`.
+    prior, n_sellers, random_state
+        As in :meth:`Sellers.draw`.
     draws : int
         Number of markets to draw, at least 2.
-    random_state : int or numpy.random.Generator
+    buyer : float
+        Numbers of :meth:`Market.standard`: mu, sigma, gamma and cap.
 
     Returns
     -------
-    PaymentIdentity
-        In the currency of the sensitivities.
-
-    Raises
-    ------
-    ParameterError, PriorError
-        If an argument is out of its range.
+    DataFrame
+        One row per market: the total ``payment`` and ``virtual_cost``.
 
     Examples
     --------
     >>> import convexmarket as cm
-    >>> identity = cm.incentives.check_payment_identity(
+    >>> sides = cm.incentives.check_payment_identity(
     ...     cm.Uniform(0, 1), 5, mu=1, sigma=1, gamma=1, draws=50, random_state=0
     ... )
-    >>> abs(identity.mean_payment - identity.mean_virtual_cost) < 3 * identity.standard_error
+    >>> bool(abs(sides.payment.mean() - sides.virtual_cost.mean()) < 0.1)
     True
     """
-    sides, rng = np.empty((check_count("draws", draws, 2), 2)), generator_of(random_state)
-    for draw in range(draws):
+    sides, rng = [], generator_of(random_state)
+    for _ in range(check_count("draws", draws, 2)):
         sellers = Sellers.draw(n_sellers, prior, rng)
-        market = Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap)
+        market = Market.standard(sellers, **buyer)
         allocation = allocate(market, method="exact")
-        paid = payments(market, allocation).sum()
-        sides[draw] = paid, sellers.virtual_costs @ allocation.epsilon
-    mean, difference = sides.mean(axis=0), sides[:, 0] - sides[:, 1]
-    error = float(difference.std(ddof=1) / np.sqrt(draws))
-    return PaymentIdentity(float(mean[0]), float(mean[1]), error)
+        paid = float(payments(market, allocation).sum())
+        sides.append((paid, float(sellers.virtual_costs @ allocation.epsilon)))
+    return pd.DataFrame(sides, columns=["payment", "virtual_cost"])

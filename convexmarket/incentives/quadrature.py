@@ -16,8 +16,6 @@ Ints = NDArray[np.intp]
 
 #: Halvings of an interval, and its length relative to its place, at which a jump is accepted.
 _MAX_DEPTH, _SHORTEST = 60, 1e-12
-#: Finite replacement of infinite values in searches, and of values exactly at the level.
-_FAR, _ABOVE = 1e200, 1e-300
 
 
 def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
@@ -43,22 +41,10 @@ def adaptive(
     tolerance: Floats,
     most: int = 4096,
 ) -> tuple[Floats, Floats]:
-    """Integrate ``f(k, z)`` over z in [low[k], high[k]], for all k at once.
+    """Integrate ``f(k, z)`` over z in [low[k], high[k]], for all k at once, and bound the errors.
 
-    Every interval is halved until three rules agree, as two may agree by chance. An interval of
-    negligible length, which contains a jump, is accepted.
-
-    Parameters
-    ----------
-    f : callable
-    low, high, tolerance : ndarray, shape (n,)
-    most : int
-        Intervals after which halving stops, for each of the n.
-
-    Returns
-    -------
-    tuple of ndarray, shape (n,)
-        The integrals, and the differences between the last two rules.
+    Every interval is halved until three rules agree, as two may agree by chance, or it has a
+    negligible length around a jump, or there are ``most`` intervals for each integral.
     """
     total, error = np.zeros((2, low.size))
     owner, evaluated = np.arange(low.size), 0
@@ -96,11 +82,7 @@ def cut(start: Floats, end: Floats, breakpoints: Floats) -> tuple[Ints, Floats, 
 
 
 def first_root(
-    f: Callable[[Floats, Any], Floats],
-    which: NDArray[Any],
-    start: Floats,
-    top: float,
-    step: float,
+    f: Callable[[Floats, Any], Floats], which: NDArray[Any], start: Floats, top: float, step: float
 ) -> Floats:
     """Return the smallest z from start to the top at which f(z, which) is not below 0, for all k.
 
@@ -113,16 +95,16 @@ def first_root(
     while np.any(short := f(high, which) < 0) and np.isinf(top):
         high = np.where(short, low + 2.0 * (high - low), high)
     inside = ~short
-    between = cast(Any, find_root)(  # SciPy's stubs lack args
-        lambda z, which: _signed(f(z, which)),
-        (low[inside], high[inside]),
-        args=(which[inside],),
-    )
+
+    def signed(z: Floats, which: Any) -> Floats:
+        excess = f(z, which)  # made finite, and positive at the root
+        return np.where(
+            excess < 0, np.clip(excess, -1e200, -1e-300), np.clip(excess, 1e-300, 1e200)
+        )
+
+    bracket, args = (low[inside], high[inside]), (which[inside],)
+    between = cast(Any, find_root)(signed, bracket, args=args)  # SciPy's stubs lack args
     # Never on the lower side of the root.
     high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])
     root[below] = high
     return root
-
-
-def _signed(excess: Floats) -> Floats:
-    return np.where(excess < 0, np.clip(excess, -_FAR, -_ABOVE), np.clip(excess, _ABOVE, _FAR))

@@ -1,25 +1,21 @@
-r"""Rents of truthful sellers, the integral of A's Eq. (8).
+r"""Rents of truthful sellers: the integrals of u(eps(z)) over all higher reports z (A, Eq. 8).
 
-The rent of a seller who reports c is the integral of u(eps(z)) over all higher reports z, up to the
-top of the support of its prior. A *curve* gives the guarantees and rents of one seller at other
-reports: :class:`ExactCurve` for the papers' problem and :class:`SolvedCurve` for any other market.
-Payments and audits use curves only.
+A *curve* gives the guarantees and rents of one seller at other reports: :class:`ExactCurve` for
+the papers' problem and :class:`SolvedCurve` for any other market.
 
-Let F(y) be the buyer's optimal objective when the seller's virtual cost is y. As a minimum of
-functions that are affine in y, F is concave, and its slope is gamma*u(eps(y)), gamma being the
-weight of the payments. Where psi is affine with slope k, the rent is therefore the difference of
-two optimal objectives over gamma*k; jumps of the optimum are included. Elsewhere the papers'
-problem is integrated by adaptive quadrature over the exact curve, to 11 digits.
-
-Other markets need a solve at each report. Between these reports psi is replaced by the chord
-through its values. With o(y) the distance of psi's inverse from the chord, integration by parts
-gives the remainder as the integral of -o(y)*u'(y). If u is affine, this is the drop of u times the
-mean of o. The error is at most the drop times the largest distance of o from its mean.
+Let F(y) be the buyer's optimal objective when the seller's virtual cost is y. F is concave, and its
+slope is gamma*u(eps(y)), gamma being the weight of the payments. Where psi is affine with slope k,
+the rent is therefore the difference of two optimal objectives over gamma*k. Elsewhere the papers'
+problem is integrated by adaptive quadrature, to 11 digits. Other markets need a solve at each
+report, and psi is replaced by the chord between two of them. With o(y) the distance of psi's
+inverse from the chord, the remainder is the integral of -o(y)*u'(y): for an affine u the drop of u
+times the mean of o, and the error is at most the drop times the largest distance from that mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -36,7 +32,7 @@ from convexmarket.incentives.quadrature import NODES, adaptive, cut, first_root
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 
-__all__ = ["Answers", "ExactCurve", "SolvedCurve"]
+__all__ = ["ExactCurve", "SolvedCurve"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -48,22 +44,9 @@ ACCURACY, ACCURACY_BOUNDED, _ACCURACY_BETWEEN = 1e-11, 1e-8, 3e-11
 _MANY, _MANY_AFFINE, _FEWEST = 256, 10_000, 16
 #: Ratio of mu to noise and payments that double precision cannot resolve.
 _LOST = 1e-15
-#: Number of reports in a table of virtual costs: evenly spaced, and dense near the lowest.
-_TABLE = 16385
-#: Largest number of initial cuts at kinks of a virtual cost, and of solves for one rent.
-_FEW, _MOST_SOLVES = 8, 100
-#: Largest number of intervals of a quadrature of guarantees.
-_MOST_PIECES = 12
-#: Share of the truthful guarantee below which a seller counts as out of the market; doublings.
-_NOTHING, _MAX_DOUBLINGS = 1e-9, 60
-
-
-class Answers(NamedTuple):
-    """Guarantees at several virtual costs, u of them, and bounds on the error of u."""
-
-    epsilon: Floats
-    sold: Floats
-    doubt: Floats
+#: Number of reports in a table of virtual costs, of initial cuts at kinks, of solves for one rent,
+#: and of intervals of a quadrature of guarantees.
+_TABLE, _FEW, _MOST_SOLVES, _MOST_PIECES = 16385, 8, 100, 12
 
 
 class ExactCurve:
@@ -74,38 +57,32 @@ class ExactCurve:
         bounded = curve.form.max_epsilon < np.inf
         self.accuracy = ACCURACY_BOUNDED if bounded else ACCURACY
 
-    def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
-        """Solve the market at other virtual costs."""
+    def answers(self, seller: Ints, virtual_cost: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return guarantees at other virtual costs, u of them, and bounds on the errors of u."""
         epsilon = self.curve(seller, virtual_cost).epsilon
-        return Answers(epsilon, epsilon, np.zeros(epsilon.size))
+        return epsilon, epsilon, np.zeros(epsilon.size)
 
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
         """Return the rents and their errors; the tolerance is not used."""
-        curve, top = self.curve, prior.support[1]
-        form = curve.form
-        prices = form.virtual_costs[form.virtual_costs > 0]
-        least = float(prices.min()) if prices.size else 0.0
-        if 0 < form.mu < _LOST * np.sqrt(form.sigma) * np.sqrt(form.gamma * least):
+        curve, form, top = self.curve, self.curve.form, prior.support[1]
+        least = np.min(form.virtual_costs, initial=np.inf, where=form.virtual_costs > 0)
+        if 0 < form.mu < _LOST * np.sqrt(form.sigma) * np.sqrt(form.gamma * least) < np.inf:
             raise AllocationError(
                 f"mu = {form.mu:g} is too small compared with noise and payments for payments in "
                 "double precision; use mu = 0, or a larger mu"
             )
         if np.isinf(top) and not curve.can_do_without():
-            raise NotSupportedError(
-                f"{prior!r} has no largest sensitivity, and under this cap (or with one seller) "
-                "every seller is needed, so no finite payment is truthful; use a prior with "
-                "bounded support, or a larger cap"
-            )
+            raise _endless(prior, "under this cap (or with one seller) every seller is needed")
         truth = np.asarray(prior.ironed_virtual_cost(reports))
         slope = prior.virtual_cost_slope if np.isfinite(top) else None
         many = _MANY if slope is None else _MANY_AFFINE
-        if seller.size >= many and np.all(truth == curve.form.virtual_costs[seller]):
+        if seller.size >= many and np.all(truth == form.virtual_costs[seller]):
             return self._of_many(prior, seller, reports), np.zeros(seller.size)
         if slope is None:
             return self._integrals(prior, seller, reports)
-        honest, per_objective = curve(seller, truth), 1.0 / (curve.form.gamma * slope)
+        honest, per_objective = curve(seller, truth), 1.0 / (form.gamma * slope)
         highest = curve(seller, np.full(seller.size, prior.ironed_virtual_cost(top))).value
         rents = np.maximum(highest - honest.value, 0.0) * per_objective
         errors = np.finfo(float).eps * highest * per_objective
@@ -115,14 +92,11 @@ class ExactCurve:
         return rents, errors
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Return a report close to the smallest one at which each seller sells nothing.
-
-        At this report the virtual cost usually equals the level of the market without the seller.
-        """
+        """Return a report close to the smallest one at which each seller sells nothing."""
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
             return np.full(seller.size, top)
-        level = curve(seller, np.full(seller.size, np.inf)).level
+        level = curve(seller, np.full(seller.size, np.inf)).level  # usually the cost there
 
         def unsold(z: Floats, who: Ints) -> Floats:
             return np.where(self._sold(prior, seller[who], z) == 0, 1.0, -1.0)
@@ -150,14 +124,10 @@ class ExactCurve:
         else:
             least = self._least_payment(prior, seller, reports, end)
             parts, errors = adaptive(epsilon, low, high, self.accuracy * least[owner])
-        sums = [np.bincount(owner, column, minlength=seller.size) for column in (parts, errors)]
-        return sums[0].astype(float), sums[1].astype(float)
+        return _sums(owner, parts, seller.size), _sums(owner, errors, seller.size)
 
     def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
-        """Return a lower bound on each payment, the scale of its accuracy.
-
-        Guarantees decrease with the report, so the rent is at least eps(z)*(z - c) at any z.
-        """
+        """Return a lower bound on each payment: the rent is at least eps(z)*(z - c) at any z."""
         reach = np.outer(end - reports, 0.5 ** np.array([1, 2, 4, 8, 16, 32]))
         z = (reports[:, None] + reach).ravel()
         further = self._sold(prior, np.repeat(seller, reach.shape[1]), z).reshape(reach.shape)
@@ -166,8 +136,7 @@ class ExactCurve:
     def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Integrate the curves of some of many truthful sellers, and interpolate the others.
 
-        The rent is a function of the report alone, with few kinks. Between kinks it is interpolated
-        from every other integral, and checked at the remaining ones.
+        Between kinks, rents are interpolated from every other integral, and checked at the others.
         """
         places, first, place = np.unique(reports, return_index=True, return_inverse=True)
         sold, rents = self.curve.truth[seller[first]], np.full(places.size, np.nan)
@@ -216,6 +185,17 @@ def _first_at(prior: Prior, level: Floats, start: Floats) -> Floats:
     return first_root(above, level, start, prior.support[1], prior.mean)
 
 
+def _sums(owner: Ints, parts: Floats, n: int) -> Floats:
+    return np.bincount(owner, parts, n).astype(float)
+
+
+def _endless(prior: Prior, why: str) -> NotSupportedError:
+    return NotSupportedError(
+        f"{prior!r} has no largest sensitivity, and {why}, so no finite payment is truthful; use a "
+        "prior with bounded support, or change the market"
+    )
+
+
 class _Point(NamedTuple):
     """Bounds on the optimal objective at one virtual cost of a seller, and its guarantee."""
 
@@ -226,56 +206,42 @@ class _Point(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """The integral of u(eps) over the reports between two places of a table.
-
-    ``gap`` is the error due to the certificates, ``bend`` the error that more solves would reduce.
-    """
+    """The integral of u(eps) over the reports between two places of a table."""
 
     first: int
     last: int
     value: float
-    gap: float
-    bend: float
+    gap: float  # error due to the certificates
+    bend: float  # error that more solves would reduce
 
 
 class SolvedCurve:
-    """Curve of any market: solved at each report on demand, and stored.
+    """Curve of any market: solved at each report on demand to a relative gap, and stored.
 
-    Parameters
-    ----------
-    market : Market
-    allocation : Allocation
-        The allocation at the true reports.
-    gap : float
-        Relative gap of each other solve.
-    method : {"envelope", "constant", "quadrature"}
-        Computation of rents: from optimal objectives, from the highest report, or from guarantees.
+    Rents come from optimal objectives ("envelope"), the highest report ("constant"), or guarantees
+    ("quadrature").
     """
 
     def __init__(
         self, market: Market, allocation: Allocation, gap: float, method: str = "envelope"
     ) -> None:
-        self.market, self.method, self._gap = market, method, gap
+        self.market, self.method, self._gap, self.n_solves = market, method, gap, 0
         self._truth: CertifiedPurchase = allocation
         self._nearest: CertifiedPurchase = allocation
         self._points: dict[tuple[int, float], _Point] = {}
         self._conic: Conic | None = None
-        self.n_solves = 0
 
-    def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
-        """Solve the market at other virtual costs in turn."""
+    def answers(self, seller: Ints, virtual_cost: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return guarantees at other virtual costs, u of them, and bounds on the errors of u."""
         points = [self._at(int(i), float(y)) for i, y in zip(seller, virtual_cost, strict=True)]
         doubts = [self._doubt(point, y) for point, y in zip(points, virtual_cost, strict=True)]
         epsilon, sold = np.array([point[2:] for point in points]).reshape(-1, 2).T
-        return Answers(epsilon, sold, np.array(doubts))
+        return epsilon, sold, np.array(doubts)
 
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return rents; those of one seller come from one integral.
-
-        No further report is solved once all errors of a seller are within the tolerance.
-        """
+        """Return rents and their errors; those of one seller come from one integral."""
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
             some = seller == i
@@ -286,55 +252,32 @@ class SolvedCurve:
     def _rents_of(
         self, prior: Prior, seller: int, reports: Floats, tolerance: float
     ) -> tuple[Floats, Floats]:
-        """Return the rents of one seller at several reports, and their errors."""
-        end = self._end_of_sales(prior, seller, float(reports.min()))
+        end, n = self._end_of_sales(prior, seller, float(reports.min())), reports.size
         if self.method == "constant":
-            sold = np.array([self._sold(prior, seller, float(z)) for z in reports])
-            return (end - reports) * sold, np.zeros(reports.size)
+            return (end - reports) * self._sold(prior, seller, reports), np.zeros(n)
         if self.method == "envelope" or np.isinf(tolerance):
             return self._by_chords(prior, seller, reports, end, tolerance)
         kinks = prior.breakpoints
         kinks = kinks[(kinks > reports.min()) & (kinks < end)][:_FEW]
-        owner, low, high = cut(reports, np.full(reports.size, end), kinks)
-        parts, apart = adaptive(
-            lambda _, z: np.array([self._sold(prior, seller, float(at)) for at in z]),
-            low,
-            high,
-            np.full(owner.size, tolerance),
-            most=_MOST_PIECES,
-        )
-        n = reports.size
-        rents, errors = (np.bincount(owner, column, n).astype(float) for column in (parts, apart))
+        owner, low, high = cut(reports, np.full(n, end), kinks)
+        tolerances = np.full(owner.size, tolerance)
+        sold = partial(self._sold, prior, seller)
+        parts, apart = adaptive(lambda _, z: sold(z), low, high, tolerances, _MOST_PIECES)
         # The relative error of guarantees is of the order of the root of the gap.
-        return rents, errors + rents * np.sqrt(2.0 * self._gap)
+        rents = _sums(owner, parts, n)
+        return rents, _sums(owner, apart, n) + rents * np.sqrt(2.0 * self._gap)
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Estimate the report at which each seller sells nothing, if its guarantee falls linearly.
+        """Return a report at which each seller usually sells nothing: four times the truth."""
+        low, high = prior.support
+        return np.clip(4.0 * reports, low, high)
 
-        Up to that report, the slope of the optimal objective then averages half of its current
-        value.
-        """
-        ceases = np.empty(seller.size)
-        for k, (i, report) in enumerate(zip(seller.tolist(), reports, strict=True)):
-            end = self._end_of_sales(prior, i, float(report))
-            virtual = float(self.market.sellers.virtual_costs[i])
-            truth, out = self._at(i, virtual), self._at(i, float(prior.ironed_virtual_cost(end)))
-            slope = self.market.form.total_gamma * truth.sold
-            if slope > 0 and np.isfinite(out.upper) and self.method == "envelope":
-                level = virtual + 2.0 * max(out.upper - truth.upper, 0.0) / slope
-                low = np.array([prior.support[0]])
-                end = min(end, float(_first_at(prior, np.array([level]), low)[0]))
-            ceases[k] = end
-        return ceases
-
-    def _sold(self, prior: Prior, seller: int, report: float) -> float:
-        return self._at(seller, float(prior.ironed_virtual_cost(report))).sold
+    def _sold(self, prior: Prior, seller: int, reports: Floats) -> Floats:
+        costs = np.atleast_1d(prior.ironed_virtual_cost(reports))
+        return np.array([self._at(seller, float(y)).sold for y in costs])
 
     def _at(self, seller: int, virtual_cost: float) -> _Point:
-        """Solve the market at a virtual cost of the seller; +inf removes it from the market.
-
-        If the market is then infeasible, the objective is infinite.
-        """
+        """Solve the market at a virtual cost; +inf removes the seller, or is the objective."""
         key = seller, virtual_cost
         if key not in self._points:
             try:
@@ -371,11 +314,9 @@ class SolvedCurve:
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:
         """Estimate the error of ``sold`` from the gap, for an elasticity of one."""
-        if point.sold == 0:
-            return 0.0
         gamma = self.market.form.total_gamma
         spent = virtual_cost * point.sold * gamma if gamma > 0 else abs(point.upper)
-        if not 0 < spent < np.inf:
+        if point.sold == 0 or not 0 < spent < np.inf:
             return 0.0
         return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
 
@@ -385,22 +326,13 @@ class SolvedCurve:
         if np.isfinite(top):
             return top
         if self.method == "constant":
-            raise NotSupportedError(
-                f"{prior!r} has no largest sensitivity, and the purchases do not depend on the "
-                "reports, so no finite payment is truthful; use a prior with bounded support, or "
-                "add Payments() to the objective"
-            )
+            raise _endless(prior, "the purchases do not depend on the reports")
         if np.isfinite(self._at(seller, np.inf).upper):
-            nothing = _NOTHING * self._sold(prior, seller, report)
-            for doubling in range(_MAX_DOUBLINGS):
-                further = report + prior.mean * 2.0**doubling
-                if self._sold(prior, seller, further) <= nothing:
-                    return further
-        raise NotSupportedError(
-            f"{prior!r} has no largest sensitivity, and the market is infeasible without this "
-            "seller, so no finite payment is truthful; use a prior with bounded support, or "
-            "constraints that the others can satisfy"
-        )
+            nothing = 1e-9 * self._sold(prior, seller, np.array([report]))
+            for further in report + prior.mean * 2.0 ** np.arange(60):
+                if np.all(self._sold(prior, seller, further) <= nothing):
+                    return float(further)
+        raise _endless(prior, "the market is infeasible without this seller")
 
     def _by_chords(
         self, prior: Prior, seller: int, reports: Floats, end: float, tolerance: float
@@ -417,9 +349,14 @@ class SolvedCurve:
             )
             if worst is None or sum(c.bend for c in cells) < 0.1 * tolerance:
                 break
-            cells[worst : worst + 1] = self._halves(seller, z, y, cells[worst])
-        sums = np.array([[c.value, c.gap + c.bend] for c in cells]).reshape(-1, 2)
-        behind = np.vstack((np.cumsum(sums[::-1], axis=0)[::-1], np.zeros(2)))
+            a, b = cells[worst].first, cells[worst].last
+            middle = (a + b) // 2
+            if y[a] < y[b] < np.inf:  # the report where psi is farthest from its chord
+                middle = a + 1 + int(np.argmax(np.abs(_off_chord(z, y, a, b)[1:-1])))
+            halves = (a, middle), (middle, b)
+            cells[worst : worst + 1] = [self._cell(seller, z, y, *half) for half in halves]
+        sums = np.array([[c.value, c.gap + c.bend] for c in cells] + [[0.0, 0.0]])
+        behind = np.cumsum(sums[::-1], axis=0)[::-1]
         if np.isinf(prior.support[1]):  # F/f does not decrease there, so psi' >= 1
             last, out = self._at(seller, float(y[-1])), self._at(seller, np.inf)
             rest = max(0.0, out.upper - last.lower) / self.market.form.total_gamma
@@ -427,14 +364,6 @@ class SolvedCurve:
         firsts = np.array([*(cell.first for cell in cells), z.size - 1])
         values, errors = behind[np.searchsorted(firsts, np.searchsorted(z, reports))].T
         return values, errors
-
-    def _halves(self, seller: int, z: Floats, y: Floats, cell: _Cell) -> list[_Cell]:
-        """Split a cell at the report where psi is farthest from its chord."""
-        a, b = cell.first, cell.last
-        middle = (a + b) // 2
-        if np.isfinite(y[b]) and y[a] < y[b]:
-            middle = a + 1 + int(np.argmax(np.abs(_off_chord(z[a : b + 1], y[a : b + 1])[1:-1])))
-        return [self._cell(seller, z, y, *piece) for piece in ((a, middle), (middle, b))]
 
     def _cell(self, seller: int, z: Floats, y: Floats, a: int, b: int) -> _Cell:
         """Integrate from objectives or from guarantees at the ends, with the smaller error."""
@@ -451,7 +380,7 @@ class SolvedCurve:
         integral = (right.upper - left.upper) / gamma
         value, bend = width / rise * integral, 0.0
         if b - a > 1:
-            off = _off_chord(z[a : b + 1], y[a : b + 1])
+            off = _off_chord(z, y, a, b)
             centre = float(0.5 * (off[1:] + off[:-1]) @ np.diff(y[a : b + 1]) / rise)
             value += drop * centre
             bend = drop * max(centre - float(off.min()), float(off.max()) - centre)
@@ -459,9 +388,9 @@ class SolvedCurve:
         return min(chord, ends, key=lambda cell: cell.gap + cell.bend)
 
 
-def _off_chord(z: Floats, y: Floats) -> Floats:
+def _off_chord(z: Floats, y: Floats, a: int, b: int) -> Floats:
     """Return the distances of reports from the points of the chord with equal virtual costs."""
-    return z - (z[0] + (z[-1] - z[0]) / (y[-1] - y[0]) * (y - y[0]))
+    return z[a : b + 1] - (z[a] + (z[b] - z[a]) / (y[b] - y[a]) * (y[a : b + 1] - y[a]))
 
 
 def _table(prior: Prior, reports: Floats, end: float) -> tuple[Floats, Floats, Sequence[float]]:

@@ -1,8 +1,7 @@
-"""Payments under which a truthful report is the best reply of each seller (A, Eq. 8).
+"""Payments under which a truthful report is each seller's best reply (A, Eq. 8).
 
-The payment for a report c is ``c*eps(c) + integral of eps(z) dz from c to c_hi``: the cost, and the
-rent (:mod:`convexmarket.incentives.rents`). The integral ends at the top c_hi of the prior's
-support, where the virtual cost is infinite; an integral to infinity overpays.
+The payment for a report c is ``c*u(eps(c)) + integral of u(eps(z)) dz from c to c_hi``: the cost,
+and the rent up to the top of the prior's support (:mod:`convexmarket.incentives.rents`).
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 #: Relative accuracy of payments in markets that have no exact curve, and their largest error.
-ACCURACY_OF_ESTIMATES, _LARGEST_ERROR = 1e-4, 1e-2
-_SMALLEST_GAP = 1e-9
-_UNCERTAIN = {"not guaranteed": "not guaranteed to exist", "unknown": "not known to exist"}
+ACCURACY, _LARGEST_ERROR, _SMALLEST_GAP = 1e-4, 1e-2, 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,19 +45,14 @@ class PaymentEstimate:
 
     Attributes
     ----------
-    amounts : ndarray, shape (n,)
-        Payment of each of ``sellers``, in the currency of the sensitivities.
-    errors : ndarray, shape (n,)
-        Bounds on the errors of the amounts at given guarantees. For "envelope" they come from the
-        certificates of the solves and, if psi is not affine, from its distance to chords.
-    sellers : ndarray of int, shape (n,)
-        Positions in the market.
+    amounts, errors, sellers : ndarray, shape (n,)
+        Payments, in the currency of the sensitivities, bounds on their errors at given guarantees,
+        and the positions of the sellers.
     method : str
         "exact" (the papers' problem), "constant" (reports do not matter), "envelope" (differences
         of optimal objectives) or "quadrature" (of u(eps)).
     incentives : Incentives
-        Verdict on the market: whether a truthful report is the best reply of each seller under
-        these payments.
+        Whether a truthful report is the best reply of each seller under these payments.
     n_solves : int
         Number of markets solved.
 
@@ -90,10 +82,10 @@ class PaymentEstimate:
             )
 
     def __repr__(self) -> str:
+        error = self.errors.max(initial=0.0)
         return (
             f"PaymentEstimate({self.sellers.size} sellers, total={self.amounts.sum():.6g}, "
-            f"largest error={self.errors.max(initial=0.0):.1e}, method={self.method!r}, "
-            f"truthful: {self.incentives})"
+            f"largest error={error:.1e}, method={self.method!r}, truthful: {self.incentives})"
         )
 
 
@@ -108,7 +100,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     market : Market
         A market with truthful prices (``market.incentives``), and sellers with a prior.
     allocation : Allocation
-        The global optimum of ``market``; other points do not give truthful payments.
+        The global optimum of ``market``.
 
     Returns
     -------
@@ -118,13 +110,9 @@ def payments(market: Market, allocation: Allocation) -> Floats:
 
     Raises
     ------
-    SellersError
-        If the sellers have no prior.
-    AllocationError
-        If the allocation is not of this market, not certified to be its optimum, or its gap is too
-        large for payments of that accuracy.
-    NotSupportedError
-        If the market is not known to have truthful prices; the message gives the reason.
+    SellersError, AllocationError, NotSupportedError
+        If the sellers have no prior, the allocation is not certified to be the optimum of this
+        market, or the market is not known to have truthful prices.
 
     Examples
     --------
@@ -138,10 +126,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     if (parts := market.sellers.parts) is not None:
         whole: Any = allocation
         if not (isinstance(whole, PartedAllocation) and whole.is_of(market.sellers)):
-            raise AllocationError(
-                "the allocation is not of this market's sellers; give what allocate(market) "
-                "returned"
-            )
+            raise _another("other sellers")
         whole.curve(np.empty(0))  # raises before anything is computed
         return parts.column(partial(part_payments, whole), "payment")
     estimate = estimate_payments(market, allocation)
@@ -149,10 +134,9 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     if np.any(too_far):
         worst = int(np.argmax(estimate.errors))
         raise AllocationError(
-            f"{np.count_nonzero(too_far)} payments are not accurate enough, that of seller "
-            f"{worst} has an error of {estimate.errors[worst]:.1e}; the allocation has a gap of "
-            f"{allocation.gap:.1e}; allocate with a smaller gap, such as gap=1e-8, or use "
-            "estimate_payments(market, allocation), which reports the errors"
+            f"the payment of seller {worst} has an error of {estimate.errors[worst]:.1e}, and the "
+            f"allocation a gap of {allocation.gap:.1e}; allocate with a smaller gap, such as "
+            "gap=1e-8, or use estimate_payments(market, allocation), which reports the errors"
         )
     return estimate.amounts
 
@@ -170,20 +154,16 @@ def estimate_payments(
     market: Market,
     allocation: Allocation,
     *,
-    tol: float = ACCURACY_OF_ESTIMATES,
+    tol: float = ACCURACY,
     sellers: ArrayLike | None = None,
     assume_monotone: bool = False,
 ) -> PaymentEstimate:
     """Estimate payments under Eq. (8) in any market, with bounds on their errors.
 
-    ``t_i = c_i*u(eps_i) + integral of u(eps_i(z)) dz`` from c_i to the top of the support, with
-    eps_i(z) the guarantee of seller i at report z (:mod:`convexmarket.incentives.rents`).
-
     Parameters
     ----------
     market : Market
     allocation : Allocation
-        An allocation of this market.
     tol : float
         Target error, relative to the larger of the payment and the average cost of a seller.
     sellers : array_like of int, optional
@@ -197,11 +177,8 @@ def estimate_payments(
 
     Raises
     ------
-    NotSupportedError
-        If the market is not known to have truthful prices and ``assume_monotone`` is False, or no
-        finite payment is truthful.
-    SellersError, AllocationError
-        As for :func:`payments`.
+    SellersError, AllocationError, NotSupportedError, ParameterError
+        As for :func:`payments`, or if ``sellers`` are not positions.
 
     Examples
     --------
@@ -214,25 +191,34 @@ def estimate_payments(
     """
     reports = reports_of(market)
     check_share("tol", tol)
-    who = _positions(sellers, reports.size)
+    try:
+        who = np.arange(reports.size)[slice(None) if sellers is None else np.atleast_1d(sellers)]
+    except (IndexError, ValueError):
+        raise ParameterError(
+            f"sellers must be positions from 0 to {reports.size - 1}, got {sellers!r}"
+        ) from None
     method = _method_of(market, assume_monotone)
     _check_allocation(market, allocation)
     lost = np.asarray(market.privacy_cost(allocation.epsilon))
     bought = np.unique(who[lost[who] > 0])
     amounts, errors = reports * lost, np.zeros(reports.size)
-    tolerances = tol * scales(market, allocation)
+    tolerances, gap, n_solves = tol * scales(market, allocation), _SMALLEST_GAP, 0
     if method in ("envelope", "quadrature"):
-        gap = _gap_for(market, allocation, float(tolerances.min()))
-        curve = curve_of(market, _with_best_bound(market, allocation, gap), gap)
-    else:
-        curve = curve_of(market, allocation, _SMALLEST_GAP)
+        # Errors of objectives are of the order of the gap, those of guarantees of its root.
+        if all(prior.is_regular for prior in market.sellers.priors):
+            money = abs(allocation.objective) / (market.form.total_gamma or 1.0)
+            gap = float(np.clip(0.1 * tolerances.min() / money, _SMALLEST_GAP, 1e-6))
+        allocation = _with_best_bound(market, allocation, gap)
+    curve = curve_of(market, allocation, gap)
     for prior, place in market.sellers.by_prior(bought):
         some = bought[place]
         rents, errors[some] = curve.rents(prior, some, reports[some], tolerances[some])
         amounts[some] += rents
-    n_solves = 0
     if isinstance(curve, ExactCurve):
-        _check_deviation(allocation, curve)
+        truth = curve.curve.truth
+        deviation = float(np.max(np.abs(allocation.epsilon - truth)))
+        if deviation > 1e-2 * float(np.max(truth)):
+            raise _another(f"guarantees that differ by up to {deviation:.3g}")
         errors = np.maximum(errors, 10 * curve.accuracy * amounts)
     elif method != "constant":
         n_solves = curve.n_solves + 1
@@ -251,74 +237,47 @@ def _method_of(market: Market, assume_monotone: bool) -> str:
     """Return the method for the payments of a market, or refuse payments without a guarantee."""
     if market.form.exact is not None:
         return "exact"
-    if market.incentives != "by construction":
-        if assume_monotone:
-            return "quadrature"
+    if market.incentives != "by construction" and not assume_monotone:
         raise NotSupportedError(
-            f"payments that make the truth the best reply are {_UNCERTAIN[market.incentives]} in "
-            f"this market: {market.incentives.reason}. Use audit_incentives to test misreports, "
-            "or estimate_payments(..., assume_monotone=True) to compute Eq. (8) in any case"
+            f"payments that make the truth the best reply are {market.incentives} in this market: "
+            f"{market.incentives.reason}. Use audit_incentives to test misreports, or "
+            "estimate_payments(..., assume_monotone=True) to compute Eq. (8) in any case"
         )
-    if market.form.budgets:  # reports enter by a constraint, not by the objective
+    # Under a budget, reports enter by a constraint, not by the objective.
+    if market.incentives != "by construction" or market.form.budgets:
         return "quadrature"
     return "envelope" if market.form.total_gamma > 0 else "constant"
-
-
-def _gap_for(market: Market, allocation: Allocation, error: float) -> float:
-    """Return the gap of the solves at other reports for rents of a given error.
-
-    Errors of objectives are of the order of the gap, those of guarantees of its root.
-    """
-    if not all(prior.is_regular for prior in market.sellers.priors):
-        return _SMALLEST_GAP
-    money = abs(allocation.objective) / (market.form.total_gamma or 1.0)
-    return float(np.clip(0.1 * error / money, _SMALLEST_GAP, 1e-6))
 
 
 def _with_best_bound(market: Market, allocation: Allocation, gap: float) -> Allocation:
     """Return the allocation with the better of its bound and that of a second solve."""
     again = allocate(market, gap=gap, start=allocation)
     gaps = [answer.objective - answer.lower_bound for answer in (allocation, again)]
-    slack = sum(gaps) + 1e-9 * abs(again.objective)
-    if abs(allocation.objective - again.objective) > slack:
-        raise AllocationError(
-            f"the allocation has the objective {allocation.objective:.10g}, but the optimum of "
-            f"this market is {again.objective:.10g}; allocate this market"
-        )
+    if abs(allocation.objective - again.objective) > sum(gaps) + 1e-9 * abs(again.objective):
+        raise _another(f"the objective {again.objective:.10g}")
     return replace(allocation, lower_bound=max(allocation.lower_bound, again.lower_bound))
 
 
 def _check_allocation(market: Market, allocation: Allocation) -> None:
     """Check that an allocation is certified, and of this market."""
     check_instance("allocation", allocation, Allocation, "what allocate(market) returned")
-    m = len(market.sellers)
-    if allocation.weights.size != m:
-        raise AllocationError(
-            f"the allocation is for {allocation.weights.size} sellers, the market has {m}; "
-            "allocate this market first"
-        )
     if not allocation.gap < 1e-3:
         raise AllocationError(
             f"the allocation has a relative gap of {allocation.gap:.1e}, but truthful payments "
             "need the global optimum; allocate with method='exact' or a smaller gap"
         )
+    if allocation.weights.size != len(market.sellers):
+        raise _another(f"{len(market.sellers)} sellers")
     costs = np.where(allocation.weights > 0, market.sellers.virtual_costs, 0.0)
     value = market.objective.value(allocation.weights, allocation.eta, costs)
     if not abs(value - allocation.objective) <= 1e-6 * abs(allocation.objective):
-        raise AllocationError(
-            f"the objective of this market at the allocation is {value:.10g}, not "
-            f"{allocation.objective:.10g}; allocate this market"
-        )
+        raise _another(f"the objective {value:.10g} there")
 
 
-def _check_deviation(allocation: Allocation, curve: ExactCurve) -> None:
-    truth = curve.curve.truth
-    deviation = float(np.max(np.abs(allocation.epsilon - truth)))
-    if deviation > 1e-2 * float(np.max(truth)):
-        raise AllocationError(
-            f"the allocation's guarantees differ by up to {deviation:.3g} from the optimum of this "
-            "market; allocate this market, or with a smaller gap"
-        )
+def _another(what: str) -> AllocationError:
+    return AllocationError(
+        f"the allocation is not the optimum of this market, which has {what}; allocate this market"
+    )
 
 
 def scales(market: Market, allocation: Allocation) -> Floats:
@@ -329,19 +288,6 @@ def scales(market: Market, allocation: Allocation) -> Floats:
     if total == 0:  # all reports of sales are zero: use the average report
         total = float(reports_of(market).mean() * lost.sum())
     return np.maximum(costs, total / max(1, allocation.n_bought))
-
-
-def _positions(sellers: ArrayLike | None, m: int) -> Ints:
-    """Check positions of sellers; return all positions by default."""
-    if sellers is None:
-        return np.arange(m)
-    try:
-        who = np.atleast_1d(np.asarray(sellers))
-    except ValueError:  # lists of several lengths
-        who = np.empty(1)
-    if not (np.issubdtype(who.dtype, np.integer) and np.all((who >= 0) & (who < m))):
-        raise ParameterError(f"sellers must be positions from 0 to {m - 1}, got {sellers!r}")
-    return who.astype(np.intp)
 
 
 def reports_of(market: Market) -> Floats:

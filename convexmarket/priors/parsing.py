@@ -12,14 +12,12 @@ from scipy import stats
 
 from convexmarket.errors import PriorError
 from convexmarket.priors import families
-from convexmarket.priors.empirical import EmpiricalPrior
-from convexmarket.priors.mixture import Mixture
+from convexmarket.priors.families import EmpiricalPrior, Mixture
 from convexmarket.priors.prior import FloatArray, Prior
 
 __all__ = ["parse_prior", "prior_from_dict"]
 
 _KINDS: list[type[Prior]] = [vars(families)[name] for name in families.__all__]
-_KINDS += [EmpiricalPrior, Mixture]
 _FAMILIES = {kind.family: kind for kind in _KINDS}
 #: Distributions whose quantiles are integrals within searches: one of them takes minutes to load.
 _SLOW = ("gausshyper", "geninvgauss", "irwinhall", "ksone", "kstwo", "studentized_range")
@@ -32,18 +30,12 @@ def parse_prior(text: str) -> Prior:
     Parameters
     ----------
     text : str
-        A family, a colon, and its parameters in the order of its constructor; or
-        ``empirical:FILE.csv``, whose first numeric column holds the samples; or ``mixture:`` with
-        components ``WEIGHT*PRIOR`` between semicolons.
+        A family, a colon, and its parameters in order; or ``empirical:FILE.csv``, whose first
+        numeric column holds the samples; or ``mixture:`` and ``WEIGHT*PRIOR`` between semicolons.
 
     Returns
     -------
     Prior
-
-    Raises
-    ------
-    PriorError
-        If the text is not one of these.
 
     Examples
     --------
@@ -52,17 +44,16 @@ def parse_prior(text: str) -> Prior:
     >>> parse_prior("beta:2,5")
     Beta(2.0, 5.0, 0.0, 1.0)
     """
-    if not isinstance(text, str):
-        raise PriorError(f"prior = {text!r} is not a text; write one of {_EXAMPLES}")
-    name, _, arguments = text.partition(":")
+    name, _, arguments = str(text).partition(":")
     kind = _family(name.strip().lower())
     if kind is EmpiricalPrior:
         return EmpiricalPrior(_first_numeric_column(arguments.strip()))
     if kind is Mixture:
         parts = [part.partition("*") for part in arguments.split(";")]
-        weights = [_number(weight, text, kind) for weight, _, _ in parts]
-        return Mixture(weights, [parse_prior(prior) for _, _, prior in parts])
-    return _build(kind, *(_number(word, text, kind) for word in arguments.split(",")))
+        return Mixture(
+            [_number(part[0]) for part in parts], [parse_prior(part[2]) for part in parts]
+        )
+    return _build(kind, *map(_number, arguments.split(",")))
 
 
 def prior_from_dict(described: Mapping[str, Any]) -> Prior:
@@ -80,7 +71,6 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     Raises
     ------
     PriorError
-        If the family is missing or unknown, or its parameters are not valid.
 
     Examples
     --------
@@ -96,37 +86,27 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     return _build(_from_scipy_name if family == "scipy" else _family(family), **parameters)
 
 
-def _from_scipy_name(
-    distribution: str, args: list[float] | None = None, kwds: dict[str, float] | None = None
-) -> Prior:
-    if distribution in _SLOW:
-        raise PriorError(
-            f"distribution = {distribution!r} has no closed form, and takes minutes; draw from it, "
-            "and use the family 'empirical'"
-        )
+def _from_scipy_name(distribution: str, args: Any = (), kwds: Any = None) -> Prior:
     public = getattr(stats, str(distribution), None)
-    if not isinstance(public, stats.rv_continuous):
+    if distribution in _SLOW or not isinstance(public, stats.rv_continuous):
         raise PriorError(
-            f"distribution = {distribution!r} is not a continuous distribution of scipy.stats; "
-            "use one of its names, such as 'gamma'"
+            f"distribution = {distribution!r} is not a continuous distribution of scipy.stats with "
+            "quantiles in closed form; use one such as 'gamma', or draw from it and use the family "
+            "'empirical'"
         )
-    try:
-        frozen = public(*(args or []), **(kwds or {}))
-        frozen.support()  # numpy raises here where a parameter is not a number
-    except (TypeError, ValueError, OverflowError) as error:
-        raise PriorError(f"scipy.stats.{distribution}: {error}; correct args and kwds") from None
-    return Prior.from_scipy(frozen)
+    return Prior.from_scipy(public(*args, **(kwds or {})))
 
 
 def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prior:
-    """Call ``build``; parameters that it does not have raise a PriorError."""
-    signature = inspect.signature(build)
+    """Call ``build``; parameters that it does not accept raise a PriorError."""
     try:
-        signature.bind(*values, **parameters)
-    except TypeError as error:
-        takes = ", ".join(map(str, signature.parameters.values()))
-        raise PriorError(f"{build.__name__}: {error}; the parameters are ({takes})") from None
-    return build(*values, **parameters)
+        return build(*values, **parameters)
+    except PriorError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        takes = ", ".join(inspect.signature(build).parameters)
+        text = str(error).replace(".__init__()", ":")
+        raise PriorError(f"{text}; the parameters are {takes}") from None
 
 
 def _family(name: object) -> type[Prior]:
@@ -135,26 +115,24 @@ def _family(name: object) -> type[Prior]:
     return _FAMILIES[str(name)]
 
 
-def _number(word: str, text: str, kind: type[Prior]) -> float:
+def _number(word: str) -> Any:
+    """Convert a number; the check of the parameter refuses another word."""
     try:
         return float(word)
     except ValueError:
-        raise PriorError(
-            f"prior {text!r}: {word!r} is not a number; write {kind.example}"
-        ) from None
+        return word
 
 
 def _first_numeric_column(path: str) -> FloatArray:
     """Read the first column of a CSV file that holds numbers, with or without a header."""
     try:  # without a header, as pandas would take the first of bare numbers for one
-        table = pd.read_csv(path, header=None, dtype=str)
+        table = pd.read_csv(path, header=None, dtype=str).apply(pd.to_numeric, errors="coerce")
     except (OSError, ValueError) as error:
         raise PriorError(f"prior 'empirical:{path}': {error}; give a CSV file") from None
-    for name in table:
-        numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float)
-        rows = numbers[int(np.isnan(numbers[0])) :]
-        if rows.size and not np.isnan(rows).any():
-            return rows
+    for column in table.to_numpy(dtype=float).T:
+        numbers = column[int(np.isnan(column[0])) :]
+        if numbers.size and not np.isnan(numbers).any():
+            return numbers
     raise PriorError(
         f"prior 'empirical:{path}': no column holds a number in every row; "
         "give a CSV file with a column of sensitivities"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -14,24 +14,29 @@ from scipy.integrate import quad
 from scipy.optimize import isotonic_regression
 from scipy.special import expit
 
-from convexmarket.checks import check_count, checked_numbers, generator_of, shown
-from convexmarket.errors import ConvexMarketError, ParameterError, PriorError
+from convexmarket.checks import check_count, checked_numbers, generator_of, is_iterable, shown
+from convexmarket.errors import ConvexMarketError, ParameterError, PriorError, SellersError
 
-__all__ = ["FloatArray", "Prior", "PriorLike", "ScipyPrior", "as_prior"]
+__all__ = [
+    "FloatArray",
+    "Prior",
+    "PriorLike",
+    "PriorOrPriors",
+    "ScipyPrior",
+    "as_prior",
+    "assigned",
+]
 
 FloatArray = NDArray[np.float64]
 #: A prior, or a frozen distribution of scipy.stats (which has no public class).
 PriorLike: TypeAlias = Any
+#: One prior for all, one for each seller, or one for each group.
+PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorLike]
 
 #: Smallest normal number. The code behind SciPy's beta distribution ends the process below it.
 SMALLEST = float(np.finfo(np.float64).tiny)
-#: Halvings of an interval, to the last digit.
-_HALVINGS = 80
-#: Nodes are quantiles that are dense in both tails, down to this probability, with equally spaced
-#: sensitivities between two neighbours, and equally spaced sensitivities over the whole support.
-_TAIL, _TAIL_LEVELS, _EVEN_LEVELS, _SUBDIVISIONS, _EVEN_NODES = 1e-9, 97, 33, 16, 4097
-#: Ironing differences the expected-cost curve: cells of less probability drown in rounding.
-_SMALLEST_CELL = 1e-7
+#: Probabilities: of a tail without nodes, and of the smallest cell of the ironing, for rounding.
+_TAIL, _SMALLEST_CELL = 1e-9, 1e-7
 
 
 class Prior(ABC):
@@ -39,14 +44,10 @@ class Prior(ABC):
 
     Every argument ``prior`` accepts a named family (:class:`Uniform`, :class:`Beta`, ...), an
     :class:`EmpiricalPrior`, or a frozen continuous ``scipy.stats`` distribution. For another
-    distribution, subclass ``Prior``: set :attr:`support` and write :meth:`cdf` and :meth:`pdf`.
+    distribution, subclass ``Prior``: set :attr:`support`, the interval [c_lo, c_hi] of possible
+    sensitivities, and write :meth:`cdf` and :meth:`pdf`. The top c_hi may be infinite.
 
     Priors are immutable and compare by value; a prior without a named family by identity.
-
-    Attributes
-    ----------
-    support : tuple of float
-        The interval [c_lo, c_hi] of possible sensitivities; c_hi may be infinite.
 
     Examples
     --------
@@ -69,24 +70,19 @@ class Prior(ABC):
     virtual_cost_slope: float | None = None
     #: Whether the ironed psi is constant between breakpoints, as for a sample.
     is_step: ClassVar[bool] = False
+    #: Sensitivities inside the support where the density may jump, which are nodes of the ironing.
+    _jumps: FloatArray = np.empty(0)
 
     @staticmethod
     def from_scipy(frozen: Any) -> Prior:
         """Convert a frozen continuous ``scipy.stats`` distribution to a prior.
 
-        A custom distribution is fast if it defines ``_cdf`` next to ``_pdf``, and ``_ppf`` for
-        samples. Regularity is tested on about 6000 sensitivities, up to rounding. A distribution
-        without a positive and finite density on one interval of sensitivities is a PriorError.
+        A distribution without a positive and finite density on one interval of sensitivities is a
+        PriorError. A custom distribution is fast if it defines ``_cdf`` and ``_ppf``.
 
         Parameters
         ----------
         frozen : a frozen ``scipy.stats`` distribution
-
-        Examples
-        --------
-        >>> import scipy.stats
-        >>> Prior.from_scipy(scipy.stats.expon(scale=0.5)).support
-        (0.0, inf)
         """
         return as_prior(frozen, "frozen")
 
@@ -113,20 +109,17 @@ class Prior(ABC):
         return np.log(self.cdf(c)), np.log(self.pdf(c))
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        low, top = self.support
-        high = min(top, low + 1.0)
-        while high < top and np.max(self.cdf(high)) < np.max(u, initial=0.0, where=u < 1):
-            high = min(top, 2.0 * high)
-        inside = self._bisect(u, np.full_like(u, low), np.full_like(u, high))
-        return np.select([u <= 0, u >= 1], [low, top], inside)
-
-    def _bisect(self, u: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Solve F(c) = u between two bounds."""
-        for _ in range(_HALVINGS):
+        """Solve F(c) = u by bisection, to the last digit."""
+        bottom, top = self.support
+        end = min(top, bottom + 1.0)
+        while end < top and np.max(self.cdf(end)) < np.max(u, initial=0.0, where=u < 1):
+            end = min(top, 2.0 * end)
+        low, high = np.full_like(u, bottom), np.full_like(u, end)
+        for _ in range(80):
             middle = 0.5 * (low + high)
             enough = self.cdf(middle) >= u
             low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        return high
+        return np.select([u <= 0, u >= 1], [bottom, top], high)
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
         return self.quantile(rng.random(size))
@@ -139,7 +132,7 @@ class Prior(ABC):
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether psi is strictly increasing (A, Assumption III.1). Other priors are ironed."""
+        """Whether psi is strictly increasing (A, Assumption III.1); other priors are ironed."""
         self._check_density()
         costs = self._virtual_cost(self._nodes)
         costs = costs[np.isfinite(costs)]
@@ -148,7 +141,8 @@ class Prior(ABC):
     @property
     def breakpoints(self) -> FloatArray:
         """Sensitivities inside the support where the ironed psi has a kink or jump, increasing."""
-        return np.empty(0) if self.is_regular else self._inside(self._ironing[2])
+        ironed = np.empty(0) if self.is_regular else self._inside(self._ironing[2])
+        return np.union1d(ironed, self._jumps)
 
     def _inside(self, points: FloatArray) -> FloatArray:
         return points[(points > self.support[0]) & (points < self.support[1])]
@@ -177,19 +171,18 @@ class Prior(ABC):
     def _nodes(self) -> FloatArray:
         """Sensitivities, increasing and finite, which are denser where the density is larger."""
         reach = np.log1p(-_TAIL) - np.log(_TAIL)
-        levels = expit(np.linspace(-reach, reach, _TAIL_LEVELS))
-        levels = np.union1d(levels, np.linspace(0, 1, _EVEN_LEVELS)[1:-1])
+        levels = np.union1d(expit(np.linspace(-reach, reach, 97)), np.linspace(0, 1, 33)[1:-1])
         ends = [end for end in self.support if np.isfinite(end)]
         anchors = np.union1d(self._quantile(levels), ends)
-        steps = np.arange(_SUBDIVISIONS) / _SUBDIVISIONS
-        between = anchors[:-1, None] + np.diff(anchors)[:, None] * steps
-        return np.union1d(between, np.linspace(anchors[0], anchors[-1], _EVEN_NODES))
+        between = anchors[:-1] + np.diff(anchors) * np.arange(16)[:, None] / 16
+        even = np.linspace(anchors[0], anchors[-1], 4097)
+        return np.unique(np.concatenate([between.ravel(), even, self._jumps]))
 
     @cached_property
     def _ironing(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Nodes, the ironed psi there, and the ends of the ironed intervals."""
         levels = self.cdf(self._nodes)
-        chosen = [0]  # nodes at least the smallest cell apart in probability, and the last
+        chosen = [0]
         for position, level in enumerate(levels):
             if level - levels[chosen[-1]] >= _SMALLEST_CELL <= levels[-1] - level:
                 chosen.append(position)
@@ -209,13 +202,13 @@ class Prior(ABC):
         """Check that the density is positive and finite at nodes inside the support."""
         inside = self._inside(self._nodes)
         with np.errstate(divide="ignore", invalid="ignore"):
-            bad = ~np.isfinite(self._logs(inside)[1])
-        if bad.any():
-            c, (low, high) = inside[np.argmax(bad)], self.support
+            bad = inside[~np.isfinite(self._logs(inside)[1])]
+        if bad.size:
+            low, high = self.support
             raise PriorError(
-                f"{self!r}: the density is {self.pdf(c)} at c = {c:.6g}, inside the support "
-                f"[{low:g}, {high:g}], so psi = c + F/f is undefined there. Use a distribution "
-                "with a positive, finite density between its ends, or EmpiricalPrior(samples)"
+                f"{self!r}: the density is {self.pdf(bad[0])} at c = {bad[0]:.6g}, inside the "
+                f"support [{low:g}, {high:g}]; it must be positive and finite there. Give another "
+                "distribution, or EmpiricalPrior(samples)"
             )
 
     def quantile(self, u: ArrayLike) -> FloatArray:
@@ -239,8 +232,7 @@ class Prior(ABC):
     def virtual_cost(self, c: ArrayLike) -> FloatArray:
         """Compute Myerson's virtual cost psi(c) = c + F(c)/f(c) (A, Assumption III.1), unironed.
 
-        It is +inf above c_hi, and at c_hi if the density vanishes there. NaN, or an entry below the
-        support, is a PriorError.
+        It is +inf above the support. NaN, or an entry below the support, is a PriorError.
 
         Parameters
         ----------
@@ -261,49 +253,37 @@ class Prior(ABC):
         """
         return self._over_support(self._ironed_virtual_cost, c)
 
-    def _over_support(
-        self, formula: Callable[[FloatArray], FloatArray], c: ArrayLike
-    ) -> FloatArray:
-        """Apply ``formula`` on the support; the cost is +inf above it."""
-        self.check_reports(c, above=True)
-        reports, (low, high) = checked_numbers("c", c), self.support
+    def _over_support(self, cost: Callable[[FloatArray], FloatArray], c: ArrayLike) -> FloatArray:
+        """Apply ``cost`` on the support; the cost is +inf above it."""
+        reports, (low, high) = self.check_reports(c, above=True), self.support
         above = (reports > high) | np.isinf(reports)
-        return np.where(above, np.inf, formula(np.where(above, low, reports)))[()]
+        return np.where(above, np.inf, cost(np.where(above, low, reports)))[()]
 
     def check_reports(
-        self, c: ArrayLike, name: Callable[[int], str] | None = None, *, above: bool = False
-    ) -> None:
-        """Check that reports are in the support; ``name`` names a position in the message.
+        self, c: ArrayLike, name: Callable[[int], str] = "c[{}]".format, *, above: bool = False
+    ) -> FloatArray:
+        """Check that reports are in the support; with ``above``, or above it. Return them.
 
-        With ``above``, reports above the support pass.
+        The message calls ``name`` with a position. It does not quote reports, which are private.
 
         Raises
         ------
         PriorError
-            If one is not.
+            If a report does not pass.
         """
         reports, (low, high) = checked_numbers("c", c), self.support
         outside = ~((reports >= low) & (above | ((reports <= high) & np.isfinite(reports))))
-        if not outside.any():
-            return
-        first = int(np.argmax(outside))
-        place = name(first) if name else f"c[{first}]"
-        if not name and reports.size == 1:  # the report of the caller; others are private
-            place += f" = {reports.flat[first]}"
-        raise PriorError(
-            f"{int(outside.sum())} of {reports.size} sensitivities "
-            f"{'are NaN or below' if above else 'are not in'} the support [{low:g}, {high:g}] of "
-            f"{self!r}; the first is {place}. "
-            "Correct the reports, or declare a prior that covers them"
-        )
+        if outside.any():
+            raise PriorError(
+                f"{int(outside.sum())} of {reports.size} sensitivities "
+                f"{'are NaN or below' if above else 'are not in'} the support [{low:g}, {high:g}] "
+                f"of {self!r}; the first is {name(int(np.argmax(outside)))}. "
+                "Correct the reports, or declare a prior that covers them"
+            )
+        return reports
 
     def contains(self, reports: FloatArray) -> bool:
-        """Whether the prior is a sample that contains these reports.
-
-        Parameters
-        ----------
-        reports : array_like
-        """
+        """Whether the prior is a sample that contains these reports, each as often."""
         return False
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
@@ -327,66 +307,30 @@ class Prior(ABC):
         return id(self)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Prior) and type(self) is type(other) and self._key() == other._key()
-        )
+        return isinstance(other, Prior) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((type(self), self._key()))
+        return hash(self._key())
 
 
 class ScipyPrior(Prior):
     """The prior of a frozen continuous distribution, and the base class of named families.
 
-    A family has set its support and parameters. Without ``regular``, regularity is tested on nodes;
-    ``slope`` is that of an affine psi.
+    Its parameters are empty if no name and numbers describe the distribution.
     """
 
     family = "scipy"
-    _parameters: dict[str, Any] | None = None
-
-    def __init__(
-        self, frozen: Any, *, regular: bool | None = None, slope: float | None = None
-    ) -> None:
-        self._frozen, self.virtual_cost_slope = frozen, slope
-        if self._parameters is None:
-            self.support = _support(frozen)
-            name = str(frozen.dist.name)
-            if type(getattr(stats, name, None)) is type(frozen.dist):
-                kwds = {key: float(value) for key, value in sorted(frozen.kwds.items())}
-                args = [float(value) for value in frozen.args]
-                self._parameters = {"distribution": name, "args": args, "kwds": kwds}
-        low, high = self.support
-        try:
-            if regular is None:
-                self._check_density()
-            else:
-                self.is_regular = regular
-            averages = {"median": float(frozen.median()), "mean": self.mean}
-        except (OverflowError, RecursionError) as error:
-            raise PriorError(f"{self!r} is beyond double precision: {error}") from None
-        for what, value in averages.items():
-            # Averages of numbers next to an end may be rounded to just outside it.
-            if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-                raise PriorError(
-                    f"{self!r}: the {what} is {value} in floating point, outside the support "
-                    f"[{low:g}, {high:g}]; choose less extreme parameters"
-                )
+    _frozen: Any
+    _parameters: dict[str, Any]
 
     @cached_property
     def mean(self) -> float:
-        """Expected sensitivity."""
         return float(self._frozen.mean())
 
     def cdf(self, c: ArrayLike) -> FloatArray:
-        """Compute F(c); same shape as ``c``."""
-        try:
-            return self._frozen.cdf(checked_numbers("c", c))
-        except (OverflowError, RecursionError) as error:
-            raise PriorError(f"{self!r} is beyond double precision: {error}") from None
+        return self._frozen.cdf(checked_numbers("c", c))
 
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Compute the density f(c); same shape as ``c``."""
         return self._frozen.pdf(checked_numbers("c", c))
 
     def _logs(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -399,21 +343,18 @@ class ScipyPrior(Prior):
         return self._frozen.rvs(size=size, random_state=rng)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the prior by its family and parameters, or a custom one by its class."""
-        if self._parameters is not None:
+        if self._parameters:
             return {"family": self.family, **self._parameters}
         return {"family": Prior.family, "distribution": type(self._frozen.dist).__name__}
 
     def _key(self) -> Any:
-        return id(self._frozen) if self._parameters is None else repr(self._parameters)
+        return repr(self) if self._parameters else id(self._frozen)
 
     def __repr__(self) -> str:
-        if self._parameters is None:
+        if not self._parameters:
             return f"Prior.from_scipy(<{type(self._frozen.dist).__name__}>)"
-        if type(self) is not ScipyPrior:
-            return f"{type(self).__name__}({', '.join(map(repr, self._parameters.values()))})"
-        name, positional, named = self._parameters.values()
-        texts = [*map(repr, positional), *(f"{key}={value!r}" for key, value in named.items())]
+        name, args, kwds = self._parameters.values()
+        texts = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwds.items())]
         return f"Prior.from_scipy(scipy.stats.{name}({', '.join(texts)}))"
 
 
@@ -424,30 +365,53 @@ def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = P
     """
     if isinstance(given, Prior):
         return given
-    kinds = stats.rv_continuous | stats.rv_discrete
-    if isinstance(given, kinds) or isinstance(getattr(given, "dist", None), kinds):
-        return ScipyPrior(given)
+    if isinstance(getattr(given, "dist", None), stats.rv_continuous):
+        return _converted(given)
     raise error(
-        f"{name} is {shown(given)}, which is not a prior; give one such as Uniform(0.02, 0.10), or "
-        "a frozen distribution such as scipy.stats.gamma(2, scale=0.05)"
+        f"{name} is {shown(given)}, which is not a prior; give one such as Uniform(0.02, 0.10) or "
+        "EmpiricalPrior(samples), or a frozen continuous distribution such as "
+        "scipy.stats.gamma(2, scale=0.05)"
     )
 
 
-def _support(frozen: Any) -> tuple[float, float]:
-    """Return the support of a frozen continuous distribution, checked to be nonnegative."""
-    if isinstance(frozen, stats.rv_continuous | stats.rv_discrete):
-        raise PriorError(f"{type(frozen).__name__} has no parameters yet; call it with them")
-    name = f"scipy.stats.{frozen.dist.name}"
-    if isinstance(frozen.dist, stats.rv_discrete):
-        raise PriorError(f"{name} is discrete and has no density; use EmpiricalPrior(samples)")
-    given = [np.asarray(value) for value in (*frozen.args, *frozen.kwds.values())]
-    numbers = [x for x in given if x.dtype.kind in "iuf"]
-    if any(np.any((x != 0) & (abs(x) < SMALLEST)) for x in numbers):
-        raise PriorError(f"{name} has a parameter below {SMALLEST:.0g}; give a larger one, or zero")
+@lru_cache(maxsize=64)
+def _converted(frozen: Any) -> Prior:
+    values = [np.asarray(value) for value in (*frozen.args, *frozen.kwds.values())]
+    tiny = any(np.any((x != 0) & (abs(x) < SMALLEST)) for x in values if x.dtype.kind in "iuf")
     low, high = frozen.support()
-    if np.ndim(low) or np.ndim(high) or not 0 <= low < high:
+    if tiny or np.ndim(low) or np.ndim(high) or not 0 <= low < high:
         raise PriorError(
-            f"{name} has support [{low}, {high}], which is not one interval of sensitivities >= 0; "
-            "give it one valid value of each parameter, truncate or shift it"
+            f"scipy.stats.{frozen.dist.name} has support [{low}, {high}], which must be one "
+            "interval of sensitivities >= 0; give one valid value of each parameter, zero or "
+            f"beyond {SMALLEST:.0g}, truncate or shift it"
         )
-    return float(low), float(high)
+    prior, name = ScipyPrior(), str(frozen.dist.name)
+    prior._frozen, prior._parameters, prior.support = frozen, {}, (float(low), float(high))
+    if type(getattr(stats, name, None)) is type(frozen.dist):
+        kwds = {key: float(value) for key, value in sorted(frozen.kwds.items())}
+        prior._parameters = {"distribution": name, "args": [*map(float, frozen.args)], "kwds": kwds}
+    prior._check_density()
+    return prior
+
+
+def assigned(
+    given: PriorOrPriors | None, groups: NDArray[Any] | None, m: int
+) -> tuple[tuple[Prior, ...], NDArray[np.intp]]:
+    """Return the distinct priors, and the place of each seller's prior among them."""
+    if isinstance(given, Mapping):
+        named, keys = dict(given), [None] * m if groups is None else groups.tolist()
+        if unknown := [place for place, name in enumerate(keys) if name not in named]:
+            raise SellersError(
+                f"groups[{unknown[0]}] is {keys[unknown[0]]!r}, but prior has no such group; give "
+                f"each seller one of the groups {', '.join(map(repr, list(named)[:10]))}"
+            )
+    elif is_iterable(given) and not isinstance(given, str):
+        named = dict(enumerate(given))
+        keys = list(named)
+        if len(keys) != m:
+            raise SellersError(f"{len(keys)} priors for {m} sellers; give one for each, or one")
+    else:
+        return (as_prior(given, error=SellersError),), np.broadcast_to(np.intp(0), m)
+    made = {name: as_prior(each, f"prior[{name!r}]", SellersError) for name, each in named.items()}
+    places = {prior: place for place, prior in enumerate(dict.fromkeys(made[key] for key in keys))}
+    return tuple(places), np.array([places[made[key]] for key in keys], dtype=np.intp)

@@ -12,9 +12,7 @@ fields of its dataclass determine its table in a problem file.
 from convexmarket.terms import constraints, costs, objectives, pieces
 from convexmarket.terms.constraints import *
 from convexmarket.terms.costs import *
-from convexmarket.terms.form import MarketNumbers
 from convexmarket.terms.objectives import *
 from convexmarket.terms.pieces import *
 
 __all__ = [*constraints.__all__, *costs.__all__, *objectives.__all__, *pieces.__all__]
-__all__ += ["MarketNumbers"]

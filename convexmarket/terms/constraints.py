@@ -15,8 +15,7 @@ from scipy import sparse
 
 from convexmarket.checks import aligned, as_float, check_instance, check_positive
 from convexmarket.errors import ParameterError
-from convexmarket.terms.form import MarketNumbers
-from convexmarket.terms.pieces import Constraint, Number, Quantities, value_of
+from convexmarket.terms.pieces import Constraint, MarketNumbers, Number, Quantities, value_of
 from convexmarket.terms.records import (
     checked,
     groups,
@@ -45,13 +44,10 @@ Floats = NDArray[np.float64]
 
 @record
 class Cap(Constraint):
-    """The largest weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
+    """Each weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
-    Parameters
-    ----------
-    k : float, array_like of shape (m,), or cvxpy.Parameter
-        At least 1 for all sellers (``k = 1`` makes the weights equal), or one number >= 0 for each
-        seller, at least 1 on average.
+    ``k >= 1`` is a number, a ``cvxpy.Parameter``, or one number for each seller, at least 1 on
+    average.
 
     Examples
     --------
@@ -67,10 +63,9 @@ class Cap(Constraint):
         if not isinstance(self.k, Real) or self.k >= 1:
             super().__post_init__()
         if not isinstance(self.k, cp.Parameter) and not np.mean(self.k) >= 1:
-            name = "cap" if isinstance(self.k, Real) else "the mean of cap"
             raise ParameterError(
-                f"{name} is {np.mean(self.k):g}, but m weights of at most cap/m can only sum to "
-                "one if cap >= 1; give a number >= 1, or leave the cap out"
+                f"cap is {np.mean(self.k):g} on average, but m weights of at most cap/m can only "
+                "sum to one if cap >= 1; give larger numbers, or leave the cap out"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -83,12 +78,7 @@ class Cap(Constraint):
 
 @record
 class MaxEpsilon(Constraint):
-    """Each guarantee has a largest epsilon: eps_i <= e_i.
-
-    Parameters
-    ----------
-    epsilon : float, array_like of shape (m,), or cvxpy.Parameter
-        e > 0 for all sellers, or one number >= 0 for each.
+    """Each guarantee is at most ``epsilon``: a number, ``cvxpy.Parameter``, or one for each seller.
 
     Examples
     --------
@@ -105,8 +95,7 @@ class MaxEpsilon(Constraint):
             raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return m*a_i <= m*e_i/eta, whose left side is of order one."""
-        m = quantities.weights.size
+        m = quantities.weights.size  # the left side is of order one
         bound = self.epsilon if np.ndim(self.epsilon) else self.epsilon * np.ones(m)
         return [m * quantities.weights <= (m * bound) * quantities.inverse_eta]
 
@@ -116,12 +105,7 @@ class MaxEpsilon(Constraint):
 
 @record
 class GivenEpsilon(MaxEpsilon):
-    """Guarantees that the sellers have granted: a_i*eta <= eps_i (A, Algorithm 1; B, Eq. 3).
-
-    Parameters
-    ----------
-    epsilon : array_like, shape (m,)
-        The granted epsilon of each seller, >= 0.
+    """Guarantees that the sellers have granted, shape (m,): a_i*eta <= eps_i (A, Algorithm 1).
 
     Examples
     --------
@@ -134,15 +118,10 @@ class GivenEpsilon(MaxEpsilon):
 
 @record
 class Budget(Constraint):
-    """The expected payments of linear costs are at most ``amount``: psi'eps <= B.
+    """The expected payments of linear costs are at most ``amount``, a number or cvxpy.Parameter.
 
-    Reports enter a constraint, so truthful prices may not exist next to other pieces; see
-    ``market.incentives`` and :func:`~convexmarket.calibrate_gamma`.
-
-    Parameters
-    ----------
-    amount : float or cvxpy.Parameter
-        B > 0. A ``cp.Parameter(nonneg=True)`` is for :func:`~convexmarket.sweep`.
+    Truthful prices may not exist next to other pieces; see ``market.incentives`` and
+    :func:`~convexmarket.calibrate_gamma`.
 
     Examples
     --------
@@ -161,7 +140,6 @@ class Budget(Constraint):
             raise ParameterError("a budget parameter must be cp.Parameter(nonneg=True)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return psi'a <= amount/eta, linear in the weights and 1/eta."""
         mean = float(np.mean(value_of(quantities.virtual_costs)))
         scale = 1.0 / mean if mean > 0 else 1.0
         spent = (scale * quantities.virtual_costs) @ quantities.weights
@@ -202,13 +180,11 @@ class GroupShare(Constraint):
             shares = getattr(self, name)
             check_instance(name, shares, Mapping, "shares by group, {'A': 0.2}")
             for group, share in shares.items():
-                if group not in known:
+                if group not in known or not 0 <= as_float(share) <= 1:
                     raise ParameterError(
-                        f"{name} names the group {group!r}, which no seller is in; the groups are "
-                        f"{', '.join(map(repr, known[:10]))}"
+                        f"{name} must be shares in [0, 1] of the groups "
+                        f"{', '.join(map(repr, known[:10]))}, got {group!r}: {share!r}"
                     )
-                if not 0 <= as_float(share) <= 1:
-                    raise ParameterError(f"{name}[{group!r}] is {share!r}; a share is in [0, 1]")
             object.__setattr__(self, name, dict(shares))
         if not (self.at_least or self.at_most or self.equal):
             raise ParameterError(
@@ -217,7 +193,6 @@ class GroupShare(Constraint):
 
     @property
     def _names(self) -> list[Any]:
-        """The groups, in the order they appear."""
         return list(dict.fromkeys(self.groups.tolist()))
 
     @property
@@ -237,7 +212,6 @@ class GroupShare(Constraint):
         return bounds + [share(g) == 1.0 / len(self._names) for g in equal]
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
-        """Return the prices of the shares, by group."""
         prices = iter(float(np.sum(each)) for each in multipliers)
         return {
             "at_least": {group: -next(prices) for group in self.at_least},
@@ -246,7 +220,7 @@ class GroupShare(Constraint):
 
     @property
     def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:  # type: ignore[override]
-        """The group of each seller by its number, and the least and the most share of each."""
+        """Group of each seller by its number, and the least and the most share of each group."""
         names, group = np.unique(self.groups, return_inverse=True)
         least = np.array([self.at_least.get(name, 0.0) for name in names.tolist()])
         most = np.array([self.at_most.get(name, 1.0) for name in names.tolist()])
@@ -259,8 +233,7 @@ class GroupShare(Constraint):
 class EtaRange(Constraint):
     """The total privacy bought lies between two public numbers, low <= eta <= high.
 
-    It replaces the papers' grid over eta, and makes a degenerate market well posed (the papers'
-    naive model, mu = sigma = 0). :attr:`Allocation.binding` lists an active bound.
+    It makes a degenerate market well posed (the papers' naive model, mu = sigma = 0).
 
     Examples
     --------
@@ -291,17 +264,16 @@ class EtaRange(Constraint):
 class Moments(Constraint):
     """Weighted averages of public features match targets: ``|A'a - b| <= tol``, each one.
 
-    With the averages of a population (a census) as b, the purchase represents it in these features.
-    Statistics calls it calibration of weights (Deville and Sarndal, 1992).
+    With the averages of a population as b, it is the calibration of weights in statistics (Deville
+    and Sarndal, 1992).
 
     Parameters
     ----------
     A : array_like or scipy sparse matrix, shape (m, k)
         Public features of each seller, one per column.
-    b : array_like, shape (k,)
-        Targets of their weighted averages.
-    tol : float or array_like, shape (k,)
-        Largest deviation, >= 0, in the units of each feature.
+    b, tol : array_like, shape (k,)
+        Targets of the weighted averages, and the largest deviations, >= 0; one ``tol`` for all is
+        a number.
 
     Examples
     --------
@@ -333,7 +305,7 @@ class Moments(Constraint):
         return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {written(self.tol, 'tol')}"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return ``-tol <= A'a - b <= tol``, with each feature scaled to a largest value of one."""
+        # Each feature is scaled to a largest value of one.
         largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
         unit = np.where(largest > 0, largest, 1.0)
         off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
@@ -347,12 +319,7 @@ class Moments(Constraint):
 class EffectiveSize(Constraint):
     """The effective size of the weights is at least n: ``1/||a||^2 >= n`` (Kish, 1965).
 
-    An average with weights a is as precise as one of that many rows.
-
-    Parameters
-    ----------
-    n : float
-        From 1 (no restriction) to the number of sellers, which makes all weights equal.
+    An average with weights a is as precise as one of that many rows, from 1 to m.
 
     Examples
     --------
@@ -364,7 +331,6 @@ class EffectiveSize(Constraint):
     n: float = checked(in_interval, "the effective size", most=True, interval="[1, inf)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return ``||m*a|| <= m*n^(-1/2)``."""
         m = quantities.weights.size
         if self.n == m:  # a ball of a single point
             return [m * quantities.weights == 1]

@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
 from itertools import pairwise
-from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -31,10 +30,12 @@ class PrivacyCost(Record):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from convexmarket.terms import PowerCost
-    >>> PowerCost(2.0).derivatives(np.array([1.0, 3.0]))
-    (array([2., 6.]), array([2., 2.]))
+    >>> import cvxpy as cp
+    >>> class Cubed(PrivacyCost):
+    ...     def expression(self, epsilon):
+    ...         return cp.power(epsilon, 3)
+    >>> Cubed()([1.0, 2.0])
+    array([1., 8.])
     """
 
     definition = "expression"
@@ -61,24 +62,13 @@ class PrivacyCost(Record):
         return costs @ self.expression(epsilon)
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
-        """Compute u'(eps) and u''(eps); None if unknown.
-
-        Parameters
-        ----------
-        epsilon : ndarray
-            Positive guarantees.
-        """
+        """Compute u'(eps) and u''(eps) at positive guarantees; None if unknown."""
         return None
 
 
 @record
 class PowerCost(PrivacyCost):
-    """u(eps) = eps ** power: the cost grows faster than the lost privacy.
-
-    Parameters
-    ----------
-    power : float
-        At least 1; 1 is the linear cost.
+    """u(eps) = eps ** power, with a power of at least 1; 1 is the linear cost.
 
     Examples
     --------
@@ -91,7 +81,6 @@ class PowerCost(PrivacyCost):
 
     @property
     def is_linear(self) -> bool:  # type: ignore[override]
-        """Whether the power is 1."""
         return self.power == 1
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
@@ -138,8 +127,7 @@ class ExponentialCost(PrivacyCost):
         return cp.exp(epsilon) - 1
 
     def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
-        """Return ``sum exp(eps + log costs) - costs``, whose entries are of order one."""
-        paid = costs > 0
+        paid = costs > 0  # entries of the sum are of order one
         return cp.sum(cp.exp(epsilon[paid] + np.log(costs[paid]))) - costs.sum()
 
     def __call__(self, epsilon: ArrayLike) -> Floats:
@@ -150,25 +138,11 @@ class ExponentialCost(PrivacyCost):
         return (self(epsilon) + 1.0,) * 2
 
 
-def _positives(name: str, value: Any) -> tuple[float, ...]:
-    values = tuple(map(as_float, value)) if is_iterable(value) else (np.nan,)
-    if not all(0 < number < np.inf for number in values):
-        raise ParameterError(f"{name} must be a list of finite numbers > 0, got {value!r}")
-    return values
-
-
 @record
 class TieredCost(PrivacyCost):
-    """A piecewise linear u: ``u'(eps)`` is ``slopes[k]`` in tier k.
+    """A piecewise linear u, such as the tariffs of a contract: ``u'(eps) = slopes[k]`` in tier k.
 
-    It expresses the tariffs of a contract, or a convex u that is known at a few points.
-
-    Parameters
-    ----------
-    slopes : sequence of float
-        The rate of each tier, > 0 and nondecreasing.
-    thresholds : sequence of float
-        The ends of all tiers but the last, > 0 and increasing.
+    The slopes are > 0 and do not fall; the thresholds are the ends of all tiers but the last.
 
     Examples
     --------
@@ -176,24 +150,26 @@ class TieredCost(PrivacyCost):
     array([0.5, 4. ])
     """
 
-    slopes: Sequence[float] = checked(_positives)
-    thresholds: Sequence[float] = checked(_positives, default=())
+    slopes: Sequence[float]
+    thresholds: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.thresholds) != len(self.slopes) - 1:
+        slopes, ends = (
+            tuple(map(as_float, given)) if is_iterable(given) else (np.nan,)
+            for given in (self.slopes, self.thresholds)
+        )
+        finite = all(0 < number < np.inf for number in slopes + ends) and slopes
+        falls = any(low > high for low, high in pairwise(slopes))
+        if not finite or len(ends) != len(slopes) - 1 or falls or sorted(set(ends)) != list(ends):
             raise ParameterError(
-                f"there are {len(self.slopes)} slopes and {len(self.thresholds)} thresholds; give "
-                "one threshold less than slopes, as the last tier has no end"
+                "slopes must be finite, > 0 and not fall, and thresholds be one number less, > 0 "
+                f"and increasing, got {self.slopes!r} and {self.thresholds!r}"
             )
-        if any(low > high for low, high in pairwise(self.slopes)):
-            raise ParameterError(f"slopes is {self.slopes!r}; u is convex only if they do not fall")
-        if any(low >= high for low, high in pairwise(self.thresholds)):
-            raise ParameterError(f"thresholds must increase, got {self.thresholds!r}")
+        object.__setattr__(self, "slopes", slopes)
+        object.__setattr__(self, "thresholds", ends)
 
     @property
     def _rises(self) -> list[tuple[float, float]]:
-        """The increase of the rate at each threshold, with the threshold."""
         return list(zip(np.diff(self.slopes).tolist(), self.thresholds, strict=True))
 
     @property

@@ -16,8 +16,7 @@ from scipy.special import logsumexp
 from convexmarket.checks import check_choice, check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.form import MarketNumbers
-from convexmarket.terms.pieces import Quantities, Term
+from convexmarket.terms.pieces import MarketNumbers, Quantities, Term
 from convexmarket.terms.records import (
     checked,
     groups,
@@ -48,19 +47,14 @@ Floats = NDArray[np.float64]
 Of = Literal["epsilon", "eps", "payments"]
 Kind = Literal["box", "budget", "ellipsoid"]
 Rule = Literal["minimax"]
-_MAX_NEWTON = 200
-#: Relative to the largest entry or eigenvalue: asymmetry and negative eigenvalues that are rounding
-#: errors, and eigenvalues that are zeros.
-_ROUNDING, _ZERO = 1e-9, 1e-15
 
 
 @record
 class Spread(Term):
     """A norm of the weights, ||a||_p: the price of relying on few sellers.
 
-    With p = 2 it is the term ``mu * ||a||`` of the excess risk (A, Theorem II.4). The minimum,
-    ``m ** (1/p - 1)``, has equal weights. With a reference q it is the distance ``||a - q||_p``
-    from target weights, such as the design weights of a survey.
+    With p = 2 it is the term ``mu * ||a||`` of A, Theorem II.4. With a reference q it is the
+    distance ``||a - q||_p`` from target weights, such as the design weights of a survey.
 
     Parameters
     ----------
@@ -98,24 +92,21 @@ class Spread(Term):
 
     @property
     def is_norm(self) -> bool:  # type: ignore[override]
-        """Whether it is a norm of the weights, strictly convex where their sum is given."""
         return self.p < np.inf and self.reference is None
 
     @property
     def is_smooth(self) -> bool:  # type: ignore[override]
-        """Whether p is finite; the largest weight has no gradient at ties."""
-        return self.p < np.inf
+        return self.p < np.inf  # the largest weight has no gradient at ties
 
     @property
     def adds_to(self) -> str | None:  # type: ignore[override]
-        """The weight is added to mu, for p = 2."""
+        """Weights of ``||a||_2`` are added to mu."""
         return "mu" if self.p == 2 and self.reference is None else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
-        """Compute the minimum of ``weight * ||a||_p + costs'a`` by its dual.
+        """Compute ``min weight * ||a||_p + costs'a``: the largest tau of a dual feasible point.
 
-        It is the largest tau with ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1. With a
-        reference it is unknown.
+        Feasible is ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1.
         """
         if self.reference is not None:
             return None
@@ -129,9 +120,9 @@ class Spread(Term):
 
 
 def _level(costs: Floats, q: float) -> Floats:
-    """Solve ``||(tau - costs)_+||_q = 1`` for tau; the least cost is 0."""
+    """Solve ``||(tau - costs)_+||_q = 1`` for tau by Newton's method; the least cost is 0."""
     tau = np.ones(costs.shape[:-1])
-    for _ in range(_MAX_NEWTON):
+    for _ in range(200):
         norm, slope = _dual_norm(tau, costs, q)
         step = np.maximum((norm - 1.0) / slope, 0.0)
         tau = tau - step
@@ -169,11 +160,7 @@ class SquaredSpread(Term):
         return cp.sum_squares(quantities.weights)
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
-        """Compute the minimum of ``weight * ||a||^2 + costs'a`` by its dual.
-
-        Every tau proves ``tau - sum (tau - costs)_+^2 / (4 * weight)``; the best one has
-        ``sum (tau - costs)_+ = 2 * weight``.
-        """
+        """Compute the minimum of ``weight * ||a||^2 + costs'a`` by its dual, ``sum a = 1``."""
         least = costs.min(axis=-1)
         scaled = (costs - least[..., None]) / (2 * weight)
         tau = _level(scaled, 1.0)
@@ -183,16 +170,10 @@ class SquaredSpread(Term):
 
 @record
 class QuadraticSpread(Term):
-    """A quadratic form of the weights, ``a' Sigma a``: the variance of the weighted average.
+    """A quadratic form of the weights, ``a' Sigma a``, such as the variance of an average.
 
-    With the covariance of the sellers' rows as Sigma, it generalises :class:`SquaredSpread` to
-    dependent rows, such as those of a household. It is the risk of a portfolio (Markowitz, 1952).
-
-    Parameters
-    ----------
-    Sigma : array_like or scipy sparse matrix, shape (m, m)
-        Public, symmetric and positive semidefinite, up to 1e-9 of its largest entry or eigenvalue.
-        Blocks (households) are factored separately, so that a sparse matrix may be large.
+    Sigma, shape (m, m), is public, symmetric and positive semidefinite, such as the covariance of
+    the sellers' rows. Blocks (households) of a scipy sparse matrix are factored separately.
 
     Examples
     --------
@@ -206,24 +187,19 @@ class QuadraticSpread(Term):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.Sigma.shape[0] != self.Sigma.shape[1]:
-            raise ParameterError(f"Sigma has shape {self.Sigma.shape}; give a square matrix")
         object.__setattr__(self, "_factor", _factor(sparse.csr_array(self.Sigma)))
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return ``||F a||^2`` with ``F'F = Sigma``."""
         return cp.sum_squares(self._factor @ quantities.weights)
 
 
 def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
     """Factor Sigma as ``F'F``; the rows of F are scaled eigenvectors of the blocks."""
-    largest, skew = float(abs(Sigma).max()), float(abs(Sigma - Sigma.T).max())
-    if largest == 0:
-        raise ParameterError("Sigma is zero; leave the term out")
-    if skew > _ROUNDING * largest:
+    square, largest = Sigma.shape[0] == Sigma.shape[1], float(abs(Sigma).max())
+    if not square or largest == 0 or abs(Sigma - Sigma.T).max() > 1e-9 * largest:
         raise ParameterError(
-            f"Sigma and its transpose differ by {skew:g}; give a symmetric matrix, such as "
-            "(Sigma + Sigma.T)/2"
+            f"Sigma of shape {Sigma.shape} is not square, zero or not symmetric; give a symmetric "
+            "matrix, such as (Sigma + Sigma.T)/2"
         )
     whole = sparse.csr_array((Sigma + Sigma.T) / 2)
     _, label = connected_components(whole, directed=False)
@@ -233,30 +209,23 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
         for members in np.split(order, np.cumsum(np.bincount(label))[:-1])
     ]
     eigenvalues = np.concatenate([lengths for lengths, _ in blocks])
-    largest = eigenvalues.max()
-    if eigenvalues.min() < -_ROUNDING * largest:
+    if eigenvalues.min() < -1e-9 * eigenvalues.max():
         raise ParameterError(
-            f"Sigma has the eigenvalue {eigenvalues.min():g} beside {largest:g}; give a "
-            "positive semidefinite matrix, such as a covariance"
+            f"Sigma has the eigenvalue {eigenvalues.min():g}; give a positive semidefinite matrix, "
+            "such as a covariance"
         )
     vectors = sparse.block_diag([vectors.T for _, vectors in blocks], format="csr")
-    some = eigenvalues > _ZERO * largest
+    some = eigenvalues > 1e-15 * eigenvalues.max()
     scaled = sparse.diags_array(np.sqrt(eigenvalues[some])) @ vectors[some]
     return sparse.csr_array(scaled[:, np.argsort(order)])
 
 
 @record
 class NegativeEntropy(Term):
-    """The negative entropy of the weights, sum a_i log a_i: smallest, -log m, for equal weights.
+    """The negative entropy of the weights, sum a_i log a_i, under which every seller sells.
 
-    Its slope is unbounded near zero, so that every seller sells. With a reference q it is the
-    Kullback-Leibler divergence ``sum a_i log(a_i/q_i)`` from target weights. Under covariate shift
-    these weight the sellers like the population of the model (Shimodaira, 2000).
-
-    Parameters
-    ----------
-    reference : array_like, shape (m,), optional
-        Target weights q, public: positive, with sum one.
+    With a reference q, positive with sum one, it is the Kullback-Leibler divergence ``sum a_i
+    log(a_i/q_i)`` from target weights, such as those of a population (Shimodaira, 2000).
 
     Examples
     --------
@@ -286,9 +255,7 @@ class NegativeEntropy(Term):
 
 @record
 class Noise(Term):
-    """The reciprocal of the total privacy bought, 1/eta: the price of the noise in the model.
-
-    It is the term ``sigma / eta`` of the excess risk (A, Theorem II.4).
+    """The reciprocal of the total privacy bought, the term ``sigma/eta`` of A, Theorem II.4.
 
     Examples
     --------
@@ -305,10 +272,7 @@ class Noise(Term):
 
 @record
 class SquaredNoise(Term):
-    """The square of the reciprocal of the total privacy bought, 1/eta^2.
-
-    It is proportional to the variance of Laplace noise, for buyers who minimise a mean squared
-    error instead of a distance.
+    """The square of 1/eta, proportional to the variance of Laplace noise.
 
     Examples
     --------
@@ -324,14 +288,7 @@ class SquaredNoise(Term):
 
 @record
 class Losses(Term):
-    """The weighted losses on the sellers' rows, sum_i losses_i a_i.
-
-    They are the losses of a model, or other costs per unit of weight.
-
-    Parameters
-    ----------
-    values : array_like, shape (m,)
-        Finite numbers.
+    """The weighted losses of a model on the sellers' rows, or other costs per unit of weight.
 
     Examples
     --------
@@ -351,12 +308,7 @@ class Losses(Term):
 
 @record
 class Payments(Term):
-    """The expected payments, sum_i psi(c_i) u(eps_i) (A, Eq. 9; with a convex u: B, Eq. 10).
-
-    Parameters
-    ----------
-    privacy_cost : PrivacyCost
-        The privacy cost u.
+    """The expected payments, sum_i psi(c_i) u(eps_i), with a privacy cost u (A, Eq. 9; B, Eq. 10).
 
     Examples
     --------
@@ -390,18 +342,16 @@ class Payments(Term):
 
 @record
 class CVaR(Term):
-    """The average of the worst ``1 - level`` of the sellers: a conditional value at risk.
+    """The average of the worst ``1 - level`` of the sellers (Rockafellar and Uryasev, 2000).
 
-    ``min over t of t + sum (x_i - t)_+ / ((1 - level)*m)`` (Rockafellar and Uryasev, 2000), with
-    x_i the guarantee eps_i or the expected payment psi_i*eps_i of a seller. It limits the loss of
-    privacy, or the share of the money, of a few sellers.
+    It limits the loss of privacy, or the share of the money, of a few sellers.
 
     Parameters
     ----------
     level : float
         In [0, 1): 0 is the average over all sellers; from ``1 - 1/m`` on it is the largest value.
     of : {"epsilon", "payments"}
-        The quantity x; "eps" is "epsilon". Payments read the reports.
+        The guarantees (or "eps"), or the expected payments psi_i*eps_i.
 
     Examples
     --------
@@ -422,7 +372,6 @@ class CVaR(Term):
         return f"CVaR_{self.level:g}({'psi ' * (self.of == 'payments')}eps)"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the mean of the k largest, k = (1 - level)*m, which need not be an integer."""
         risk = quantities.epsilon
         if self.of == "payments":
             risk = cp.multiply(quantities.virtual_costs, risk)
@@ -432,16 +381,7 @@ class CVaR(Term):
 
 @record
 class Fairness(Term):
-    """The largest average guarantee of any group: ``max over g of mean over i in g of eps_i``.
-
-    It reduces the loss of privacy of the group with the largest (minimax fairness, after Rawls).
-
-    Parameters
-    ----------
-    kind : {"minimax"}
-        The largest mean of a group counts.
-    groups : array_like or pandas column, length m
-        The group of each seller, public.
+    """The largest average guarantee of any of the groups ("minimax" fairness, after Rawls).
 
     Examples
     --------
@@ -463,14 +403,10 @@ class Fairness(Term):
 class RobustCosts(Term):
     """The largest expected payments if virtual costs are known up to a radius r_i.
 
-    It is ``sup psi'eps`` over a set of virtual costs, as estimated priors have errors:
-
-    - "box": each deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973). With one radius for all
-      it is ``(1 + radius) * Payments()``, which leaves prices truthful;
-    - "budget": at most ``budget`` of them deviate (Bertsimas and Sim, 2004),
-      ``psi'eps + the sum of the budget largest r_i*eps_i``;
-    - "ellipsoid": ``sum ((psi_i' - psi_i)/r_i)^2 <= 1`` (Ben-Tal and Nemirovski, 1999),
-      ``psi'eps + ||r*eps||``.
+    - "box": each deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973);
+    - "budget": at most ``budget`` of them deviate, ``psi'eps`` and the budget largest ``r_i*eps_i``
+      (Bertsimas and Sim, 2004);
+    - "ellipsoid": ``psi'eps + ||r*eps||`` (Ben-Tal and Nemirovski, 1999).
 
     It replaces :class:`Payments`; ``market.incentives`` is "unknown" with it.
 
@@ -481,8 +417,7 @@ class RobustCosts(Term):
     radius : float or array_like, shape (m,)
         Relative: ``r_i = radius_i * psi_i``, with numbers >= 0.
     budget : float, optional
-        For "budget": the number of costs that deviate, from 0 (exclusive) to m; a fraction counts
-        for one cost.
+        Only for "budget": the number of costs that deviate, > 0 and at most m.
 
     Examples
     --------
@@ -500,10 +435,7 @@ class RobustCosts(Term):
         if self.kind == "budget":
             in_interval("budget", self.budget, "(0, inf)")
         elif self.budget is not None:
-            raise ParameterError(
-                f"budget is {self.budget!r}, which the kind {self.kind!r} does not use; leave it "
-                'out, or give the kind "budget"'
-            )
+            raise ParameterError(f"budget is {self.budget!r}; only the kind 'budget' uses it")
 
     @property
     def formula(self) -> str:

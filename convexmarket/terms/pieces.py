@@ -1,11 +1,11 @@
-"""Base classes of terms and constraints, and the weighted sum of terms."""
+"""Base classes of terms and constraints, the weighted sum of terms, and a market in numbers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import cvxpy as cp
 import numpy as np
@@ -13,21 +13,17 @@ import pandas as pd
 from cvxpy.atoms.atom import Atom
 from cvxpy.constraints import Equality, Inequality, Zero
 from cvxpy.expressions.leaf import Leaf
+from numpy.typing import NDArray
 
 from convexmarket.checks import as_float, is_number, labels_of, shown
-from convexmarket.errors import CurvatureError, ParameterError
+from convexmarket.errors import CurvatureError, InfeasibleMarketError, ParameterError
+from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.records import Record, Written, times
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+__all__ = ["Constraint", "MarketNumbers", "Objective", "Piece", "Quantities", "Term"]
+__all__ += ["WeightedTerm"]
 
-    from convexmarket.terms.costs import PrivacyCost
-    from convexmarket.terms.form import MarketNumbers
-
-__all__ = ["Constraint", "Objective", "Piece", "Quantities", "Term", "WeightedTerm"]
-
-
-Parameter: TypeAlias = cp.Parameter
+Floats = NDArray[np.float64]
 #: A number, or an expression in parameters.
 Number: TypeAlias = float | cp.Expression
 
@@ -54,9 +50,7 @@ class Quantities:
     weights, epsilon : cvxpy.Expression, shape (m,)
         The weights a, and the guarantees eps = eta * a.
     inverse_eta : cvxpy.Expression, scalar
-        1/eta, the reciprocal of the total privacy bought.
     virtual_costs : ndarray or cvxpy.Parameter, shape (m,)
-        psi(c_i).
 
     Examples
     --------
@@ -68,12 +62,10 @@ class Quantities:
     weights: cp.Expression
     epsilon: cp.Expression
     inverse_eta: cp.Expression
-    virtual_costs: NDArray[np.float64]
+    virtual_costs: Floats
 
     @classmethod
-    def at(
-        cls, weights: NDArray[np.float64], eta: float, virtual_costs: NDArray[np.float64]
-    ) -> Quantities:
+    def at(cls, weights: Floats, eta: float, virtual_costs: Floats) -> Quantities:
         """Create the quantities of a point, where terms evaluate to numbers."""
         a = np.asarray(weights)
         return cls(cp.Constant(a), cp.Constant(eta * a), cp.Constant(1.0 / eta), virtual_costs)
@@ -89,8 +81,7 @@ class Quantities:
 class Piece(Record):
     """A term of an objective, or a constraint.
 
-    Methods use the attributes of a piece, not its class. What a subclass does not declare is read
-    from its CVXPY expressions, or counts as unknown.
+    Attributes that a subclass does not declare are read from its CVXPY expressions.
 
     Examples
     --------
@@ -137,10 +128,6 @@ class Piece(Record):
             return self.reports
         return "unknown" if "virtual_costs" in self.quantities_used(n_sellers) else "none"
 
-    @abstractmethod
-    def sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return the expressions that have to be convex, checked."""
-
 
 class Summand(Written, ABC):
     """A term or an objective; weights and sums of these are objectives."""
@@ -154,14 +141,6 @@ class Summand(Written, ABC):
 
     __rmul__ = __mul__
 
-    def __truediv__(self, divisor: float) -> Objective:
-        if not 0 < abs(as_float(divisor)) < np.inf:
-            raise ParameterError(
-                f"{self!r} is divided by {divisor!r}; divide by a finite number > 0, or multiply "
-                "by a cvxpy.Parameter(nonneg=True)"
-            )
-        return Objective(tuple(WeightedTerm(p.weight / divisor, p.term) for p in self.parts))
-
     def __add__(self, other: Summand | float) -> Objective:
         if isinstance(other, Summand):
             return Objective(self.parts + other.parts)
@@ -169,16 +148,13 @@ class Summand(Written, ABC):
             return Objective(self.parts)
         raise ParameterError(
             f"{other!r} cannot be added to {self!r}: an objective is a sum of weighted terms; "
-            "leave constants out, which change no optimum, and give constraints to Market(...)"
+            "leave constants out, and give constraints to Market(...)"
         )
 
     __radd__ = __add__
 
     def __neg__(self) -> Objective:
-        raise CurvatureError(
-            f"{self!r} is subtracted: a negative multiple of a convex term is concave, so the "
-            "market would not be convex; add it with a weight >= 0, or bound it in a Constraint"
-        )
+        return -1 * self
 
     def __sub__(self, other: Summand) -> Objective:
         return self + (-other if isinstance(other, Summand) else other)
@@ -187,18 +163,14 @@ class Summand(Written, ABC):
         return -self
 
     def __float__(self) -> float:  # CVXPY calls it in ``parameter * term``
-        raise ParameterError(
-            f"{self!r} is no number for CVXPY; write the parameter after it: term * parameter"
-        )
+        raise ParameterError(f"{self!r} is not a number; write term * parameter, in this order")
 
 
 class Term(Piece, Summand):
     """One term of a buyer's objective, convex in the quantities it uses.
 
-    Subclass it and write :meth:`expression`; ``weight * term`` and ``+`` then build objectives. A
-    weight that is a ``cvxpy.Parameter`` follows the term: ``term * parameter``. Kinks (a maximum, a
-    norm, a sum of the largest) are allowed. The expression must not contain other variables or
-    random numbers.
+    Subclass it and write :meth:`expression`; ``weight * term``, ``term * parameter`` and ``+`` then
+    build objectives. The expression must not contain other variables or random numbers.
 
     Examples
     --------
@@ -230,14 +202,8 @@ class Term(Piece, Summand):
         quantities : Quantities
         """
 
-    def sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return the expression, checked to be scalar and convex.
-
-        Raises
-        ------
-        CurvatureError, ParameterError
-            If it is not; the message names the term.
-        """
+    def _sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return the expression, checked to be scalar and convex."""
         plain = self.expression(quantities)
         if not isinstance(plain, cp.Expression) or not plain.is_scalar():
             what = f"shape {plain.shape}" if isinstance(plain, cp.Expression) else shown(plain)
@@ -260,14 +226,11 @@ class Term(Piece, Summand):
         name = self.adds_to
         return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
-    def simplex_minimum(
-        self, weight: float, costs: NDArray[np.float64]
-    ) -> NDArray[np.float64] | None:
+    def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Compute the minimum of ``weight * term + costs'a`` over a >= 0, sum a = 1, or None.
 
-        A certificate keeps the curvature of one such term, one in the weights alone, and replaces
-        the others by tangents. The weight is positive, ``costs`` has shape (..., m), and the result
-        is a lower bound of shape (...) up to rounding.
+        A certificate keeps the curvature of one such term, and replaces the others by tangents. The
+        weight is positive, ``costs`` has shape (..., m), and the result has shape (...).
         """
         return None
 
@@ -297,7 +260,7 @@ class Constraint(Piece):
 
     definition = "constraints"
     #: Groups of the sellers, and bounds on their shares; None if it is no bound on shares.
-    shares: tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None = None
+    shares: tuple[NDArray[np.intp], Floats, Floats] | None = None
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -314,7 +277,6 @@ class Constraint(Piece):
         Raises
         ------
         CurvatureError, ParameterError
-            If an entry is no comparison; a ``FiniteSet`` is not convex.
         """
         items = self.constraints(quantities)
         listed = isinstance(items, list | tuple)
@@ -328,14 +290,8 @@ class Constraint(Piece):
                 )
         return items
 
-    def sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``.
-
-        Raises
-        ------
-        CurvatureError
-            If it is not convex, or in epsilon together with the weights or 1/eta.
-        """
+    def _sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, checked to be convex."""
         items = self.comparisons(quantities)
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
         for item in items:
@@ -349,7 +305,7 @@ class Constraint(Piece):
             if id(quantities.epsilon) in variables and variables & factors:
                 raise CurvatureError(
                     f"{shown(self)} binds epsilon = eta * weights together with one of its "
-                    "factors, which is not convex; write it with the weights and 1/eta alone, for "
+                    "factors, which is not convex; write it only with the weights and 1/eta, for "
                     "example eps <= e as weights <= e * inverse_eta"
                 )
         return [item.expr for item in items]
@@ -388,19 +344,18 @@ class WeightedTerm(Written):
     def __post_init__(self) -> None:
         weight, name = self.weight, f"the weight of {shown(self.term)}"
         if isinstance(weight, cp.Expression):
-            if not (weight.is_scalar() and weight.is_constant() and weight.is_nonneg()):
-                raise ParameterError(
-                    f"{name} is {weight}; a parameter must be a scalar cvxpy.Parameter(nonneg=True)"
-                )
-        elif not np.isfinite(as_float(weight)):
+            good = weight.is_scalar() and weight.is_constant() and weight.is_nonneg()
+        else:
+            good = bool(np.isfinite(as_float(weight)))
+        if not good:
             raise ParameterError(
-                f"{name} must be a finite number >= 0, or a cvxpy.Parameter(nonneg=True), got "
-                f"{weight!r}"
+                f"{name} must be a finite number >= 0, or a scalar cvxpy.Parameter(nonneg=True), "
+                f"got {weight!r}"
             )
-        elif weight < 0:
+        if not isinstance(weight, cp.Expression) and weight < 0:
             raise CurvatureError(
                 f"{name} is {weight!r}: a negative multiple of a convex term is concave, so the "
-                "market would not be convex; give a weight >= 0"
+                "market would not be convex; give a weight >= 0, or bound the term in a Constraint"
             )
 
     @property
@@ -420,10 +375,9 @@ class WeightedTerm(Written):
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
         """Return the term times a weight."""
-        (plain,) = self.term.sides(quantities)
         costs: Any = quantities.virtual_costs
         if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
-            return weight * plain
+            return weight * self.term.expression(quantities)
         return self.term.weighted(weight, quantities)
 
     def times(self, factor: Any) -> WeightedTerm:
@@ -434,7 +388,6 @@ class WeightedTerm(Written):
 
     @property
     def formula(self) -> str:
-        """The formula of the term with its weight."""
         return times(self.weight, self.term.formula)
 
     def __repr__(self) -> str:
@@ -456,18 +409,11 @@ class Objective(Summand):
     parts: tuple[WeightedTerm, ...]
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the whole objective as a CVXPY expression.
-
-        Parameters
-        ----------
-        quantities : Quantities
-        """
-        pieces = [part.weight * part.term.sides(quantities)[0] for part in self.parts]
+        """Return the whole objective as a CVXPY expression."""
+        pieces = [part.weight * part.term.expression(quantities) for part in self.parts]
         return cp.sum(cp.hstack(pieces)) if pieces else cp.Constant(0.0)
 
-    def value(
-        self, weights: NDArray[np.float64], eta: float, virtual_costs: NDArray[np.float64]
-    ) -> float:
+    def value(self, weights: Floats, eta: float, virtual_costs: Floats) -> float:
         """Evaluate the objective at weights (shape (m,)) and total privacy ``eta``."""
         return value_of(self.expression(Quantities.at(weights, eta, virtual_costs)))
 
@@ -478,14 +424,13 @@ class Objective(Summand):
 
     @property
     def formula(self) -> str:
-        """The weighted sum of the formulas of the terms."""
         return " + ".join(part.formula for part in self.parts) or "0"
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
 
 
-def check_convex(pieces: Iterable[Piece], costs: NDArray[np.float64] | cp.Parameter) -> None:
+def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
     """Check user-defined pieces, as certificates require.
 
     Each must be convex in the weights, guarantees and 1/eta, have no other variable, and return
@@ -496,16 +441,27 @@ def check_convex(pieces: Iterable[Piece], costs: NDArray[np.float64] | cp.Parame
     quantities: Any = Quantities.unknown(costs)
     quantities.weights.value = quantities.epsilon.value = np.ones(costs.size) / costs.size
     quantities.inverse_eta.value = 1.0
+    known = {id(quantity) for quantity in vars(quantities).values()}
     for piece in pieces:
         if piece.owner().__module__.startswith(__package__):
             continue
-        first, second = (piece.sides(quantities) for _ in range(2))
-        for expression in first:
-            _check_closed(piece, expression, quantities)
+        first, second = (piece._sides(quantities) for _ in range(2))
+        for variable in (each for side in first for each in side.variables()):
+            if id(variable) not in known:
+                whole = variable.attributes["boolean"] or variable.attributes["integer"]
+                remedy = MIXED_INTEGER if whole else "but a piece depends only on its quantities"
+                raise CurvatureError(
+                    f"{shown(piece)} uses the {'integer ' * bool(whole)}variable "
+                    f"{variable.name()!r}, {remedy}"
+                )
+        if hidden := [side for side in first if not _is_tree(side)]:
+            raise CurvatureError(
+                f"{shown(piece)} hides a problem inside {type(hidden[0]).__name__}, but a piece "
+                "depends only on its quantities; write its optimal value as one expression, such "
+                "as log_sum_exp or sum_largest"
+            )
         # A parameter may have no value: then the expression has none either.
-        values = [
-            [np.array(side.value, dtype=float) for side in sides] for sides in (first, second)
-        ]
+        values = [[np.array(side.value, float) for side in sides] for sides in (first, second)]
         same = [np.array_equal(x, y, equal_nan=True) for x, y in zip(*values, strict=False)]
         if len(first) != len(second) or not all(same):
             raise ParameterError(
@@ -514,27 +470,204 @@ def check_convex(pieces: Iterable[Piece], costs: NDArray[np.float64] | cp.Parame
             )
 
 
-def _check_closed(piece: Piece, expression: cp.Expression, quantities: Quantities) -> None:
-    """Check that an expression has no variables but the quantities, and hides no problem."""
-    known = {id(quantity) for quantity in vars(quantities).values()}
-    for variable in (each for each in expression.variables() if id(each) not in known):
-        if variable.attributes["boolean"] or variable.attributes["integer"]:
-            raise CurvatureError(
-                f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
-            )
-        raise CurvatureError(
-            f"{shown(piece)} uses another variable {variable.name()!r}, but a piece depends on its "
-            "quantities alone; write the minimum over the variable as one expression, such as "
-            "log_sum_exp or sum_largest"
-        )
-    if not _is_tree(expression):
-        raise CurvatureError(
-            f"{shown(piece)} hides a problem inside {type(expression).__name__}, but a piece "
-            "depends on its quantities alone; write its optimal value as one expression"
-        )
-
-
 def _is_tree(expression: cp.Expression) -> bool:
     """Test whether an expression consists of atoms and leaves."""
     atoms = isinstance(expression, Atom) and all(map(_is_tree, expression.args))
     return atoms or isinstance(expression, Leaf)
+
+
+@dataclass(frozen=True, eq=False)
+class MarketNumbers:
+    """A market in numbers. Terms of weight 0 are left out.
+
+    Attributes
+    ----------
+    virtual_costs : ndarray, shape (m,)
+    mu, mu_squared, sigma, gamma : float
+        Weights of ``||a||``, ``||a||^2``, 1/eta and ``psi'eps``.
+    losses, max_weight, max_epsilon : float or ndarray, shape (m,)
+        Losses per unit of weight, largest weight and guarantee (inf without a bound).
+    payments : tuple of (float, PrivacyCost)
+        Weights of ``psi'u(eps)`` that are not linear, with u.
+    eta_low, eta_high : float
+        Range of eta, possibly 0 and inf.
+    budgets : tuple of float or cvxpy.Parameter
+        Each at least ``psi'eps``.
+    other_terms, other_constraints : tuple of Term and of Constraint
+        Pieces that these numbers cannot express.
+    parametric : bool
+        Whether a number is a parameter, whose value may change.
+
+    Examples
+    --------
+    >>> MarketNumbers(np.array([0.2, 0.4]), sigma=2.0, max_weight=0.5).limit(1.0)
+    np.float64(0.5)
+    """
+
+    virtual_costs: Floats = field(default_factory=lambda: np.zeros(0))
+    mu: float = 0.0
+    sigma: float = 0.0
+    gamma: float = 0.0
+    max_weight: float | Floats = 1.0
+    eta_low: float = 0.0
+    eta_high: float = np.inf
+    max_epsilon: float | Floats = np.inf
+    mu_squared: float = 0.0
+    losses: float | Floats = 0.0
+    payments: tuple[tuple[float, PrivacyCost], ...] = ()
+    budgets: tuple[Number, ...] = ()
+    other_terms: tuple[Term, ...] = ()
+    other_constraints: tuple[Constraint, ...] = ()
+    parametric: bool = False
+
+    def plus(
+        self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
+    ) -> MarketNumbers:
+        """Add the parts of an objective and constraints."""
+        form, changing = self, self.parametric
+        for part in parts:
+            changing = changing or part.is_parametric or part.term.is_parametric
+            if part.value > 0:
+                added = part.term.numbers(part.value, form)
+                form = added or replace(form, other_terms=(*form.other_terms, part.term))
+        for piece in constraints:
+            changing = changing or piece.is_parametric
+            added = piece.numbers(form)
+            form = added or replace(form, other_constraints=(*form.other_constraints, piece))
+        return replace(form, parametric=changing)
+
+    @property
+    def rest(self) -> tuple[Piece, ...]:
+        """The pieces that the numbers cannot express."""
+        return self.other_terms + self.other_constraints
+
+    @property
+    def standard(self) -> StandardForm | None:
+        """The papers' problem (A, Eq. 11); None if the market has another piece."""
+        return None if self.is_bounded else self.exact
+
+    @property
+    def exact(self) -> StandardForm | None:
+        """The papers' problem, possibly with one largest guarantee; None for other markets."""
+        others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
+        each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
+        if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
+            return None
+        limits = {"max_weight": float(self.max_weight), "max_epsilon": float(self.max_epsilon)}
+        numbers = {part.name: getattr(self, part.name) for part in fields(StandardForm)}
+        return StandardForm(**numbers | limits)
+
+    @property
+    def epsilon_caps(self) -> Floats | None:
+        """The largest guarantees, shape (m,), of a market of them, ``Spread(2)`` and ``Noise``."""
+        paid = self.payment_terms or self.budgets or self.mu_squared or np.any(self.losses)
+        limited = np.min(self.max_weight) < 1 or self.eta_range != (0, np.inf)
+        able = np.all(np.isfinite(self.virtual_costs)) and np.max(self.max_epsilon) > 0
+        if self.rest or paid or limited or self.sigma == 0 or not (self.is_bounded and able):
+            return None
+        return np.zeros(self.virtual_costs.size) + self.max_epsilon
+
+    @property
+    def is_budgeted(self) -> bool:
+        """Whether only a budget limits the total privacy, and every seller has a cost."""
+        others = self.rest or self.payment_terms or self.eta_range != (0, np.inf)
+        free = np.any(self.virtual_costs == 0) or np.any(np.isfinite(self.max_epsilon))
+        return bool(self.budgets and self._has_one_spread and not others and not free)
+
+    @property
+    def is_projectable(self) -> bool:
+        """Whether projections solve it: one spread or squared spread, and a limit on privacy."""
+        others = self.rest or self.payments or self.budgets
+        return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
+
+    @property
+    def _has_one_spread(self) -> bool:
+        return (self.mu > 0) != (self.mu_squared > 0)
+
+    @property
+    def eta_range(self) -> tuple[float, float]:
+        """The range of eta; 0 and inf without a bound."""
+        return self.eta_low, self.eta_high
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a limit other than a range of eta exists."""
+        others = self.other_constraints or self.budgets or self.is_bounded
+        return bool(others or np.min(self.max_weight) < 1)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether every guarantee is bounded."""
+        return bool(np.all(np.isfinite(self.max_epsilon)))
+
+    @property
+    def payment_terms(self) -> tuple[tuple[float, PrivacyCost], ...]:
+        """The payments, including linear ones."""
+        linear = ((self.gamma, LinearCost()),) if self.gamma > 0 else ()
+        return linear + self.payments
+
+    @property
+    def total_gamma(self) -> float:
+        """The weight of all payments together."""
+        return self.gamma + sum(weight for weight, _ in self.payments)
+
+    @property
+    def budget(self) -> float:
+        """The smallest budget; inf without one."""
+        return min((value_of(amount) for amount in self.budgets), default=np.inf)
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """Sellers with a finite virtual cost and a bound above zero, shape (m,)."""
+        active = np.minimum(self.max_weight, self.max_epsilon) > 0
+        active = active & np.isfinite(self.virtual_costs)
+        if not active.any():
+            raise InfeasibleMarketError(
+                "every seller has an infinite virtual cost or a bound of zero; let one sell"
+            )
+        return active
+
+    def restricted(self) -> tuple[MarketNumbers, NDArray[np.bool_]]:
+        """Restrict the numbers to the active sellers; return the mask, too."""
+        active = self.active
+        vectors: Any = {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return replace(self, **{name: v[active] for name, v in vectors.items()}), active
+
+    def limit(self, eta: float) -> float | Floats:
+        """Compute the bound on each weight at an eta."""
+        return np.minimum(self.max_weight, self.max_epsilon / eta)
+
+    @property
+    def natural_eta(self) -> float:
+        """An eta of the order of magnitude in the constraints, to scale 1/eta with."""
+        m = self.virtual_costs.size
+        ends = [end for end in self.eta_range if 0 < end < np.inf]
+        if ends:
+            return float(np.exp(np.mean(np.log(ends))))
+        costs = self.virtual_costs
+        paid = costs[np.isfinite(costs) & (costs > 0)]
+        limits = [m * float(np.mean(self.max_epsilon))]
+        if paid.size:
+            limits.append(self.budget / float(paid.mean()))
+        return min([limit for limit in limits if 0 < limit < np.inf], default=float(m))
+
+
+@dataclass(frozen=True, eq=False)
+class StandardForm(MarketNumbers):
+    """The papers' problem (A, Eq. 11) in numbers.
+
+    minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
+    ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
+    """
+
+    max_weight: float = 1.0
+    max_epsilon: float = np.inf
+
+    def expected_cost(self, weights: Floats) -> float:
+        """Return psi'a, the expected payment per unit of privacy bought."""
+        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
+
+    def objective(self, weights: Floats, eta: float) -> float:
+        """Evaluate the objective at weights, shape (m,), and eta > 0."""
+        norm = float(np.sqrt(weights @ weights))
+        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)

@@ -15,20 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.checks import (
-    as_float,
-    finite_entries,
-    is_number,
-    label_array,
-    numbers_of,
-    shown,
-)
+from convexmarket.checks import as_float, finite_entries, label_array, numbers_of, shown
 from convexmarket.errors import ParameterError
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
-#: Largest deviation of the sum of target weights from one.
-_SUM_ERROR = 1e-6
 _COMMANDS = {
     "eps": r"\varepsilon",
     "in": r"\in",
@@ -39,9 +30,7 @@ _COMMANDS = {
     ">=": r"\geq ",
     "'": r"^\top ",
 }
-_SAME_IN_LATEX = re.compile(
-    "min|max|log|exp|sum|psi|eta|mu|sigma|gamma|lambda|alpha|beta|delta|tau|Sigma"
-)
+_SAME_IN_LATEX = "min|max|log|exp|sum|psi|eta|mu|sigma|gamma|lambda|alpha|beta|delta|tau|Sigma"
 _NUMBER = r"\d+(?:\.\d+)?"
 _TOKEN = re.compile(
     rf'"[^"]*"|({_NUMBER})e([+-]?\d+)|([_^])({_NUMBER}|inf)|subject to|[A-Za-z][A-Za-z0-9]+'
@@ -97,9 +86,8 @@ def record(kind: type[T]) -> type[T]:
 class Record(Written, ABC):
     """A dataclass with checked fields, which one method defines.
 
-    Equality, hash and repr are those of its fields. The other public attributes of the base class
-    are shortcuts. A subclass that overrides the definition gets the neutral shortcuts of the base
-    class instead of inherited ones, which were written for another definition.
+    Equality, hash and repr are those of its fields. Other public attributes are shortcuts. A
+    subclass that overrides the definition gets the neutral shortcuts of the base class.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -139,16 +127,14 @@ class Record(Written, ABC):
         """Raise a ParameterError if a field does not fit the number of sellers."""
         for each in self._fields():
             name, value = each.metadata.get("label") or each.name, getattr(self, each.name)
-            shape = getattr(value, "shape", ())
-            if each.metadata.get("each") and shape and shape[0] != n_sellers:
-                what = "rows" if len(shape) == 2 else "entries"
+            size = next(iter(getattr(value, "shape", ())), n_sellers)
+            if each.metadata.get("each") and size != n_sellers:
                 raise ParameterError(
-                    f"{name} has {shape[0]} {what} for {n_sellers} sellers; give one for each"
+                    f"{name} has {size} entries for {n_sellers} sellers; give one for each"
                 )
             if each.metadata.get("most") and value is not None and value > n_sellers:
                 raise ParameterError(
-                    f"{name} is {value!r}, but there are {n_sellers} sellers; give at most "
-                    f"{n_sellers}"
+                    f"{name} must be at most {n_sellers}, the number of sellers, got {value!r}"
                 )
 
     def _key(self) -> tuple[Any, ...]:
@@ -178,7 +164,7 @@ def _latex(token: re.Match[str]) -> str:
         return rf"{mantissa} \times 10^{{{int(exponent)}}}"
     if sign:
         return f"{sign}{{{_COMMANDS.get(script, script)}}}"
-    if _SAME_IN_LATEX.fullmatch(text):
+    if re.fullmatch(_SAME_IN_LATEX, text):
         return f"\\{text}"
     plain = re.sub(r"[^\w .,:;()/*+-]", "", text).replace("_", r"\_").replace(" ", r"\ ")
     return _COMMANDS.get(text, rf"\mathrm{{{plain}}}")
@@ -231,10 +217,10 @@ def _brief(value: Any) -> str:
 
 def in_interval(name: str, value: Any, interval: str, also: float = np.nan) -> Any:
     """Check a number in an interval such as ``"[0, 1)"``, or equal to ``also``."""
-    given = as_float(value)
-    low, high = map(float, interval[1:-1].split(","))
-    inside = low <= given <= high and (given != low or interval[0] == "[")
-    if not (inside and (given != high or interval[-1] == "]")) and given != also:
+    given, (low, high) = as_float(value), map(float, interval[1:-1].split(","))
+    above = given >= low if interval[0] == "[" else given > low
+    below = given <= high if interval[-1] == "]" else given < high
+    if not (above and below) and given != also:
         other = "" if np.isnan(also) else f", or {also:g}"
         raise ParameterError(f"{name} must be a number in {interval}{other}, got {value!r}")
     return value
@@ -264,7 +250,8 @@ def one_or_each(
                 f"each {unit}"
             )
         return value
-    if example and (0 < as_float(value) < np.inf or (zero and is_number(value) and value == 0)):
+    number = as_float(value)
+    if example and (0 < number < np.inf or (zero and number == 0)):
         return value
     of = f"a vector with one number for each {unit}"
     if example:
@@ -294,16 +281,11 @@ def target(name: str, value: Any, positive: bool = False) -> Floats | None:
     """Check target weights; None is accepted."""
     if value is None:
         return None
-    of = "a vector of target weights, one for each seller"
-    weights = vector(name, value, of, least=0.0)
-    if positive and not weights.all():
+    weights = vector(name, value, "a vector of target weights, one for each seller", least=0.0)
+    if abs(weights.sum() - 1.0) > 1e-6 or (positive and not weights.all()):
         raise ParameterError(
-            f"{name}[{int(np.argmin(weights))}] must be a target weight > 0, got 0; leave out "
-            "sellers without weight"
-        )
-    if abs(weights.sum() - 1.0) > _SUM_ERROR:
-        raise ParameterError(
-            f"{name} sums to {weights.sum():g}; divide it by its sum, as weights sum to one"
+            f"{name} must be target weights {'> 0 ' * positive}with the sum 1, got {shown(value)}; "
+            "divide by the sum, and leave out sellers without weight"
         )
     return weights
 

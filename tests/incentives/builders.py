@@ -40,7 +40,6 @@ PRIORS = {
     ),
     "mixture, ironed": lambda: cm.priors.Mixture([2, 1], normals((0.3, 0.06), (0.8, 0.05))),
 }
-AFFINE = ["uniform", "uniform from zero", "power", "power below one", "beta affine"]
 
 
 @functools.cache

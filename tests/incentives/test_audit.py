@@ -188,10 +188,10 @@ def test_building_an_honest_market_again_changes_no_verdict(build):
 WRONG_BUILDS = {
     "build must be .*a function.*, got 3": 3,
     r"build returned array.*; give a function from the reports": lambda c: c,
-    "a market of 2 sellers for 3 reports": lambda c: smooth(c[:2]),
-    "with other reports than its argument": lambda _: smooth(TRUTH),
-    "other reports than its arg": lambda c: cm.Market(cm.Sellers(virtual_costs=c), cm.Spread()),
-    "but build returns another: its optimum is .*, that of market": standard,
+    r"build returned Market\(2 sellers": lambda c: smooth(c[:2]),
+    "a Market of sellers with these reports": lambda _: smooth(TRUTH),
+    r"returned .* 1 \* Spread": lambda c: cm.Market(cm.Sellers(virtual_costs=c), cm.Spread()),
+    "but build returns another: seller 0 sells .* instead of": standard,
     "with the same priors, but build returns another": lambda c: cm.Market(
         cm.Sellers(c, cm.Uniform(0.0, 1.0)), smooth(c).objective
     ),
@@ -264,6 +264,11 @@ def test_large_markets_are_sampled():
 # ------------------------------------------------------------------- in expectation
 
 
+def z_score(sides):
+    difference = sides.payment - sides.virtual_cost
+    return difference.mean() / difference.sem()
+
+
 @pytest.mark.parametrize(
     ("name", "cap", "draws"),
     one_in(
@@ -289,9 +294,9 @@ def test_expected_payments_are_expected_virtual_costs(name, cap, draws):
         draws=draws,
         random_state=np.random.default_rng(12),
     )
-    assert abs(result.z_score) < 4
-    np.testing.assert_allclose(result.mean_payment, result.mean_virtual_cost, rtol=0.2)
-    assert 0 < result.standard_error < max(0.1, 0.75 / np.sqrt(draws)) * result.mean_payment
+    assert abs(z_score(result)) < 4
+    paid, cost = result.mean()
+    np.testing.assert_allclose(paid, cost, rtol=0.2)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
@@ -302,8 +307,8 @@ def test_a_rule_that_pays_otherwise_refutes_the_identity(factor, monkeypatch):
     result = check_payment_identity(
         prior, 10, mu=3, sigma=1, gamma=0.5, draws=100, random_state=rng
     )
-    assert abs(result.z_score) > 4
-    assert np.sign(result.z_score) == np.sign(factor - 1)
+    assert abs(z_score(result)) > 4
+    assert np.sign(z_score(result)) == np.sign(factor - 1)
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])

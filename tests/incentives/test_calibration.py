@@ -110,19 +110,19 @@ GOOD = {
         ({"objective": 3}, "objective must be a sum of terms"),
         (
             {"objective": cm.Spread() + cm.Noise() + cm.Payments()},
-            "has payments, and their weight is to be computed; leave them out",
+            "must have .* no payments, whose weight is computed",
         ),
-        ({"objective": cm.Spread()}, r"has no Noise\(\).*add sigma \* Noise"),
+        ({"objective": cm.Spread()}, r"must have Noise\(\).*add sigma \* Noise"),
         ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),
         ({"privacy_cost": 2}, "privacy_cost must .*, got 2"),
         ({"random_state": None}, "random_state must be .*a seed.*, got None"),
         (
             {"constraints": [cm.EtaRange(1e4, 1e5)]},
-            r"the constraints make the buyer spend .* however expensive.*raise the budget",
+            "under the constraints the buyer spends .* even at gamma = .*raise the budget",
         ),
         (
             {"constraints": [cm.EtaRange(1e-3, 1e-2)]},
-            r"keep the buyer from spending more than .* however cheap.*lower the budget",
+            "the budget is 3, but .* the buyer spends .*lower the budget",
         ),
     ],
 )

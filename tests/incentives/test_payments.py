@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import AllocationError, NotSupportedError
 from tests import one_in
 from tests.incentives.builders import (
-    AFFINE,
     PRIORS,
     accuracy_under,
     assert_paid_exactly,
@@ -99,31 +97,6 @@ def test_an_indispensable_seller_is_paid_where_the_virtual_cost_is_infinite_at_t
     assert_paid_exactly(market, [0])
 
 
-@given(
-    st.sampled_from(AFFINE),
-    st.integers(1, 30),
-    st.integers(0, 10**6),
-    st.sampled_from([None, 1.0, 1.2, 3.0]),
-    st.floats(-1.5, 1.5),
-)
-def test_closed_form_and_quadrature_agree(name, m, seed, cap, exponent):
-    """Where psi is affine: a difference of objectives, or the integral of the curve."""
-    prior = prior_of(name)
-    market = cm.Market.standard(
-        draw(prior, m, seed), mu=10**exponent, sigma=1, gamma=0.5, cap=cap and min(cap, m)
-    )
-    allocation = cm.allocate(market)
-    curve, who = (
-        rents.ExactCurve(OwnReportCurve(market.form.exact)),
-        np.flatnonzero(allocation.weights),
-    )
-    reports = market.sellers.sensitivities[who]
-    closed, _ = curve.rents(prior, who, reports, np.zeros(who.size))
-    integrated, _ = curve._integrals(prior, who, reports)
-    paid = reports * allocation.epsilon[who] + integrated
-    np.testing.assert_allclose(closed, integrated, atol=1e-9 * paid.min())
-
-
 # ----------------------------------------------------------------------- contracts
 
 
@@ -133,7 +106,7 @@ def altered(allocation, **changes):
 
 def test_the_allocation_of_another_market_is_refused():
     other = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
-    with pytest.raises(AllocationError, match="for 2 sellers, the market has 3"):
+    with pytest.raises(AllocationError, match="which has 3 sellers"):
         cm.payments(small_market(), cm.allocate(other))
 
 
@@ -215,33 +188,7 @@ def test_what_an_allocation_must_be_for_its_market():
 # ---------------------------------------------------------------- markets that are solved again
 
 
-@pytest.fixture
-def solves(monkeypatch):
-    """The keyword arguments of every market that is solved for payments."""
-    seen = []
-    solve = module.allocate
-
-    def counted(market, *arguments, **options):
-        seen.append((market, options))
-        return solve(market, *arguments, **options)
-
-    monkeypatch.setattr(module, "allocate", counted)
-    monkeypatch.setattr(rents, "allocate", counted)
-    return seen
-
-
-def test_what_reports_do_not_change_is_paid_to_those_who_sell():
-    """An unbounded price is no matter where its owner sells nothing."""
-    sellers = cm.Sellers([0.2, 0.5], [cm.Uniform(0.1, 1.0), cm.priors.Exponential(1.0)])
-    limits = [cm.MaxEpsilon([0.5, 0.0])]
-    market = cm.Market(sellers, cm.Spread() + cm.Noise(), limits)
-    allocation = cm.allocate(market)
-    result = cm.incentives.estimate_payments(market, allocation)
-    assert result.amounts.tolist() == [1.0 * allocation.epsilon[0], 0.0]
-    assert cm.incentives.estimate_payments(market, allocation, sellers=[1]).errors.shape == (1,)
-
-
-def test_a_seller_who_sells_nothing_costs_no_solve(solves):
+def test_a_seller_who_sells_nothing_costs_no_solve():
     sellers = cm.Sellers([0.99, 0.05, 0.06], cm.Uniform(0.0, 1.0))
     objective = 0.5 * cm.terms.SquaredSpread() + cm.Noise() + 0.6 * cm.Payments()
     market = cm.Market(sellers, objective)

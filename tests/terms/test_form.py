@@ -12,7 +12,7 @@ import convexmarket as cm
 from convexmarket import terms
 from convexmarket.errors import ParameterError
 from convexmarket.studies.files import pieces
-from convexmarket.terms.form import MarketNumbers
+from convexmarket.terms.pieces import MarketNumbers
 from tests import one_in
 from tests.terms.builders import COSTS, SELLERS, M
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import cvxpy as cp
 import numpy as np
-import pandas as pd
 import pytest
 from cvxpy.transforms.partial_optimize import partial_optimize
 from hypothesis import given
@@ -183,16 +182,10 @@ class Sorted(cm.terms.Constraint):
 INCENTIVES = {
     "the papers' problem": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Cap(2)], "by const"),
     "fairness": (cm.Spread() + cm.Noise() + cm.Payments(), [CONSTRAINTS["at least"][0]], "by con"),
-    "convex": (cm.Spread() + cm.Noise() + cm.Payments(cm.PowerCost(2)), [], "by construction"),
     "no reports": (cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)], "by construction"),
     "budget": (cm.Spread(3) + cm.Noise(), [cm.Budget(1.0)], "by construction"),
     "budget, separable": (
         cm.terms.SquaredSpread() + cm.terms.NegativeEntropy() + cm.Noise(),
-        [cm.Budget(1.0), cm.Cap(2)],
-        "by construction",
-    ),
-    "budget, divergence": (
-        cm.terms.NegativeEntropy(TARGET) + cm.Noise(),
         [cm.Budget(1.0), cm.Cap(2)],
         "by construction",
     ),
@@ -210,7 +203,6 @@ INCENTIVES = {
         for kind in ("box", "some off", "ellipsoid")
     },
     "budget, not strict": (cm.Spread(np.inf) + cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
-    "budget, two norms": (cm.Spread() + cm.Spread(3) + cm.Noise(), [cm.Budget(1.0)], "not guar"),
     "budget, norm and cap": (cm.Spread() + cm.Noise(), [cm.Budget(1.0), cm.Cap(2)], "not guar"),
     "budget, limit": (
         cm.terms.SquaredSpread() + cm.Noise(),
@@ -293,15 +285,15 @@ def partly(quantities):
     return partial_optimize(inner, opt_vars=[t], dont_opt_vars=[quantities.weights])
 
 
-CLOSED = "a piece depends on its quantities alone; write"
+CLOSED = "a piece depends only on its quantities"
 ANOTHER = "has another value each time: .* fix its data at creation"
 COUNTS = r"add that restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
 #: Calls that are refused, by the error and the words of its message.
 REFUSED = {
     CurvatureError: {
-        rf"Bad\(\) uses another variable 't', but {CLOSED}": lambda: market_with(Bad(threshold)),
-        rf"BadConstraint\(\) uses another variable 'top', but {CLOSED}": lambda: market_with(
+        rf"Bad\(\) uses the variable 't', but {CLOSED}": lambda: market_with(Bad(threshold)),
+        rf"BadConstraint\(\) uses the variable 'top', but {CLOSED}": lambda: market_with(
             BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))
         ),
         rf"Bad.*{CLOSED}": lambda: market_with(Bad(partly)),
@@ -316,9 +308,6 @@ REFUSED = {
         ),
         r"Bad\(\) is concave, but a term must be convex": lambda: market_with(
             Bad(lambda q: cp.sqrt(q.weights[0]))
-        ),
-        r"Bad\(\) is quasiconcave": lambda: market_with(
-            Bad(lambda q: q.weights[0] * q.inverse_eta)
         ),
         r"BadConstraint\(\) is not a convex constraint: .* are constant and convex": lambda: (
             market_with(BadConstraint(lambda q: cp.norm(q.weights) >= 0.5))
@@ -335,32 +324,25 @@ REFUSED = {
         r"expression of Bad\(\) is shape \(5,\); return a scalar CVXPY expression": lambda: (
             market_with(Bad(lambda q: q.weights))
         ),
-        "is 3.0; return a": lambda: market_with(Bad(lambda q: 3.0)),
         "returned None; return a list of comparisons": lambda: market_with(NoList(lambda q: None)),
         "returned Inequality.*; return a list": lambda: market_with(
             NoList(lambda q: q.weights <= 0.5)
         ),
-        "returned True; return a list of comparisons": lambda: market_with(
-            BadConstraint(lambda q: True)
-        ),
         "p must be a number in .1.01, 40., or inf, got 1": lambda: cm.Spread(1),
-        "p must be .*, got nan": lambda: cm.Spread(np.nan),
         r"power must be a number in \[1, inf\), got inf": lambda: cm.PowerCost(np.inf),
         "privacy_cost must be .*LinearCost.*, got 2": lambda: cm.Payments(2),
         "budget must be a finite number > 0, got 0": lambda: cm.Budget(0),
-        "budget must .*, got '9'": lambda: cm.Budget("9"),
         "nonneg=True": lambda: cm.Budget(cp.Parameter()),
         "largest epsilon must be .*.*, got 0": lambda: cm.MaxEpsilon(0),
-        "largest epsilon must be .*.*, got 'x'": lambda: cm.MaxEpsilon("x"),
         r"epsilon\[1\] must .*, got -1": lambda: cm.MaxEpsilon([1, -1]),
         "let one sell": lambda: market_with(cm.MaxEpsilon(np.zeros(M))),
         "2 entries for 5": lambda: market_with(cm.MaxEpsilon([1, 2])),
         "given epsilon must be .*a.*, got 1.0": lambda: cm.terms.GivenEpsilon(1.0),
         "groups must name": lambda: cm.GroupShare([], equal=True),
-        "at_least names the group 'z'.*; the groups are 'a', 'b', 'c'": lambda: cm.GroupShare(
+        "at_least must be .* of the groups 'a', 'b', 'c', got 'z': 0.1": lambda: cm.GroupShare(
             GROUPS, at_least={"z": 0.1}
         ),
-        r"at_most\['a'\] is 1.5; a share is in \[0, 1\]": lambda: cm.GroupShare(
+        r"at_most must be shares in \[0, 1\] .*, got 'a': 1.5": lambda: cm.GroupShare(
             GROUPS, at_most={"a": 1.5}
         ),
         "at_least must be .*shares by group.*, got 0.2": lambda: cm.GroupShare(
@@ -372,40 +354,35 @@ REFUSED = {
         "b has 2 entries for 1 columns of A": lambda: pieces.Moments([[1]], [1, 2]),
         r"b\[0\] must be a finite number, got inf": lambda: pieces.Moments([[1]], [np.inf]),
         "tol must be .*a finite number >= 0.*, got -1": lambda: pieces.Moments([[1]], [1], -1),
-        "one number for each column of A, got 'x'": lambda: pieces.Moments([[1]], [1], "x"),
-        "tol has 2 entries for 1 colu": lambda: pieces.Moments([[1]], [1], [1, 2]),
-        "A has 1 rows for 5 sellers": lambda: market_with(pieces.Moments([[1]], [1])),
+        "A has 1 entries for 5 sellers": lambda: market_with(pieces.Moments([[1]], [1])),
         "effective size must be .*, got 0.9": lambda: pieces.EffectiveSize(0.9),
-        "but there are 5 sellers": lambda: market_with(pieces.EffectiveSize(6)),
-        "transpose differ by 2; give": lambda: pieces.QuadraticSpread([[1, 2], [0, 1]]),
-        r"shape \(1, 2\); give a square": lambda: pieces.QuadraticSpread([[1, 2]]),
-        "eigenvalue -1 beside 3": lambda: pieces.QuadraticSpread([[1, 2], [2, 1]]),
-        "eigenvalue -1 beside -1; give": lambda: pieces.QuadraticSpread([[-1.0]]),
-        "Sigma is zero; leave the": lambda: pieces.QuadraticSpread(np.zeros((2, 2))),
-        "Sigma has 2 rows for 5 sellers": lambda: market_with(pieces.QuadraticSpread(np.eye(2))),
-        "sums to 1.1; divide it by its sum": lambda: cm.Spread(reference=[0.5, 0.6]),
+        "effective size must be at most 5, .*, got 6": lambda: market_with(pieces.EffectiveSize(6)),
+        r"shape \(2, 2\) is .* not symmetric; give": lambda: pieces.QuadraticSpread(
+            [[1, 2], [0, 1]]
+        ),
+        "eigenvalue -1; give": lambda: pieces.QuadraticSpread([[1, 2], [2, 1]]),
+        r"\(2, 2\) is not square, zero or": lambda: pieces.QuadraticSpread(np.zeros((2, 2))),
+        r"with the sum 1, got \[0.5, 0.6\]; divide by the sum": lambda: cm.Spread(
+            reference=[0.5, 0.6]
+        ),
         r"reference\[1\] must be a finite number >= 0, got -1.0": lambda: cm.Spread(
             reference=[2, -1]
         ),
-        "target weight > 0, got 0; leave out": lambda: cm.terms.NegativeEntropy([1, 0]),
-        "reference must be .*a vector of.*, got 'q'": lambda: cm.terms.NegativeEntropy("q"),
+        "target weights > 0 .*leave out": lambda: cm.terms.NegativeEntropy([1, 0]),
         "reference has 2 entries for 5 sellers; give one for each$": lambda: market_with(
             cm.terms.NegativeEntropy([0.5, 0.5])
         ),
-        "0 slopes and 0 thresholds; give one thr": lambda: pieces.TieredCost([]),
-        r"slopes must be .*a list of finite.*, got \[0\]": lambda: pieces.TieredCost([0]),
-        "slopes must be .*a list of finite numbers.*, got 1.0": lambda: pieces.TieredCost(1.0),
-        "only if they do not fall": lambda: pieces.TieredCost([2, 1], [1]),
-        "2 slopes and 0 thresholds": lambda: pieces.TieredCost([1, 2], []),
-        "must increase": lambda: pieces.TieredCost([1, 2, 3], [2, 2]),
+        r"slopes must be finite.*, got \[\]": lambda: pieces.TieredCost([]),
+        r"slopes must be .* not fall.*, got \[2, 1\]": lambda: pieces.TieredCost([2, 1], [1]),
+        r"thresholds be one number less.*and \[\]": lambda: pieces.TieredCost([1, 2], []),
+        r"increasing, got .*\[2, 2\]": lambda: pieces.TieredCost([1, 2, 3], [2, 2]),
         r"level must be .*a number in \[0, 1\).*, got 1": lambda: pieces.CVaR(1),
         "of must be .*one of 'epsilon'.*, got 'weights'": lambda: pieces.CVaR(0.5, "weights"),
         "kind must be .*one of 'mini.*, got 'mean'": lambda: pieces.Fairness("mean", GROUPS),
-        "kind must be .*one of 'box'.*, got 'ball'": lambda: pieces.RobustCosts("ball", 1),
         "radius must be .*a finite number >=.*, got -1": lambda: pieces.RobustCosts("box", -1),
         "budget must be a number in .* got 0": lambda: pieces.RobustCosts("budget", 1, 0),
-        "budget is 2, which the kind 'box'": lambda: pieces.RobustCosts("box", 1, 2),
-        "budget is 6, but there are 5 sellers; give at most 5": lambda: market_with(
+        "budget is 2; only the kind 'budget'": lambda: pieces.RobustCosts("box", 1, 2),
+        "budget must be at most 5, the number of sellers, got 6": lambda: market_with(
             pieces.RobustCosts("budget", 1, 6)
         ),
         "eta must be a finite number > 0, got inf": lambda: cm.declare(
@@ -509,16 +486,9 @@ def test_pieces_are_compared_by_value_and_read_well():
 
 
 def test_pieces_of_arrays_are_compared_by_value_and_read_well():
-    groups = list(GROUPS)
     for single, same, other, words in [
         (cm.Spread(3, TARGET), cm.Spread(3, list(TARGET)), cm.Spread(3), "Spread(p=3, reference=<"),
         (cm.Spread(), cm.Spread(2.0), cm.Spread(reference=TARGET), "Spread()"),
-        (
-            cm.terms.NegativeEntropy(TARGET),
-            cm.terms.NegativeEntropy(TARGET.copy()),
-            cm.terms.NegativeEntropy(),
-            "",
-        ),
         (
             pieces.Moments(FEATURES, [1, 2], 0),
             pieces.Moments(FEATURES.tolist(), np.array([1, 2]), 0.0),
@@ -539,12 +509,6 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
         ),
         (pieces.CVaR(0.5), pieces.CVaR(0.5, "eps"), pieces.CVaR(0.5, "payments"), "CVaR(0.5"),
         (
-            pieces.Fairness("minimax", groups),
-            pieces.Fairness("minimax", pd.Series(groups)),
-            pieces.Fairness("minimax", groups[::-1]),
-            "Fairness('minimax', <5 entries>)",
-        ),
-        (
             pieces.RobustCosts("budget", OWN, 2),
             pieces.RobustCosts("budget", list(OWN), 2.0),
             pieces.RobustCosts("box", OWN),
@@ -558,16 +522,6 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
     for array in (cm.Spread(reference=TARGET).reference, pieces.Moments(FEATURES, [1, 2]).A):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 9
-
-
-def test_moments_hold_where_they_are_met():
-    a = np.full(M, 1 / M)
-    here = FEATURES.T @ a
-    for tol in (0, 0.1, [0, 1]):
-        items = pieces.Moments(FEATURES, here, tol).constraints(
-            cm.terms.Quantities.at(a, 1.0, COSTS)
-        )
-        assert all(item.value(tolerance=1e-12) for item in items)
 
 
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda text: pickle.loads(pickle.dumps(text))])

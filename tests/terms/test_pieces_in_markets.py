@@ -127,13 +127,6 @@ def test_households_count_as_little_more_than_one():
     np.testing.assert_allclose(pairs, expected.weights, atol=1e-3)
 
 
-def test_a_box_of_one_radius_is_a_multiple_of_the_payments():
-    box = cm.Market(SELLERS, NOISY + 0.5 * cm.terms.RobustCosts("box", 0.2))
-    assert cm.allocate(box).objective == pytest.approx(
-        cm.allocate(cm.Market(SELLERS, NOISY + 0.6 * cm.Payments())).objective, rel=1e-6
-    )
-
-
 # ------------------------------------------------------------------ what the pieces know
 
 
@@ -198,12 +191,5 @@ def test_rounding_does_not_make_a_covariance_indefinite():
     term = cm.terms.QuadraticSpread(alike + 1e-12 * rng.normal(size=alike.shape))
     a = np.full(30, 1 / 30)
     assert (1.0 * term).value(a, 1.0, a) == pytest.approx(a @ alike @ a, rel=1e-9)
-    with pytest.raises(ParameterError, match="eigenvalue -1e-07 beside 4"):
+    with pytest.raises(ParameterError, match="eigenvalue -1e-07; give"):
         cm.terms.QuadraticSpread(ALIKE - 1e-7 * np.eye(M))
-
-
-def test_tiers_of_one_rate_are_a_linear_cost():
-    cost = cm.terms.TieredCost([2.0])
-    assert cost([0.0, 0.5, 3.0]).tolist() == [0.0, 1.0, 6.0]
-    same = cm.terms.TieredCost([2.0, 2.0], [1.0])
-    assert same([0.0, 0.5, 3.0]).tolist() == [0.0, 1.0, 6.0]

@@ -185,7 +185,7 @@ def test_groups_have_their_own_priors():
             "objective.payments.privacy_csot=1",
             "'privacy_csot' is not a known key; did you mean 'privacy_cost'?",
         ),
-        ("objective.spread.reference=[1, 2]", "objective.spread: reference sums to 3"),
+        ("objective.spread.reference=[1, 2]", "objective.spread: reference must be target weights"),
         (
             'objective.robust-costs={weight=1, kind="bugdet", radius=0.1}',
             "objective.robust-costs: kind must be one of 'box', 'budget', 'ellip",
@@ -243,7 +243,7 @@ def test_mistakes_in_the_base_are_named_once(override, said):
         ),
         (
             f"sellers={GROUPS}, constraints={{group_share={{at_least={{C=0.1}}}}}}",
-            "variants[0]: at_least names the group 'C', which no seller is in",
+            "variants[0]: at_least must be shares in [0, 1] of the groups 'A', 'B', got 'C'",
         ),
         ("sellers={sensitivities=[9.0]}", "variants[0]: 1 of 1 sensitivities are not in the supp"),
         ('prior={family="unifrm"}', "variants[0].prior: prior family 'unifrm' is unknown"),
