@@ -29,6 +29,7 @@ from scipy.optimize import brentq
 from convexmarket.checks import (
     check_choice,
     check_nonnegative,
+    check_positives,
     check_scales,
     checked_numbers,
     is_number,
@@ -125,8 +126,9 @@ def objective_perturbation_guarantee(
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
     check_nonnegative("solver_epsilon", solver_epsilon)
-    exact = _guarantee(array, eta, curvature, accounting, cap)
-    return exact + np.where(array > 0, solver_epsilon, 0.0)
+    largest = _largest(array, cap if accounting == "paper" else None)
+    loss = _loss(array, eta, curvature, accounting, largest)
+    return loss + np.where(array > 0, solver_epsilon, 0.0)
 
 
 def calibrate_eta(
@@ -170,29 +172,22 @@ def calibrate_eta(
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
     check_nonnegative("solver_epsilon", solver_epsilon)
+    largest = _largest(array, cap if accounting == "paper" else None)
     if np.isinf(eta):
         return eta
     smallest = float(array[array > 0].min())
     room = smallest * eta - solver_epsilon
-    if solver_epsilon > 0 and room <= 0:
+    if room <= 0:
         raise ParameterError(
             f"solver_epsilon = {solver_epsilon:g} leaves nothing of the smallest positive epsilon, "
             f"{smallest * eta:g}; use a smaller value, which costs accuracy, or zero weights for "
             "sellers with such a small epsilon"
         )
-    if accounting == "sharp":
-        calibrated = _calibrate_sharp(smallest, float(eta), curvature, solver_epsilon)
-    else:
-        extra = _extra(array, curvature, accounting, cap)[array == smallest].max()
-        calibrated = eta - (float(extra) + solver_epsilon) / smallest
-    if calibrated != eta:
-        # A few units in the last place, so that rounded totals stay below the amounts sold.
-        calibrated -= 8 * float(np.spacing(eta))
+    calibrated = _calibrated(smallest, float(eta), room, curvature, accounting, largest)
     if calibrated <= 0:
         # Twice the regularization at which the Jacobian's share uses up the rest.
-        share = smallest * loss_curvature
-        if accounting == "paper":
-            share, room = _papers_largest(array, cap), room / 2.0
+        paper = accounting == "paper"
+        share, room = (largest, room / 2.0) if paper else (smallest * loss_curvature, room)
         enough = 2.0 * data_norm * data_norm * share / np.expm1(room)
         raise ParameterError(
             f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at "
@@ -227,21 +222,16 @@ def _curvature(
         raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
     check_scales(regularization=regularization, data_norm=data_norm)
     check_choice("accounting", accounting, Accounting)
+    check_positives(loss_curvature=loss_curvature)
     ratio = data_norm * data_norm / regularization
-    if not ratio < np.inf or (np.isfinite(eta) and eta > LARGEST_ETA * min(1.0, np.sqrt(ratio))):
+    used = ratio * loss_curvature if accounting == "general" else ratio
+    if not used < np.inf or (np.isfinite(eta) and eta > LARGEST_ETA * min(1.0, np.sqrt(ratio))):
         raise ParameterError(
             f"eta = {eta:g}, regularization = {regularization:g} and data_norm = {data_norm:g} are"
             " too far apart for double precision; scale the rows, or give an infinite eta, which "
             "means no noise"
         )
-    if accounting != "general":
-        return ratio
-    if not (is_number(loss_curvature) and 0.0 < loss_curvature * ratio < np.inf):
-        raise ParameterError(
-            f"loss_curvature must be positive and finite, got {loss_curvature!r}; use a loss "
-            "with a bounded second derivative"
-        )
-    return loss_curvature * ratio
+    return used
 
 
 def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
@@ -252,14 +242,14 @@ def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     return half * (1.0 + p) + np.log1p(curvature * weights * p * (1.0 - p))
 
 
-def _guarantee(
-    weights: Floats, eta: float, curvature: float, accounting: str, cap: float | None
-) -> Floats:
-    """Return the guarantee of each row, Jacobian included, without the second noise."""
+def _loss(weights: Floats, eta: float, curvature: float, accounting: str, largest: float) -> Floats:
+    """Compute the guarantee of each row, Jacobian included, without the second noise."""
     # a row that is not used loses nothing
     loss = np.where(weights > 0, np.inf, 0.0) if np.isinf(eta) else weights * eta
-    if accounting != "sharp":
-        return loss + _extra(weights, curvature, accounting, cap)
+    if accounting == "paper":
+        return loss + 2.0 * np.log1p(curvature * largest)
+    if accounting == "general":
+        return loss + np.log1p(curvature * weights)
     if np.isinf(eta):
         return loss
     joint = joint_guarantee(weights, eta, curvature)
@@ -268,14 +258,7 @@ def _guarantee(
     return np.minimum(joint, sharp_guarantee(weights, eta, curvature))
 
 
-def _extra(weights: Floats, curvature: float, accounting: str, cap: float | None) -> Floats:
-    """Return Delta, the Jacobian's addition to ``weights * eta``."""
-    if accounting == "general":
-        return np.log1p(curvature * weights)
-    return np.full(weights.size, 2.0 * np.log1p(curvature * _papers_largest(weights, cap)))
-
-
-def _papers_largest(weights: Floats, cap: float | None) -> float:
+def _largest(weights: Floats, cap: float | None) -> float:
     """Return the largest weight allowed by the cap, or the largest weight without a cap."""
     largest = float(weights.max())
     if cap is None:
@@ -288,16 +271,17 @@ def _papers_largest(weights: Floats, cap: float | None) -> float:
 
 
 @lru_cache(maxsize=256)  # the plan, the charge and the training of a purchase all need it
-def _calibrate_sharp(smallest: float, eta: float, curvature: float, solver_epsilon: float) -> float:
-    """Solve the sharp bound for eta at the smallest positive weight; 0 without a solution."""
-    sold, weights = smallest * eta - solver_epsilon, np.array([smallest])
+def _calibrated(
+    smallest: float, eta: float, room: float, curvature: float, accounting: str, largest: float
+) -> float:
+    """Solve for the eta at which the smallest positive weight loses ``room``; 0 without one."""
+    weights = np.array([smallest])
 
     def excess(candidate: float) -> float:
-        return float(_guarantee(weights, candidate, curvature, "sharp", None)[0]) - sold
+        return float(_loss(weights, candidate, curvature, accounting, largest)[0]) - room
 
-    low, high = 0.0, eta
-    if excess(eta) <= 0:
-        low, high = eta, 2.0 * eta  # a row pulls with at least half of its weight
-    elif excess(0.0) >= 0:
+    if excess(0.0) >= 0:
         return 0.0
-    return float(brentq(excess, low, high, xtol=2 * np.spacing(eta)))
+    # A row pulls with at least half of its weight. The last units keep rounded totals below.
+    eta = float(brentq(excess, 0.0, 2.0 * eta, xtol=2 * np.spacing(eta)))
+    return eta - 8 * float(np.spacing(eta))

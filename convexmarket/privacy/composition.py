@@ -1,18 +1,15 @@
 r"""Bounds on the privacy loss of several noisy answers, and the epsilons that follow.
 
 A transcript of answers has privacy loss :math:`L = \log P/Q`, with P and Q its laws on two data
-sets that differ in one row. All bounds here are on the logarithm of its moment generating
-function,
+sets that differ in one row. The bounds are on the logarithm of its moment generating function,
 
 .. math:: \psi(\lambda) = \log E_P\, e^{\lambda L} = \lambda D_{1+\lambda}(P \| Q),
           \qquad \lambda > 0,
 
 with D the Rényi divergence. They add up over answers, also for adaptive questions, and every
 :math:`\lambda` turns the sum into an epsilon for a given delta. A bound is therefore an array over
-:data:`ORDERS`, and any grid of orders is valid.
-
-``"paper"`` uses the composition theorems of Jain and Thakurta; the other proofs are in
-docs/theory.md, section 12.
+:data:`ORDERS`. ``"paper"`` uses the composition theorems of Jain and Thakurta; the other proofs are
+in docs/theory.md, section 12.
 """
 
 from __future__ import annotations
@@ -42,8 +39,7 @@ Composition: TypeAlias = Literal["tight", "paper"]
 
 Floats = NDArray[np.float64]
 
-#: Orders lambda at which moments are bounded. Neighbours are 4% apart, which costs less than 0.1%
-#: of an epsilon.
+#: Orders lambda of moments, 4% apart, which costs less than 0.1% of an epsilon.
 ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 ORDERS.setflags(write=False)
 
@@ -68,8 +64,6 @@ def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
       e^{-(1+\lambda)s}}{1+2\lambda}`, exactly.
     - "pure": :math:`\log\frac{e^{(1+\lambda)s} + e^{-\lambda s}}{1+e^s}`, attained by randomised
       response, and at most :math:`\lambda(\lambda+1)\,s\tanh(s/2)`.
-
-    An infinite shift has infinite moments.
     """
     orders, size = np.asarray(order, dtype=np.float64), np.asarray(shift, dtype=np.float64)
     if law == "gaussian":
@@ -86,13 +80,9 @@ def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
 def update_moments(epsilon: ArrayLike) -> Floats:
     r"""Bound the moments of one update of the sparse-vector scheme and all answers before it.
 
-    The scheme answers each question either by the public model, or by a noisy value in an update.
-    Let :math:`U_t` be one in an update and zero otherwise. If every answer is
-    epsilon-differentially private, then
-    :math:`E[e^{\lambda L_t - \kappa U_t} \mid \text{past}] \le 1` in every round. So B updates
-    reveal at most :math:`B\kappa`, and the other rounds nothing. The smallest
-    :math:`\kappa(\lambda)` is the largest of three values, at the corners of a quadrilateral. It is
-    infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
+    If every answer is epsilon-differentially private, B updates reveal at most :math:`B\kappa`, and
+    the other rounds nothing. The smallest :math:`\kappa(\lambda)` is the largest of three values,
+    and infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
     size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)
     normal = np.logaddexp(0.0, size)
@@ -106,10 +96,8 @@ def update_moments(epsilon: ArrayLike) -> Floats:
 
 
 def epsilon_of_moments(bounds: Floats, delta: float) -> Floats:
-    r"""Compute the epsilon at this delta that follows from bounds on the moments.
+    """Compute the epsilon at this delta that follows from bounds on the moments.
 
-    It is the smallest over the orders of :math:`\frac{1}{\lambda}(\psi(\lambda) +
-    \log\frac1\delta + \lambda\log\lambda - (1+\lambda)\log(1+\lambda))`, and not below zero.
     (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
     """
     values = (bounds + conversion(ORDERS, delta)) / ORDERS
@@ -135,11 +123,10 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
     bounded = np.isfinite(shifts) & (shifts > 0)
     size = shifts[bounded]
     low: Floats = np.zeros_like(size)
-    high: Floats = epsilon_of_moments(moments("gaussian", size), delta)
+    high: Floats = size * (size / 2.0 + np.sqrt(-2.0 * np.log(delta)))
+    high = np.where(_gaussian_log_delta(size, low) <= np.log(delta), 0.0, high)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2.0
-        if np.all((middle == low) | (middle == high)):  # adjacent floats
-            break
         enough = _gaussian_log_delta(size, middle) <= np.log(delta)
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     epsilon = np.where(shifts > 0, np.inf, 0.0)
@@ -173,10 +160,7 @@ def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> F
 
 
 def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats:
-    r"""Compute the epsilon of several answers by the paper's theorem (K, 11).
-
-    It is :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)`.
-    """
+    r"""Compute :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)` (K, 11)."""
     each = np.asarray(epsilon, dtype=np.float64)
     growth = np.expm1(np.minimum(each, LARGEST_LOG))
     return np.sqrt(2.0 * count * np.log(1.0 / delta)) * each + count * each * growth

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 
 from convexmarket.checks import check_choice, check_instance, checked_numbers, is_number
 from convexmarket.display import Shown
@@ -37,6 +37,18 @@ def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
         least = "strictly between 0 and 1" if positive else "at least 0 and below 1"
         raise ParameterError(f"delta must be {least}{why}, got {delta!r}; try 1e-6")
     return float(delta)
+
+
+def _set_rows(owner: Any, name: str) -> Floats:
+    """Replace a field by a read-only copy of it, with a number >= 0 for each row."""
+    rows = np.array(checked_numbers(name, getattr(owner, name))) + 0.0  # -0.0 becomes 0.0
+    if rows.ndim != 1 or not np.all(rows >= 0):
+        raise ParameterError(
+            f"{name} has a negative or undefined entry; give a list with a number >= 0 for each row"
+        )
+    rows.setflags(write=False)
+    object.__setattr__(owner, name, rows)
+    return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +80,7 @@ class Profile:
     def __post_init__(self) -> None:
         check_choice("law", self.law, Law)
         check_delta(self.failure)
-        message = "shift must be a list with a number >= 0 for each row"
-        object.__setattr__(self, "shift", _checked_rows(self.shift, message))
+        _set_rows(self, "shift")
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,12 +128,7 @@ class Guarantee(Shown):
     profile: Profile = None  # type: ignore[assignment]  # set below
 
     def __post_init__(self) -> None:
-        epsilon = _checked_rows(
-            self.epsilon,
-            "the guarantee has a negative or undefined epsilon; give a list with a number >= 0 for"
-            " each row",
-        )
-        object.__setattr__(self, "epsilon", epsilon)
+        epsilon = _set_rows(self, "epsilon")
         check_delta(self.delta)
         check_instance("assumptions", self.assumptions, (tuple, list), "texts")
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
@@ -135,14 +141,10 @@ class Guarantee(Shown):
         if self.profile is None:
             object.__setattr__(self, "profile", Profile("pure", epsilon, self.delta))
         shift = self.profile.shift
-        if shift.shape != epsilon.shape:
+        if shift.shape != epsilon.shape or np.any((shift > 0) != (epsilon > 0)):
             raise ParameterError(
-                f"the profile has {shift.size} rows, and epsilon has {epsilon.size}"
-            )
-        if np.any((shift > 0) != (epsilon > 0)):
-            raise ParameterError(
-                "epsilon and the shift of the profile must be zero in the same rows, the"
-                " unused rows"
+                f"the profile has {shift.size} rows, and epsilon has {epsilon.size}; both need the"
+                " same rows, and must be zero in the same rows, the unused ones"
             )
 
     @classmethod
@@ -170,8 +172,8 @@ class Guarantee(Shown):
         >>> Guarantee.laplace([0.5]).epsilon
         array([0.5])
         """
-        size = checked_numbers("shift", shift)
-        return cls(size, 0.0, mechanism, "laplace", assumptions, Profile("laplace", size))
+        profile = Profile("laplace", shift)  # type: ignore[arg-type]  # converted there
+        return cls(profile.shift, 0.0, mechanism, "laplace", assumptions, profile)
 
     @classmethod
     def gaussian(
@@ -190,10 +192,10 @@ class Guarantee(Shown):
         >>> Guarantee.gaussian([0.25], delta=1e-5).epsilon.round(3)
         array([0.926])
         """
-        size = checked_numbers("shift", shift)
-        epsilon = gaussian_epsilon(size, check_delta(delta, positive=True))
-        epsilon = np.where(size > 0, np.maximum(epsilon, LEAST), 0.0)
-        return cls(epsilon, delta, mechanism, "gaussian", assumptions, Profile("gaussian", size))
+        profile = Profile("gaussian", shift)  # type: ignore[arg-type]  # converted there
+        epsilon = gaussian_epsilon(profile.shift, check_delta(delta, positive=True))
+        epsilon = np.where(profile.shift > 0, np.maximum(epsilon, LEAST), 0.0)
+        return cls(epsilon, delta, mechanism, "gaussian", assumptions, profile)
 
     @classmethod
     def from_losses(
@@ -206,6 +208,9 @@ class Guarantee(Shown):
         assumptions: Texts = (),
     ) -> Self:
         r"""Describe a release by the distribution of its privacy loss on a grid.
+
+        Accounts compose it as Gaussian noise whose trade-off curve lies below all corners of the
+        curve of this distribution.
 
         Parameters
         ----------
@@ -224,11 +229,6 @@ class Guarantee(Shown):
         ParameterError
             If the arguments are not such a distribution.
 
-        Notes
-        -----
-        Accounts compose the release as Gaussian noise whose trade-off curve lies below all corners
-        of the curve of this distribution.
-
         Examples
         --------
         >>> e = np.exp(0.5)
@@ -244,29 +244,23 @@ class Guarantee(Shown):
             loss.ndim != 1
             or loss.shape != mass.shape
             or not (np.all(np.isfinite(loss)) and np.all(np.diff(loss) > 0))
-            or not (np.all(mass >= 0) and infinite >= 0 and np.any(mass[loss >= 0] > 0))
+            or not (np.all(mass >= 0) and np.any(mass[loss >= 0] > 0))
+            or not 0.0 <= infinite <= check_delta(delta)
         ):
             raise ParameterError(
                 "losses must be increasing, and probabilities nonnegative with a sum of at most one"
-                " and a loss >= 0; give the distribution of log(P/Q) under P"
-            )
-        if not infinite <= check_delta(delta):
-            raise ParameterError(
-                f"delta is {delta:g}, below the probability {infinite:.3g} of an infinite loss; "
-                "give a larger delta"
+                f" and a loss >= 0; the probability of an infinite loss, here {infinite:.3g}, must"
+                f" be at most delta = {delta:g}: give the distribution of log(P/Q) under P"
             )
         power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # of the tests "the loss is at least l"
         level = np.cumsum((mass * np.exp(-loss))[::-1])[::-1][loss >= 0]
         excess = power + infinite - delta
         used = excess > 0
-        epsilon = float(np.log(excess[used] / level[used]).max(initial=LEAST))
-        epsilon *= 1.0 + GRID_SLACK
-        corners = (power > 0) & (power < 1) & (level > 0)
-        shift = float((ndtri(power[corners]) - ndtri(level[corners])).max(initial=LEAST))
-        if np.any(power >= 1):
-            shift = np.inf
-        size = np.full(n_rows, shift * (1.0 + GRID_SLACK))
-        profile = Profile("gaussian", size, infinite)
+        epsilon = np.log(excess[used] / level[used]).max(initial=LEAST) * (1.0 + GRID_SLACK)
+        corners = (power < 1) & (level > 0)
+        shift = (ndtri(power[corners]) - ndtri(level[corners])).max(initial=LEAST)
+        shift = np.inf if np.any(power >= 1) else shift * (1.0 + GRID_SLACK)
+        profile = Profile("gaussian", np.full(n_rows, shift), infinite)
         given = delta, mechanism, "privacy-loss distribution", assumptions
         return cls(np.full(n_rows, epsilon), *given, profile)
 
@@ -287,6 +281,8 @@ class Guarantee(Shown):
             lines += ["Assumptions:", *(f"- {assumption}" for assumption in self.assumptions)]
         return "\n".join(lines)
 
+    __str__ = statement
+
     def to_frame(self) -> pd.DataFrame:
         """Return the epsilon of each row."""
         return pd.DataFrame({"epsilon": self.epsilon}).rename_axis(index="row")
@@ -294,30 +290,16 @@ class Guarantee(Shown):
     def __repr__(self) -> str:
         return f"<Guarantee: {self.statement().splitlines()[0]}>"
 
-    def __str__(self) -> str:
-        return self.statement()
-
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Guarantee):
-            return NotImplemented
-        return self._key() == other._key()
+        return self._key() == other._key() if isinstance(other, Guarantee) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        about = self.mechanism, self.accounting, self.assumptions
         profile = self.profile.law, self.profile.shift.tobytes(), self.profile.failure
+        about = self.mechanism, self.accounting, self.assumptions
         return self.epsilon.tobytes(), float(self.delta), *about, *profile
-
-
-def _checked_rows(values: ArrayLike, message: str) -> Floats:
-    """Return a read-only copy of numbers >= 0, one for each row."""
-    rows = np.array(checked_numbers("epsilon or shift", values)) + 0.0  # -0.0 becomes 0.0
-    if rows.ndim != 1 or not np.all(rows >= 0):
-        raise ParameterError(message)
-    rows.setflags(write=False)
-    return rows
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:
@@ -329,7 +311,7 @@ def odds_in_words(epsilon: float, delta: float) -> str:
     """
     if np.isinf(epsilon):
         return "may learn the value of a row for certain: no noise protects it"
-    chance = 1.0 / (1.0 + np.exp(-epsilon)) + delta / (1.0 + np.exp(min(epsilon, 700.0)))
+    chance = expit(epsilon) + delta * expit(-epsilon)
     percent = f"{100.0 * chance:.1f}" if chance < 0.999 else f"{100.0 * chance:.3f}"
     limit = f"at most {percent} %" if chance < 0.99999 else "close to 1"
     factor = f"e^{epsilon:.4g}"

@@ -11,6 +11,7 @@ sensitivity, plus twice the floating-point error.
 
 from __future__ import annotations
 
+from itertools import count
 from math import frexp, sqrt
 from typing import Any
 
@@ -47,10 +48,7 @@ SLACK = 1e-12  # relative; more than a handful of roundings
 
 
 def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integers:
-    r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly.
-
-    The scale t is a whole number from 1 to ``2**45``. The generator draws only uniform integers.
-    """
+    r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly; t is the scale."""
     drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
     while missing:
         rest = rng.integers(0, scale, size=missing)
@@ -65,10 +63,9 @@ def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integer
 def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Integers:
     r"""Draw integers of probability proportional to :math:`e^{-z^2/(2s^2)}`, exactly.
 
-    The scale s, from 1 to ``2**45``, is the standard deviation to within ``1e-7`` of it. A discrete
-    Laplace number y of scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With
-    :math:`||y|-s| = ks + r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and
-    :math:`e^{-(r/s)^2/2}`.
+    The scale s is the standard deviation to within ``1e-7`` of it. A discrete Laplace number y of
+    scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With :math:`||y|-s| = ks +
+    r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and :math:`e^{-(r/s)^2/2}`.
     """
     drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
     while missing:
@@ -104,24 +101,22 @@ def _accept_fraction(
     is odd with the required probability (von Neumann). With ``halved_square`` the exponent is half
     the square of part / whole.
     """
-    accepted = np.zeros(len(parts), dtype=bool)
-    going = np.arange(len(parts))
-    round_ = 1
-    while len(going):
+    accepted, going = np.zeros(len(parts), dtype=bool), np.arange(len(parts))
+    for round_ in count(1):
         on = rng.integers(0, whole, size=len(going)) < parts[going]
         on &= rng.integers(0, round_ * (1 + halved_square), size=len(going)) == 0
         if halved_square:
             on &= rng.integers(0, whole, size=len(going)) < parts[going]
         accepted[going[~on]] = round_ % 2 == 1
         going = going[on]
-        round_ += 1
+        if not len(going):
+            break
     return accepted
 
 
 def _geometric(size: int, rng: np.random.Generator) -> Integers:
     """Draw geometric numbers: the number of successes of probability 1/e before a failure."""
-    counts = np.zeros(size, dtype=np.int64)
-    going = np.arange(size)
+    counts, going = np.zeros(size, dtype=np.int64), np.arange(size)
     while len(going):
         going = going[_accept_fraction(np.ones(len(going), dtype=np.int64), 1, rng)]
         counts[going] += 1
@@ -161,8 +156,6 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
     """Compute a scale of noise, in whole steps, that satisfies the epsilon of every row.
 
-    ``moves`` are bounds of :func:`lattice_moves`, row by row; epsilon is positive where they are.
-
     >>> lattice_scale([3.0, 4.0], [0.5, 1.0])
     7
     """
@@ -189,12 +182,10 @@ def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    r"""Choose noise that covers the error of a computed vector of n values.
+    r"""Choose the step and the scale of noise that covers the error of a vector of n values.
 
-    Let a release of the exact vector be private, and the computed vector be within a Euclidean
-    distance r of it. Releasing the computed vector with this noise costs epsilon more than the
-    exact one (docs/theory.md, section 13). The result is a step and a scale, in steps, for
-    :func:`lattice_release`.
+    Releasing the computed vector with this noise costs epsilon more than releasing the exact one,
+    within this Euclidean distance (docs/theory.md, section 13).
 
     >>> step, scale = lattice_blur(1e-7, 4, 0.01)
     >>> round(step * scale, 6)
@@ -218,9 +209,8 @@ def check_reach(largest: float, step: float) -> None:
 def whole_steps(values: ArrayLike, step: float, largest: float) -> Integers:
     """Round values computed from private rows to whole numbers of steps, halves upwards.
 
-    Two values that are k steps apart stay at most k steps apart, unlike with halves to even
-    numbers. Values are clipped to their public bound, and to ``2**60`` steps. NaN counts as 0,
-    because an error would reveal the rows.
+    Two values stay at most as many steps apart, unlike with halves to even numbers. Values are
+    clipped to their public bound. NaN counts as 0, because an error would reveal the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
@@ -235,8 +225,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
     The result has length at most :math:`r + \sqrt d/2` for the radius r, to a millionth. A row that
     is longer, or has an entry that is not finite, becomes 0.
     """
-    finite = np.all(np.isfinite(vectors), axis=1, keepdims=True)
-    usable = np.where(finite, vectors, 0.0)
+    usable = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
     lengths = np.maximum(row_norms(usable), clip)
     whole = np.rint(usable * (radii / lengths)[:, None])
     longest = (radii + sqrt(vectors.shape[1]) / 2.0) * (1.0 + LENGTH_ROUNDING)
@@ -245,16 +234,9 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
 
 
 def lattice_release(
-    values: ArrayLike,
-    step: float,
-    scale: int,
-    rng: np.random.Generator,
-    *,
-    gaussian: bool = False,
+    values: ArrayLike, step: float, scale: int, rng: np.random.Generator, *, gaussian: bool = False
 ) -> Floats:
-    """Round a vector to the lattice, add exact noise, and return the sums, multiples of the step.
-
-    The noise is discrete Laplace, or discrete Gaussian, of a scale in steps. NaN counts as 0.
+    """Round a vector to the lattice, add exact noise of a scale in steps, and return the sums.
 
     >>> released = lattice_release([0.3, -1.0], 2.0**-20, 2**18, np.random.default_rng(0))
     >>> bool(np.all(released * 2**20 == np.rint(released * 2**20)))

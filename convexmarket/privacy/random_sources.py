@@ -39,8 +39,6 @@ Seed: TypeAlias = (
 class Simulation:
     """A seed for experiments with reproducible noise, which protects no row.
 
-    The first assumption of the guarantee is then marked ``SIMULATION``.
-
     Parameters
     ----------
     seed : int, SeedSequence, Generator or RandomState
@@ -75,17 +73,13 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     Parameters
     ----------
     random_state : None, Simulation, int, SeedSequence, Generator or RandomState
-        ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed. A plain
-        seed or generator raises a warning, because it allows a reader to subtract the noise.
-
-    Returns
-    -------
-    numpy.random.Generator
+        ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed.
 
     Warns
     -----
     PrivacyLeakWarning
-        If ``random_state`` is a plain seed or generator.
+        If ``random_state`` is a plain seed or generator, which allows a reader to subtract the
+        noise.
 
     Examples
     --------
@@ -143,10 +137,6 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
     any_noise : bool, default True
         Whether noise is added.
 
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> noise_assumption(Simulation(0))
@@ -173,11 +163,6 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
     n_features : int
         Dimension n of the vector, at least 1.
     rng : numpy.random.Generator
-        Source of randomness; it advances.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
 
     Examples
     --------
@@ -190,10 +175,7 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def gamma_sphere_log_density(norm: float, n_features: int) -> float:
-    r"""Compute the log density, on :math:`\mathbb{R}^n`, of :func:`gamma_sphere_noise` at a norm.
-
-    It is :math:`-\|b\| - \log(|S^{n-1}|\,\Gamma(n))`, in nats, with :math:`|S^{n-1}| =
-    2\pi^{n/2}/\Gamma(n/2)` the area of the unit sphere.
-    """
+    """Compute the log density of :func:`gamma_sphere_noise` at a vector of this norm."""
+    # of the unit sphere
     log_area = np.log(2.0) + xlogy(n_features / 2.0, np.pi) - gammaln(n_features / 2.0)
     return float(-norm - log_area - gammaln(n_features))

@@ -30,18 +30,15 @@ GRID_SLACK = 2e-7
 
 
 def ridge_norm_bound(regularization: float, n_features: int) -> float:
-    r"""Return the largest norm of a weighted ridge solution on the unit domain.
+    r"""Compute the largest norm of a weighted ridge solution on the unit domain.
+
+    It is :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`, at most the bounds of Lemmas A.1 and
+    A.2 of Acharya et al.
 
     Parameters
     ----------
     regularization, n_features : float, int
         :math:`\lambda` > 0, and d >= 1.
-
-    Returns
-    -------
-    float
-        :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`, at most the bounds of Lemmas A.1 and A.2
-        of Acharya et al.
 
     Examples
     --------
@@ -59,7 +56,7 @@ def ridge_sensitivity(
     max_norm: float | None = None,
     sensitivity: Sensitivity = "tight",
 ) -> float:
-    r"""Return the kappa of :math:`\|\bar\theta(D) - \bar\theta(D')\| \le \kappa\,w_i`.
+    r"""Compute the kappa of :math:`\|\bar\theta(D) - \bar\theta(D')\| \le \kappa\,w_i`.
 
     Parameters
     ----------
@@ -70,16 +67,6 @@ def ridge_sensitivity(
         on this data set and all its neighbours (Assumption 3.3 of Acharya et al.).
     sensitivity : {"tight", "paper"}, default "tight"
         The constant, see docs/theory.md, section 7.1.
-
-    Returns
-    -------
-    float
-        In units of the model per unit of weight.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
 
     Examples
     --------
