@@ -369,7 +369,7 @@ class PrivacyAccountant(Shown):
             or not np.all((places >= 0) & (places < n_rows))
         ):
             raise ParameterError(
-                f"the guarantee covers {count} rows, and the account has {n_rows}; rows= must"
+                f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=, which must"
                 f" contain {count} integers, different positions from 0 to {n_rows - 1}"
             )
         return places.astype(np.intp)

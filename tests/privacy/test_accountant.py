@@ -364,7 +364,7 @@ def test_a_bad_account_is_refused(arguments, words) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "rows", "words"),
     [
-        ([0.1], None, "covers 1 rows, and the account has 3; rows="),
+        ([0.1], None, "covers 1 rows, and the account has 3; pass rows="),
         ([0.1, 0.1, 0.1, 0.1], None, "covers 4 rows"),
         ([0.1], [0, 1], "must contain 1 integers"),
         ([0.1], [[0]], "must contain 1 integers"),
