@@ -45,7 +45,8 @@ def audit_privacy(
     Where the privacy loss has a formula, it is maximised over outputs and neighbouring data sets,
     and the conditions of the formula are tested by running the mechanism. Elsewhere releases are
     drawn on neighbouring data sets. The frequencies of an event then prove a lower bound on
-    epsilon with probability ``confidence``.
+    epsilon with probability ``confidence``. The audit does not test timing, the digits of floating
+    point, or events outside the mechanism.
 
     Parameters
     ----------
@@ -81,23 +82,11 @@ def audit_privacy(
     random_state : None, int, SeedSequence or Generator, default None
         Source of starts and seeds.
 
-    Returns
-    -------
-    PrivacyAudit
-
     Raises
     ------
-    DataError
-        If the data are malformed, or outside the mechanism's domain.
-    ParameterError
-        If an argument is out of its range, missing, or not for this mechanism.
-
-    Notes
-    -----
-    Under objective perturbation the loss is a difference of two values of
-    :func:`~convexmarket.learners.objective_perturbation_log_density`, and under output perturbation
-    the distance of two models times the noise's rate. The audit does not see timing, the digits of
-    floating point, or events outside the mechanism.
+    DataError, ParameterError
+        If the data are malformed or outside the mechanism's domain, or an argument is out of its
+        range, missing, or not for this mechanism.
 
     Examples
     --------
@@ -115,13 +104,21 @@ def audit_privacy(
     X, y, *given = aligned(X=X, y=y, **vectors)
     matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
     labels = np.array(y)
-    if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
-        raise DataError(f"X must be a table of finite numbers; its shape is {matrix.shape}")
-    if labels.shape != (len(matrix),):
-        raise DataError(f"y has shape {labels.shape} for {len(matrix)} rows; give one each")
+    if matrix.ndim != 2 or labels.shape != matrix.shape[:1] or not np.isfinite(matrix).all():
+        raise DataError(
+            f"X must be a table of finite numbers with one label each; their shapes are"
+            f" {matrix.shape} and {labels.shape}"
+        )
     check_share("confidence", confidence)
     draws, n_rows = check_count("draws", draws), check_count("n_rows", n_rows)
-    places = None if rows is None else _checked_rows(rows, len(matrix))
+    places, last = None if rows is None else np.atleast_1d(np.asarray(rows)), len(labels) - 1
+    if places is not None and (
+        places.ndim != 1
+        or not places.size
+        or places.dtype.kind not in "iu"
+        or np.any(places != places.clip(0, last))
+    ):
+        raise ParameterError(f"rows must be positions from 0 to {last}, got {rows!r:.80}")
     run, names = _attack(mechanism)
     options = {"view": view, "points": points, "guarantee": guarantee, "replacements": replacements}
     options["epsilon"] = given[0] if given else None
@@ -156,12 +153,3 @@ def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, 
 
 def _coefficients(model: PersonalizedRidge) -> Floats:
     return np.append(model.coef_, model.intercept_)
-
-
-def _checked_rows(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:
-    """Return positions of rows."""
-    places = np.atleast_1d(np.asarray(rows))
-    integers = places.ndim == 1 and places.size > 0 and np.issubdtype(places.dtype, np.integer)
-    if not integers or places.min() < 0 or places.max() >= n_rows:
-        raise ParameterError(f"rows must be positions from 0 to {n_rows - 1}, got {rows!r:.80}")
-    return places.astype(np.intp)

@@ -20,21 +20,17 @@ ROUNDING = 1e-9
 
 
 class AuditCheck(NamedTuple):
-    """A condition for the measured losses to be those of the mechanism.
-
-    ``detail`` describes the measurement in words and numbers.
-    """
+    """A condition for the measured losses to be those of the mechanism."""
 
     name: str
     passed: bool
-    detail: str
+    detail: str  # the measurement in words and numbers
 
 
 class Neighbours(NamedTuple):
     """Two data sets that differ in one row, and the output that best distinguishes them.
 
-    ``output`` is the released vector at which the loss was measured; None where the measured loss
-    is the supremum over outputs, or a frequency.
+    ``output`` is None where the loss is the supremum over outputs, or a frequency.
     """
 
     row: int
@@ -49,8 +45,7 @@ class Neighbours(NamedTuple):
 class PrivacyAudit(Shown):
     """The largest measured privacy losses of rows, and their claims.
 
-    An audit gives lower bounds: it can refute a guarantee and cannot prove one. The proofs are in
-    docs/theory.md.
+    An audit gives lower bounds: it can refute a guarantee and cannot prove one.
 
     Attributes
     ----------
@@ -143,5 +138,4 @@ class PrivacyAudit(Shown):
         lines += [f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.detail}" for c in self.checks]
         return "\n".join(lines)
 
-    def __str__(self) -> str:
-        return self.statement()
+    __str__ = statement

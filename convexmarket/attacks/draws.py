@@ -1,14 +1,14 @@
 """The audit by draws: events that separate releases on neighbouring data sets.
 
-A third of the draws choose an event that is likely under one data set and unlikely under the
-other: a threshold on the linear statistic that separates them best. The others count it. The
-counts prove a lower bound on epsilon. A mechanism that passes may still leak in a way that no
-linear statistic shows.
+A third of the draws choose an event that is likely under only one data set: a threshold on the
+linear statistic that separates them best. The others count it, which proves a lower bound on
+epsilon. A mechanism that passes may still leak in a way that no linear statistic shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -25,7 +25,7 @@ from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
 from convexmarket.learners.domain import Granted
 from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.privacy.accountant import PrivacyAccountant
-from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.guarantee import LEAST, Guarantee
 from convexmarket.privacy.random_sources import Simulation
 
 __all__ = ["Mechanism", "View", "audit_draws", "audit_learner"]
@@ -119,46 +119,43 @@ def audit_draws(
     seed = draw_seeds(rng, 1)[0]
     first, leaked = quietly(lambda: mechanism(X, y)(seed))
     stated = getattr(first, "guarantee", None) or getattr(first, "guarantee_", None)
-    claim = _checked_claim(guarantee or stated, first, len(X))
+    claim = guarantee or stated
+    example = "a Guarantee, such as Guarantee(np.full(len(X), 1.0), 0.0, 'a sum', 'exact', ())"
+    if claim is None:
+        raise ParameterError(
+            f"a {type(first).__name__} states no guarantee; pass the claim as guarantee={example}"
+        )
+    check_instance("guarantee", claim, Guarantee, example)
+    if claim.epsilon.size != len(X):
+        raise ParameterError(
+            f"the guarantee covers {claim.epsilon.size} rows, and X has {len(X)}; pass one epsilon"
+            " per row"
+        )
     if rows is None:
         rows = np.array([int(np.argmax(claim.epsilon))])
-    results, few = [], max(20, int(PILOT * draws))
+    bounds, witnesses = [], []
     for row in rows.tolist():
-        sides = _best_neighbours(draw, X, y, row, replacements, few)
+        sides = _best_neighbours(draw, X, y, row, replacements, max(20, int(PILOT * draws)))
         samples = [draw(side, draws) for side in sides]
-        results.append(
-            (*_lower_bound(samples, claim.delta, confidence), Neighbours(row, *sides[0], *sides[1]))
-        )
-    losses, details, witnesses = zip(*results, strict=True)
+        bounds.append(_lower_bound(samples, claim.delta, confidence))
+        witnesses.append(Neighbours(row, *sides[0], *sides[1]))
+    losses = np.full(rows.size, np.inf) if leaked else np.array([loss for loss, _ in bounds])
     warned = LEAK if leaked else "the mechanism gives no such warning"
-    audit = PrivacyAudit(
+    best = bounds[int(np.argmax(losses / np.maximum(claim.epsilon[rows], LEAST)))][1]
+    return PrivacyAudit(
         mechanism=claim.mechanism,
         method="statistical",
         rows=rows,
         claimed=claim.epsilon[rows],
-        measured=np.full(rows.size, np.inf) if leaked else np.array(losses),
+        measured=losses,
         delta=claim.delta,
         confidence=confidence,
-        checks=(AuditCheck("no public quantity is read from private rows", not leaked, warned),),
-        witnesses=witnesses,
+        checks=(
+            AuditCheck("no public quantity is read from private rows", not leaked, warned),
+            AuditCheck("frequency of the best event", True, best),
+        ),
+        witnesses=tuple(witnesses),
     )
-    best = AuditCheck("frequency of the best event", True, details[int(np.argmax(audit.ratios))])
-    return replace(audit, checks=(*audit.checks, best))
-
-
-def _checked_claim(claim: Any, release: Any, n_rows: int) -> Guarantee:
-    if claim is None:
-        raise ParameterError(
-            f"a {type(release).__name__} states no guarantee; pass the claim as guarantee="
-        )
-    example = "a Guarantee, such as Guarantee(np.full(len(X), 1.0), 0.0, 'a sum', 'exact', ())"
-    check_instance("guarantee", claim, Guarantee, example)
-    if claim.epsilon.size != n_rows:
-        raise ParameterError(
-            f"the guarantee covers {claim.epsilon.size} rows, and X has {n_rows}; pass one "
-            "epsilon per row"
-        )
-    return claim
 
 
 def _answers(questions: Floats, release: Any) -> Floats:
@@ -185,11 +182,9 @@ def _best_neighbours(
     for features, label in _versions(X, y, row, replacements):
         side = X.copy(), y.copy()
         side[0][row], side[1][row] = features, label
-        try:
+        with suppress(DataError):  # outside the mechanism's domain, so no neighbour
             samples.append(draw(side, few))
-        except DataError:  # outside the mechanism's domain, so no neighbour
-            continue
-        sides.append(side)
+            sides.append(side)
     if len(sides) < 2:
         raise DataError("the mechanism accepts no replacement of a row; pass rows that differ")
 
@@ -233,16 +228,14 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
     every = np.sort(np.concatenate(scores[0]))
     cuts = np.unique(every[np.linspace(0, every.size - 1, THRESHOLDS).astype(int)])
 
-    def proved(scores: list[Floats], sign: float, cut: float) -> tuple[float, int, int]:
-        pair = scores[:: int(sign)]
-        here, there = (int(np.count_nonzero(sign * side >= sign * cut)) for side in pair)
+    def proved(scores: list[Floats], sign: int, cut: float) -> tuple[float, int, int]:
+        here, there = (int(np.sum(sign * side >= sign * cut)) for side in scores[::sign])
         # One bound for each order of the data sets, each with half of the error probability.
-        each = 1.0 - (1.0 - confidence) / 2.0
-        loss = loss_of_frequencies(here, pair[0].size, there, pair[1].size, delta, each)
-        return loss, here, there
+        sizes, each = [side.size for side in scores[::sign]], 1.0 - (1.0 - confidence) / 2.0
+        return loss_of_frequencies(here, sizes[0], there, sizes[1], delta, each), here, there
 
     best, words = 0.0, "no event was more likely under one data set"
-    for sign in (1.0, -1.0):
+    for sign in (1, -1):
         cut = max((proved(scores[0], sign, cut)[0], cut) for cut in cuts.tolist())[1]
         loss, here, there = proved(scores[1], sign, cut)
         if loss > best:

@@ -4,25 +4,21 @@ The loss is exact as long as the mechanism is as claimed: a minimiser with noise
 and the claimed weights. So the noise of many releases is computed from the data and compared with
 that law, and with itself on neighbouring data.
 
-The loss depends on both versions of the row, on the other rows and, for objective perturbation, on
-the output w. A ball is invariant under rotations, so the search takes w on the first axis and rows
-in the plane of the first two. In a box features form at most three blocks, and those of a block are
-equal. The other rows form two groups of about equal weight, and the rows of a group are equal.
-This leaves at most 17 numbers. Curvatures may jump, so the search is differential evolution.
-
-**Objective perturbation.** At the output w the loss between two data sets is
+Under objective perturbation the loss between two data sets at the output w is
 
 .. math:: \frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J',
 
-with gradients v and Hessians J of the noiseless objectives at w.
+with gradients v and Hessians J of the noiseless objectives at w. Output noise of rate r around two
+models at the distance d has a largest loss of :math:`r\,d`.
 
-**Output perturbation.** Noise of rate r around two models at the distance d has a largest loss of
-:math:`r\,d`. The distance is the sum of absolute differences for noise on a lattice.
+A ball is invariant under rotations, so the search takes w on the first axis and rows in the plane
+of the first two. In a box features form at most three blocks of equal features. The other rows form
+two groups of about equal weight and equal rows. This leaves at most 17 numbers. Curvatures may
+jump, so the search is differential evolution.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from itertools import product
 from typing import Any
 
@@ -35,11 +31,9 @@ from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAud
 from convexmarket.attacks.statistics import draw_seeds, law_check, published_check, quietly
 from convexmarket.errors import ParameterError
 from convexmarket.learners.domain import Box, Granted, Interval
-from convexmarket.learners.losses import HuberLoss
 from convexmarket.learners.minimiser import PerturbedObjective
 from convexmarket.learners.perturbed import (
     ObjectiveLearner,
-    ObjectivePerturbation,
     PrivateHuberRegressor,
     objective_perturbation_log_density,
 )
@@ -62,6 +56,7 @@ LARGEST_ALLOWED = 0.1
 PUBLIC = ("classes_", "data_norm_", "eta_", "noise_rate_", "regularization_", "rounding_")
 #: Options of differential evolution; a single search may end at a local optimum.
 SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": False}
+SEARCH |= {"vectorized": True, "updating": "deferred"}
 STARTS = 2
 #: Decimal logarithms of the shortest and the longest output, in units of the largest row.
 SHORTEST, LONGEST = -2.0, 2.5
@@ -78,8 +73,8 @@ def audit_by_formula(
 ) -> PrivacyAudit:
     """Audit a mechanism row by row; see :func:`~convexmarket.audit_privacy`.
 
-    A ridge regression by objective perturbation is the Huber regression on the unit scale that it
-    publishes. Its rows may be any of the ball around the box, which makes the attack no weaker.
+    Ridge regression by objective perturbation is a Huber regression on the unit scale, with rows in
+    the ball around the box.
     """
     requested = mechanism.epsilon if epsilon is None else epsilon
     granted = mechanism._granted(Granted.of(X, requested))
@@ -92,30 +87,22 @@ def audit_by_formula(
         if mechanism.perturbation == "output":
             return _OutputAudit(mechanism, X, y, granted).run(n_rows, *terms)
         domain = mechanism._domain(X.shape[1], X, y)
-        plan = mechanism._plan(granted, X.shape[1], domain)
-        assert isinstance(plan, ObjectivePerturbation)
-        assert isinstance(plan.loss, HuberLoss)
+        plan: Any = mechanism._plan(granted, X.shape[1], domain)
         X, y = mechanism._checked(X, y, granted, domain)
-        mechanism = PrivateHuberRegressor(
-            plan.regularization,
-            threshold=plan.loss.threshold,
-            data_norm=plan.data_norm,
-            tol=plan.tol,
-        )
+        public = {"threshold": plan.loss.threshold, "data_norm": plan.data_norm, "tol": plan.tol}
+        mechanism = PrivateHuberRegressor(plan.regularization, **public)
     return _ObjectiveAudit(mechanism, X, y, granted).run(n_rows, *terms)
 
 
-class _ExactAudit(ABC):
-    """One mechanism on one data set; a subclass computes the noise and the loss.
+class _ObjectiveAudit:
+    """Objective perturbation with rows in a ball, on one data set; one attack of each row.
 
-    ``spread`` maps the numbers of a row in the search to all features, and has the shape
-    (dimensions, n_features).
+    ``spread`` maps the numbers of a row in the search to all features, shape (dimensions,
+    n_features).
     """
 
-    spread: Floats
     model: Any
     scale = 1.0  # relative size of the noise
-    rounding = 0.0  # largest shift of the noise by the fit's tolerance
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
         self.mechanism, self.X, self.y, self.granted = mechanism, X, y, granted
@@ -132,6 +119,8 @@ class _ExactAudit(ABC):
         self.extremes = low + 0.5 * width, low + width  # in the interior, and at the end
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
+        self.loss: Any = getattr(plan, "loss", None)
+        self.spread = np.eye(2, self.n_features)
 
     def run(
         self,
@@ -150,10 +139,9 @@ class _ExactAudit(ABC):
         published = published_check(self._facts, self._pairs(rows))
         exact, checks = self.without_second_noise(draws, confidence, rng)
         exact.model = exact.fit(*data, draw_seeds(rng, 1)[0])
-        seeds = draw_seeds(rng, draws)
-        noises = np.stack([exact.noise(exact.fit(*data, seed), data) for seed in seeds])
-        reference = exact.reference(REFERENCE * draws, rng)
+        noises = np.stack([exact.noise(data, seed) for seed in draw_seeds(rng, draws)])
         name = "the noise has the claimed law"
+        reference = exact.reference(REFERENCE * draws, rng)
         law, scale = law_check(name, noises, reference, confidence)
         same = exact.same_noise(rows, rng)
         exact.scale = scale or 1.0
@@ -176,48 +164,107 @@ class _ExactAudit(ABC):
         terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(seed)}
         return quietly(lambda: clone(self.mechanism).fit(X, y, **terms))[0]
 
-    def noise(self, model: Any, data: Rows) -> Floats:
+    def noise(self, data: Rows, seed: int) -> Floats:
         """Return the noise that explains a released model, in units of the claimed scale."""
-        return self._noise(model, *self.mechanism._checked(*data, self.granted, self.domain))
+        rows, labels = self.mechanism._checked(*data, self.granted, self.domain)
+        return self._noise(self.fit(*data, seed), rows, labels)
 
-    @abstractmethod
-    def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats: ...
+    def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
+        terms = self.weights, np.zeros(self.n_features), model.regularization_, self.loss
+        gradient = PerturbedObjective(rows, labels, *terms).gradient(model.coef_)
+        return -model.eta_ / (2.0 * self.loss.lipschitz * model.data_norm_) * gradient
 
-    @abstractmethod
     def reference(self, count: int, rng: np.random.Generator) -> Floats:
-        """Return draws of the claimed law, shape (count, n_features)."""
+        """Draw from the claimed law, shape (count, n_features)."""
+        return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
 
-    @abstractmethod
     def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
         """Return points, labels and lengths of outputs of the search.
 
         The points, of shape (4, dimensions, n_candidates), are both versions of the row and the
         rows of both groups.
         """
+        loss, bounds = self.loss, self.domain.labels.numbers(self.labels)
+        length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / self.model.data_norm_
+        radius, angle, side = np.moveaxis(numbers[1:].reshape(4, 3, -1), 1, 0)
+        if self.n_features == 1:
+            angle = np.round(2.0 * angle) / 2.0
+        radius = self.model.data_norm_ * _stretched(radius)
+        x = radius * np.cos(2.0 * np.pi * angle)
+        if loss.classifies:
+            y = np.where(side < 0.5, *bounds)
+        else:  # by the residual, where the ends of the parabola are the same for all outputs
+            slope = 2.0 * side - 1.0
+            bent = np.clip(1.6 * slope, -1.0 + 1e-9, 1.0 - 1e-9)
+            residual = np.where(np.abs(slope) > 0.8, 2.0 * np.sign(slope), bent)
+            y = np.clip(length * x - loss.lipschitz * residual, *bounds)
+        z = radius * np.sin(2.0 * np.pi * angle) * (self.n_features > 1)
+        return np.stack([x, z], axis=1), y, length
 
-    @abstractmethod
     def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
         """Compute the loss of each candidate, with the weights of the four points."""
+        weights = weights[:, None]
+        _, slopes, curvatures = self.loss.derivatives(length * x[:, 0], y)
+        pulls = (weights * slopes)[:, None] * x
+        bends = weights * curvatures * np.stack([x[:, 0] ** 2, x[:, 1] ** 2, x[:, 0] * x[:, 1]])
+        rest = bends[:, 2] + bends[:, 3]
+        rest[:2] += self.model.regularization_
+        half = self.model.eta_ / self.scale / (2.0 * self.loss.lipschitz * self.model.data_norm_)
+        values = []
+        for version in (0, 1):
+            gradient = pulls[version] + pulls[2] + pulls[3]
+            gradient[0] += self.model.regularization_ * length
+            a, b, c = rest + bends[:, version]
+            values.append(np.log(a * b - c * c) - half * np.hypot(*gradient))
+        return values[0] - values[1]
 
-    @abstractmethod
+    def loss_at(self, witness: Any) -> float:
+        """Compute the loss between two data sets."""
+        model, numbers = self.model, self.domain.labels.numbers
+        terms = model.eta_ / self.scale, model.regularization_, model.data_norm_, self.loss
+        here, there = (
+            objective_perturbation_log_density(witness.output, X, numbers(y), self.weights, *terms)
+            for X, y in ((witness.X, witness.y), (witness.X_other, witness.y_other))
+        )
+        return here - there
+
     def data(self, rows: Floats, labels: Floats) -> Rows:
         """Return rows and labels of the search in the units of the data."""
+        if isinstance(self.domain.labels, Interval):
+            return rows, labels
+        return rows, self.labels[(labels > 0).astype(int)]
 
-    @abstractmethod
-    def loss_at(self, witness: Neighbours) -> float:
-        """Compute the loss between two data sets."""
+    @property
+    def rounding(self) -> float:
+        """Largest shift of the noise by the tolerance of the fit."""
+        pull = self.model.data_norm_ * self.loss.lipschitz
+        return float(2.0 * self.model.tol_ * self.granted.epsilon.sum() / pull)
 
     def without_second_noise(
         self, draws: int, confidence: float, rng: np.random.Generator
-    ) -> tuple[_ExactAudit, list[AuditCheck]]:
+    ) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
         """Return the audit without a second noise, and the check of that noise."""
-        return self, []
+        if self.mechanism.solver_epsilon is None:
+            return self, []
+        model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
+        public = {"regularization": model.regularization_, "tol": model.tol_}
+        plain = clone(self.mechanism).set_params(solver_epsilon=None, calibration="noise", **public)
+        first = _ObjectiveAudit(plain, *data, Granted(self.weights * model.eta_))
+        distance = model.tol_ / model.regularization_
+        step, scale = lattice_blur(distance, self.n_features, model.solver_epsilon_)
+        blurs = [self.fit(*data, seed).coef_ - first.fit(*data, seed).coef_ for seed in seeds]
+        ideal = _laplace(scale, (REFERENCE * draws, self.n_features), rng)
+        name = "the second noise has the claimed law, on a lattice"
+        check, _ = law_check(name, np.stack(blurs) / (step * scale), ideal, confidence)
+        on_lattice = model.rounding_ == step and np.all(model.coef_ % step == 0)
+        passed, detail = bool(check.passed and on_lattice), f"{check.detail}; step {step:.3g}"
+        return first, [AuditCheck(name, passed, detail)]
 
     def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
         """Compare the noise of one seed on neighbouring data: audited rows, and some others."""
         name = "rows that were tried enter with their weights, and do not change the noise"
         seed = draw_seeds(rng, 1)[0]
-        noise = self.noise(self.fit(self.X, self.y, seed), (self.X, self.y))
+        noise = self.noise((self.X, self.y), seed)
         allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self.rounding
         if allowed > LARGEST_ALLOWED:
             return AuditCheck(name, True, "NOT TESTED: tol is too large relative to the noise")
@@ -227,7 +274,7 @@ class _ExactAudit(ABC):
         for row in tried:
             versions = product((self.X[row], *self.extremes), self.labels)
             sides = [(_replaced(self.X, row, x), _replaced(self.y, row, y)) for x, y in versions]
-            noises = [self.noise(self.fit(*side, seed), side) for side in sides]
+            noises = [self.noise(side, seed) for side in sides]
             shifts.append(float(np.linalg.norm(np.subtract(noises, noise), axis=1).max()))
         wrong = sum(shift > allowed for shift in shifts)
         detail = (
@@ -250,20 +297,18 @@ class _ExactAudit(ABC):
 
         evolve: Any = differential_evolution  # SciPy's stubs do not cover vectorized=True
         bounds = [(0.0, 1.0)] * (1 + 4 * (len(self.spread) + 1))
-        options = {"vectorized": True, "updating": "deferred", "rng": rng, **SEARCH}
-        searches = [evolve(loss, bounds, **options) for _ in range(STARTS)]
+        searches = [evolve(loss, bounds, rng=rng, **SEARCH) for _ in range(STARTS)]
         best = min(searches, key=lambda search: search.fun).x
         x, y, length = self.candidates(best[:, None])
         points, labels = x[..., 0] @ self.spread, y[:, 0]
         place = np.empty(len(self.X), dtype=np.intp)
         place[rest] = groups + 2
-
-        def side(version: int) -> Rows:
+        sides: list[Any] = [row]
+        for version in (0, 1):
             place[row] = version
-            return self.data(points[place], labels[place])
-
-        output = length[0] * np.eye(self.n_features)[0] if length[0] else None
-        witness = Neighbours(row, *side(0), *side(1), output)
+            sides += self.data(points[place], labels[place])
+        sides += [length[0] * np.eye(self.n_features)[0]] * bool(length[0])
+        witness = Neighbours(*sides)
         return self.loss_at(witness), witness
 
     def _spread_rows(self, claimed: Floats, n_rows: int) -> NDArray[np.intp]:
@@ -290,113 +335,21 @@ class _ExactAudit(ABC):
 
     def _facts(self, X: Floats, y: NDArray[Any]) -> list[Any]:
         """Return the published facts of a fit that have no noise."""
-        model = clone(self.mechanism)
-        model.fit(X, y, epsilon=self.granted.epsilon, random_state=Simulation(0))
+        terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(0)}
+        model = clone(self.mechanism).fit(X, y, **terms)
         # The intercept follows from the coefficients and the public ranges.
-        half, middle, shift = self.domain.half, self.domain.middle, model.intercept_
+        shift = model.intercept_
         if isinstance(self.domain.rows, Box):
             shift = shift + model.coef_ @ self.domain.rows.low
+        shift = round(float(shift - self.domain.middle) / self.domain.half, 9) + 0.0
         values = [np.asarray(getattr(model, name, None)).tolist() for name in PUBLIC]
-        return [*values, round(float(shift - middle) / half, 9) + 0.0, model.epsilon_.tolist()]
+        return [*values, shift, model.epsilon_.tolist()]
 
 
-class _ObjectiveAudit(_ExactAudit):
-    """Objective perturbation with rows in a ball."""
-
-    mechanism: ObjectiveLearner
-
-    def __init__(self, *terms: Any) -> None:
-        super().__init__(*terms)
-        self.loss, self.spread = self.mechanism._loss(), np.eye(2, self.n_features)
-
-    def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
-        terms = self.weights, np.zeros(self.n_features), model.regularization_, self.loss
-        gradient = PerturbedObjective(rows, labels, *terms).gradient(model.coef_)
-        return -model.eta_ / (2.0 * self.loss.lipschitz * model.data_norm_) * gradient
-
-    def reference(self, count: int, rng: np.random.Generator) -> Floats:
-        return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
-
-    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
-        loss, bounds = self.loss, self.domain.labels.numbers(self.labels)
-        length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / self.model.data_norm_
-        radius, angle, side = np.moveaxis(numbers[1:].reshape(4, 3, -1), 1, 0)
-        if self.n_features == 1:
-            angle = np.round(2.0 * angle) / 2.0
-        radius = self.model.data_norm_ * _stretched(radius)
-        x = radius * np.cos(2.0 * np.pi * angle)
-        if loss.classifies:
-            y = np.where(side < 0.5, *bounds)
-        else:  # by the residual, where the ends of the parabola are the same for all outputs
-            slope = 2.0 * side - 1.0
-            bent = np.clip(1.6 * slope, -1.0 + 1e-9, 1.0 - 1e-9)
-            residual = np.where(np.abs(slope) > 0.8, 2.0 * np.sign(slope), bent)
-            y = np.clip(length * x - loss.lipschitz * residual, *bounds)
-        z = radius * np.sin(2.0 * np.pi * angle) * (self.n_features > 1)
-        return np.stack([x, z], axis=1), y, length
-
-    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
-        weights = weights[:, None]
-        _, slopes, curvatures = self.loss.derivatives(length * x[:, 0], y)
-        pulls = (weights * slopes)[:, None] * x
-        bends = weights * curvatures * np.stack([x[:, 0] ** 2, x[:, 1] ** 2, x[:, 0] * x[:, 1]])
-        rest = bends[:, 2] + bends[:, 3]
-        rest[:2] += self.model.regularization_
-        half = self.model.eta_ / self.scale / (2.0 * self.loss.lipschitz * self.model.data_norm_)
-        values = []
-        for version in (0, 1):
-            gradient = pulls[version] + pulls[2] + pulls[3]
-            gradient[0] += self.model.regularization_ * length
-            a, b, c = rest + bends[:, version]
-            values.append(np.log(a * b - c * c) - half * np.hypot(*gradient))
-        return values[0] - values[1]
-
-    def loss_at(self, witness: Neighbours) -> float:
-        assert witness.output is not None
-        model, numbers = self.model, self.domain.labels.numbers
-        terms = model.eta_ / self.scale, model.regularization_, model.data_norm_
-        here, there = (
-            objective_perturbation_log_density(
-                witness.output, X, numbers(y), self.weights, *terms, self.loss
-            )
-            for X, y in ((witness.X, witness.y), (witness.X_other, witness.y_other))
-        )
-        return here - there
-
-    def data(self, rows: Floats, labels: Floats) -> Rows:
-        if isinstance(self.domain.labels, Interval):
-            return rows, labels
-        return rows, self.labels[(labels > 0).astype(int)]
-
-    @property
-    def rounding(self) -> float:  # type: ignore[override]
-        pull = self.model.data_norm_ * self.loss.lipschitz
-        return float(2.0 * self.model.tol_ * self.granted.epsilon.sum() / pull)
-
-    def without_second_noise(
-        self, draws: int, confidence: float, rng: np.random.Generator
-    ) -> tuple[_ExactAudit, list[AuditCheck]]:
-        if self.mechanism.solver_epsilon is None:
-            return self, []
-        model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
-        public = {"regularization": model.regularization_, "tol": model.tol_}
-        plain = clone(self.mechanism).set_params(solver_epsilon=None, calibration="noise", **public)
-        first = _ObjectiveAudit(plain, *data, Granted(self.weights * model.eta_))
-        distance = model.tol_ / model.regularization_
-        step, scale = lattice_blur(distance, self.n_features, model.solver_epsilon_)
-        blurs = [self.fit(*data, seed).coef_ - first.fit(*data, seed).coef_ for seed in seeds]
-        ideal = _laplace(scale, (REFERENCE * draws, self.n_features), rng)
-        name = "the second noise has the claimed law, on a lattice"
-        check, _ = law_check(name, np.stack(blurs) / (step * scale), ideal, confidence)
-        on_lattice = model.rounding_ == step and np.all(model.coef_ % step == 0)
-        passed, detail = bool(check.passed and on_lattice), f"{check.detail}; step {step:.3g}"
-        return first, [AuditCheck(name, passed, detail)]
-
-
-class _OutputAudit(_ExactAudit):
+class _OutputAudit(_ObjectiveAudit):
     """Output perturbation of ridge regression; models are compared on the unit scale."""
 
-    mechanism: PersonalizedRidge
+    rounding = 0.0
 
     def __init__(self, *terms: Any) -> None:
         super().__init__(*terms)
@@ -412,9 +365,12 @@ class _OutputAudit(_ExactAudit):
             exact = np.rint(exact / model.rounding_) * model.rounding_
         return (self._unit_model(model) - exact) * model.noise_rate_
 
+    def without_second_noise(self, *terms: Any) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
+        return self, []
+
     def reference(self, count: int, rng: np.random.Generator) -> Floats:
         if self.model.rounding_ is None:
-            return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
+            return super().reference(count, rng)
         scale = round(1.0 / (self.model.noise_rate_ * self.model.rounding_))
         return _laplace(scale, (count, self.n_features), rng)
 

@@ -43,18 +43,15 @@ def audit_mechanisms(
     The table has one line per mechanism and settings: claimed, measured and ratio of the row with
     the largest ratio, passed and statement. ``without`` names settings that are left out. Releases
     that calibrate their noise in each draw are drawn ``slow_draws`` times on each data set.
-    ``progress`` is called with the stage, the steps done and the steps in all. A ParameterError
-    means that a name is unknown.
     """
     market = wdbc() if data is None else data
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(len(market.X_train), 4.0))
     epsilon = rng.uniform(0.5, 2.0, len(market.X_train))
     jobs = _learners(market, weights * 3_000.0, epsilon) | _releases(market, draws, slow_draws)
-    names = dict.fromkeys(name for name, _ in jobs)
-    for name in mechanisms:
-        if name not in names:
-            raise ParameterError(f"mechanism {name!r} is unknown; give one of {', '.join(names)}")
+    names = list(dict.fromkeys(name for name, _ in jobs))
+    if unknown := [name for name in mechanisms if name not in names]:
+        raise ParameterError(f"mechanism {unknown[0]!r} is unknown; give one of {', '.join(names)}")
     chosen = [
         (k, *job)
         for k, job in enumerate(jobs.items())
@@ -72,29 +69,28 @@ def audit_mechanisms(
 
 
 def _learners(market: MarketData, prices: NDArray[Any], epsilon: NDArray[Any]) -> Jobs:
-    rows = market.X_train, market.y_train
-    unit = (market.X_train + 1.0) / 2.0, np.asarray(market.y_train, dtype=np.float64)
+    rows = (market.X_train, market.y_train), prices
+    unit = ((market.X_train + 1.0) / 2.0, np.asarray(market.y_train, dtype=np.float64)), epsilon
     logistic = partial(PrivateLogisticRegression, 0.01, tol=1e-9)
     output = partial(PersonalizedRidge, perturbation="output", fit_intercept=False)
-    models = {
-        "accounting sharp": logistic(),
-        "accounting paper, as printed": logistic(accounting="paper", calibration="noise"),
-        "accounting sharp, solver_epsilon 0.01": logistic(solver_epsilon=0.01),
+    name, ridge = "PrivateLogisticRegression", "PersonalizedRidge"
+    jobs: dict[tuple[str, str], tuple[Any, Any]] = {
+        (name, "accounting sharp"): (logistic(), rows),
+        (name, "accounting paper, as printed"): (
+            logistic(accounting="paper", calibration="noise"),
+            rows,
+        ),
+        (name, "accounting sharp, solver_epsilon 0.01"): (logistic(solver_epsilon=0.01), rows),
+        (ridge, "objective perturbation"): (PersonalizedRidge(), unit),
+        (ridge, "alpha 10, tight"): (output(10.0), unit),
+        (ridge, "alpha 1, tight"): (output(1.0), unit),
+        (ridge, "alpha 10, paper"): (output(10.0, sensitivity="paper"), unit),
+        (ridge, "alpha 10, in floating point"): (output(10.0, rounding=None), unit),
+        ("NonPersonalizedRidge", "alpha 10"): (output(10.0, weighting="equal"), unit),
     }
-    ridges = {
-        "objective perturbation": PersonalizedRidge(),
-        "alpha 10, tight": output(10.0),
-        "alpha 1, tight": output(1.0),
-        "alpha 10, paper": output(10.0, sensitivity="paper"),
-        "alpha 10, in floating point": output(10.0, rounding=None),
-    }
-    jobs = [("PrivateLogisticRegression", *job, rows, prices) for job in models.items()]
-    jobs += [("PersonalizedRidge", *job, unit, epsilon) for job in ridges.items()]
-    equal = output(10.0, weighting="equal")
-    jobs += [("NonPersonalizedRidge", "alpha 10", equal, unit, epsilon)]
     return {
-        (name, settings): partial(audit_privacy, model, *data, epsilon=granted, n_rows=3)
-        for name, settings, model, data, granted in jobs
+        key: partial(audit_privacy, model, *data, epsilon=granted, n_rows=3)
+        for key, (model, (data, granted)) in jobs.items()
     }
 
 
@@ -104,7 +100,7 @@ def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
     angles = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False)
     corners = np.column_stack([np.cos(angles), np.sin(angles)])
     labels = np.tile(np.unique(market.y_train)[[0, -1]], 8)
-    one = corners[:1]
+    one, versions = corners[:1], (np.repeat(corners, 2, axis=0), labels)
 
     def of(release: Callable[..., Any], draws: int, *terms: Any, **options: Any) -> Audit:
         def mechanism(rows: NDArray[Any], y: NDArray[Any]) -> Callable[[int], Any]:
@@ -113,7 +109,6 @@ def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
             given = {"epsilon": 3.0, "delta": 0.01, **options}
             return lambda seed: release(erm, *terms, random_state=Simulation(seed), **given)
 
-        versions = np.repeat(corners, 2, axis=0), labels
         attack = partial(audit_privacy, mechanism, plane, market.y_train, draws=draws)
         return partial(attack, replacements=versions, points=one)
 

@@ -40,9 +40,8 @@ def law_check(
 ) -> tuple[AuditCheck, float]:
     """Compare noise vectors, one per line, with draws of the claimed law.
 
-    Projections on all lines determine a law. Norms, and projections on the first axes and on fixed
-    random lines, are compared by Kolmogorov and Smirnov's test. The error probability is shared
-    among the tests. The second result is one if the law is not refuted, and otherwise an upper
+    Norms, and projections on the first axes and on fixed random lines, are compared by Kolmogorov
+    and Smirnov's test. The second result is one if the law is not refuted, and otherwise an upper
     confidence bound on the relative size of the noise, at most one.
     """
     n_features = noises.shape[1]
@@ -68,9 +67,8 @@ def loss_of_frequencies(
 ) -> float:
     """Compute the epsilon proven by two frequencies of an event, at least 0.
 
-    Clopper and Pearson's bounds, each with half of the error probability: the event has
-    probability at least ``low`` under one data set and at most ``high`` under the other, so
-    epsilon is at least ``log((low - delta) / high)``.
+    By Clopper and Pearson, the event has probability at least ``low`` under one data set and at
+    most ``high`` under the other, so epsilon is at least ``log((low - delta) / high)``.
     """
     tail = (1.0 - confidence) / 2.0
     low = float(stats.beta.ppf(tail, count, draws - count + 1)) if count else 0.0

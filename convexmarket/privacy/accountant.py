@@ -369,8 +369,8 @@ class PrivacyAccountant(Shown):
             or not np.all((places >= 0) & (places < n_rows))
         ):
             raise ParameterError(
-                f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=, which"
-                f" must contain {count} integers, different positions from 0 to {n_rows - 1}"
+                f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=,"
+                f" which must contain {count} integers, different positions from 0 to {n_rows - 1}"
             )
         return places.astype(np.intp)
 
