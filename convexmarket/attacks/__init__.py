@@ -82,6 +82,10 @@ def audit_privacy(
     random_state : None, int, SeedSequence or Generator, default None
         Source of starts and seeds.
 
+    Returns
+    -------
+    PrivacyAudit
+
     Raises
     ------
     DataError, ParameterError

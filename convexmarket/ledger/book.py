@@ -330,13 +330,8 @@ class LedgerAccount:
     """
 
     def __init__(self, store: Store, ids: Iterable[str], release: str | None = None) -> None:
-        self._store, self.ids = store, tuple(_checked_ids(ids))
+        self._store, self.ids = store, tuple(_checked_ids(ids, distinct=True))
         self.release = _checked_release(release)
-        if not self.ids or len(set(self.ids)) < len(self.ids):
-            raise ParameterError(
-                f"ids must be distinct and not empty, got {self.ids}; give one row per seller, or"
-                " charge the sum of the guarantees of a seller's rows"
-            )
 
     @property
     def budget(self) -> Floats:
@@ -454,11 +449,17 @@ def _accountant(
     return account
 
 
-def _checked_ids(ids: Iterable[str]) -> list[str]:
+def _checked_ids(ids: Iterable[str], *, distinct: bool = False) -> list[str]:
     """Return the ids in their stored form."""
     if isinstance(ids, str | pd.DataFrame) or not is_iterable(ids):
         raise ParameterError(f"ids must be a sequence of text, one id per seller, got {ids!r}")
-    return forms_of(list(ids))
+    forms = forms_of(list(ids))
+    if distinct and len(set(forms)) < max(len(forms), 1):
+        raise ParameterError(
+            f"ids must be distinct and not empty, got {forms}; give one row per seller, or charge"
+            " the sum of the guarantees of a seller's rows"
+        )
+    return forms
 
 
 def _checked_release(name: str | None) -> str | None:

@@ -71,10 +71,6 @@ class _Sums(NamedTuple):
     moment: Floats
     largest: Floats  # largest e^2 of other releases; a maximum instead of a sum
 
-    def of(self, rows: Places) -> _Sums:
-        """Select rows."""
-        return _Sums(*(total[rows] for total in self))
-
     @property
     def total(self) -> Floats:
         """Sum of the epsilons; infinite with a Gaussian release, which has none."""
@@ -99,10 +95,6 @@ class _Limits(NamedTuple):
     order: Floats  # order of the moment; 1 if the moment is not used
     moment: Floats
 
-    def of(self, rows: Places) -> _Limits:
-        """Select rows."""
-        return _Limits(*(limit[rows] for limit in self))
-
 
 class PrivacyAccountant(Shown):
     """The budgets of the rows of one data set, and the releases charged to them.
@@ -114,10 +106,9 @@ class PrivacyAccountant(Shown):
     delta : float, default 0.0
         Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
-        Composition of guarantees. ``"basic"`` adds up epsilons and deltas. ``"advanced"`` uses the
-        profiles: it accepts a release if the sum of the epsilons is within the budget, or if one of
-        three other sums is within its limit. Gaussian and Laplace releases use no ``delta``;
-        releases that may fail use at most a tenth of it.
+        ``"basic"`` adds up epsilons and deltas. ``"advanced"`` accepts a release if the sum of the
+        epsilons is within the budget, or if one of three other sums of the profiles is within its
+        limit. Releases that may fail use at most a tenth of ``delta``.
     ids : sequence of str, optional
         Distinct ids of the rows for messages, shape (n_rows,); positions by default.
 
@@ -135,9 +126,8 @@ class PrivacyAccountant(Shown):
 
     Notes
     -----
-    Releases, their profiles and their order may depend on earlier answers: the sums are filters.
-    Weights and budgets of later releases may depend on the rows only through answers. The proof and
-    its sources are in docs/theory.md, section 12.
+    Releases, their profiles and their order may depend on earlier answers, but on the rows only
+    through these. The proof and its sources are in docs/theory.md, section 12.
 
     Examples
     --------
@@ -149,11 +139,6 @@ class PrivacyAccountant(Shown):
     Traceback (most recent call last):
         ...
     convexmarket.errors.BudgetExceededError: second would exceed the budget of 1 of 2 rows...
-    >>> account = PrivacyAccountant([1.0], delta=1e-6)
-    >>> for _ in range(100):
-    ...     account.charge(Guarantee.gaussian([0.02]))
-    >>> account.spent.round(2)
-    array([0.85])
     """
 
     def __init__(
@@ -272,10 +257,9 @@ class PrivacyAccountant(Shown):
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
-        """Add earlier charges, from a database that was checked, even beyond the budget.
+        """Add earlier charges of one law, even beyond the budget.
 
-        ``charges`` are the epsilon and delta of each charge, and the shift and failure of its
-        profile, all of one law. ``rows`` are positions in this account, also repeated ones.
+        They are the epsilon, delta, shift and failure of each; ``rows`` may repeat positions.
         """
         with self._lock:
             self._sums = self._with(np.asarray(rows, dtype=np.intp), law, *charges)
@@ -292,39 +276,23 @@ class PrivacyAccountant(Shown):
             )
         delta, failure = (np.where(used, p, 0.0) for p in (guarantee.delta, profile.failure))
         sums = self._with(places, profile.law, epsilon, delta, profile.shift, failure)
-        over = used & ~self._fits(sums)[places]
-        if over.any():
-            remedy = "buy more privacy, or release with a smaller epsilon"
-            self._refuse(guarantee, "epsilon", over, places, epsilon, remedy)
-        limited = np.isfinite(self.budget)  # rows with an infinite budget have no guarantee
-        over = used & (limited & (sums.failure > self._failures * ROUNDED))[places]
-        if over.any():
-            remedy = "use a smaller delta, or an account with a larger one"
-            if self._by_profile:
-                remedy += "; such releases may use a tenth of it unless composition is 'basic'"
-            self._refuse(guarantee, "delta", over, places, np.maximum(delta, failure), remedy)
+        refused = used & ~self._fits(sums)[places]
+        if refused.any():
+            row = places[refused].min()
+            lost, remedy = np.maximum(delta, failure)[places == row][0], "epsilon"
+            text = f"{self._spent()[row]:.6g} of epsilon {self.budget[row]:.6g}, and this release"
+            text += f" needs {epsilon[places == row][0]:.6g}"
+            if lost > 0:
+                text += f", and {self._sums.failure[row]:.6g} of delta {self._failures:.6g}, and"
+                text += f" this release needs {lost:.6g}"
+                tenth = "; such releases may use a tenth of it unless composition is 'basic'"
+                remedy = "epsilon or delta" + tenth * self._by_profile
+            raise BudgetExceededError(
+                f"{guarantee.mechanism} would exceed the budget of {refused.sum()} of"
+                f" {self.budget.size} rows: row {self.ids[row]!r} has spent {text}. Nothing was"
+                f" charged or released: buy more privacy, or release with a smaller {remedy}"
+            )
         return sums
-
-    def _refuse(
-        self,
-        guarantee: Guarantee,
-        what: str,
-        over: NDArray[np.bool_],
-        places: Places,
-        needed: Floats,
-        remedy: str,
-    ) -> NoReturn:
-        """Raise the error about the first row that cannot pay."""
-        row = places[over].min()
-        spent, limit = self._sums.failure[row], self._failures
-        if what == "epsilon":
-            spent, limit = self._spent()[row], self.budget[row]
-        raise BudgetExceededError(
-            f"{guarantee.mechanism} would exceed the budget of {over.sum()} of {self.budget.size}"
-            f" rows: row {self.ids[row]!r} has spent {spent:.6g} of {what} {limit:.6g}, and this"
-            f" release needs {needed[places == row][0]:.6g}. Nothing was charged or released:"
-            f" {remedy}"
-        )
 
     def _with(self, rows: Places, law: Law, *charges: ArrayLike) -> _Sums:
         """Add charges to the sums of their rows; see :meth:`bring_forward`."""
@@ -356,7 +324,8 @@ class PrivacyAccountant(Shown):
             fits |= sums.gaussian_square <= limits.gaussian * ROUNDED
             half = sums.epsilon <= self.budget / 2.0 * ROUNDED
             fits |= half & (sums.gaussian <= limits.half * ROUNDED)
-        return fits
+        # rows with an infinite budget have no guarantee
+        return fits & ((sums.failure <= self._failures * ROUNDED) | np.isposinf(self.budget))
 
     def _places(self, count: int, rows: Any) -> Places:
         """Return the positions of a guarantee's rows."""

@@ -83,45 +83,16 @@ def objective_perturbation_guarantee(
     solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> Floats:
-    """Compute the guarantee of each seller, Jacobian included.
+    """Compute the guarantee of each row, Jacobian included, in nats, shape (n_rows,).
 
-    Parameters
-    ----------
-    weights : array_like of shape (n_sellers,)
-        Weights a of the loss: nonnegative, with sum one, independent of the data.
-    eta : float
-        Positive; sets the noise. Infinity means no noise.
-    regularization : float
-        Lambda, positive.
-    data_norm : float, default 1.0
-        R, a public bound on the Euclidean norm of every row.
-    accounting : {"sharp", "general", "paper"}, default "sharp"
-        ``"general"`` applies to every loss, the others to the logistic loss.
-    cap : float, optional
-        k, with weights of at most k / n_sellers; used by the paper's formula only. By default the
-        largest weight replaces k / n_sellers.
-    solver_epsilon : float, default 0.0
-        Cost, for each row that is used, of a second noise that covers the solver's error.
-    loss_curvature : float, default 0.25
-        c, a bound on the loss's second derivative; used by the general bound only.
+    An infinite ``eta`` means no noise. Rows of weight zero lose nothing, except that the paper's
+    formula adds its Delta to every row; its ``cap`` k bounds the weights by k / n_rows, and by
+    default k / n_rows is the largest weight. ``solver_epsilon`` is the cost, for each row that is
+    used, of a second noise that covers the solver's error. Only "general" uses ``loss_curvature``,
+    a bound on the second derivative of the loss.
 
-    Returns
-    -------
-    ndarray of shape (n_sellers,)
-        Total epsilon, in nats. It is zero where the weight is zero, except that the paper's formula
-        adds its Delta to every row.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range, or a weight exceeds ``cap / n_sellers``.
-
-    Examples
-    --------
     >>> objective_perturbation_guarantee([0.5, 0.5], 2.0, 1.0).round(3)
     array([0.662, 0.662])
-    >>> objective_perturbation_guarantee([0.5, 0.5], 2.0, 1.0, accounting="paper").round(3)
-    array([1.811, 1.811])
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -143,27 +114,9 @@ def calibrate_eta(
 ) -> float:
     """Compute the largest ``eta`` of the noise whose total epsilons stay within those sold.
 
-    Seller i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` grow more slowly
+    Row i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` grow more slowly
     than the weight, so the smallest positive weight determines the result.
 
-    Parameters
-    ----------
-    weights, eta, regularization, data_norm, accounting, cap, solver_epsilon, loss_curvature
-        As for :func:`objective_perturbation_guarantee`; ``eta`` is the amount sold.
-
-    Returns
-    -------
-    float
-        At most twice ``eta`` under ``"sharp"``, otherwise below ``eta``.
-
-    Raises
-    ------
-    ParameterError
-        If no positive value exists, or an argument is out of its range. The message names a
-        sufficient regularization.
-
-    Examples
-    --------
     >>> weights = [0.5, 0.5]
     >>> calibrated = calibrate_eta(weights, eta=8.0, regularization=0.125)
     >>> objective_perturbation_guarantee(weights, calibrated, 0.125).round(6)
@@ -205,9 +158,6 @@ def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     then :math:`g/(s\,a_{\min})` of the first, for a gradient norm g at the solution and a smallest
     weight :math:`a_{\min}`. The costs are equal at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md,
     section 13). The share is at most one half.
-
-    >>> round(default_solver_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
-    6.3e-05
     """
     sold = np.asarray(epsilon, dtype=np.float64)
     smallest = float(sold[sold > 0].min())

@@ -1,8 +1,4 @@
-"""Accounts that are open in a context, and the total of all releases.
-
-A fit or a release without an account is charged to the accounts opened by ``with`` statements in
-its context (:mod:`contextvars`). A total of the process counts every release and refuses none.
-"""
+"""Accounts that are open in a context, and the total of all releases of the process."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from multiprocessing import parent_process
+from numbers import Real
 from os import getpid
 from threading import RLock
 from typing import Any, Self
@@ -20,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.checks import checked_numbers, forms_of, is_number, warn_user
+from convexmarket.checks import check_instance, checked_numbers, forms_of, warn_user
 from convexmarket.errors import ParameterError, PrivacyLeakWarning, WeakGuaranteeWarning
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.guarantee import WEAK, Guarantee, odds_in_words
@@ -31,6 +28,7 @@ __all__ = ["RowAccount", "account", "names_of", "reserve"]
 Floats = NDArray[np.float64]
 Budget = float | pd.Series
 
+BUDGET = "one number for all rows, or a Series by the names of the rows"
 OTHERS = "without a name"  # the first row of an account: all rows not yet charged by name
 
 
@@ -52,7 +50,7 @@ class RowAccount(PrivacyAccountant):
     Examples
     --------
     >>> with account(budget=2.0) as clinic:
-    ...     reserve(Guarantee([0.5, 0.75], 0.0, "a sum", "exact", ()))()
+    ...     reserve(Guarantee.pure([0.5, 0.75]))()
     >>> clinic.spent_unnamed
     0.75
     """
@@ -62,11 +60,8 @@ class RowAccount(PrivacyAccountant):
         if isinstance(budget, pd.Series):
             names = forms_of(budget.index.tolist(), "budget.index[{}]".format)
             budget = np.r_[0.0, checked_numbers("budget", budget.to_numpy())]
-        elif not is_number(budget):
-            raise ParameterError(
-                "budget must be one number for all rows, or a Series by the names of the rows, got "
-                f"{budget!r}; for rows by position, pass accountant=PrivacyAccountant(...) to fit"
-            )
+        else:
+            check_instance("budget", budget, Real, BUDGET)
         super().__init__(np.atleast_1d(budget), delta, ids=[OTHERS, *names])
         self._limited = bool(np.isfinite(self.budget).any())
         if self._limited:
@@ -91,7 +86,8 @@ class RowAccount(PrivacyAccountant):
             self.ids, more = self.ids.append(new), np.zeros(self.budget.size + len(new), dtype=int)
             more[: self.budget.size] = np.arange(self.budget.size)
             self.budget = self.budget[more]
-            self._sums, self._limits = self._sums.of(more), self._limits.of(more)
+            self._sums = type(self._sums)(*(total[more] for total in self._sums))
+            self._limits = type(self._limits)(*(limit[more] for limit in self._limits))
         super().charge(guarantee, rows)
 
     def _after(self, guarantee: Guarantee, rows: pd.Index | None) -> Any:
@@ -151,16 +147,10 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
 
     Examples
     --------
-    >>> two, three = (Guarantee([0.5] * n, 0.0, "a sum", "exact", ()) for n in (2, 3))
     >>> with account(budget=0.9) as clinic:
-    ...     reserve(two, names=pd.Index(["Ann", "Bob"]))()
+    ...     reserve(Guarantee.pure([0.5, 0.4]), names=pd.Index(["Ann", "Bob"]))()
     >>> clinic.spent.to_dict()
-    {'Ann': 0.5, 'Bob': 0.5}
-    >>> with clinic:
-    ...     reserve(three, names=pd.Index(["Ann", "Bob", "Eve"]))()
-    Traceback (most recent call last):
-        ...
-    convexmarket.errors.BudgetExceededError: a sum would exceed the budget of 2 of ...
+    {'Ann': 0.5, 'Bob': 0.4}
     """
     if budget is None:
         return (_TOTAL, *_OPEN.get())[-1]
@@ -172,13 +162,6 @@ def names_of(X: Any) -> pd.Index | None:
 
     The result is None for an array, for positions 0, 1, ..., n - 1 in any order, for labels that
     are neither text nor integers, and for two labels with the same normal form.
-
-    Examples
-    --------
-    >>> list(names_of(pd.DataFrame({"age": [59]}, index=["Ann"])))
-    ['Ann']
-    >>> names_of(pd.DataFrame({"age": [59]})) is None
-    True
     """
     index = X if isinstance(X, pd.Index) else getattr(X, "index", None)
     if not isinstance(index, pd.Index) or isinstance(index, pd.RangeIndex):
@@ -196,13 +179,12 @@ def reserve(
     accountant: Account | None = None,
     rows: ArrayLike | None = None,
     *,
-    names: pd.Index | None = None,
+    names: Any = None,
     random_state: RandomSource = None,
 ) -> Callable[[], None]:
     """Refuse a release beyond the budget of a row, and return the function that charges it.
 
-    Call it before the rows are read, and call the returned function before noise is drawn; that
-    call charges the release in full, or refuses it and charges nothing.
+    Call it before the rows are read, and the returned function before noise is drawn.
 
     Parameters
     ----------
@@ -212,9 +194,13 @@ def reserve(
         By default the accounts that are open, unless ``random_state`` is a :class:`Simulation`.
     rows : array_like of int, optional
         Positions, in the accountant, of the rows of the guarantee; all rows by default.
-    names : Index, optional
-        Names of the rows of the guarantee, for open accounts.
+    names : DataFrame or Index, optional
+        Its index names the rows of the guarantee, for open accounts.
     random_state : None, Simulation or another source, optional
+
+    Returns
+    -------
+    callable
 
     Raises
     ------
@@ -230,8 +216,7 @@ def reserve(
     Examples
     --------
     >>> accountant = PrivacyAccountant([1.0])
-    >>> charge = reserve(Guarantee([0.5], 0.0, "a sum", "exact", ()), accountant)
-    >>> charge()  # now the noise may be drawn
+    >>> reserve(Guarantee.pure([0.5]), accountant)()  # now the noise may be drawn
     >>> accountant.spent
     array([0.5])
     """

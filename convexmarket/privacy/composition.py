@@ -96,29 +96,22 @@ def update_moments(epsilon: ArrayLike) -> Floats:
 
 
 def epsilon_of_moments(bounds: Floats, delta: float) -> Floats:
-    """Compute the epsilon at this delta that follows from bounds on the moments.
-
-    (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
-    """
+    """Compute the epsilon at this delta from bounds on the moments, by :func:`conversion`."""
     values = (bounds + conversion(ORDERS, delta)) / ORDERS
     return np.maximum(values.min(axis=-1), 0.0)
 
 
 def conversion(order: ArrayLike, delta: float) -> Floats:
-    r"""Compute :math:`\lambda\epsilon` minus the largest moment allowed, at this delta."""
+    r"""Compute :math:`\lambda\epsilon` minus the largest moment allowed, at this delta.
+
+    (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
+    """
     orders = np.asarray(order, dtype=np.float64)
     return np.log(1.0 / delta) + xlogy(orders, orders) - (1.0 + orders) * np.log1p(orders)
 
 
 def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
-    """Compute the epsilon at this delta of Gaussian noise, rounded up.
-
-    The shift is in standard deviations. (Balle and Wang, Improving the Gaussian Mechanism for
-    Differential Privacy, Theorem 8.)
-
-    >>> gaussian_epsilon([0.0, 0.25], 1e-5).round(3)
-    array([0.   , 0.926])
-    """
+    """Compute the epsilon at this delta of Gaussian noise of a shift in deviations, rounded up."""
     shifts = np.asarray(shift, dtype=np.float64)
     bounded = np.isfinite(shifts) & (shifts > 0)
     size = shifts[bounded]
@@ -139,11 +132,6 @@ def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> F
 
     ``pure`` is the epsilon of the other release, below ``epsilon``; without it, this is the inverse
     of :func:`gaussian_epsilon`. The shift is in standard deviations, rounded down.
-
-    >>> gaussian_shift([0.5, 0.926], 1e-5).round(3)
-    array([0.142, 0.25 ])
-    >>> gaussian_shift([1.0], 1e-6, pure=[0.5]).round(3)
-    array([0.127])
     """
     budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
     budget = np.minimum(budget, other + LARGEST_EPSILON)
@@ -167,7 +155,7 @@ def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats
 
 
 def _gaussian_log_delta(shift: Floats, epsilon: Floats) -> Floats:
-    """Return the logarithm of the delta of Gaussian noise at an epsilon."""
+    """Return the logarithm of the delta of Gaussian noise (Balle and Wang, Theorem 8)."""
     tail = log_ndtr(shift / 2.0 - epsilon / shift)
     other = epsilon + log_ndtr(-shift / 2.0 - epsilon / shift)
     with np.errstate(divide="ignore"):

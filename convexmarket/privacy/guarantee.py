@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtri
 
@@ -151,13 +150,7 @@ class Guarantee(Shown):
     def pure(
         cls, epsilon: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
-        """Describe a release of these epsilons without a delta.
-
-        Examples
-        --------
-        >>> Guarantee.pure([0.5]).profile.law
-        'pure'
-        """
+        """Describe a release of these epsilons, shape (n_rows,), without a delta."""
         return cls(checked_numbers("epsilon", epsilon), 0.0, mechanism, "pure", assumptions)
 
     @classmethod
@@ -168,9 +161,6 @@ class Guarantee(Shown):
 
         The shift is the L1 norm of the change of the answers when the row is replaced, in units of
         the noise's scale, shape (n_rows,). It is the epsilon.
-
-        >>> Guarantee.laplace([0.5]).epsilon
-        array([0.5])
         """
         profile = Profile("laplace", shift)  # type: ignore[arg-type]  # converted there
         return cls(profile.shift, 0.0, mechanism, "laplace", assumptions, profile)
@@ -187,10 +177,7 @@ class Guarantee(Shown):
 
         The shift is the Euclidean norm of the change of the answers when the row is replaced, in
         standard deviations of the noise, shape (n_rows,). ``epsilon`` is stated at this delta;
-        accounts of advanced composition use the shift alone.
-
-        >>> Guarantee.gaussian([0.25], delta=1e-5).epsilon.round(3)
-        array([0.926])
+        accounts of advanced composition use only the shift.
         """
         profile = Profile("gaussian", shift)  # type: ignore[arg-type]  # converted there
         epsilon = gaussian_epsilon(profile.shift, check_delta(delta, positive=True))
@@ -228,13 +215,6 @@ class Guarantee(Shown):
         ------
         ParameterError
             If the arguments are not such a distribution.
-
-        Examples
-        --------
-        >>> e = np.exp(0.5)
-        >>> released = Guarantee.from_losses([-0.5, 0.5], [1 / (1 + e), e / (1 + e)], 1, 0.0)
-        >>> released.epsilon.round(6), released.profile.shift.round(3)
-        (array([0.5]), array([0.624]))
         """
         loss = checked_numbers("losses", losses)
         mass = checked_numbers("probabilities", probabilities)
@@ -283,10 +263,6 @@ class Guarantee(Shown):
 
     __str__ = statement
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the epsilon of each row."""
-        return pd.DataFrame({"epsilon": self.epsilon}).rename_axis(index="row")
-
     def __repr__(self) -> str:
         return f"<Guarantee: {self.statement().splitlines()[0]}>"
 
@@ -303,17 +279,15 @@ class Guarantee(Shown):
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:
-    r"""Describe how much a reader may learn about one row at an epsilon, in nats.
+    """Describe how much a reader may learn about one row at an epsilon, in nats.
 
-    A guess between two equally likely values is right with probability at most
-    :math:`(e^\epsilon + \delta)/(1 + e^\epsilon)` (Kairouz, Oh and Viswanath, The Composition
-    Theorem for Differential Privacy, Theorem 2.1).
+    (Kairouz, Oh and Viswanath, The Composition Theorem for Differential Privacy, Theorem 2.1.)
     """
     if np.isinf(epsilon):
         return "may learn the value of a row for certain: no noise protects it"
     chance = expit(epsilon) + delta * expit(-epsilon)
-    percent = f"{100.0 * chance:.1f}" if chance < 0.999 else f"{100.0 * chance:.3f}"
-    limit = f"at most {percent} %" if chance < 0.99999 else "close to 1"
+    limit = f"at most {100.0 * chance:.{1 if chance < 0.999 else 3}f} %"
+    limit = limit if chance < 0.99999 else "close to 1"
     factor = f"e^{epsilon:.4g}"
     if epsilon <= WEAK:
         factor = f"{np.exp(epsilon):.3g}" if epsilon < 5.0 else f"{np.exp(epsilon):,.0f}"

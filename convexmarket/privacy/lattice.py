@@ -124,11 +124,7 @@ def _geometric(size: int, rng: np.random.Generator) -> Integers:
 
 
 def lattice_step(rounding: Any) -> float:
-    """Compute the largest power of two that is at most ``rounding``, from 2**-500 to 2**500.
-
-    >>> lattice_step(0.001) == 2.0**-10
-    True
-    """
+    """Compute the largest power of two that is at most ``rounding``, from 2**-500 to 2**500."""
     if not is_number(rounding) or not STEPS[0] <= rounding <= STEPS[1]:
         raise ParameterError(
             f"rounding must be a step from 2**-500 to 2**500, or None, got {rounding!r}"
@@ -140,9 +136,6 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
     r"""Bound the total change of d rounded values, in whole steps.
 
     It is :math:`\lceil\Delta/q\rceil + d - 1` for a positive shift :math:`\Delta` in L1, else 0.
-
-    >>> lattice_moves([0.0, 0.25, 1.0], 0.5, 3)
-    array([0., 3., 4.])
     """
     steps = np.asarray(shift, dtype=np.float64) / step  # exact: the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
@@ -154,11 +147,7 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
 
 
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
-    """Compute a scale of noise, in whole steps, that satisfies the epsilon of every row.
-
-    >>> lattice_scale([3.0, 4.0], [0.5, 1.0])
-    7
-    """
+    """Compute a scale of noise, in whole steps, that satisfies the epsilon of every row."""
     moved = np.asarray(moves, dtype=np.float64)
     used = moved > 0
     needed = moved[used] / np.broadcast_to(epsilon, moved.shape)[used]
@@ -172,11 +161,7 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
 
 
 def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
-    """Compute the loss of each row from its moves and the scale, in steps, rounded up.
-
-    >>> lattice_epsilon([0.0, 3.0], 6).round(9)
-    array([0. , 0.5])
-    """
+    """Compute the loss of each row from its moves and the scale, in steps, rounded up."""
     moved = np.asarray(moves, dtype=np.float64)
     return np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0)
 
@@ -186,10 +171,6 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
 
     Releasing the computed vector with this noise costs epsilon more than releasing the exact one,
     within this Euclidean distance (docs/theory.md, section 13).
-
-    >>> step, scale = lattice_blur(1e-7, 4, 0.01)
-    >>> round(step * scale, 6)
-    4.1e-05
     """
     check_positives(distance=distance, epsilon=epsilon)
     apart = 2.0 * sqrt(check_count("n_values", n_values)) * distance * (1.0 + SLACK)
@@ -236,12 +217,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
 def lattice_release(
     values: ArrayLike, step: float, scale: int, rng: np.random.Generator, *, gaussian: bool = False
 ) -> Floats:
-    """Round a vector to the lattice, add exact noise of a scale in steps, and return the sums.
-
-    >>> released = lattice_release([0.3, -1.0], 2.0**-20, 2**18, np.random.default_rng(0))
-    >>> bool(np.all(released * 2**20 == np.rint(released * 2**20)))
-    True
-    """
+    """Round a vector to the lattice, add exact noise of a scale in steps, and return the sums."""
     if lattice_step(step) != step:
         raise ParameterError(f"step must be a power of two, got {step!r}; see lattice_step")
     array = np.asarray(values, dtype=np.float64)

@@ -75,6 +75,10 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     random_state : None, Simulation, int, SeedSequence, Generator or RandomState
         ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed.
 
+    Returns
+    -------
+    numpy.random.Generator
+
     Warns
     -----
     PrivacyLeakWarning
@@ -137,6 +141,10 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
     any_noise : bool, default True
         Whether noise is added.
 
+    Returns
+    -------
+    str
+
     Examples
     --------
     >>> noise_assumption(Simulation(0))
@@ -154,20 +162,8 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
 def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
     r"""Draw a vector whose density is proportional to :math:`\exp(-\|b\|)`.
 
-    Its norm follows the Gamma distribution with shape ``n_features``; its direction is uniform on
-    the sphere and independent of the norm. (Anjarlekar, Etesami and Srikant, Mechanism Design for
-    Heterogeneous Differentially Private Data Acquisition for Logistic Regression, Algorithm 1.)
-
-    Parameters
-    ----------
-    n_features : int
-        Dimension n of the vector, at least 1.
-    rng : numpy.random.Generator
-
-    Examples
-    --------
-    >>> gamma_sphere_noise(3, np.random.default_rng(0)).shape
-    (3,)
+    Its norm follows the Gamma distribution with shape ``n_features``; its direction is uniform.
+    (Anjarlekar, Etesami and Srikant, Algorithm 1.)
     """
     check_count("n_features", n_features)
     direction = rng.standard_normal(n_features)

@@ -12,7 +12,7 @@ from convexmarket.checks import check_positives, checked_numbers
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy import lattice
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import names_of, reserve
+from convexmarket.privacy.active import reserve
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.random_sources import RandomSource, noise_assumption, resolve_generator
 
@@ -52,6 +52,10 @@ def private_selection(
     accountant, rows, random_state
         As for a fit: the account that is charged, by default all open accounts, and the noise.
 
+    Returns
+    -------
+    int
+
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
@@ -82,7 +86,7 @@ def private_selection(
             "the candidates depend on these rows only as their guarantees state",
         ),
     )
-    charge = reserve(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
+    charge = reserve(guarantee, accountant, rows, names=X, random_state=random_state)
     step = lattice.lattice_step(sensitivity * FINEST)
     whole = lattice.whole_steps(values, step, np.inf)
     moves = 2.0 * lattice.lattice_moves([sensitivity], step, 1)  # of the best and of another score

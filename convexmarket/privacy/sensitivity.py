@@ -34,16 +34,6 @@ def ridge_norm_bound(regularization: float, n_features: int) -> float:
 
     It is :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`, at most the bounds of Lemmas A.1 and
     A.2 of Acharya et al.
-
-    Parameters
-    ----------
-    regularization, n_features : float, int
-        :math:`\lambda` > 0, and d >= 1.
-
-    Examples
-    --------
-    >>> ridge_norm_bound(0.25, 4), ridge_norm_bound(12.0, 4)
-    (1.0, 0.125)
     """
     regularization, n_features = _checked(regularization, n_features)
     s = np.sqrt(min(regularization, n_features))
@@ -58,18 +48,9 @@ def ridge_sensitivity(
 ) -> float:
     r"""Compute the kappa of :math:`\|\bar\theta(D) - \bar\theta(D')\| \le \kappa\,w_i`.
 
-    Parameters
-    ----------
-    regularization, n_features : float, int
-        :math:`\lambda` > 0, the weight of the squared norm, and d >= 1.
-    max_norm : float, optional
-        B, a nonnegative public bound on the Euclidean norm of the minimiser without regularisation,
-        on this data set and all its neighbours (Assumption 3.3 of Acharya et al.).
-    sensitivity : {"tight", "paper"}, default "tight"
-        The constant, see docs/theory.md, section 7.1.
+    ``max_norm`` is B, a nonnegative public bound on the norm of the minimiser without
+    regularisation, on this data set and all its neighbours (Assumption 3.3 of Acharya et al.).
 
-    Examples
-    --------
     >>> round(ridge_sensitivity(1.0, 12, sensitivity="paper"), 3)
     30.928
     >>> round(ridge_sensitivity(1.0, 12), 3)

@@ -11,11 +11,12 @@ monotonicity of each factor, without approximations.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 __all__ = ["PullProfile", "pull_profile", "sharp_guarantee"]
 
@@ -49,28 +50,18 @@ def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 
 @lru_cache(maxsize=256)
 def pull_profile(regularization: float) -> PullProfile:
-    """Bound tau from above on cells of p, for Lambda in units where R = 1.
-
-    The deciding cells of s are refined until they are narrow.
-
-    >>> profile = pull_profile(0.1)
-    >>> bool(1.40 < profile.pull.max() < 1.43)
-    True
-    """
+    """Bound tau from above on cells of p, for Lambda in units where R = 1."""
     cells = _Cells(regularization)
     edges = np.concatenate([[0.0], np.geomspace(0.05, 50.0 + 20.0 / regularization, 32), [np.inf]])
     low, high = edges[:-1], edges[1:]
     bounds = cells.bound(low, high)
-    while True:
+    while True:  # the deciding cells of s are refined until they are narrow
         pull = np.minimum(bounds.max(axis=1), 1.0 + cells.errors[1:])
         best = _undominated(pull, cells.curvature)
         deciding = np.isin(np.arange(low.size), bounds[best].argmax(axis=1))
         deciding &= (low > 0) & (high > low * (1.0 + WIDTH)) & np.isfinite(high)
         if not deciding.any():
-            profile = PullProfile(pull[best], cells.curvature[best])
-            for shared in profile:
-                shared.setflags(write=False)
-            return profile
+            return PullProfile(pull[best], cells.curvature[best])
         cut = np.geomspace(low[deciding], high[deciding], 4, axis=1)
         fresh_low, fresh_high = cut[:, :-1].ravel(), cut[:, 1:].ravel()
         low = np.concatenate([low[~deciding], fresh_low])
@@ -85,17 +76,15 @@ class _Cells:
         self.regularization = regularization
         # finer towards p = 0 and p = 1, where the margin diverges
         self.errors = np.sin(np.linspace(0.0, np.pi / 2.0, ERRORS + 1)) ** 2
-        with np.errstate(divide="ignore"):
-            self.margins = np.log1p(-self.errors) - np.log(self.errors)
+        self.margins = -logit(self.errors)
         low, high = self.errors[:-1], self.errors[1:]
         bend = np.maximum(low * (1.0 - low), high * (1.0 - high))
         self.curvature = np.where((low <= 0.5) & (high >= 0.5), 0.25, bend)
         self.phi = np.linspace(0.0, np.pi, ANGLES + 1)
         alpha = np.linspace(0.0, np.pi, FINE * ANGLES + 1)
         self._far_cosine = np.cos(alpha[1:])
-        behind = np.arange(FINE * ANGLES)[:, None] < FINE * np.arange(ANGLES + 1)
-        across = np.cos(alpha[:-1, None] - self.phi)
-        self._near_cosine = np.where(behind, 0.0, np.maximum(across, 0.0))
+        across = np.maximum(np.cos(alpha[:-1, None] - self.phi), 0.0)
+        self._near_cosine = np.where(alpha[1:, None] > self.phi + 1e-9, across, 0.0)
         self._near_cosine[-1, -1] = 1.0  # chi = pi: the maximum is at alpha = pi itself
 
     def support(self, s: Floats) -> Floats:
@@ -114,23 +103,20 @@ class _Cells:
         # S at pi/2 - phi
         possible[:, :half] = pull * np.sin(self.phi[:half]) <= support[:, half:0:-1]
         out = np.full((ERRORS, low.size), -np.inf)
-        for row in range(ERRORS):
-            first, reached = self._first(row, near, far)
+        for row, (top, bottom) in enumerate(pairwise(self.margins)):
+            # angles alpha of the row with an error in this cell of p
+            largest, least = (
+                top / (near if top > 0 else far),
+                bottom / (far if bottom > 0 else near),
+            )
+            reached = (least <= 1.0) & (largest >= -1.0)
+            alpha_low, alpha_high = np.arccos(np.clip([largest, least], -1.0, 1.0))[..., None]
+            apart = np.maximum(alpha_low - self.phi[1:], self.phi[:-1] - alpha_high)
+            cosine = np.cos(np.clip(apart, 0.0, np.pi))
+            first = np.where(cosine > 0, self.errors[row + 1], self.errors[row]) * cosine
             total = np.where(possible, first + second, -np.inf).max(axis=1)
             out[row, reached] = total[reached]
         return out
-
-    def _first(self, row: int, near: Floats, far: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Bound ``p * cos(alpha - phi)`` on a cell of p, and return the cells of s with that p."""
-        top, bottom = self.margins[row], self.margins[row + 1]
-        largest = top / (near if top > 0 else far)
-        least = bottom / (far if bottom > 0 else near)
-        reached = (least <= 1.0) & (largest >= -1.0)
-        alpha_low = np.arccos(np.clip(largest, -1.0, 1.0))[:, None]
-        alpha_high = np.arccos(np.clip(least, -1.0, 1.0))[:, None]
-        apart = np.maximum(alpha_low - self.phi[1:], self.phi[:-1] - alpha_high)
-        cosine = np.cos(np.clip(apart, 0.0, np.pi))
-        return np.where(cosine > 0, self.errors[row + 1], self.errors[row]) * cosine, reached
 
 
 def _undominated(pull: Floats, curvature: Floats) -> NDArray[np.intp]:

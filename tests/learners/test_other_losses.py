@@ -17,7 +17,8 @@ from convexmarket.learners import (
 )
 from convexmarket.learners.losses import HingeLoss
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
-from convexmarket.privacy import Simulation, accounting, objective_perturbation_guarantee
+from convexmarket.privacy import Simulation, accounting
+from convexmarket.privacy.accounting import objective_perturbation_guarantee
 from tests import one_in
 from tests.learners.builders import declared_kernel_erm, declared_losses
 

@@ -16,14 +16,8 @@ from convexmarket.errors import (
     SellersError,
     WeakGuaranteeWarning,
 )
-from convexmarket.privacy import (
-    PrivacyAccountant,
-    RowAccount,
-    Simulation,
-    account,
-    names_of,
-    reserve,
-)
+from convexmarket.privacy import PrivacyAccountant, RowAccount, Simulation, account, reserve
+from convexmarket.privacy.active import names_of
 from tests.privacy.builders import guarantee
 
 NAMES = ["Ann", "Bob", "Eve", "Ida"]
@@ -217,7 +211,7 @@ def test_a_budget_holds_for_all_threads() -> None:
 @pytest.mark.parametrize(
     ("budget", "delta", "words"),
     [
-        ([1.0, 2.0], 0.0, "PrivacyAccountant"),
+        ([1.0, 2.0], 0.0, "a Series by the names"),
         ("1", 0.0, "one number for all rows"),
         (-1.0, 0.0, "one budget >= 0"),
         (np.nan, 0.0, "one budget >= 0"),

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from convexmarket.learners.perturbed import objective_perturbation_log_density
-from convexmarket.privacy import objective_perturbation_guarantee
-from convexmarket.privacy.accounting import joint_guarantee
+from convexmarket.privacy.accounting import joint_guarantee, objective_perturbation_guarantee
 from convexmarket.privacy.sharp import pull_profile
 
 REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # their profiles are found once
