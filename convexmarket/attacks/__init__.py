@@ -17,7 +17,7 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, PersonalizedRidge
 from convexmarket.learners.perturbed import ObjectiveLearner
 from convexmarket.privacy import Guarantee, RandomSource
-from convexmarket.privacy.random_sources import open_generator
+from convexmarket.privacy.random_sources import resolve_generator
 
 __all__ = ["PrivacyAudit", "audit_privacy"]
 
@@ -133,7 +133,7 @@ def audit_privacy(
         )
     if run is audit_by_formula:
         passed["n_rows"] = n_rows
-    rng = open_generator(random_state)
+    rng = resolve_generator(random_state, protective=False)
     return run(mechanism, matrix, labels, places, draws, confidence, rng, **passed)
 
 

@@ -1,8 +1,5 @@
 r"""Accounts of all releases about the same rows, row by row.
 
-The budget of a row bounds the privacy loss of all its releases. An account composes their
-guarantees, and refuses a release that would exceed the budget, before its noise is drawn.
-
 For each row the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
 :math:`e^4` of the others, and a moment. Here :math:`e` is the shift of equivalent Gaussian noise.
 It accepts a release if one of four sums is within its limit (docs/theory.md, section 12).
@@ -41,8 +38,8 @@ Places = NDArray[np.intp]
 ROUNDED = 1.0 + 1e-12
 #: Smallest budget for which moments are computed; below it only epsilons are added.
 LEAST_BUDGET = 1e-200
-#: Shares of delta under "advanced": for Gaussian noise, for the moment, for Gaussian noise next to
-#: a pure release of half the budget, and for releases that may fail.
+#: Shares of delta: for Gaussian noise, the moment, Gaussian noise next to half of the budget, and
+#: releases that may fail.
 GAUSSIAN, MOMENT, HALF, FAILURES = 0.65, 0.20, 0.05, 0.10
 #: Largest epsilon, or shift of Laplace noise, with a sharper cost than pi/2 of its square.
 LARGEST_SMALL = 1.0
@@ -78,10 +75,7 @@ class _Sums(NamedTuple):
 
     @property
     def gaussian_square(self) -> Floats:
-        """Squared shift of Gaussian noise equivalent to all releases, reserve r included.
-
-        While the reserve is left, a release costs :math:`e^2 + e^4/(4 r)`.
-        """
+        """Squared shift of Gaussian noise equivalent to all releases, reserve included."""
         reserve = np.maximum(np.sqrt(self.quartic) / 2.0, 2.25 * self.largest)
         extra = self.quartic / np.maximum(4.0 * reserve, np.finfo(np.float64).tiny)
         return np.minimum(self.square + extra + reserve, self.coarse)
@@ -110,14 +104,12 @@ class PrivacyAccountant(Shown):
         epsilons is within the budget, or if one of three other sums of the profiles is within its
         limit. Releases that may fail use at most a tenth of ``delta``.
     ids : sequence of str, optional
-        Distinct ids of the rows for messages, shape (n_rows,); positions by default.
+        Distinct ids of the rows; positions by default.
 
     Attributes
     ----------
     budget : ndarray of shape (n_rows,)
-    delta : float
-    composition : {"advanced", "basic"}
-    ids : Index
+    delta, composition, ids
 
     Raises
     ------
@@ -152,9 +144,7 @@ class PrivacyAccountant(Shown):
         self.budget: Floats = np.array(checked_numbers("epsilon", epsilon))
         if self.budget.ndim != 1 or not self.budget.size or not np.all(self.budget >= 0):
             raise ParameterError(
-                "epsilon must be a nonempty vector with one budget >= 0 per row, got an array of"
-                f" shape {self.budget.shape} with the smallest entry"
-                f" {np.min(self.budget, initial=np.inf):g}"
+                f"epsilon must be a nonempty vector, one budget >= 0 per row, got {epsilon!r:.80}"
             )
         self.budget.setflags(write=False)
         check_choice("composition", composition, AccountComposition)
@@ -201,8 +191,7 @@ class PrivacyAccountant(Shown):
             return low
         everyone, none = np.arange(low.size), np.zeros_like(low)
         by_moment = (np.maximum(limits.moment, 0.0) + np.log(2.0)) / limits.order
-        by_shift = np.sqrt(np.maximum(limits.gaussian, 0.0))
-        high = np.maximum.reduce([self.budget, by_shift, by_moment])
+        high = np.maximum.reduce([self.budget, np.sqrt(limits.gaussian.clip(0.0)), by_moment])
         for _ in range(BISECTIONS):
             middle = (low + high) / 2.0
             fits = self._fits(self._with(everyone, "pure", middle, none, middle, none))
@@ -215,16 +204,13 @@ class PrivacyAccountant(Shown):
         return pd.DataFrame(columns, index=self.ids.rename("row"))
 
     def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} of {self.budget.size} rows: {len(self._releases)} releases"
-            f" have spent at most {self._spent().max():.6g} of epsilon on a row>"
-        )
+        about = f"{self.budget.size} rows: {len(self._releases)} releases have spent at most"
+        return f"<{type(self).__name__} of {about} {self._spent().max():.6g} of epsilon on a row>"
 
     def __getstate__(self) -> NoReturn:
         raise NotSupportedError(
-            f"a {type(self).__name__} cannot be copied or pickled, because copies would not share "
-            "their charges. Use it in one process (n_jobs=1), or pass the account of "
-            "a convexmarket.Ledger to each"
+            f"a {type(self).__name__} cannot be copied or pickled, because copies would not share"
+            " charges. Use one process (n_jobs=1), or the account of a convexmarket.Ledger"
         )
 
     def check(self, guarantee: Guarantee, rows: Any = None) -> None:
@@ -239,18 +225,14 @@ class PrivacyAccountant(Shown):
 
         Raises
         ------
-        BudgetExceededError
-            If the release would exceed a row's budget; the message names the row.
-        ParameterError
-            If the rows are not those of the account, or only delta is positive.
+        BudgetExceededError, ParameterError
+            If the release would exceed a row's budget, the rows are not those of the account, or
+            only delta is positive.
         """
         self._after(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: Any = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing.
-
-        Parameters and errors are those of :meth:`check`.
-        """
+        """Charge a release in full, or refuse it and charge nothing; see :meth:`check`."""
         with self._lock:
             self._sums = self._after(guarantee, rows)
             largest = float(guarantee.epsilon.max(initial=0.0))
@@ -279,18 +261,21 @@ class PrivacyAccountant(Shown):
         refused = used & ~self._fits(sums)[places]
         if refused.any():
             row = places[refused].min()
-            lost, remedy = np.maximum(delta, failure)[places == row][0], "epsilon"
-            text = f"{self._spent()[row]:.6g} of epsilon {self.budget[row]:.6g}, and this release"
-            text += f" needs {epsilon[places == row][0]:.6g}"
-            if lost > 0:
-                text += f", and {self._sums.failure[row]:.6g} of delta {self._failures:.6g}, and"
-                text += f" this release needs {lost:.6g}"
-                tenth = "; such releases may use a tenth of it unless composition is 'basic'"
-                remedy = "epsilon or delta" + tenth * self._by_profile
-            raise BudgetExceededError(
+            need, lost = (each[places == row][0] for each in (epsilon, np.maximum(delta, failure)))
+            text = (
                 f"{guarantee.mechanism} would exceed the budget of {refused.sum()} of"
-                f" {self.budget.size} rows: row {self.ids[row]!r} has spent {text}. Nothing was"
-                f" charged or released: buy more privacy, or release with a smaller {remedy}"
+                f" {self.budget.size} rows: row {self.ids[row]!r} has spent"
+                f" {self._spent()[row]:.6g} of epsilon {self.budget[row]:.6g}, and this release"
+                f" needs {need:.6g}"
+            )
+            if lost > 0:
+                text += f"; it has spent {self._sums.failure[row]:.6g} of delta"
+                text += f" {self._failures:.6g}, and this release needs {lost:.6g}"
+            if lost > 0 and self._by_profile:
+                text += " (such releases may use a tenth of delta unless composition is 'basic')"
+            raise BudgetExceededError(
+                f"{text}. Nothing was charged or released: buy more privacy, or release with a"
+                " smaller epsilon or delta"
             )
         return sums
 

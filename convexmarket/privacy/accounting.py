@@ -1,20 +1,16 @@
-r"""Guarantee of objective perturbation to each seller, as a formula.
+r"""Guarantee of objective perturbation to each row, as a formula.
 
 The released model minimises :math:`\sum_i a_i \log(1+e^{-y_i w^\top x_i}) + b'^\top w +
 \tfrac{\Lambda}{2}\|w\|^2` with :math:`\|x_i\| \le R` and :math:`b' = \frac{2R}{\eta} b`, b of
-density proportional to :math:`e^{-\|b\|}`. Replacing a row moves the noise that explains the
-output, and changes the Jacobian. Three bounds on the privacy loss of the exact minimiser, with
-:math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md, sections 6 and 14):
+density proportional to :math:`e^{-\|b\|}`. Three bounds on the privacy loss of the exact minimiser,
+with :math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md, sections 6 and 14):
 
 - ``"sharp"``: :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))` with the error
   p of a row and the joint pull of its two versions, :math:`\tau(p) \le 1 + p` (:mod:`.sharp`).
-  Beyond :math:`R^2/\Lambda` = 10,000 the bound uses :math:`1 + p`, which is larger by less than
-  half a percent.
 - ``"paper"``: :math:`a_i\eta + 2\log(1 + R^2 a_{\max}/\Lambda)`, :math:`a_{\max} = k/m`
   (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R). Larger in every row.
-- ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for any convex loss that is
-  L-Lipschitz in the prediction with second derivative at most c, and noise of scale
-  :math:`2LR/\eta`.
+- ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for any convex, L-Lipschitz loss
+  with second derivative at most c, and noise of scale :math:`2LR/\eta`.
 """
 
 from __future__ import annotations
@@ -29,22 +25,14 @@ from scipy.optimize import brentq
 from convexmarket.checks import (
     check_choice,
     check_nonnegative,
-    check_positives,
     check_scales,
     checked_numbers,
-    is_number,
 )
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.sharp import sharp_guarantee
 
-__all__ = [
-    "Accounting",
-    "calibrate_eta",
-    "check_weights",
-    "default_solver_epsilon",
-    "joint_guarantee",
-    "objective_perturbation_guarantee",
-]
+__all__ = ["Accounting", "calibrate_eta", "check_weights", "default_solver_epsilon"]
+__all__ += ["joint_guarantee", "objective_perturbation_guarantee"]
 
 Accounting: TypeAlias = Literal["sharp", "general", "paper"]
 
@@ -52,7 +40,6 @@ Floats = NDArray[np.float64]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
 LARGEST_SHARE = 0.5  # of the smallest epsilon, for the second noise by default
-LARGEST_ETA = 1e150  # beyond it, squares leave double precision
 #: R^2 / Lambda beyond which the sharp bound would save less than half a percent.
 SHARP_CURVATURE = 1e4
 
@@ -60,15 +47,14 @@ SHARP_CURVATURE = 1e4
 def check_weights(weights: ArrayLike, n_rows: int | None = None) -> Floats:
     """Return the weights as an array, after checking that they are a distribution over rows."""
     array = checked_numbers("weights", weights)
-    if array.ndim != 1 or array.size == 0:
-        raise ParameterError(f"weights must be a nonempty vector, not of shape {array.shape}")
-    if n_rows is not None and array.size != n_rows:
-        raise ParameterError(f"weights has {array.size} entries for {n_rows} rows of data")
-    if not np.all(np.isfinite(array)) or np.any(array < 0):
-        raise ParameterError("weights must be finite and nonnegative")
-    if abs(array.sum() - 1.0) > WEIGHT_SUM_TOLERANCE:
+    if array.ndim != 1 or array.size != (n_rows or array.size or 1):
         raise ParameterError(
-            f"weights must sum to one, but sum to {array.sum():.9g}: divide them by their sum"
+            f"weights must be a nonempty vector with one number per row, got shape {array.shape}"
+        )
+    if not (np.all(array >= 0) and abs(array.sum() - 1.0) <= WEIGHT_SUM_TOLERANCE):
+        raise ParameterError(
+            "weights must be finite and nonnegative, and sum to one, but they sum to"
+            f" {array.sum():.9g} and the smallest is {array.min():.9g}: divide them by their sum"
         )
     return array
 
@@ -90,9 +76,6 @@ def objective_perturbation_guarantee(
     default k / n_rows is the largest weight. ``solver_epsilon`` is the cost, for each row that is
     used, of a second noise that covers the solver's error. Only "general" uses ``loss_curvature``,
     a bound on the second derivative of the loss.
-
-    >>> objective_perturbation_guarantee([0.5, 0.5], 2.0, 1.0).round(3)
-    array([0.662, 0.662])
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -116,11 +99,6 @@ def calibrate_eta(
 
     Row i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` grow more slowly
     than the weight, so the smallest positive weight determines the result.
-
-    >>> weights = [0.5, 0.5]
-    >>> calibrated = calibrate_eta(weights, eta=8.0, regularization=0.125)
-    >>> objective_perturbation_guarantee(weights, calibrated, 0.125).round(6)
-    array([4., 4.])
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -133,20 +111,19 @@ def calibrate_eta(
     if room <= 0:
         raise ParameterError(
             f"solver_epsilon = {solver_epsilon:g} leaves nothing of the smallest positive epsilon, "
-            f"{smallest * eta:g}; use a smaller value, which costs accuracy, or zero weights for "
-            "sellers with such a small epsilon"
+            f"{smallest * eta:g}; use a smaller value, or zero weights for such small epsilons"
         )
     calibrated = _calibrated(smallest, float(eta), room, curvature, accounting, largest)
     if calibrated <= 0:
         # Twice the regularization at which the Jacobian's share uses up the rest.
-        paper = accounting == "paper"
-        share, room = (largest, room / 2.0) if paper else (smallest * loss_curvature, room)
+        share = smallest * loss_curvature
+        if accounting == "paper":
+            share, room = largest, room / 2.0
         enough = 2.0 * data_norm * data_norm * share / np.expm1(room)
         raise ParameterError(
-            f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at "
-            f"regularization = {regularization:g}, data_norm = {data_norm:g} and solver_epsilon = "
-            f"{solver_epsilon:g}; use a larger regularization, for instance {enough:.3g}, or buy "
-            "more privacy (a larger eta)"
+            f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at"
+            f" regularization = {regularization:g}; use a larger regularization, for instance"
+            f" {enough:.3g}, or buy more privacy (a larger eta)"
         )
     return calibrated
 
@@ -154,10 +131,8 @@ def calibrate_eta(
 def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     r"""Compute the default cost of the second noise, for every row that is used.
 
-    A share s of the smallest epsilon scales the first noise by :math:`1/(1-s)`. The second noise is
-    then :math:`g/(s\,a_{\min})` of the first, for a gradient norm g at the solution and a smallest
-    weight :math:`a_{\min}`. The costs are equal at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md,
-    section 13). The share is at most one half.
+    It is the share :math:`\sqrt{g/a_{\min}} \le 1/2` of the smallest epsilon, for a gradient norm g
+    at the solution and a smallest weight :math:`a_{\min}` (docs/theory.md, section 13).
     """
     sold = np.asarray(epsilon, dtype=np.float64)
     smallest = float(sold[sold > 0].min())
@@ -168,20 +143,12 @@ def _curvature(
     eta: float, regularization: float, data_norm: float, accounting: str, loss_curvature: float
 ) -> float:
     """Check the scalars and return R^2 / Lambda, under "general" times the loss's curvature."""
-    if not (is_number(eta) and eta > 0):
-        raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
-    check_scales(regularization=regularization, data_norm=data_norm)
+    check_scales(regularization=regularization, data_norm=data_norm, loss_curvature=loss_curvature)
+    if eta != np.inf:  # which means no noise
+        check_scales(eta=eta)
     check_choice("accounting", accounting, Accounting)
-    check_positives(loss_curvature=loss_curvature)
     ratio = data_norm * data_norm / regularization
-    used = ratio * loss_curvature if accounting == "general" else ratio
-    if not used < np.inf or (np.isfinite(eta) and eta > LARGEST_ETA * min(1.0, np.sqrt(ratio))):
-        raise ParameterError(
-            f"eta = {eta:g}, regularization = {regularization:g} and data_norm = {data_norm:g} are"
-            " too far apart for double precision; scale the rows, or give an infinite eta, which "
-            "means no noise"
-        )
-    return used
+    return ratio * loss_curvature if accounting == "general" else ratio
 
 
 def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:

@@ -38,14 +38,7 @@ class RowAccount(PrivacyAccountant):
     The index of a DataFrame identifies its rows. A release on rows without names costs every row
     its largest epsilon. Nested accounts are all charged, or none is. Other threads see an account
     only in a copy of the context (:func:`contextvars.copy_context`), and worker processes never.
-
-    Attributes
-    ----------
-    budget : ndarray
-        Epsilon that each row may lose, by :attr:`ids`; the first entry is that of any other row.
-    ids : Index
-    delta : float
-        Probability with which a row's epsilon may be exceeded.
+    The first entry of :attr:`ids` stands for all rows that were not charged by name.
 
     Examples
     --------
@@ -134,16 +127,16 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
     Parameters
     ----------
     budget : float or Series, optional
-        Epsilon that each row may lose while the account is open, in nats. A Series gives it by the
-        names of the rows; other rows may lose nothing. Without a budget, return the innermost open
-        account of this context, or the total of the process.
+        Epsilon that each row may lose, in nats. A Series gives it by the names of the rows; other
+        rows may lose nothing. By default, return the innermost open account of this context, or the
+        total of the process.
     delta : float, default 0.0
-        Probability with which the budget may be exceeded, see :class:`PrivacyAccountant`.
+        Probability with which the budget may be exceeded.
 
     Returns
     -------
     RowAccount
-        With a budget it is opened by ``with``, any number of times.
+        A new account is opened by ``with``, any number of times.
 
     Examples
     --------
@@ -160,8 +153,7 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
 def names_of(X: Any) -> pd.Index | None:
     """Compute the names of the rows of a table, an Index of ids in their normal form.
 
-    The result is None for an array, for positions 0, 1, ..., n - 1 in any order, for labels that
-    are neither text nor integers, and for two labels with the same normal form.
+    The result is None for an array, for positions in any order, and for labels that are no ids.
     """
     index = X if isinstance(X, pd.Index) else getattr(X, "index", None)
     if not isinstance(index, pd.Index) or isinstance(index, pd.RangeIndex):
@@ -205,8 +197,7 @@ def reserve(
     Raises
     ------
     BudgetExceededError, ParameterError
-        If the release would exceed a row's budget, the accountant is not an account, or the rows
-        are not those of the accountant.
+        If the release would exceed a row's budget, or the rows are not those of the accountant.
 
     Warns
     -----
@@ -223,18 +214,14 @@ def reserve(
     simulated = isinstance(random_state, Simulation)
     largest = float(guarantee.epsilon.max(initial=0.0, where=np.isfinite(guarantee.epsilon)))
     if not simulated and largest > WEAK:
+        odds = f"a reader who knows all other rows {odds_in_words(largest, guarantee.delta)}"
         warn_user(
-            f"{guarantee.mechanism} has epsilon = {largest:.4g}, a weak guarantee: a reader who"
-            f" knows all other rows {odds_in_words(largest, guarantee.delta)}. Add a"
+            f"{guarantee.mechanism} has epsilon = {largest:.4g}, a weak guarantee: {odds}. Add a"
             " convexmarket.MaxEpsilon to the market, or buy less privacy.",
             WeakGuaranteeWarning,
         )
     if accountant is not None:
-        if not isinstance(accountant, Account) or isinstance(accountant, RowAccount):
-            raise ParameterError(
-                "accountant must be a PrivacyAccountant, or a ledger's account, got "
-                f"{accountant!r}; an account opened by 'with' is charged without this argument"
-            )
+        check_instance("accountant", accountant, Account, "a PrivacyAccountant or of a ledger")
         accountant.check(guarantee, rows)
         return partial(accountant.charge, guarantee, rows)
     if rows is not None:
@@ -250,20 +237,20 @@ def reserve(
 
 def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
     """Charge a release to the open accounts and the total, or refuse it and charge none."""
-    opened = dict.fromkeys(_OPEN.get())
+    opened, problem = dict.fromkeys(_OPEN.get()), ""
     if getpid() != _PROCESS or parent_process() is not None:
-        warn_user(
+        problem = (
             "a release in a worker process is not charged to the accounts of the main process; pass"
-            " the account of a convexmarket.Ledger as accountant=, or use one process (n_jobs=1).",
-            PrivacyLeakWarning,
+            " the account of a convexmarket.Ledger as accountant=, or use one process (n_jobs=1)."
         )
     elif _BUDGETS and not opened:
-        warn_user(
+        problem = (
             "an account with a budget was created but never opened in this context, so"
             f" {guarantee.mechanism} is not charged to it: release within 'with account:', and run"
-            " threads in a contextvars.copy_context().",
-            PrivacyLeakWarning,
+            " threads in a contextvars.copy_context()."
         )
+    if problem:
+        warn_user(problem, PrivacyLeakWarning)
     with _LOCK:
         for each in opened:
             each.check(guarantee, names)

@@ -1,15 +1,10 @@
 r"""Bounds on the privacy loss of several noisy answers, and the epsilons that follow.
 
 A transcript of answers has privacy loss :math:`L = \log P/Q`, with P and Q its laws on two data
-sets that differ in one row. The bounds are on the logarithm of its moment generating function,
-
-.. math:: \psi(\lambda) = \log E_P\, e^{\lambda L} = \lambda D_{1+\lambda}(P \| Q),
-          \qquad \lambda > 0,
-
-with D the Rényi divergence. They add up over answers, also for adaptive questions, and every
-:math:`\lambda` turns the sum into an epsilon for a given delta. A bound is therefore an array over
-:data:`ORDERS`. ``"paper"`` uses the composition theorems of Jain and Thakurta; the other proofs are
-in docs/theory.md, section 12.
+sets that differ in one row. The bounds are on :math:`\psi(\lambda) = \log E_P\, e^{\lambda L}` at
+all :data:`ORDERS`. They add up over answers, also for adaptive questions, and every :math:`\lambda`
+turns the sum into an epsilon for a given delta. ``"paper"`` uses the composition theorems of Jain
+and Thakurta; the other proofs are in docs/theory.md, section 12.
 """
 
 from __future__ import annotations
@@ -21,18 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize.elementwise import find_root
 from scipy.special import log_expit, log_ndtr, xlogy
 
-__all__ = [
-    "ORDERS",
-    "Composition",
-    "advanced_composition",
-    "conversion",
-    "epsilon_of_moments",
-    "gaussian_epsilon",
-    "gaussian_shift",
-    "moment",
-    "moments",
-    "update_moments",
-]
+__all__ = ["ORDERS", "Composition", "advanced_composition", "conversion", "epsilon_of_moments"]
+__all__ += ["gaussian_epsilon", "gaussian_shift", "moment", "moments", "update_moments"]
 
 #: Composition of the answers of one release.
 Composition: TypeAlias = Literal["tight", "paper"]
@@ -41,7 +26,6 @@ Floats = NDArray[np.float64]
 
 #: Orders lambda of moments, 4% apart, which costs less than 0.1% of an epsilon.
 ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
-ORDERS.setflags(write=False)
 
 BISECTIONS = 80  # halvings of an interval, beyond the digits of a float
 LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration; a larger one gets its shift
@@ -57,9 +41,8 @@ def moments(law: str, shift: ArrayLike) -> Floats:
 def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
     r"""Compute one moment of an answer of a :class:`~convexmarket.privacy.guarantee.Profile`.
 
-    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. With the shift in scales it also bounds Laplace
-      noise in several answers, and any answer of epsilon s. A choice by the exponential mechanism,
-      with a loss of range s, has at most a quarter of it.
+    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. It also bounds Laplace noise in several answers
+      and any answer of epsilon s; a quarter of it bounds a choice with a loss of range s.
     - "laplace": :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
       e^{-(1+\lambda)s}}{1+2\lambda}`, exactly.
     - "pure": :math:`\log\frac{e^{(1+\lambda)s} + e^{-\lambda s}}{1+e^s}`, attained by randomised
@@ -128,10 +111,9 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
 
 
 def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
-    """Compute the largest shift of Gaussian noise within epsilon, together with a pure release.
+    """Compute the largest shift of Gaussian noise within epsilon, rounded down.
 
-    ``pure`` is the epsilon of the other release, below ``epsilon``; without it, this is the inverse
-    of :func:`gaussian_epsilon`. The shift is in standard deviations, rounded down.
+    A pure release of the smaller epsilon ``pure`` is next to it.
     """
     budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
     budget = np.minimum(budget, other + LARGEST_EPSILON)

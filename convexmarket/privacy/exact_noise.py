@@ -21,21 +21,16 @@ WORD = 62  # bits of a random integer
 
 
 def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, within a proven distance.
-
-    The vector is within :func:`gamma_sphere_error` of a real vector with exactly this law.
-    """
-    radius = fsum(_exponentials(n_features, rng))
-    direction = _normals(n_features, rng)
+    r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, within a proven distance."""
+    radius, direction = fsum(_exponentials(n_features, rng)), _normals(n_features, rng)
     length = hypot(*direction)
     return np.array([radius * value / length for value in direction])
 
 
 def gamma_sphere_error(n_roundings: int = 0) -> float:
-    r"""Bound the distance of a drawn vector from the ideal one, relative to its norm.
+    """Bound the relative distance of a drawn vector from the ideal one, also by coordinate.
 
-    The bound is :math:`\gamma_{64+k}` after k more roundings of each coordinate, such as a product
-    with a scale. It applies to each coordinate and to the norms of both vectors.
+    Each coordinate may have been rounded some more times, such as in a product with a scale.
     """
     return (count := (DRAW_ROUNDINGS + n_roundings) * UNIT) / (1.0 - count)
 

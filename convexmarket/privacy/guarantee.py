@@ -21,8 +21,7 @@ Texts = tuple[str, ...]
 #: Families of privacy-loss distributions that accounts distinguish.
 Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 
-#: Epsilon above which a guarantee raises a warning: a guess between two values may be right with
-#: probability 99.995 %.
+#: Epsilon above which a guarantee raises a warning: a guess is right with probability 99.995 %.
 WEAK = 10.0
 #: Smallest epsilon, or shift, of a row that is used.
 LEAST = float(np.finfo(np.float64).tiny)
@@ -42,9 +41,7 @@ def _set_rows(owner: Any, name: str) -> Floats:
     """Replace a field by a read-only copy of it, with a number >= 0 for each row."""
     rows = np.array(checked_numbers(name, getattr(owner, name))) + 0.0  # -0.0 becomes 0.0
     if rows.ndim != 1 or not np.all(rows >= 0):
-        raise ParameterError(
-            f"{name} has a negative or undefined entry; give a list with a number >= 0 for each row"
-        )
+        raise ParameterError(f"{name} has a negative or undefined entry; give a list, one per row")
     rows.setflags(write=False)
     object.__setattr__(owner, name, rows)
     return rows
@@ -60,8 +57,8 @@ class Profile:
         ``"pure"`` is randomised response, the worst mechanism of a given epsilon.
     shift : ndarray of shape (n_rows,)
         Epsilon of each row for ``"pure"``; otherwise the change of the answer when the row is
-        replaced, in units of the noise's scale (Laplace, in the L1 norm) or of its standard
-        deviation (Gaussian, in the Euclidean norm). Zero for rows that are not used.
+        replaced, in the noise's scale and the L1 norm (Laplace), or in its standard deviation and
+        the Euclidean norm (Gaussian). Zero for rows that are not used.
     failure : float, default 0.0
         Probability with which the release may reveal everything.
 
@@ -93,17 +90,14 @@ class Guarantee(Shown):
         more than a factor ``exp(epsilon)`` plus ``delta``. Kept as a read-only copy.
     delta : float
         Probability with which the factor may be exceeded; 0 for pure differential privacy.
-    mechanism : str
-        Description of the release.
-    accounting : str
-        Name of the bound that gives ``epsilon``.
+    mechanism, accounting : str
+        Description of the release, and name of the bound that gives ``epsilon``.
     assumptions : tuple of str
         Conditions of the guarantee, one sentence each. A guarantee without assumptions is marked
         as declared by the user.
     profile : Profile, optional
-        The privacy-loss distribution by which accounts compose the release. The default is any
-        mechanism of this epsilon that fails with probability ``delta``. The constructors
-        :meth:`pure`, :meth:`laplace`, :meth:`gaussian` and :meth:`from_losses` set it.
+        By which accounts compose the release. The default is any mechanism of this epsilon that
+        fails with probability ``delta``; the other constructors set it.
 
     Examples
     --------
@@ -134,16 +128,15 @@ class Guarantee(Shown):
         for text in (self.mechanism, self.accounting, *self.assumptions):
             if not isinstance(text, str) or any("\ud800" <= c <= "\udfff" for c in text):
                 raise ParameterError(
-                    "mechanism, accounting and assumptions must be text that can be stored, got"
-                    f" {text!r}"
+                    f"{text!r} is no text that can be stored; leave surrogates out"
                 )
         if self.profile is None:
             object.__setattr__(self, "profile", Profile("pure", epsilon, self.delta))
         shift = self.profile.shift
         if shift.shape != epsilon.shape or np.any((shift > 0) != (epsilon > 0)):
             raise ParameterError(
-                f"the profile has {shift.size} rows, and epsilon has {epsilon.size}; both need the"
-                " same rows, and must be zero in the same rows, the unused ones"
+                f"the profile has {shift.size} rows, and epsilon has {epsilon.size}; both must have"
+                " the same rows, and be zero in the same rows, the unused ones"
             )
 
     @classmethod
@@ -157,11 +150,7 @@ class Guarantee(Shown):
     def laplace(
         cls, shift: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
-        """Describe answers with Laplace noise.
-
-        The shift is the L1 norm of the change of the answers when the row is replaced, in units of
-        the noise's scale, shape (n_rows,). It is the epsilon.
-        """
+        """Describe answers with Laplace noise, by the shift of a :class:`Profile`."""
         profile = Profile("laplace", shift)  # type: ignore[arg-type]  # converted there
         return cls(profile.shift, 0.0, mechanism, "laplace", assumptions, profile)
 
@@ -173,11 +162,9 @@ class Guarantee(Shown):
         mechanism: str = "a release",
         assumptions: Texts = (),
     ) -> Self:
-        """Describe answers with Gaussian noise.
+        """Describe answers with Gaussian noise, by the shift of a :class:`Profile`.
 
-        The shift is the Euclidean norm of the change of the answers when the row is replaced, in
-        standard deviations of the noise, shape (n_rows,). ``epsilon`` is stated at this delta;
-        accounts of advanced composition use only the shift.
+        ``epsilon`` is stated at this delta; accounts of advanced composition use only the shift.
         """
         profile = Profile("gaussian", shift)  # type: ignore[arg-type]  # converted there
         epsilon = gaussian_epsilon(profile.shift, check_delta(delta, positive=True))
@@ -196,16 +183,14 @@ class Guarantee(Shown):
     ) -> Self:
         r"""Describe a release by the distribution of its privacy loss on a grid.
 
-        Accounts compose it as Gaussian noise whose trade-off curve lies below all corners of the
-        curve of this distribution.
+        Accounts compose it as Gaussian noise whose trade-off curve lies below its own.
 
         Parameters
         ----------
-        losses : array_like of shape (n_losses,)
-            Increasing values of the loss :math:`\log P/Q`, rounded up to a grid.
-        probabilities : array_like of shape (n_losses,)
-            Their probabilities under P. The remaining probability belongs to an infinite loss. The
-            distribution must bound the loss for either order of the two data sets.
+        losses, probabilities : array_like of shape (n_losses,)
+            Increasing values of the loss :math:`\log P/Q`, rounded up to a grid, and their
+            probabilities under P; the rest belongs to an infinite loss. The distribution must bound
+            the loss for either order of the two data sets.
         n_rows : int
             Number of rows, each with this distribution.
         delta : float, default 1e-6
@@ -252,14 +237,12 @@ class Guarantee(Shown):
         span = f"{high:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
         rows = "1 row" if self.epsilon.size == 1 else f"{self.epsilon.size} rows"
         declared = "" if self.assumptions else "; declared by the user, not audited"
-        lines = [
+        text = (
             f"{self.mechanism}: epsilon {span} in {rows}, delta {self.delta:g} ({self.accounting}"
-            f" accounting, one row replaced{declared}).",
-            f"A reader who knows all other rows {odds_in_words(high, self.delta)}.",
-        ]
-        if self.assumptions:
-            lines += ["Assumptions:", *(f"- {assumption}" for assumption in self.assumptions)]
-        return "\n".join(lines)
+            f" accounting, one row replaced{declared}).\n"
+            f"A reader who knows all other rows {odds_in_words(high, self.delta)}."
+        )
+        return "\n- ".join([text + "\nAssumptions:" * bool(self.assumptions), *self.assumptions])
 
     __str__ = statement
 

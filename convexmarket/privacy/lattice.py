@@ -1,12 +1,11 @@
 r"""Exact noise on a lattice: one integer sampler per law, and the release of whole steps.
 
-The last digits of a value plus rounded real noise can reveal the value at any epsilon (Mironov;
-docs/threat-model.md). Here values are rounded to multiples of a step q, a power of two, and
-integers of an exact law are added (Canonne, Kamath and Steinke, The Discrete Gaussian for
-Differential Privacy, Algorithms 2 and 3). If replacing a row changes the computed values by
-:math:`\Delta` in L1, Laplace integers of scale t cost :math:`(\lceil\Delta/q\rceil + d - 1)/t`
-(docs/theory.md, section 12). Delta bounds the change of the *computed* values: the real
-sensitivity, plus twice the floating-point error.
+The last digits of a value plus real noise can reveal the value at any epsilon (Mironov). Here
+values are rounded to multiples of a step q, a power of two, and integers of an exact law are added
+(Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithms 2 and 3).
+If replacing a row changes the *computed* values by :math:`\Delta` in L1, floating-point errors
+included, Laplace integers of scale t cost :math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md,
+section 12).
 """
 
 from __future__ import annotations
@@ -19,22 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import check_count, check_positives, is_number, row_norms
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import ParameterError
 
-__all__ = [
-    "accept_exponential",
-    "check_reach",
-    "clipped_steps",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "lattice_blur",
-    "lattice_epsilon",
-    "lattice_moves",
-    "lattice_release",
-    "lattice_scale",
-    "lattice_step",
-    "whole_steps",
-]
+__all__ = ["accept_exponential", "check_reach", "clipped_steps", "discrete_gaussian"]
+__all__ += ["discrete_laplace", "lattice_blur", "lattice_epsilon", "lattice_moves"]
+__all__ += ["lattice_release", "lattice_scale", "lattice_step", "whole_steps"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -43,13 +31,12 @@ LARGEST_SCALE = 2**45  # in steps: products of an accepted draw stay below 2**63
 LARGEST_FLOAT = 2**53  # up to which every integer is a double
 STEPS = (2.0**-500, 2.0**500)
 MOST_STEPS = 2**60  # of one value; a sum of a few stays below 2**63
-LENGTH_ROUNDING = 1e-6  # relative; above the error of the length of a scaled vector
-SLACK = 1e-12  # relative; more than a handful of roundings
+LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # relative, above the errors of a length and of a quotient
 
 
 def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integers:
     r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly; t is the scale."""
-    drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
+    drawn, missing = [np.zeros(0, dtype=np.int64)], size
     while missing:
         rest = rng.integers(0, scale, size=missing)
         rest = rest[_accept_fraction(rest, scale, rng)]
@@ -67,7 +54,7 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Intege
     scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With :math:`||y|-s| = ks +
     r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and :math:`e^{-(r/s)^2/2}`.
     """
-    drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
+    drawn, missing = [np.zeros(0, dtype=np.int64)], size
     while missing:
         tries = discrete_laplace(scale, 2 * missing, rng)  # two in three are accepted
         whole, rest = np.divmod(np.abs(np.abs(tries) - scale), scale)
@@ -77,12 +64,6 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Intege
         drawn.append(tries[accepted][:missing])
         missing -= len(drawn[-1])
     return np.concatenate(drawn)
-
-
-def _checked_size(scale: int, size: int) -> int:
-    if isinstance(scale, bool) or not isinstance(scale, int) or not 1 <= scale <= LARGEST_SCALE:
-        raise ParameterError(f"scale must be an integer from 1 to 2**45, got {scale!r}")
-    return check_count("size", size)
 
 
 def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -133,15 +114,12 @@ def lattice_step(rounding: Any) -> float:
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
-    r"""Bound the total change of d rounded values, in whole steps.
-
-    It is :math:`\lceil\Delta/q\rceil + d - 1` for a positive shift :math:`\Delta` in L1, else 0.
-    """
+    """Bound the total change of d rounded values, in whole steps, from the shift in L1."""
     steps = np.asarray(shift, dtype=np.float64) / step  # exact: the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
-            f"rounding to steps of {step:g} is too fine for values that change by"
-            f" {np.max(shift):g}; use a step of {float(np.max(shift)) * 2.0**-40:.2g} or more"
+            f"steps of {step:g} are too fine for values that change by {np.max(shift):g}; use a"
+            " larger rounding"
         )
     return np.where(steps > 0, np.ceil(steps) + (n_values - 1), 0.0)
 
@@ -154,8 +132,7 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
     scale = float(np.max(needed, initial=0.0)) * (1.0 + SLACK)
     if not scale <= LARGEST_SCALE:
         raise ParameterError(
-            f"the noise needs a scale of {scale:.3g} steps, above the largest, 2**45 = "
-            f"{LARGEST_SCALE:.3g}; use a larger rounding"
+            f"the noise needs a scale of {scale:.3g} steps, above 2**45; use a larger rounding"
         )
     return max(int(np.ceil(scale)), 1)
 
@@ -167,10 +144,9 @@ def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    r"""Choose the step and the scale of noise that covers the error of a vector of n values.
+    """Choose the step and the scale of noise of a cost that covers the error of n values.
 
-    Releasing the computed vector with this noise costs epsilon more than releasing the exact one,
-    within this Euclidean distance (docs/theory.md, section 13).
+    The error is at most the Euclidean distance (docs/theory.md, section 13).
     """
     check_positives(distance=distance, epsilon=epsilon)
     apart = 2.0 * sqrt(check_count("n_values", n_values)) * distance * (1.0 + SLACK)
@@ -182,12 +158,11 @@ def check_reach(largest: float, step: float) -> None:
     """Refuse a step that is too small for values of this size."""
     if not largest / step <= LARGEST_FLOAT / 2:
         raise ParameterError(
-            f"rounding to steps of {step:g} is too fine for values up to {largest:g}; use a step "
-            f"of {largest * 2.0**-50:.2g} or more"
+            f"steps of {step:g} are too fine for values up to {largest:g}; use a larger rounding"
         )
 
 
-def whole_steps(values: ArrayLike, step: float, largest: float) -> Integers:
+def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Integers:
     """Round values computed from private rows to whole numbers of steps, halves upwards.
 
     Two values stay at most as many steps apart, unlike with halves to even numbers. Values are
@@ -220,14 +195,8 @@ def lattice_release(
     """Round a vector to the lattice, add exact noise of a scale in steps, and return the sums."""
     if lattice_step(step) != step:
         raise ParameterError(f"step must be a power of two, got {step!r}; see lattice_step")
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1:
-        raise DataError(f"values must be a vector, got an array of shape {array.shape}")
-    draw = discrete_gaussian if gaussian else discrete_laplace
-    sums = whole_steps(array, step, np.inf) + draw(scale, array.size, rng)
+    draw, whole = discrete_gaussian if gaussian else discrete_laplace, whole_steps(values, step)
+    sums = whole + draw(scale, whole.size, rng).reshape(whole.shape)
     if np.abs(sums).max(initial=0) > LARGEST_FLOAT:
-        raise ParameterError(
-            f"a sum is beyond 2**53 steps of {step:g}, where doubles have gaps; use a larger "
-            "rounding"
-        )
+        raise ParameterError(f"a sum is beyond 2**53 steps of {step:g}; use a larger rounding")
     return np.asarray(sums * step, dtype=np.float64)

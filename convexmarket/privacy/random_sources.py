@@ -1,8 +1,4 @@
-"""Random sources of private releases.
-
-Noise from a known seed protects no row, so a seed is a :class:`Simulation`, or raises a warning.
-Without a seed the generator is NumPy's, over the stream cipher ChaCha20 of the package randomgen.
-"""
+"""Random sources of private releases; noise from a known seed protects no row."""
 
 from __future__ import annotations
 
@@ -18,17 +14,9 @@ from scipy.special import gammaln, xlogy
 from convexmarket.checks import check_count, warn_user
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
 
-__all__ = [
-    "RandomSource",
-    "Simulation",
-    "gamma_sphere_log_density",
-    "gamma_sphere_noise",
-    "noise_assumption",
-    "open_generator",
-    "resolve_generator",
-    "secure_generator",
-    "warn_of_plain_noise",
-]
+__all__ = ["RandomSource", "Simulation", "gamma_sphere_log_density", "gamma_sphere_noise"]
+__all__ += ["noise_assumption", "resolve_generator", "secure_generator"]
+__all__ += ["warn_of_plain_noise"]
 
 Seed: TypeAlias = (
     int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.RandomState
@@ -60,20 +48,21 @@ RandomSource: TypeAlias = Seed | Simulation | None
 
 
 def secure_generator() -> np.random.Generator:
-    """Return a generator over ChaCha20 with a fresh 256-bit key from the operating system.
-
-    Create one for each use: after a fork, both processes would continue the same stream.
-    """
+    """Return a generator over ChaCha20 with a fresh 256-bit key, for a single use."""
     return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
 
 
-def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
-    """Return the generator of protective noise for a ``random_state``.
+def resolve_generator(
+    random_state: RandomSource = None, *, protective: bool = True
+) -> np.random.Generator:
+    """Return the generator for a ``random_state``.
 
     Parameters
     ----------
     random_state : None, Simulation, int, SeedSequence, Generator or RandomState
         ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed.
+    protective : bool, default True
+        Whether the draws protect rows.
 
     Returns
     -------
@@ -82,31 +71,24 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     Warns
     -----
     PrivacyLeakWarning
-        If ``random_state`` is a plain seed or generator, which allows a reader to subtract the
-        noise.
+        If the seed or generator of protective noise is not that of a simulation.
 
     Examples
     --------
     >>> bool(0 <= resolve_generator(Simulation(7)).random() < 1)
     True
     """
-    generator = open_generator(random_state)
-    if not (random_state is None or isinstance(random_state, Simulation)):
-        warn_user(
-            f"random_state is of type {type(random_state).__name__}, which allows a reader to"
-            " subtract the noise: leave it out, or, for an experiment, pass"
-            " convexmarket.privacy.Simulation(random_state).",
-            PrivacyLeakWarning,
-        )
-    return generator
-
-
-def open_generator(random_state: RandomSource = None) -> np.random.Generator:
-    """Return the generator of a ``random_state`` for unprotected draws, without a warning."""
     seed = random_state.seed if isinstance(random_state, Simulation) else random_state
     if seed is None:
         return secure_generator()
     _check_seed("random_state", seed)
+    if protective and seed is random_state:
+        warn_user(
+            f"random_state is of type {type(seed).__name__}, which allows a reader to subtract the"
+            " noise: leave it out, or, for an experiment, pass"
+            " convexmarket.privacy.Simulation(random_state).",
+            PrivacyLeakWarning,
+        )
     if isinstance(seed, np.random.RandomState):
         return np.random.default_rng(seed.randint(0, 2**32, size=8, dtype=np.uint64))
     return np.random.default_rng(seed)

@@ -34,9 +34,8 @@ def private_selection(
     r"""Choose one of several candidates by its score on private rows, and return its position.
 
     Candidates are visited in random order. A candidate with a score d below the best is accepted
-    with probability :math:`e^{-\epsilon d/(2\Delta)}` (McKenna and Sheldon, Permute-and-Flip),
-    drawn exactly after scores are rounded to :math:`2^{-30}\Delta`. The candidates themselves must
-    be private; their fits are charged separately.
+    with probability :math:`e^{-\epsilon d/(2\Delta)}` (McKenna and Sheldon, Permute-and-Flip). The
+    candidates themselves must be private; their fits are charged separately.
 
     Parameters
     ----------
@@ -75,17 +74,13 @@ def private_selection(
     n_rows = len(X) if isinstance(X, Sized) else 0
     if n_rows == 0:
         raise DataError("X has no rows; pass the rows behind the scores")
-    guarantee = Guarantee(
-        np.full(n_rows, float(epsilon)),
-        0.0,
-        f"a choice among {values.size} candidates by their scores",
-        "permute and flip",
-        (
-            noise_assumption(random_state),
-            f"one row changes the score of any candidate by at most {sensitivity:g}",
-            "the candidates depend on these rows only as their guarantees state",
-        ),
+    assumptions = (
+        noise_assumption(random_state),
+        f"one row changes the score of any candidate by at most {sensitivity:g}",
+        "the candidates depend on these rows only as their guarantees state",
     )
+    name = f"a choice among {values.size} candidates by their scores, permute and flip"
+    guarantee = Guarantee.pure(np.full(n_rows, float(epsilon)), name, assumptions)
     charge = reserve(guarantee, accountant, rows, names=X, random_state=random_state)
     step = lattice.lattice_step(sensitivity * FINEST)
     whole = lattice.whole_steps(values, step, np.inf)

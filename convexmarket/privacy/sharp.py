@@ -1,29 +1,25 @@
 r"""The sharp guarantee of objective perturbation, which some data sets nearly attain.
 
 Let p be the error of one version of a row at the output. Both versions together shift the noise by
-at most :math:`\tau(p) \le 1 + p` per unit of weight. The privacy loss is at most
-:math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1+\kappa_i p(1-p))`, see docs/theory.md, section 14.
-:math:`\tau` depends on :math:`\Lambda` alone. Here it is bounded from above on cells of (p, the
-norm s of the output, the angle phi of the gradient, the angle alpha of the row), by the
-monotonicity of each factor, without approximations.
+at most :math:`\tau(p) \le 1 + p` per unit of weight (docs/theory.md, section 14). Here
+:math:`\tau`, a function of :math:`\Lambda`, is bounded from above on cells of (p, the norm s
+of the output, the angle phi of the gradient, the angle alpha of the row), without approximations.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-__all__ = ["PullProfile", "pull_profile", "sharp_guarantee"]
+__all__ = ["pull_profile", "sharp_guarantee"]
 
 Floats = NDArray[np.float64]
 
-ERRORS = 240  # cells of p
-ANGLES = 320  # cells of phi; even, so that pi/2 is an edge
+ERRORS, ANGLES = 240, 320  # cells of p, and of phi; even, so that pi/2 is an edge
 FINE = 4  # cells of alpha for one of phi
 WIDTH = 0.006  # number of the deciding cells of log s
 #: Relative margin for rounding, and for weights with a sum slightly above 1.
@@ -31,26 +27,18 @@ SLACK = 2e-6
 FAR = 1e12  # replaces an infinite s
 
 
-class PullProfile(NamedTuple):
-    """Upper bounds of a row's pull and of its curvature, on the deciding cells of p."""
-
-    pull: Floats  # tau, per unit of weight; between 1 and 2
-    curvature: Floats  # p * (1 - p)
-
-
 def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     """Bound each row's privacy loss at the curvature R^2 / Lambda, in nats, shape (n_rows,)."""
-    profile = pull_profile(1.0 / curvature)
     bound = np.zeros_like(weights)
-    for pull, bend in zip(profile.pull, profile.curvature, strict=True):
+    for pull, bend in zip(*pull_profile(1.0 / curvature), strict=True):
         loss = weights * (0.5 * eta * pull) + np.log1p(weights * (curvature * bend))
         np.maximum(bound, loss, out=bound)
     return bound
 
 
 @lru_cache(maxsize=256)
-def pull_profile(regularization: float) -> PullProfile:
-    """Bound tau from above on cells of p, for Lambda in units where R = 1."""
+def pull_profile(regularization: float) -> tuple[Floats, Floats]:
+    """Bound tau and p * (1 - p) from above on cells of p, for Lambda in units where R = 1."""
     cells = _Cells(regularization)
     edges = np.concatenate([[0.0], np.geomspace(0.05, 50.0 + 20.0 / regularization, 32), [np.inf]])
     low, high = edges[:-1], edges[1:]
@@ -61,7 +49,7 @@ def pull_profile(regularization: float) -> PullProfile:
         deciding = np.isin(np.arange(low.size), bounds[best].argmax(axis=1))
         deciding &= (low > 0) & (high > low * (1.0 + WIDTH)) & np.isfinite(high)
         if not deciding.any():
-            return PullProfile(pull[best], cells.curvature[best])
+            return pull[best], cells.curvature[best]
         cut = np.geomspace(low[deciding], high[deciding], 4, axis=1)
         fresh_low, fresh_high = cut[:, :-1].ravel(), cut[:, 1:].ravel()
         low = np.concatenate([low[~deciding], fresh_low])

@@ -228,7 +228,7 @@ def test_positions_are_of_an_accountant() -> None:
     with pytest.raises(ParameterError, match="pass accountant= as well"):
         reserve(guarantee([0.1]), rows=[0])
     with pytest.raises(ParameterError, match="accountant must be a PrivacyAccountant"):
-        reserve(guarantee([0.1]), account(budget=1.0))
+        reserve(guarantee([0.1]), 1.0)
     assert isinstance(account(budget=1.0), RowAccount)
 
 

@@ -40,10 +40,10 @@ def test_no_configuration_exceeds_the_profile_and_some_nearly_reach_it(regulariz
 
 def check_profile(regularization, n_samples):
     pulls, curvatures = sampled_pulls(regularization, n_samples)
-    profile = pull_profile(regularization)
+    pull, curvature = pull_profile(regularization)
     for sold, bend in ((0.1, 10.0), (1.0, 1.0), (1.0, 0.1), (10.0, 0.1), (1.0, 0.0)):
         reached = (0.5 * sold * pulls + np.log1p(bend * curvatures)).max()
-        bound = (0.5 * sold * profile.pull + np.log1p(bend * profile.curvature)).max()
+        bound = (0.5 * sold * pull + np.log1p(bend * curvature)).max()
         assert reached <= bound
         assert reached >= 0.96 * bound
 
