@@ -40,9 +40,8 @@ def audit_mechanisms(
 ) -> pd.DataFrame:
     """Attack the guarantee of every mechanism of the package, by default on the cancer data.
 
-    The table has one line per mechanism and settings: claimed, measured and ratio of the row with
-    the largest ratio, passed and statement. ``without`` names settings that are left out. Releases
-    that calibrate their noise in each draw are drawn ``slow_draws`` times on each data set.
+    The table has one line per mechanism and settings, with the row of the largest ratio.
+    ``without`` names settings that are left out; ``slow_draws`` is for slow releases.
     """
     market = wdbc() if data is None else data
     rng = np.random.default_rng(seed)
@@ -52,13 +51,10 @@ def audit_mechanisms(
     names = list(dict.fromkeys(name for name, _ in jobs))
     if unknown := [name for name in mechanisms if name not in names]:
         raise ParameterError(f"mechanism {unknown[0]!r} is unknown; give one of {', '.join(names)}")
-    chosen = [
-        (k, *job)
-        for k, job in enumerate(jobs.items())
-        if job[0][0] in (mechanisms or names) and job[0][1] not in without
-    ]
+    chosen = [key for key in jobs if key[0] in (mechanisms or names) and key[1] not in without]
     rows = []
-    for done, (k, (name, settings), attack) in enumerate(chosen, start=1):
+    for done, (name, settings) in enumerate(chosen, start=1):
+        attack, k = jobs[name, settings], list(jobs).index((name, settings))
         audit = attack(random_state=np.random.default_rng([seed, k]))
         worst = audit.to_frame().iloc[int(np.argmax(audit.ratios))].drop("row")
         row = {"mechanism": name, "settings": settings, "method": audit.method, **worst}
@@ -69,38 +65,35 @@ def audit_mechanisms(
 
 
 def _learners(market: MarketData, prices: NDArray[Any], epsilon: NDArray[Any]) -> Jobs:
-    rows = (market.X_train, market.y_train), prices
-    unit = ((market.X_train + 1.0) / 2.0, np.asarray(market.y_train, dtype=np.float64)), epsilon
+    rows = market.X_train, market.y_train
+    unit = (market.X_train + 1.0) / 2.0, np.asarray(market.y_train, dtype=np.float64)
+    output = partial(PersonalizedRidge, 10.0, perturbation="output", fit_intercept=False)
     logistic = partial(PrivateLogisticRegression, 0.01, tol=1e-9)
-    output = partial(PersonalizedRidge, perturbation="output", fit_intercept=False)
-    name, ridge = "PrivateLogisticRegression", "PersonalizedRidge"
-    jobs: dict[tuple[str, str], tuple[Any, Any]] = {
-        (name, "accounting sharp"): (logistic(), rows),
-        (name, "accounting paper, as printed"): (
-            logistic(accounting="paper", calibration="noise"),
-            rows,
-        ),
-        (name, "accounting sharp, solver_epsilon 0.01"): (logistic(solver_epsilon=0.01), rows),
-        (ridge, "objective perturbation"): (PersonalizedRidge(), unit),
-        (ridge, "alpha 10, tight"): (output(10.0), unit),
-        (ridge, "alpha 1, tight"): (output(1.0), unit),
-        (ridge, "alpha 10, paper"): (output(10.0, sensitivity="paper"), unit),
-        (ridge, "alpha 10, in floating point"): (output(10.0, rounding=None), unit),
-        ("NonPersonalizedRidge", "alpha 10"): (output(10.0, weighting="equal"), unit),
+    models = {
+        "accounting sharp": logistic(),
+        "accounting paper, as printed": logistic(accounting="paper", calibration="noise"),
+        "accounting sharp, solver_epsilon 0.01": logistic(solver_epsilon=0.01),
+        "objective perturbation": PersonalizedRidge(),
+        "output perturbation": output(),
+        "output perturbation, paper": output(sensitivity="paper"),
+        "output perturbation, in floating point": output(rounding=None),
+        "output perturbation, equal weights": output(weighting="equal"),
     }
-    return {
-        key: partial(audit_privacy, model, *data, epsilon=granted, n_rows=3)
-        for key, (model, (data, granted)) in jobs.items()
-    }
+    jobs: Jobs = {}
+    for settings, model in models.items():
+        ridge = isinstance(model, PersonalizedRidge)
+        data, granted = (unit, epsilon) if ridge else (rows, prices)
+        attack = partial(audit_privacy, model, *data, epsilon=granted, n_rows=3)
+        jobs[type(model).__name__, settings] = attack
+    return jobs
 
 
 def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
     plane = market.X_train[:, :2]
     plane = plane / max(float(np.linalg.norm(plane, axis=1).max()), 1e-12)
-    angles = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False)
+    angles = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False).repeat(2)
     corners = np.column_stack([np.cos(angles), np.sin(angles)])
-    labels = np.tile(np.unique(market.y_train)[[0, -1]], 8)
-    one, versions = corners[:1], (np.repeat(corners, 2, axis=0), labels)
+    one, versions = corners[:1], (corners, np.tile(np.unique(market.y_train)[[0, -1]], 8))
 
     def of(release: Callable[..., Any], draws: int, *terms: Any, **options: Any) -> Audit:
         def mechanism(rows: NDArray[Any], y: NDArray[Any]) -> Callable[[int], Any]:

@@ -122,8 +122,8 @@ def calibrate_eta(
         enough = 2.0 * data_norm * data_norm * share / np.expm1(room)
         raise ParameterError(
             f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at"
-            f" regularization = {regularization:g}; use a larger regularization, for instance"
-            f" {enough:.3g}, or buy more privacy (a larger eta)"
+            f" regularization = {regularization:g} and solver_epsilon = {solver_epsilon:g}; use a"
+            f" larger regularization, for instance {enough:.3g}, or buy more privacy (a larger eta)"
         )
     return calibrated
 
