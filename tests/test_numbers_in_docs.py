@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from convexmarket.privacy import ridge_sensitivity
 from convexmarket.privacy.accounting import calibrate_eta
+from convexmarket.privacy.sensitivity import ridge_sensitivity
 from convexmarket.release.scales import calibrate, interactive_epsilon
 from tests import ROOT
 

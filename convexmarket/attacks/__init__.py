@@ -17,7 +17,7 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, PersonalizedRidge
 from convexmarket.learners.perturbed import ObjectiveLearner
 from convexmarket.privacy import Guarantee, RandomSource
-from convexmarket.privacy.random_sources import open_generator
+from convexmarket.privacy.random_sources import resolve_generator
 
 __all__ = ["PrivacyAudit", "audit_privacy"]
 
@@ -43,21 +43,19 @@ def audit_privacy(
     r"""Attack the guarantee of a learner or of a release.
 
     Where the privacy loss has a formula, it is maximised over outputs and neighbouring data sets,
-    and the conditions of the formula are tested by running the mechanism. Elsewhere releases are
-    drawn on neighbouring data sets. The frequencies of an event then prove a lower bound on
-    epsilon with probability ``confidence``.
+    and the conditions of the formula are tested by running the mechanism. Elsewhere the frequencies
+    of an event in releases on neighbouring data sets prove a lower bound on epsilon. Timing and the
+    digits of floating point are not tested.
 
     Parameters
     ----------
     mechanism : Learner, or callable
-        A learner, fitted or not: its parameters count. Learners of the package that perturb their
-        objective or their output are attacked by formula, and any other
-        :class:`~convexmarket.learners.Learner` by all numbers in attributes whose names end in
-        ``_``. For a release, a function ``mechanism(X, y)`` that fits all parts without noise and
-        returns a function from an integer seed to a release.
+        A learner, fitted or not. Learners that perturb their objective or their output are attacked
+        by formula, and any other :class:`~convexmarket.learners.Learner` by all numbers in
+        attributes whose names end in ``_``. For a release, a function ``mechanism(X, y)`` that fits
+        all parts without noise and returns a function from an integer seed to a release.
     X, y : array_like of shape (n_rows, n_features) and (n_rows,)
-        Rows in the mechanism's public domain, and labels. Draws replace one row; a formula is
-        maximised over all data sets of as many rows.
+        Rows in the mechanism's public domain, and labels.
     epsilon : array_like of shape (n_rows,) or float, optional
         For a learner, as in its ``fit``.
     view : callable, optional
@@ -67,15 +65,13 @@ def audit_privacy(
     guarantee : Guarantee, optional
         For a release, the claim if the release does not state it.
     replacements : pair of array_like, optional
-        For draws, rows and labels that replace an audited row, such as the corners of the public
-        domain. By default they are made of the data.
+        For draws, rows and labels that replace an audited row; by default made of the data.
     rows : array_like of int, optional
         Positions of the rows to audit. By default ``n_rows`` used rows of small to large
         guarantees, or the one of the largest guarantee where releases are drawn.
     n_rows : int, default 5
     draws : int, default 200
-        Releases drawn on each data set. A frequency proves at most about ``log(draws / 10)``:
-        draw thousands where releases are audited.
+        Releases drawn on each data set. A frequency proves at most about ``log(draws / 10)``.
     confidence : float, default 0.999
         Probability with which each check, and each statistical bound, is right.
     random_state : None, int, SeedSequence or Generator, default None
@@ -87,17 +83,8 @@ def audit_privacy(
 
     Raises
     ------
-    DataError
-        If the data are malformed, or outside the mechanism's domain.
-    ParameterError
-        If an argument is out of its range, missing, or not for this mechanism.
-
-    Notes
-    -----
-    Under objective perturbation the loss is a difference of two values of
-    :func:`~convexmarket.learners.objective_perturbation_log_density`, and under output perturbation
-    the distance of two models times the noise's rate. The audit does not see timing, the digits of
-    floating point, or events outside the mechanism.
+    DataError, ParameterError
+        If the data are outside the mechanism's domain, or an argument is not for this mechanism.
 
     Examples
     --------
@@ -111,28 +98,37 @@ def audit_privacy(
     >>> audit.passed, bool(audit.ratio > 0.9)
     (True, True)
     """
-    vectors: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
-    X, y, *given = aligned(X=X, y=y, **vectors)
-    matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
-    labels = np.array(y)
-    if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
-        raise DataError(f"X must be a table of finite numbers; its shape is {matrix.shape}")
-    if labels.shape != (len(matrix),):
-        raise DataError(f"y has shape {labels.shape} for {len(matrix)} rows; give one each")
-    check_share("confidence", confidence)
-    draws, n_rows = check_count("draws", draws), check_count("n_rows", n_rows)
-    places = None if rows is None else _checked_rows(rows, len(matrix))
     run, names = _attack(mechanism)
-    options = {"view": view, "points": points, "guarantee": guarantee, "replacements": replacements}
-    options["epsilon"] = given[0] if given else None
+    options: dict[str, Any] = {"view": view, "points": points, "guarantee": guarantee}
+    options |= {"epsilon": epsilon, "replacements": replacements}
     passed = {name: value for name, value in options.items() if value is not None}
     if unknown := [name for name in passed if name not in names]:
         raise ParameterError(
             f"{unknown[0]}= is not for this mechanism; audit_privacy takes {', '.join(names)} here"
         )
-    if run is audit_by_formula:
+    vectors = {"epsilon": passed.pop("epsilon")} if epsilon is not None else {}
+    X, y, *given = aligned(X=X, y=y, **vectors)
+    passed |= dict(zip(vectors, given, strict=True))
+    matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
+    labels = np.array(y)
+    if matrix.ndim != 2 or labels.shape != matrix.shape[:1] or not np.isfinite(matrix).all():
+        raise DataError(
+            f"X must be a table of finite numbers with one label each; their shapes are"
+            f" {matrix.shape} and {labels.shape}"
+        )
+    check_share("confidence", confidence)
+    draws, n_rows = check_count("draws", draws), check_count("n_rows", n_rows)
+    if "n_rows" in names:
         passed["n_rows"] = n_rows
-    rng = open_generator(random_state)
+    places, last = None if rows is None else np.atleast_1d(np.asarray(rows)), len(labels) - 1
+    if places is not None and (
+        places.ndim != 1
+        or not places.size
+        or places.dtype.kind not in "iu"
+        or np.any(places != places.clip(0, last))
+    ):
+        raise ParameterError(f"rows must be positions from 0 to {last}, got {rows!r:.80}")
+    rng = resolve_generator(random_state, protective=False)
     return run(mechanism, matrix, labels, places, draws, confidence, rng, **passed)
 
 
@@ -141,9 +137,10 @@ def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, 
     if isinstance(mechanism, PersonalizedRidge):
         centred = mechanism.perturbation == "output" and mechanism.fit_intercept
         if centred or mechanism.perturbation == "statistics":
-            return partial(audit_learner, view=_coefficients), ("epsilon", "replacements")
+            audit = partial(audit_learner, view=lambda model: [*model.coef_, model.intercept_])
+            return audit, ("epsilon", "replacements")
     if isinstance(mechanism, (ObjectiveLearner, PersonalizedRidge)):
-        return audit_by_formula, ("epsilon",)
+        return audit_by_formula, ("epsilon", "n_rows")
     if callable(getattr(mechanism, "fit", None)):
         return audit_learner, ("epsilon", "view", "replacements")
     if callable(mechanism):
@@ -152,16 +149,3 @@ def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, 
         "mechanism must be a learner, with fit and guarantee_, or a function from (X, y) to a "
         f"function from a seed to a release, got {mechanism!r:.80}"
     )
-
-
-def _coefficients(model: PersonalizedRidge) -> Floats:
-    return np.append(model.coef_, model.intercept_)
-
-
-def _checked_rows(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:
-    """Return positions of rows."""
-    places = np.atleast_1d(np.asarray(rows))
-    integers = places.ndim == 1 and places.size > 0 and np.issubdtype(places.dtype, np.integer)
-    if not integers or places.min() < 0 or places.max() >= n_rows:
-        raise ParameterError(f"rows must be positions from 0 to {n_rows - 1}, got {rows!r:.80}")
-    return places.astype(np.intp)

@@ -1,4 +1,4 @@
-"""The result of an audit: claims, measured losses, and the checks that these rest on."""
+"""The result of an audit: claims, measured losses and checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.display import Shown, axes
+from convexmarket.display import Shown
 
 __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit"]
 
@@ -20,53 +20,42 @@ ROUNDING = 1e-9
 
 
 class AuditCheck(NamedTuple):
-    """A condition for the measured losses to be those of the mechanism.
-
-    ``detail`` describes the measurement in words and numbers.
-    """
+    """A condition for the measured losses to be those of the mechanism."""
 
     name: str
     passed: bool
-    detail: str
+    detail: str  # the measurement in words and numbers
 
 
 class Neighbours(NamedTuple):
-    """Two data sets that differ in one row, and the output that best distinguishes them.
-
-    ``output`` is the released vector at which the loss was measured; None where the measured loss
-    is the supremum over outputs, or a frequency.
-    """
+    """Two data sets that differ in one row, and the output that best distinguishes them."""
 
     row: int
     X: Floats
     y: NDArray[Any]
     X_other: Floats
     y_other: NDArray[Any]
-    output: Floats | None = None
+    output: Floats | None = None  # if the loss depends on it
 
 
 @dataclass(frozen=True, eq=False)
 class PrivacyAudit(Shown):
     """The largest measured privacy losses of rows, and their claims.
 
-    An audit gives lower bounds: it can refute a guarantee and cannot prove one. The proofs are in
-    docs/theory.md.
+    An audit gives lower bounds: it can refute a guarantee and cannot prove one.
 
     Attributes
     ----------
     mechanism : str
     method : {"exact", "statistical"}
-        ``"exact"``: the loss is a formula, evaluated at a witness. ``"statistical"``: the
-        frequency of an event gives a lower bound with probability ``confidence``.
+        Whether the loss is a formula, evaluated at a witness, or the frequency of an event.
     rows : ndarray of int, shape (n_audited,)
         Positions of the audited rows.
     claimed, measured : ndarray of shape (n_audited,)
         The guarantee's epsilon and the largest loss, in nats; the loss is infinite where
         neighbours can be told apart with certainty.
-    delta : float
-        Of the guarantee; a statistical bound subtracts it.
-    confidence : float
-        Probability with which each check, and each statistical bound, is right.
+    delta, confidence : float
+        Delta of the guarantee, and the probability with which each check or bound is right.
     checks : tuple of AuditCheck
     witnesses : tuple of Neighbours, length n_audited
 
@@ -112,20 +101,6 @@ class PrivacyAudit(Shown):
         """Whether no claim was exceeded and every check held."""
         return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the largest measured loss of each audited row against its claim; return the Axes.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-        """
-        ax = axes(ax, xlabel="claimed epsilon", ylabel="largest measured loss")
-        ax.axline((0.0, 0.0), slope=1.0, color="0.6", lw=1, label="the claim")
-        ax.plot(self.claimed, self.measured, ".")
-        ax.set(xlim=(0.0, None), ylim=(0.0, None))
-        ax.legend()
-        return ax
-
     def to_frame(self) -> pd.DataFrame:
         """Return one line for each audited row."""
         columns = {"row": self.rows, "claimed": self.claimed, "measured": self.measured}
@@ -143,5 +118,4 @@ class PrivacyAudit(Shown):
         lines += [f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.detail}" for c in self.checks]
         return "\n".join(lines)
 
-    def __str__(self) -> str:
-        return self.statement()
+    __str__ = statement

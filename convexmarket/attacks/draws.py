@@ -1,44 +1,64 @@
 """The audit by draws: events that separate releases on neighbouring data sets.
 
-A third of the draws choose an event that is likely under one data set and unlikely under the
-other: a threshold on the linear statistic that separates them best. The others count it. The
-counts prove a lower bound on epsilon. A mechanism that passes may still leak in a way that no
-linear statistic shows.
+A third of the draws choose an event that is likely under only one data set: a threshold on the
+linear statistic that separates them best. The others count it, which proves a lower bound on
+epsilon. A mechanism that passes may still leak in a way that no linear statistic shows.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 from convexmarket.attacks.audit_result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit
-from convexmarket.attacks.statistics import LEAK, draw_seeds, loss_of_frequencies, quietly
-from convexmarket.checks import check_instance
-from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
+from convexmarket.errors import (
+    DataError,
+    ParameterError,
+    PrivacyLeakWarning,
+    ReleaseExhaustedError,
+)
 from convexmarket.learners.domain import Granted
 from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.privacy.accountant import PrivacyAccountant
-from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.guarantee import LEAST, Guarantee
 from convexmarket.privacy.random_sources import Simulation
 
-__all__ = ["Mechanism", "View", "audit_draws", "audit_learner"]
+__all__ = ["LEAK", "Mechanism", "View", "audit_draws", "audit_learner", "draw_seeds", "quietly"]
 
 Floats = NDArray[np.float64]
 #: Function from a data set to releases by seed.
 Mechanism = Callable[[Floats, NDArray[Any]], Callable[[int], Any]]
 #: Function from a release to its published numbers.
 View = Callable[[Any], ArrayLike]
+Replacements = tuple[ArrayLike, ArrayLike] | None
+Rows = tuple[Floats, NDArray[Any]]
 
-#: Share of the draws for each version of a row, to choose the two that differ most.
-PILOT = 0.025
+PILOT = 0.025  # share of the draws, to choose two versions of a row
+LEAK = "the mechanism warns that private data leak"
 THRESHOLDS = 40
+
+
+def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
+    """Return seeds for the noise of a mechanism."""
+    return rng.integers(0, 2**62, size=count).tolist()
+
+
+def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
+    """Run a fit without its warnings; return its result, and whether it warned of a leak."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = fit()
+    return result, any(issubclass(w.category, PrivacyLeakWarning) for w in caught)
 
 
 def audit_learner(
@@ -48,7 +68,7 @@ def audit_learner(
     *terms: Any,
     epsilon: ArrayLike | None = None,
     view: View | None = None,
-    replacements: tuple[ArrayLike, ArrayLike] | None = None,
+    replacements: Replacements = None,
 ) -> PrivacyAudit:
     """Audit any learner by its published numbers."""
     requested = getattr(mechanism, "epsilon", None) if epsilon is None else epsilon
@@ -61,18 +81,12 @@ def audit_learner(
             source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
         return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
 
-    audit = audit_draws(
-        lambda *data: partial(release, *data),
-        X,
-        y,
-        *terms,
-        view=view or _published_numbers,
-        replacements=replacements,
-    )
+    options: Any = {"view": view or _published_numbers, "replacements": replacements}
+    audit = audit_draws(lambda *data: partial(release, *data), X, y, *terms, **options)
     claimed = quietly(lambda: release(X, y, 0))[0].guarantee_.epsilon
     over = np.count_nonzero(claimed > granted * (1.0 + ROUNDING))
-    name = "the guarantee is at most what each row granted"
-    check = AuditCheck(name, not over, f"{over} of {granted.size} rows exceed it")
+    detail = f"{over} of {granted.size} rows exceed it"
+    check = AuditCheck("the guarantee is at most what each row granted", not over, detail)
     return replace(audit, checks=(*audit.checks, check))
 
 
@@ -83,8 +97,8 @@ def _published_numbers(model: Any) -> Floats:
     numbers = [array.astype(np.float64).ravel() for array in arrays if array.dtype.kind in "fiub"]
     if not numbers:
         raise ParameterError(
-            f"a fitted {type(model).__name__} shows no numbers to attack; store what is published "
-            "in attributes with names that end in an underscore, such as coef_"
+            f"a fitted {type(model).__name__} shows no numbers to attack; store them in attributes"
+            " with names that end in an underscore, such as coef_"
         )
     return np.concatenate(numbers)
 
@@ -101,17 +115,14 @@ def audit_draws(
     points: ArrayLike | None = None,
     view: View | None = None,
     guarantee: Guarantee | None = None,
-    replacements: tuple[ArrayLike, ArrayLike] | None = None,
+    replacements: Replacements = None,
 ) -> PrivacyAudit:
     """Audit one row at a time; see :func:`~convexmarket.audit_privacy`."""
     if view is None and points is None:
-        raise ParameterError(
-            "pass points=, at which releases predict, or view=, a function from a release to the "
-            "numbers that it publishes"
-        )
+        raise ParameterError("pass points=, at which releases predict, or view= from a release")
     look = view or partial(_answers, np.asarray(points, dtype=np.float64))
 
-    def draw(data: tuple[Floats, NDArray[Any]], count: int) -> Floats:
+    def draw(data: Rows, count: int) -> Floats:
         release = mechanism(*data)
         made = (quietly(partial(release, seed))[0] for seed in draw_seeds(rng, count))
         return np.stack([np.asarray(look(each), dtype=np.float64).ravel() for each in made])
@@ -119,46 +130,29 @@ def audit_draws(
     seed = draw_seeds(rng, 1)[0]
     first, leaked = quietly(lambda: mechanism(X, y)(seed))
     stated = getattr(first, "guarantee", None) or getattr(first, "guarantee_", None)
-    claim = _checked_claim(guarantee or stated, first, len(X))
+    claim: Any = stated if guarantee is None else guarantee
+    if not isinstance(claim, Guarantee) or claim.epsilon.size != len(X):
+        raise ParameterError(
+            f"guarantee must be a Guarantee with one epsilon for each of {len(X)} rows, or that of"
+            f" the release, got {claim!r:.80}"
+        )
     if rows is None:
         rows = np.array([int(np.argmax(claim.epsilon))])
-    results, few = [], max(20, int(PILOT * draws))
+    bounds, witnesses = [], []
     for row in rows.tolist():
-        sides = _best_neighbours(draw, X, y, row, replacements, few)
+        sides = _best_neighbours(draw, X, y, row, replacements, max(20, int(PILOT * draws)))
         samples = [draw(side, draws) for side in sides]
-        results.append(
-            (*_lower_bound(samples, claim.delta, confidence), Neighbours(row, *sides[0], *sides[1]))
-        )
-    losses, details, witnesses = zip(*results, strict=True)
+        bounds.append(_lower_bound(samples, claim.delta, confidence))
+        witnesses.append(Neighbours(row, *sides[0], *sides[1]))
+    losses = np.full(rows.size, np.inf) if leaked else np.array([loss for loss, _ in bounds])
     warned = LEAK if leaked else "the mechanism gives no such warning"
-    audit = PrivacyAudit(
-        mechanism=claim.mechanism,
-        method="statistical",
-        rows=rows,
-        claimed=claim.epsilon[rows],
-        measured=np.full(rows.size, np.inf) if leaked else np.array(losses),
-        delta=claim.delta,
-        confidence=confidence,
-        checks=(AuditCheck("no public quantity is read from private rows", not leaked, warned),),
-        witnesses=witnesses,
+    best = bounds[int(np.argmax(losses / np.maximum(claim.epsilon[rows], LEAST)))][1]
+    checks = (
+        AuditCheck("no public quantity is read from private rows", not leaked, warned),
+        AuditCheck("frequency of the best event", True, best),
     )
-    best = AuditCheck("frequency of the best event", True, details[int(np.argmax(audit.ratios))])
-    return replace(audit, checks=(*audit.checks, best))
-
-
-def _checked_claim(claim: Any, release: Any, n_rows: int) -> Guarantee:
-    if claim is None:
-        raise ParameterError(
-            f"a {type(release).__name__} states no guarantee; pass the claim as guarantee="
-        )
-    example = "a Guarantee, such as Guarantee(np.full(len(X), 1.0), 0.0, 'a sum', 'exact', ())"
-    check_instance("guarantee", claim, Guarantee, example)
-    if claim.epsilon.size != n_rows:
-        raise ParameterError(
-            f"the guarantee covers {claim.epsilon.size} rows, and X has {n_rows}; pass one "
-            "epsilon per row"
-        )
-    return claim
+    claims = rows, claim.epsilon[rows], losses, claim.delta, confidence
+    return PrivacyAudit(claim.mechanism, "statistical", *claims, checks, tuple(witnesses))
 
 
 def _answers(questions: Floats, release: Any) -> Floats:
@@ -177,19 +171,29 @@ def _best_neighbours(
     X: Floats,
     y: NDArray[Any],
     row: int,
-    replacements: tuple[ArrayLike, ArrayLike] | None,
+    replacements: Replacements,
     few: int,
-) -> list[tuple[Floats, NDArray[Any]]]:
+) -> list[Rows]:
     """Choose the two versions of a row with the most different releases in a few draws."""
+    norms = np.linalg.norm(X, axis=1)
+    norms[row] = -1.0
+    made = [X[row], -X[row], np.zeros_like(X[row]), X[norms.argmax()], X[(X @ X[row]).argmin()]]
+    versions: list[tuple[Any, Any]] = list(product(made, np.unique(y)[[0, -1]]))
+    if replacements is not None:
+        features, labels = (np.asarray(part) for part in replacements)
+        if features.ndim != 2 or features.shape[1] != X.shape[1] or len(labels) != len(features):
+            raise ParameterError(
+                f"replacements must be rows of {X.shape[1]} features, and a label for each, got "
+                f"shapes {features.shape} and {labels.shape}"
+            )
+        versions = [(X[row], y[row]), *zip(features, labels, strict=True)]
     sides, samples = [], []
-    for features, label in _versions(X, y, row, replacements):
+    for version in versions:
         side = X.copy(), y.copy()
-        side[0][row], side[1][row] = features, label
-        try:
+        side[0][row], side[1][row] = version
+        with suppress(DataError):  # outside the mechanism's domain, so no neighbour
             samples.append(draw(side, few))
-        except DataError:  # outside the mechanism's domain, so no neighbour
-            continue
-        sides.append(side)
+            sides.append(side)
     if len(sides) < 2:
         raise DataError("the mechanism accepts no replacement of a row; pass rows that differ")
 
@@ -200,24 +204,6 @@ def _best_neighbours(
         return float(np.linalg.norm(shift / np.where(spread > 0, spread, 1.0)))
 
     return [sides[k] for k in max(combinations(range(len(sides)), 2), key=distance)]
-
-
-def _versions(
-    X: Floats, y: NDArray[Any], row: int, replacements: tuple[ArrayLike, ArrayLike] | None
-) -> list[tuple[Floats, Any]]:
-    """Return versions of a row: itself, and replacements given or made from other rows."""
-    if replacements is not None:
-        features, labels = (np.asarray(part) for part in replacements)
-        if features.ndim != 2 or features.shape[1] != X.shape[1] or len(labels) != len(features):
-            raise ParameterError(
-                f"replacements must be rows of {X.shape[1]} features, and a label for each, got "
-                f"shapes {features.shape} and {labels.shape}"
-            )
-        return [(X[row], y[row]), *zip(features, labels, strict=True)]
-    norms = np.linalg.norm(X, axis=1)
-    norms[row] = -1.0
-    shapes = [X[row], -X[row], np.zeros_like(X[row]), X[norms.argmax()], X[(X @ X[row]).argmin()]]
-    return [(features, label) for features in shapes for label in np.unique(y)[[0, -1]]]
 
 
 def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[float, str]:
@@ -233,19 +219,29 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
     every = np.sort(np.concatenate(scores[0]))
     cuts = np.unique(every[np.linspace(0, every.size - 1, THRESHOLDS).astype(int)])
 
-    def proved(scores: list[Floats], sign: float, cut: float) -> tuple[float, int, int]:
-        pair = scores[:: int(sign)]
-        here, there = (int(np.count_nonzero(sign * side >= sign * cut)) for side in pair)
+    def proved(scores: list[Floats], sign: int, cut: float) -> tuple[float, int, int]:
+        here, there = (int(np.sum(sign * side >= sign * cut)) for side in scores[::sign])
         # One bound for each order of the data sets, each with half of the error probability.
-        each = 1.0 - (1.0 - confidence) / 2.0
-        loss = loss_of_frequencies(here, pair[0].size, there, pair[1].size, delta, each)
-        return loss, here, there
+        sizes, each = [side.size for side in scores[::sign]], 1.0 - (1.0 - confidence) / 2.0
+        return loss_of_frequencies(here, sizes[0], there, sizes[1], delta, each), here, there
 
     best, words = 0.0, "no event was more likely under one data set"
-    for sign in (1.0, -1.0):
+    for sign in (1, -1):
         cut = max((proved(scores[0], sign, cut)[0], cut) for cut in cuts.tolist())[1]
         loss, here, there = proved(scores[1], sign, cut)
         if loss > best:
             total, best = len(count[0]), loss
             words = f"{here} of {total} under one data set, {there} of {total} under the other"
     return best, words
+
+
+def loss_of_frequencies(
+    count: int, draws: int, other_count: int, other_draws: int, delta: float, confidence: float
+) -> float:
+    """Compute the epsilon proven by two frequencies of an event (Clopper and Pearson)."""
+    tail = (1.0 - confidence) / 2.0
+    low = float(stats.beta.ppf(tail, count, draws - count + 1)) if count else 0.0
+    high = 1.0
+    if other_count < other_draws:
+        high = float(stats.beta.isf(tail, other_count + 1, other_draws - other_count))
+    return float(np.log((low - delta) / high)) if low - delta > high else 0.0

@@ -1,45 +1,35 @@
 r"""Audits by formula: the loss of objective and of output perturbation, and that it applies.
 
-The loss is exact as long as the mechanism is as claimed: a minimiser with noise of the claimed law
-and the claimed weights. So the noise of many releases is computed from the data and compared with
-that law, and with itself on neighbouring data.
+The loss is exact as long as the mechanism is a minimiser with noise of the claimed law and the
+claimed weights. So the noise of many releases is computed from the data and compared with that law,
+and with itself on neighbouring data. Under objective perturbation the loss at the output w is
+:math:`\frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J'` with gradients v and Hessians
+J of the noiseless objectives. Output noise of rate r around models at the distance d has a largest
+loss of :math:`r\,d`.
 
-The loss depends on both versions of the row, on the other rows and, for objective perturbation, on
-the output w. A ball is invariant under rotations, so the search takes w on the first axis and rows
-in the plane of the first two. In a box features form at most three blocks, and those of a block are
-equal. The other rows form two groups of about equal weight, and the rows of a group are equal.
-This leaves at most 17 numbers. Curvatures may jump, so the search is differential evolution.
-
-**Objective perturbation.** At the output w the loss between two data sets is
-
-.. math:: \frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J',
-
-with gradients v and Hessians J of the noiseless objectives at w.
-
-**Output perturbation.** Noise of rate r around two models at the distance d has a largest loss of
-:math:`r\,d`. The distance is the sum of absolute differences for noise on a lattice.
+A ball is invariant under rotations, so the search takes w on the first axis and rows in the plane
+of the first two. In a box features form at most three equal blocks. The other rows form two groups
+of equal rows. Curvatures may jump, so the search is differential evolution.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 from scipy.optimize import differential_evolution
 from sklearn.base import clone
 
 from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit
-from convexmarket.attacks.statistics import draw_seeds, law_check, published_check, quietly
-from convexmarket.errors import ParameterError
+from convexmarket.attacks.draws import LEAK, draw_seeds, quietly
+from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.learners.domain import Box, Granted, Interval
-from convexmarket.learners.losses import HuberLoss
 from convexmarket.learners.minimiser import PerturbedObjective
 from convexmarket.learners.perturbed import (
     ObjectiveLearner,
-    ObjectivePerturbation,
     PrivateHuberRegressor,
     objective_perturbation_log_density,
 )
@@ -52,20 +42,21 @@ __all__ = ["audit_by_formula"]
 
 Floats = NDArray[np.float64]
 Rows = tuple[Floats, NDArray[Any]]
+Check = tuple[AuditCheck, float]
 
 REFERENCE = 40  # draws of the claimed law, for each release
-#: Relative tolerance for two computations of the same noise.
-AGREEMENT = 1e-5
-#: Largest difference of two computations, in units of the noise, at which noise is tested.
-LARGEST_ALLOWED = 0.1
-#: Public attributes of fitted learners, which must not depend on rows.
+AGREEMENT = 1e-5  # relative tolerance for two computations of the same noise
+LARGEST_ALLOWED = 0.1  # difference of two computations, in units of the noise
+#: Attributes of fitted learners that must not depend on rows.
 PUBLIC = ("classes_", "data_norm_", "eta_", "noise_rate_", "regularization_", "rounding_")
 #: Options of differential evolution; a single search may end at a local optimum.
 SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": False}
+SEARCH |= {"vectorized": True, "updating": "deferred"}
 STARTS = 2
 #: Decimal logarithms of the shortest and the longest output, in units of the largest row.
 SHORTEST, LONGEST = -2.0, 2.5
 BLOCKS = 3
+LINES = 6  # number of projections, and of axes
 
 
 def audit_by_formula(
@@ -76,46 +67,30 @@ def audit_by_formula(
     n_rows: int,
     epsilon: ArrayLike | None = None,
 ) -> PrivacyAudit:
-    """Audit a mechanism row by row; see :func:`~convexmarket.audit_privacy`.
-
-    A ridge regression by objective perturbation is the Huber regression on the unit scale that it
-    publishes. Its rows may be any of the ball around the box, which makes the attack no weaker.
-    """
+    """Audit a mechanism row by row; see :func:`~convexmarket.audit_privacy`."""
     requested = mechanism.epsilon if epsilon is None else epsilon
     granted = mechanism._granted(Granted.of(X, requested))
     if np.isinf(granted.epsilon).any():
         raise ParameterError(
-            "epsilon is infinite in some rows, so that there is no noise, and no guarantee to "
-            "audit; pass finite numbers"
+            "epsilon is infinite, so there is no guarantee to audit; make it finite"
         )
     if isinstance(mechanism, PersonalizedRidge):
         if mechanism.perturbation == "output":
             return _OutputAudit(mechanism, X, y, granted).run(n_rows, *terms)
+        # A Huber regression on the unit scale, with rows in the ball around the box.
         domain = mechanism._domain(X.shape[1], X, y)
-        plan = mechanism._plan(granted, X.shape[1], domain)
-        assert isinstance(plan, ObjectivePerturbation)
-        assert isinstance(plan.loss, HuberLoss)
+        plan: Any = mechanism._plan(granted, X.shape[1], domain)
         X, y = mechanism._checked(X, y, granted, domain)
-        mechanism = PrivateHuberRegressor(
-            plan.regularization,
-            threshold=plan.loss.threshold,
-            data_norm=plan.data_norm,
-            tol=plan.tol,
-        )
+        public = {"threshold": plan.loss.threshold, "data_norm": plan.data_norm, "tol": plan.tol}
+        mechanism = PrivateHuberRegressor(plan.regularization, **public)
     return _ObjectiveAudit(mechanism, X, y, granted).run(n_rows, *terms)
 
 
-class _ExactAudit(ABC):
-    """One mechanism on one data set; a subclass computes the noise and the loss.
+class _ObjectiveAudit:
+    """Objective perturbation with rows in a ball, on one data set; one attack of each row."""
 
-    ``spread`` maps the numbers of a row in the search to all features, and has the shape
-    (dimensions, n_features).
-    """
-
-    spread: Floats
     model: Any
     scale = 1.0  # relative size of the noise
-    rounding = 0.0  # largest shift of the noise by the fit's tolerance
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
         self.mechanism, self.X, self.y, self.granted = mechanism, X, y, granted
@@ -132,6 +107,9 @@ class _ExactAudit(ABC):
         self.extremes = low + 0.5 * width, low + width  # in the interior, and at the end
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
+        self.loss: Any = getattr(plan, "loss", None)
+        # From the numbers of a row in the search to all features.
+        self.spread = np.eye(2, self.n_features)
 
     def run(
         self,
@@ -145,169 +123,36 @@ class _ExactAudit(ABC):
         data = self.X, self.y
         self.model = self.fit(*data, draw_seeds(rng, 1)[0])
         claim = self.model.guarantee_
-        if rows is None:
-            rows = self._spread_rows(claim.epsilon, n_rows)
-        published = published_check(self._facts, self._pairs(rows))
-        exact, checks = self.without_second_noise(draws, confidence, rng)
+        if rows is None:  # spread over the claims, and the smallest claim for its weight
+            used = np.flatnonzero(self.weights > 0)
+            order = used[np.argsort(claim.epsilon[used], kind="stable")]
+            modest = used[np.argmin(claim.epsilon[used] / self.weights[used])]
+            rows = np.unique(np.append(order[_spread(order.size, n_rows)], modest))
+        published = self.published(rows)
+        exact, second = self.without_second_noise(draws, confidence, rng)
         exact.model = exact.fit(*data, draw_seeds(rng, 1)[0])
-        seeds = draw_seeds(rng, draws)
-        noises = np.stack([exact.noise(exact.fit(*data, seed), data) for seed in seeds])
-        reference = exact.reference(REFERENCE * draws, rng)
+        noises = np.stack([exact.noise(data, seed) for seed in draw_seeds(rng, draws)])
         name = "the noise has the claimed law"
+        reference = exact.reference(REFERENCE * draws, rng)
         law, scale = law_check(name, noises, reference, confidence)
         same = exact.same_noise(rows, rng)
         exact.scale = scale or 1.0
         losses, witnesses = zip(*(exact.worst(row, rng) for row in rows.tolist()), strict=True)
         certain = scale <= 0.0 or not published.passed
-        return PrivacyAudit(
-            mechanism=claim.mechanism,
-            method="exact",
-            rows=rows,
-            claimed=claim.epsilon[rows],
-            measured=np.full(rows.size, np.inf) if certain else np.array(losses),
-            delta=claim.delta,
-            confidence=confidence,
-            checks=(published, *checks, law, same),
-            witnesses=witnesses,
-        )
+        measured = np.full(rows.size, np.inf) if certain else np.array(losses)
+        claims = rows, claim.epsilon[rows], measured, claim.delta, confidence
+        checks = published, *second, law, same
+        return PrivacyAudit(claim.mechanism, "exact", *claims, checks, tuple(witnesses))
 
     def fit(self, X: Floats, y: NDArray[Any], seed: int) -> Any:
         """Release on a data set, with a seed of the noise."""
         terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(seed)}
         return quietly(lambda: clone(self.mechanism).fit(X, y, **terms))[0]
 
-    def noise(self, model: Any, data: Rows) -> Floats:
+    def noise(self, data: Rows, seed: int) -> Floats:
         """Return the noise that explains a released model, in units of the claimed scale."""
-        return self._noise(model, *self.mechanism._checked(*data, self.granted, self.domain))
-
-    @abstractmethod
-    def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats: ...
-
-    @abstractmethod
-    def reference(self, count: int, rng: np.random.Generator) -> Floats:
-        """Return draws of the claimed law, shape (count, n_features)."""
-
-    @abstractmethod
-    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return points, labels and lengths of outputs of the search.
-
-        The points, of shape (4, dimensions, n_candidates), are both versions of the row and the
-        rows of both groups.
-        """
-
-    @abstractmethod
-    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
-        """Compute the loss of each candidate, with the weights of the four points."""
-
-    @abstractmethod
-    def data(self, rows: Floats, labels: Floats) -> Rows:
-        """Return rows and labels of the search in the units of the data."""
-
-    @abstractmethod
-    def loss_at(self, witness: Neighbours) -> float:
-        """Compute the loss between two data sets."""
-
-    def without_second_noise(
-        self, draws: int, confidence: float, rng: np.random.Generator
-    ) -> tuple[_ExactAudit, list[AuditCheck]]:
-        """Return the audit without a second noise, and the check of that noise."""
-        return self, []
-
-    def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
-        """Compare the noise of one seed on neighbouring data: audited rows, and some others."""
-        name = "rows that were tried enter with their weights, and do not change the noise"
-        seed = draw_seeds(rng, 1)[0]
-        noise = self.noise(self.fit(self.X, self.y, seed), (self.X, self.y))
-        allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self.rounding
-        if allowed > LARGEST_ALLOWED:
-            return AuditCheck(name, True, "NOT TESTED: tol is too large relative to the noise")
-        order = np.argsort(self.weights, kind="stable")
-        tried = np.union1d(rows, order[_spread(order.size, 12)]).tolist()
-        shifts = []
-        for row in tried:
-            versions = product((self.X[row], *self.extremes), self.labels)
-            sides = [(_replaced(self.X, row, x), _replaced(self.y, row, y)) for x, y in versions]
-            noises = [self.noise(self.fit(*side, seed), side) for side in sides]
-            shifts.append(float(np.linalg.norm(np.subtract(noises, noise), axis=1).max()))
-        wrong = sum(shift > allowed for shift in shifts)
-        detail = (
-            f"{len(tried)} rows, each in several versions: largest difference {max(shifts):.2g} in"
-            f" units of the noise's scale, {wrong} rows with too large ones"
-        )
-        return AuditCheck(name, not wrong, detail)
-
-    def worst(self, row: int, rng: np.random.Generator) -> tuple[float, Neighbours]:
-        """Return the largest loss of a row under the search, with its witness."""
-        weight, data = float(self.weights[row]), (self.X, self.y)
-        if not weight:  # the row is not used: no output distinguishes its versions
-            return 0.0, Neighbours(row, *data, *data)
-        rest = np.delete(np.arange(len(self.X)), row)
-        groups, totals = _groups(self.weights[rest])
-        weights = np.array([weight, weight, *totals])
-
-        def loss(numbers: Floats) -> Floats:
-            return -self.losses(weights, *self.candidates(numbers))
-
-        evolve: Any = differential_evolution  # SciPy's stubs do not cover vectorized=True
-        bounds = [(0.0, 1.0)] * (1 + 4 * (len(self.spread) + 1))
-        options = {"vectorized": True, "updating": "deferred", "rng": rng, **SEARCH}
-        searches = [evolve(loss, bounds, **options) for _ in range(STARTS)]
-        best = min(searches, key=lambda search: search.fun).x
-        x, y, length = self.candidates(best[:, None])
-        points, labels = x[..., 0] @ self.spread, y[:, 0]
-        place = np.empty(len(self.X), dtype=np.intp)
-        place[rest] = groups + 2
-
-        def side(version: int) -> Rows:
-            place[row] = version
-            return self.data(points[place], labels[place])
-
-        output = length[0] * np.eye(self.n_features)[0] if length[0] else None
-        witness = Neighbours(row, *side(0), *side(1), output)
-        return self.loss_at(witness), witness
-
-    def _spread_rows(self, claimed: Floats, n_rows: int) -> NDArray[np.intp]:
-        """Return used rows spread over their claims, and the smallest claim for its weight."""
-        used = np.flatnonzero(self.weights > 0)
-        order = used[np.argsort(claimed[used], kind="stable")]
-        modest = used[np.argmin(claimed[used] / self.weights[used])]
-        return np.unique(np.append(order[_spread(order.size, n_rows)], modest))
-
-    def _pairs(self, rows: NDArray[np.intp]) -> list[tuple[Any, ...]]:
-        """Return neighbours at the ends of the domain, and of the data."""
-        inner, end = self.extremes
-        low, high = self.labels
-        base, labels, pairs = np.tile(inner, (len(self.X), 1)), np.full(len(self.X), low), []
-        for row in np.union1d(rows[:3], [np.argmax(self.weights)]).tolist():
-            raised, further = _replaced(labels, row, high), _replaced(base, row, end)
-            flipped = _replaced(self.y, row, high if self.y[row] == low else low)
-            pairs += [
-                (base, raised, base, labels),
-                (base, raised, further, raised),
-                (self.X, self.y, _replaced(self.X, row, end), flipped),
-            ]
-        return pairs
-
-    def _facts(self, X: Floats, y: NDArray[Any]) -> list[Any]:
-        """Return the published facts of a fit that have no noise."""
-        model = clone(self.mechanism)
-        model.fit(X, y, epsilon=self.granted.epsilon, random_state=Simulation(0))
-        # The intercept follows from the coefficients and the public ranges.
-        half, middle, shift = self.domain.half, self.domain.middle, model.intercept_
-        if isinstance(self.domain.rows, Box):
-            shift = shift + model.coef_ @ self.domain.rows.low
-        values = [np.asarray(getattr(model, name, None)).tolist() for name in PUBLIC]
-        return [*values, round(float(shift - middle) / half, 9) + 0.0, model.epsilon_.tolist()]
-
-
-class _ObjectiveAudit(_ExactAudit):
-    """Objective perturbation with rows in a ball."""
-
-    mechanism: ObjectiveLearner
-
-    def __init__(self, *terms: Any) -> None:
-        super().__init__(*terms)
-        self.loss, self.spread = self.mechanism._loss(), np.eye(2, self.n_features)
+        rows, labels = self.mechanism._checked(*data, self.granted, self.domain)
+        return self._noise(self.fit(*data, seed), rows, labels)
 
     def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
         terms = self.weights, np.zeros(self.n_features), model.regularization_, self.loss
@@ -315,9 +160,14 @@ class _ObjectiveAudit(_ExactAudit):
         return -model.eta_ / (2.0 * self.loss.lipschitz * model.data_norm_) * gradient
 
     def reference(self, count: int, rng: np.random.Generator) -> Floats:
+        """Draw from the claimed law, shape (count, n_features)."""
         return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
 
     def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return points (4, dimensions, n_candidates), labels and lengths of outputs of the search.
+
+        The points are both versions of the row and the rows of both groups.
+        """
         loss, bounds = self.loss, self.domain.labels.numbers(self.labels)
         length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / self.model.data_norm_
         radius, angle, side = np.moveaxis(numbers[1:].reshape(4, 3, -1), 1, 0)
@@ -336,6 +186,7 @@ class _ObjectiveAudit(_ExactAudit):
         return np.stack([x, z], axis=1), y, length
 
     def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
+        """Compute the loss of each candidate, with the weights of the four points."""
         weights = weights[:, None]
         _, slopes, curvatures = self.loss.derivatives(length * x[:, 0], y)
         pulls = (weights * slopes)[:, None] * x
@@ -351,31 +202,30 @@ class _ObjectiveAudit(_ExactAudit):
             values.append(np.log(a * b - c * c) - half * np.hypot(*gradient))
         return values[0] - values[1]
 
-    def loss_at(self, witness: Neighbours) -> float:
-        assert witness.output is not None
-        model, numbers = self.model, self.domain.labels.numbers
-        terms = model.eta_ / self.scale, model.regularization_, model.data_norm_
-        here, there = (
-            objective_perturbation_log_density(
-                witness.output, X, numbers(y), self.weights, *terms, self.loss
-            )
-            for X, y in ((witness.X, witness.y), (witness.X_other, witness.y_other))
-        )
-        return here - there
+    def loss_at(self, witness: Any) -> float:
+        """Compute the loss between two data sets."""
+        model, values = self.model, []
+        terms = model.eta_ / self.scale, model.regularization_, model.data_norm_, self.loss
+        for X, y in ((witness.X, witness.y), (witness.X_other, witness.y_other)):
+            data = X, self.domain.labels.numbers(y), self.weights
+            values.append(objective_perturbation_log_density(witness.output, *data, *terms))
+        return values[0] - values[1]
 
     def data(self, rows: Floats, labels: Floats) -> Rows:
-        if isinstance(self.domain.labels, Interval):
-            return rows, labels
-        return rows, self.labels[(labels > 0).astype(int)]
+        """Return rows and labels of the search in the units of the data."""
+        interval = isinstance(self.domain.labels, Interval)
+        return rows, labels if interval else self.labels[(labels > 0).astype(int)]
 
     @property
-    def rounding(self) -> float:  # type: ignore[override]
+    def rounding(self) -> float:
+        """Largest shift of the noise by the tolerance of the fit."""
         pull = self.model.data_norm_ * self.loss.lipschitz
         return float(2.0 * self.model.tol_ * self.granted.epsilon.sum() / pull)
 
     def without_second_noise(
         self, draws: int, confidence: float, rng: np.random.Generator
-    ) -> tuple[_ExactAudit, list[AuditCheck]]:
+    ) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
+        """Return the audit without a second noise, and the check of that noise."""
         if self.mechanism.solver_epsilon is None:
             return self, []
         model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
@@ -392,11 +242,93 @@ class _ObjectiveAudit(_ExactAudit):
         passed, detail = bool(check.passed and on_lattice), f"{check.detail}; step {step:.3g}"
         return first, [AuditCheck(name, passed, detail)]
 
+    def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
+        """Compare the noise of one seed on neighbouring data: audited rows, and some others."""
+        name = "rows that were tried enter with their weights, and do not change the noise"
+        seed = draw_seeds(rng, 1)[0]
+        noise = self.noise((self.X, self.y), seed)
+        allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self.rounding
+        if allowed > LARGEST_ALLOWED:
+            return AuditCheck(name, True, "NOT TESTED: tol is too large relative to the noise")
+        order = np.argsort(self.weights, kind="stable")
+        tried = np.union1d(rows, order[_spread(order.size, 12)]).tolist()
+        shifts = []
+        for row in tried:
+            noises = [self.noise(side, seed) for side in self._sides(self.X, self.y, row)]
+            shifts.append(float(np.linalg.norm(np.subtract(noises, noise), axis=1).max()))
+        wrong = sum(shift > allowed for shift in shifts)
+        detail = f"largest difference {max(shifts):.2g} of the noise's scale in {len(tried)} rows"
+        return AuditCheck(name, not wrong, f"{detail}, too large in {wrong} of them")
 
-class _OutputAudit(_ExactAudit):
+    def worst(self, row: int, rng: np.random.Generator) -> tuple[float, Neighbours]:
+        """Return the largest loss of a row under the search, with its witness."""
+        weight, data = float(self.weights[row]), (self.X, self.y)
+        if not weight:  # no output distinguishes versions of a row that is not used
+            return 0.0, Neighbours(row, *data, *data)
+        place = np.argsort(np.argsort(-self.weights, kind="stable"))
+        place = (place + 1) // 2 % 2 + 2  # two groups of about equal weight
+        place[row] = 0
+        weights = np.append([weight, weight], np.bincount(place, self.weights, 4)[2:])
+
+        def loss(numbers: Floats) -> Floats:
+            return -self.losses(weights, *self.candidates(numbers))
+
+        evolve: Any = differential_evolution  # SciPy's stubs do not cover vectorized=True
+        bounds = [(0.0, 1.0)] * (1 + 4 * (len(self.spread) + 1))
+        searches = [evolve(loss, bounds, rng=rng, **SEARCH) for _ in range(STARTS)]
+        best = min(searches, key=lambda search: search.fun).x
+        x, y, length = self.candidates(best[:, None])
+        points, labels = x[..., 0] @ self.spread, y[:, 0]
+        sides: list[Any] = [row]
+        for version in (0, 1):
+            place[row] = version
+            sides += self.data(points[place], labels[place])
+        sides += [length[0] * np.eye(self.n_features)[0]] * bool(length[0])
+        witness = Neighbours(*sides)
+        return self.loss_at(witness), witness
+
+    def published(self, rows: NDArray[np.intp]) -> AuditCheck:
+        """Compare the facts published without noise on neighbours, also at the domain's ends."""
+        name, tried = "nothing else that is published depends on rows", 0
+        flat = np.tile(self.extremes[0], (len(self.X), 1)), np.full(len(self.X), self.labels[0])
+        few = np.union1d(rows[:3], [np.argmax(self.weights)]).tolist()
+        for (X, y), row in product((flat, (self.X, self.y)), few):
+            facts = [self._facts(*side) for side in self._sides(X, y, row)]
+            changed = next((each for each in facts if each != facts[0]), "")
+            if changed or LEAK in facts:
+                detail = f"one row changes it from {facts[0]:.100} to {changed:.100}"
+                return AuditCheck(name, False, LEAK if LEAK in facts else detail)
+            tried += len(facts)
+        return AuditCheck(name, True, f"the same on {tried} data sets, which differ by one row")
+
+    def _sides(self, X: Floats, y: NDArray[Any], row: int) -> list[Rows]:
+        """Return the data with versions of a row, also at the ends of the domain."""
+        versions = list(product((X[row], *self.extremes), self.labels))
+        sides = [(X.copy(), y.copy()) for _ in versions]
+        for side, (x, label) in zip(sides, versions, strict=True):
+            side[0][row], side[1][row] = x, label
+        return sides
+
+    def _facts(self, X: Floats, y: NDArray[Any]) -> str:
+        """Describe the published facts of a fit that have no noise, or its error."""
+        terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(0)}
+        try:
+            model, leaked = quietly(lambda: clone(self.mechanism).fit(X, y, **terms))
+        except ConvexMarketError as error:
+            return f"{type(error).__name__}: {error}"
+        # The intercept follows from the coefficients and the public ranges.
+        shift = model.intercept_
+        if isinstance(self.domain.rows, Box):
+            shift = shift + model.coef_ @ self.domain.rows.low
+        shift = round(float(shift - self.domain.middle) / self.domain.half, 9) + 0.0
+        values = [np.asarray(getattr(model, name, None)).tolist() for name in PUBLIC]
+        return LEAK if leaked else repr([*values, shift, model.epsilon_.tolist()])
+
+
+class _OutputAudit(_ObjectiveAudit):
     """Output perturbation of ridge regression; models are compared on the unit scale."""
 
-    mechanism: PersonalizedRidge
+    rounding = 0.0
 
     def __init__(self, *terms: Any) -> None:
         super().__init__(*terms)
@@ -412,9 +344,12 @@ class _OutputAudit(_ExactAudit):
             exact = np.rint(exact / model.rounding_) * model.rounding_
         return (self._unit_model(model) - exact) * model.noise_rate_
 
+    def without_second_noise(self, *terms: Any) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
+        return self, []
+
     def reference(self, count: int, rng: np.random.Generator) -> Floats:
         if self.model.rounding_ is None:
-            return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
+            return super().reference(count, rng)
         scale = round(1.0 / (self.model.noise_rate_ * self.model.rounding_))
         return _laplace(scale, (count, self.n_features), rng)
 
@@ -452,31 +387,39 @@ class _OutputAudit(_ExactAudit):
         return 2 if self.model.rounding_ is None else 1
 
 
+def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -> Check:
+    """Compare norms and projections of noise vectors with draws of the claimed law.
+
+    The second result is one if the law is not refuted, and otherwise an upper confidence bound on
+    the relative size of the noise, at most one.
+    """
+    lines = np.eye(noises.shape[1])[:LINES]
+    if noises.shape[1] > 1:
+        lines = np.vstack([lines, np.random.default_rng(0).normal(size=(LINES, len(lines.T)))])
+    sizes, expected = (np.linalg.norm(vectors, axis=1) for vectors in (noises, reference))
+    p_values = stats.ks_2samp(
+        np.column_stack([sizes, noises @ lines.T]), np.column_stack([expected, reference @ lines.T])
+    ).pvalue
+    passed = bool(p_values.min() >= (1.0 - confidence) / p_values.size)
+    size = float(sizes.mean() / expected.mean())
+    detail = (
+        f"mean size {size:.3f} of the claimed one, over {len(noises)} releases (smallest p-values:"
+        f" sizes {p_values[0]:.2g}, {len(lines)} projections {p_values[1:].min():.2g})"
+    )
+    error = stats.norm.isf((1.0 - confidence) / 2.0) * sizes.std() / np.sqrt(len(noises))
+    scale = 1.0 if passed else min(1.0, size + float(error / expected.mean()))
+    return AuditCheck(name, passed, detail), scale
+
+
 def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
     """Draw discrete Laplace noise, in units of its scale."""
     drawn = discrete_laplace(scale, shape[0] * shape[1], rng)
     return drawn.reshape(shape) / scale
 
 
-def _replaced(values: NDArray[Any], row: int, value: Any) -> NDArray[Any]:
-    """Return a copy with another value in a row."""
-    copy = values.copy()
-    copy[row] = value
-    return copy
-
-
 def _spread(size: int, count: int) -> NDArray[np.intp]:
     """Return positions spread evenly."""
     return np.linspace(0, size - 1, min(count, size)).astype(np.intp)
-
-
-def _groups(weights: Floats) -> tuple[NDArray[np.intp], Floats]:
-    """Deal rows into two groups of about equal weight; return each row's group, and totals."""
-    groups, totals = np.zeros(weights.size, dtype=np.intp), np.zeros(2)
-    for row in np.argsort(-weights, kind="stable"):
-        groups[row] = totals.argmin()
-        totals[groups[row]] += weights[row]
-    return groups, totals
 
 
 def _stretched(numbers: Floats) -> Floats:

@@ -40,28 +40,21 @@ def audit_mechanisms(
 ) -> pd.DataFrame:
     """Attack the guarantee of every mechanism of the package, by default on the cancer data.
 
-    The table has one line per mechanism and settings: claimed, measured and ratio of the row with
-    the largest ratio, passed and statement. ``without`` names settings that are left out. Releases
-    that calibrate their noise in each draw are drawn ``slow_draws`` times on each data set.
-    ``progress`` is called with the stage, the steps done and the steps in all. A ParameterError
-    means that a name is unknown.
+    The table has one line per mechanism and settings, with the row of the largest ratio.
+    ``without`` names settings that are left out; ``slow_draws`` is for slow releases.
     """
     market = wdbc() if data is None else data
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(len(market.X_train), 4.0))
     epsilon = rng.uniform(0.5, 2.0, len(market.X_train))
     jobs = _learners(market, weights * 3_000.0, epsilon) | _releases(market, draws, slow_draws)
-    names = dict.fromkeys(name for name, _ in jobs)
-    for name in mechanisms:
-        if name not in names:
-            raise ParameterError(f"mechanism {name!r} is unknown; give one of {', '.join(names)}")
-    chosen = [
-        (k, *job)
-        for k, job in enumerate(jobs.items())
-        if job[0][0] in (mechanisms or names) and job[0][1] not in without
-    ]
+    names = list(dict.fromkeys(name for name, _ in jobs))
+    if unknown := [name for name in mechanisms if name not in names]:
+        raise ParameterError(f"mechanism {unknown[0]!r} is unknown; give one of {', '.join(names)}")
+    chosen = [key for key in jobs if key[0] in (mechanisms or names) and key[1] not in without]
     rows = []
-    for done, (k, (name, settings), attack) in enumerate(chosen, start=1):
+    for done, (name, settings) in enumerate(chosen, start=1):
+        attack, k = jobs[name, settings], list(jobs).index((name, settings))
         audit = attack(random_state=np.random.default_rng([seed, k]))
         worst = audit.to_frame().iloc[int(np.argmax(audit.ratios))].drop("row")
         row = {"mechanism": name, "settings": settings, "method": audit.method, **worst}
@@ -74,37 +67,33 @@ def audit_mechanisms(
 def _learners(market: MarketData, prices: NDArray[Any], epsilon: NDArray[Any]) -> Jobs:
     rows = market.X_train, market.y_train
     unit = (market.X_train + 1.0) / 2.0, np.asarray(market.y_train, dtype=np.float64)
+    output = partial(PersonalizedRidge, 10.0, perturbation="output", fit_intercept=False)
     logistic = partial(PrivateLogisticRegression, 0.01, tol=1e-9)
-    output = partial(PersonalizedRidge, perturbation="output", fit_intercept=False)
     models = {
         "accounting sharp": logistic(),
         "accounting paper, as printed": logistic(accounting="paper", calibration="noise"),
         "accounting sharp, solver_epsilon 0.01": logistic(solver_epsilon=0.01),
-    }
-    ridges = {
         "objective perturbation": PersonalizedRidge(),
-        "alpha 10, tight": output(10.0),
-        "alpha 1, tight": output(1.0),
-        "alpha 10, paper": output(10.0, sensitivity="paper"),
-        "alpha 10, in floating point": output(10.0, rounding=None),
+        "output perturbation": output(),
+        "output perturbation, paper": output(sensitivity="paper"),
+        "output perturbation, in floating point": output(rounding=None),
+        "output perturbation, equal weights": output(weighting="equal"),
     }
-    jobs = [("PrivateLogisticRegression", *job, rows, prices) for job in models.items()]
-    jobs += [("PersonalizedRidge", *job, unit, epsilon) for job in ridges.items()]
-    equal = output(10.0, weighting="equal")
-    jobs += [("NonPersonalizedRidge", "alpha 10", equal, unit, epsilon)]
-    return {
-        (name, settings): partial(audit_privacy, model, *data, epsilon=granted, n_rows=3)
-        for name, settings, model, data, granted in jobs
-    }
+    jobs: Jobs = {}
+    for settings, model in models.items():
+        ridge = isinstance(model, PersonalizedRidge)
+        data, granted = (unit, epsilon) if ridge else (rows, prices)
+        attack = partial(audit_privacy, model, *data, epsilon=granted, n_rows=3)
+        jobs[type(model).__name__, settings] = attack
+    return jobs
 
 
 def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
     plane = market.X_train[:, :2]
     plane = plane / max(float(np.linalg.norm(plane, axis=1).max()), 1e-12)
-    angles = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False)
+    angles = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False).repeat(2)
     corners = np.column_stack([np.cos(angles), np.sin(angles)])
-    labels = np.tile(np.unique(market.y_train)[[0, -1]], 8)
-    one = corners[:1]
+    one, versions = corners[:1], (corners, np.tile(np.unique(market.y_train)[[0, -1]], 8))
 
     def of(release: Callable[..., Any], draws: int, *terms: Any, **options: Any) -> Audit:
         def mechanism(rows: NDArray[Any], y: NDArray[Any]) -> Callable[[int], Any]:
@@ -113,7 +102,6 @@ def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
             given = {"epsilon": 3.0, "delta": 0.01, **options}
             return lambda seed: release(erm, *terms, random_state=Simulation(seed), **given)
 
-        versions = np.repeat(corners, 2, axis=0), labels
         attack = partial(audit_privacy, mechanism, plane, market.y_train, draws=draws)
         return partial(attack, replacements=versions, points=one)
 

@@ -251,7 +251,7 @@ def _checked_vector(vector: ArrayLike | None, n_features: int) -> Floats:
     if array.shape != (n_features,) or not np.isfinite(array).all():
         raise ParameterError(
             f'noise="realised" needs the noise_vector b; give {n_features} finite numbers, one for '
-            f"each feature, such as convexmarket.privacy.gamma_sphere_noise({n_features}, rng)"
+            f"each feature, such as privacy.random_sources.gamma_sphere_noise({n_features}, rng)"
         )
     array.flags.writeable = False
     return array

@@ -437,8 +437,8 @@ class PrivateLogisticRegression(_Classifier):
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
     accounting : {"sharp", "general", "paper"}, default "sharp"
         The bound on the privacy loss, as in
-        :func:`~convexmarket.privacy.objective_perturbation_guarantee`. ``"paper"`` is Proposition
-        II.2, for reproduction.
+        :func:`~convexmarket.privacy.accounting.objective_perturbation_guarantee`. ``"paper"`` is
+        Proposition II.2, for reproduction.
     calibration : {"total", "noise"}, default "total"
         ``"total"``: ``epsilon_`` is at most the granted epsilon of each row. ``"noise"`` is
         Algorithm 1 as printed, for reproduction: the total exceeds it by the Jacobian's share.

@@ -2,7 +2,7 @@ r"""Ridge regression: the solve, closed forms under noise, and two perturbations
 
 **Output perturbation** (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). The weighted
 ridge solution moves by at most :math:`\kappa w_i` when row i is replaced
-(:func:`~convexmarket.privacy.ridge_sensitivity`), and noise of rate
+(:func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`), and noise of rate
 :math:`\min_i \epsilon_i/(\kappa w_i)` is added to it.
 
 **Perturbed statistics.** Noisy second moments A of the features and moments m with the labels give
@@ -289,7 +289,7 @@ def ridge_risk_constants(
     regularization, n_features, label_noise, failure_probability
         As for :func:`ridge_error_bound`.
     max_norm, sensitivity
-        As for :func:`~convexmarket.privacy.ridge_sensitivity`.
+        As for :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
     exact : bool, default False
         Whether the noise is Laplace noise of a lattice in every coordinate: then sigma is
         :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality for

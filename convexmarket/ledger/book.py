@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self, get_args
 
@@ -13,6 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import (
+    LARGEST,
     aligned,
     check_choice,
     check_instance,
@@ -31,89 +33,62 @@ __all__ = ["MODEL", "Ledger", "LedgerAccount", "charge_release", "charged_at", "
 
 Floats = NDArray[np.float64]
 
-LEDGER = Kind("ledger", None, lambda path: path, "ledger PATH --create", "Ledger")
+LEDGER = Kind("ledger", "convexmarket ledger PATH --create, or Ledger.create in Python", "ledgers")
 #: Reserved names: a prefix for releases without a name, and the model of an online market.
 UNNAMED, MODEL = "unnamed-", "market-model"
-#: Largest sum of a seller's sales; larger sums may round to an infinite budget.
-LARGEST_SUM = 1.7e308
 
-_TABLES = (
-    """CREATE TABLE ledgers (  -- one row
+#: A sale for only one release pays first, which only basic composition allows.
+_TABLES = """CREATE TABLE ledgers (  -- one row
     number INTEGER PRIMARY KEY, composition TEXT NOT NULL, delta REAL NOT NULL, time TEXT NOT NULL
-)""",
-    """CREATE TABLE sales (
+);
+CREATE TABLE sales (
     number INTEGER PRIMARY KEY, seller TEXT NOT NULL, epsilon REAL NOT NULL, price REAL NOT NULL,
-    release TEXT,  -- the only one that may use it; NULL: any
+    release TEXT,  -- the only one that may use it, or NULL
     source TEXT,  -- the list that it was read from
     time TEXT NOT NULL
-)""",
-    """CREATE TABLE ledger_releases (  -- a market's own "releases" holds the model
+);
+CREATE TABLE ledger_releases (  -- a market's own "releases" holds the model
     number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, mechanism TEXT NOT NULL,
     accounting TEXT NOT NULL, delta REAL NOT NULL,
     law TEXT NOT NULL, failure REAL NOT NULL,  -- of the profile of the privacy loss
     assumptions TEXT NOT NULL,  -- JSON
     time TEXT NOT NULL
-)""",
-    """CREATE TABLE charges (
+);
+CREATE TABLE charges (
     release INTEGER NOT NULL REFERENCES ledger_releases (number), seller TEXT NOT NULL,
     epsilon REAL NOT NULL, shift REAL NOT NULL,  -- of the profile
     PRIMARY KEY (release, seller)
-) WITHOUT ROWID""",
-    "CREATE INDEX sales_by_seller ON sales (seller, release)",
-    "CREATE INDEX sales_by_source ON sales (source) WHERE source IS NOT NULL",
-    "CREATE INDEX charges_by_seller ON charges (seller)",
-    # A sale for this release alone pays first, which basic composition alone allows.
-    """CREATE VIEW spending AS
+) WITHOUT ROWID;
+CREATE INDEX sales_by_seller ON sales (seller, release);
+CREATE INDEX sales_by_source ON sales (source) WHERE source IS NOT NULL;
+CREATE INDEX charges_by_seller ON charges (seller);
+CREATE VIEW spending AS
 SELECT c.release AS release, r.name AS name, c.seller AS seller, c.epsilon AS epsilon,
     max(0.0, c.epsilon - coalesce((
         SELECT sum(s.epsilon) FROM sales AS s WHERE s.seller = c.seller AND s.release = r.name
     ), 0.0)) AS of_any, r.delta AS delta, r.law AS law, c.shift AS shift, r.failure AS failure
-FROM charges AS c JOIN ledger_releases AS r ON r.number = c.release""",
-)
+FROM charges AS c JOIN ledger_releases AS r ON r.number = c.release"""
 #: Columns of tables for users that contain floats.
 _NUMBERS = {"epsilon", "price", "delta", "largest_epsilon", "sold", "spent", "left", "paid"}
 _AMONG = "WHERE seller IN (SELECT value FROM json_each(?))"
-_SOLD = f"""
-SELECT seller, sum(epsilon) FROM sales {_AMONG} AND (release IS NULL OR release = ?) GROUP BY seller
-"""
-_SPENT = f"""
-SELECT seller, of_any, delta, shift, failure FROM spending {_AMONG} AND law = ? ORDER BY release
-"""
-_TOO_MUCH = f"""
-SELECT seller FROM sales {_AMONG} GROUP BY seller
-HAVING NOT coalesce(max(sum(epsilon), sum(price)) <= ?, 0) LIMIT 1
-"""
+_SOLD = f"""SELECT seller, sum(epsilon) FROM sales {_AMONG} AND (release IS NULL OR release = ?)
+GROUP BY seller"""
+_SPENT = f"""SELECT seller, of_any, delta, shift, failure FROM spending {_AMONG} AND law = ?
+ORDER BY release"""
 _SALES = "SELECT seller AS id, epsilon, price, release, source, time FROM sales ORDER BY number"
 _CHARGES = "SELECT name AS release, seller AS id, epsilon FROM spending AS s ORDER BY s.release, id"
-_RELEASES = """
-SELECT r.name, r.mechanism, r.accounting, r.delta, r.law, count(c.seller) AS sellers,
-    coalesce(sum(c.epsilon), 0.0) AS epsilon, coalesce(max(c.epsilon), 0.0) AS largest_epsilon,
-    r.assumptions, r.time
+_RELEASES = """SELECT r.name, r.mechanism, r.accounting, r.delta, r.law, count(c.seller) AS sellers,
+    total(c.epsilon) AS epsilon, coalesce(max(c.epsilon), 0.0) AS largest_epsilon, r.assumptions,
+    r.time
 FROM ledger_releases AS r LEFT JOIN charges AS c ON c.release = r.number
-GROUP BY r.number ORDER BY r.number
-"""
-_BALANCE = """
-SELECT seller AS id, sum(epsilon) AS sold, 0.0 AS spent, 0.0 AS left, sum(price) AS paid
-FROM sales GROUP BY seller ORDER BY min(number)
-"""
-#: Sales for one release: the part that it may still use, and the part used by it.
-_RESERVED = """
-SELECT s.seller AS id,
-    sum(CASE WHEN r.number IS NULL THEN s.epsilon ELSE 0.0 END) AS left,
-    sum(CASE WHEN r.number IS NULL THEN 0.0 ELSE min(s.epsilon, coalesce(c.epsilon, 0.0)) END)
-        AS spent
-FROM (
-    SELECT seller, release, sum(epsilon) AS epsilon FROM sales
-    WHERE release IS NOT NULL GROUP BY seller, release
-) AS s
-LEFT JOIN ledger_releases AS r ON r.name = s.release
-LEFT JOIN charges AS c ON c.release = r.number AND c.seller = s.seller
-GROUP BY s.seller
-"""
+GROUP BY r.number ORDER BY r.number"""
 
 
 class Ledger:
     """Sales and charges of privacy, in a database.
+
+    Every method is one transaction, which is durable once the method has returned. Several
+    processes and threads may use a ledger at once. A ``with`` statement closes the connection.
 
     Parameters
     ----------
@@ -136,17 +111,12 @@ class Ledger:
         Here and in every method: if the ledger does not exist, or its database is damaged, of
         another version, read-only, locked for too long, or on a full disk.
 
-    Notes
-    -----
-    Every method is one transaction, which is durable once the method has returned. Several
-    processes and threads may use a ledger at once. A ``with`` statement closes the connection.
-
     Examples
     --------
-    >>> import tempfile, pathlib
+    >>> import tempfile
     >>> from convexmarket.privacy import Guarantee
     >>> folder = tempfile.TemporaryDirectory()
-    >>> with Ledger.create(pathlib.Path(folder.name, "sold.sqlite")) as ledger:
+    >>> with Ledger.create(folder.name + "/sold.sqlite") as ledger:
     ...     sales = ledger.sell(["Ann", "Bob"], [1.0, 2.0], [0.5, 0.9])
     ...     guarantee = Guarantee([1.0, 0.5], 0.0, "a model", "tight", ())
     ...     ledger.account(["Ann", "Bob"], release="first").charge(guarantee)
@@ -186,22 +156,13 @@ class Ledger:
             Composition of guarantees; it cannot be changed later.
         delta : float, default 0.0
             Probability with which a seller's epsilon may be exceeded; positive for "advanced".
-
-        Raises
-        ------
-        DataError
-            If the file exists, or cannot be written.
-        ParameterError
-            If composition or delta is invalid.
         """
         check_instance("path", path, (str, Path), "the path of a new file")
         check_choice("composition", composition, AccountComposition)
         advanced = composition == "advanced"
-        why = " for advanced composition" if advanced else ""
-        delta = check_delta(delta, positive=advanced, why=why)
-        create_database(
-            Path(path), LEDGER, lambda connection: lay_ledger(connection, composition, delta)
-        )
+        delta = check_delta(delta, positive=advanced, why=" for advanced composition" * advanced)
+        fill = partial(lay_ledger, composition=composition, delta=delta)
+        create_database(Path(path), LEDGER, fill)
         return cls(path)
 
     def sell(
@@ -221,7 +182,7 @@ class Ledger:
         ids : sequence of str, length n
             Ids of the sellers, stored in their normal form (:mod:`convexmarket.checks`).
         epsilon, prices : array_like of shape (n,), or one number
-            Epsilon and payment of each seller; finite and nonnegative.
+            Epsilon and payment of each seller.
         release : str, optional
             The only release that may use the sales; any by default. Requires basic composition.
         source : str, optional
@@ -229,14 +190,9 @@ class Ledger:
 
         Raises
         ------
-        ParameterError
-            If an argument is invalid; the message names the seller.
-        ReleaseChargedError
-            If the release was already charged.
-        NotSupportedError
-            If the sales are for one release, and composition is "advanced".
-        DataError
-            Also if sales of this source were recorded before.
+        ParameterError, ReleaseChargedError, NotSupportedError, DataError
+            If an argument is invalid, the release was charged, it needs basic composition, or sales
+            of this source were recorded before.
         """
         ids, epsilon, prices = aligned(ids=ids, epsilon=epsilon, prices=prices)
         names = _checked_ids(ids)
@@ -245,34 +201,23 @@ class Ledger:
         source = None if source is None else checked_id(source, "source")
         if release is not None and self.composition != "basic":
             raise NotSupportedError(
-                f"release is {release!r}, and sales for one release need a ledger with basic "
-                "composition; leave release out, which lets any release use them"
+                f"sales for one release, {release!r}, need a ledger with basic composition; leave"
+                " release out, which lets any release use them"
             )
-        sales = [
-            (name, float(amount), float(price))
-            for name, amount, price in zip(names, amounts, paid, strict=True)
-            if amount > 0 or price > 0
-        ]
+        every = zip(names, amounts.tolist(), paid.tolist(), strict=True)
+        sales = [sale for sale in every if any(sale[1:])]
         with self._store.writing() as connection:
-            _check_uncharged(connection, release, "sales for it could not be used")
+            _check_uncharged(connection, release)
             before = "SELECT time FROM sales WHERE source = ? LIMIT 1"
             for (time,) in connection.execute(before, (source,)).fetchall():
                 raise DataError(
-                    f"sales of the source {source!r} were recorded on {time}, and would "
-                    "count twice. For new sales, give another source, or none (on the command "
-                    "line: --again)"
+                    f"sales of the source {source!r} were recorded on {time}, and would count"
+                    " twice. For new sales, give another source, or none (command line: --again)"
                 )
-            first, rest = _next_number(connection, "sales"), (release, source, now())
+            rest = release, source, now()
             connection.executemany(
-                "INSERT INTO sales VALUES (?, ?, ?, ?, ?, ?, ?)",
-                ((number, *sale, *rest) for number, sale in enumerate(sales, start=first)),
+                "INSERT INTO sales VALUES (NULL, ?, ?, ?, ?, ?, ?)", ((*s, *rest) for s in sales)
             )
-            sellers = json.dumps([name for name, *_ in sales])
-            for (seller,) in connection.execute(_TOO_MUCH, (sellers, LARGEST_SUM)).fetchall():
-                raise ParameterError(
-                    f"the sales of seller {seller!r} exceed {LARGEST_SUM:g} in epsilon or in "
-                    "price, so nothing was recorded; give smaller values"
-                )
         return len(sales)
 
     def account(self, ids: Iterable[str], release: str | None = None) -> LedgerAccount:
@@ -285,11 +230,6 @@ class Ledger:
         release : str, optional
             Name of the release, which can be charged only once. Without a name, every charge is a
             new release.
-
-        Raises
-        ------
-        ParameterError
-            If ids is empty or contains an id twice, or a name is invalid.
         """
         return LedgerAccount(self._store, ids, release)
 
@@ -321,16 +261,23 @@ class Ledger:
         """Return the balance of each seller, in the order of their first sales.
 
         The columns are id, sold, spent (by all releases, under the composition), left (the largest
-        epsilon that may still be charged, including sales for releases to come) and paid.
+        epsilon that may still be charged, including sales for later releases) and paid.
         """
         with self._store.reading() as connection:
-            frame = _frame(connection, _BALANCE)
-            if len(frame):
-                account = _accountant(connection, frame["id"].tolist(), None)
-                reserved = _frame(connection, _RESERVED).set_index("id")
-                reserved = reserved.reindex(frame["id"], fill_value=0.0)
-                frame["left"] = account.remaining + reserved["left"].to_numpy()
-                frame["spent"] = account.spent + reserved["spent"].to_numpy()
+            sales, charges = (_frame(connection, query) for query in (_SALES, _CHARGES))
+            released = [name for (name,) in connection.execute("SELECT name FROM ledger_releases")]
+            totals = sales.groupby("id", sort=False)[["epsilon", "price"]].sum()
+            account = _accountant(connection, totals.index.tolist(), None) if len(totals) else None
+        frame = totals.reset_index().set_axis(["id", "sold", "paid"], axis=1)
+        frame.insert(2, "spent", account.spent if account else 0.0)
+        frame.insert(3, "left", account.remaining if account else 0.0)
+        # Sales for one release: the part used by it, or the part that it may still use.
+        own = sales.dropna(subset="release").groupby(["release", "id"])["epsilon"].sum()
+        used = charges.set_index(["release", "id"])["epsilon"].reindex(own.index, fill_value=0.0)
+        ended = own.index.isin(released, level="release")
+        for column, part in (("spent", own.clip(upper=used)[ended]), ("left", own[~ended])):
+            by_seller = part.groupby(level="id").sum().reindex(frame["id"], fill_value=0.0)
+            frame[column] += by_seller.to_numpy()
         return frame
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
@@ -342,12 +289,7 @@ class Ledger:
         ----------
         path : path
         force : bool, default False
-            Whether an existing file may be replaced by the complete and checked copy.
-
-        Raises
-        ------
-        DataError
-            Also if the file exists without ``force``, is the ledger itself, or cannot be written.
+            Whether an existing file, other than the ledger, may be replaced by the checked copy.
         """
         back_up(self._store, path, force=force)
 
@@ -376,34 +318,20 @@ class LedgerAccount:
     ids : tuple of str
     release : str or None
 
-    Raises
-    ------
-    ParameterError
-        If ids is empty, or contains an id twice.
-
     Examples
     --------
-    >>> import pathlib, tempfile
-    >>> import convexmarket as cm
+    >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> with cm.Ledger.create(pathlib.Path(folder.name, 'sold.sqlite')) as ledger:
-    ...     sales = ledger.sell(['Ann', 'Bob'], [1.0, 2.0], [0.5, 0.9])
-    ...     ledger.account(['Bob']).budget
+    >>> with Ledger.create(folder.name + "/sold.sqlite") as ledger:
+    ...     sales = ledger.sell(["Ann", "Bob"], [1.0, 2.0], [0.5, 0.9])
+    ...     ledger.account(["Bob"]).budget
     array([2.])
     >>> folder.cleanup()
     """
 
     def __init__(self, store: Store, ids: Iterable[str], release: str | None = None) -> None:
-        self._store, self.ids = store, tuple(_checked_ids(ids))
+        self._store, self.ids = store, tuple(_checked_ids(ids, distinct=True))
         self.release = _checked_release(release)
-        if not self.ids:
-            raise ParameterError("ids is empty; give one seller per row")
-        twice = pd.Index(self.ids)[pd.Index(self.ids).duplicated()]
-        if twice.size:
-            raise ParameterError(
-                f"ids contains {twice[0]!r} twice; give one row per seller, or charge the sum of "
-                "the guarantees of a seller's rows"
-            )
 
     @property
     def budget(self) -> Floats:
@@ -421,10 +349,9 @@ class LedgerAccount:
         return self._current().remaining
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Refuse a release beyond the budget of a seller, without charging it.
+        """Refuse a release beyond the budget of a seller, or of a name that was charged before.
 
-        See :meth:`convexmarket.PrivacyAccountant.check`, with positions in :attr:`ids`. Also raises
-        a ReleaseChargedError if the name was charged before.
+        See :meth:`convexmarket.PrivacyAccountant.check`; ``rows`` are positions in :attr:`ids`.
         """
         with self._store.reading() as connection:
             _check_uncharged(connection, self.release)
@@ -450,7 +377,7 @@ def lay_ledger(
     connection: sqlite3.Connection, composition: AccountComposition, delta: float
 ) -> None:
     """Create the tables of a ledger without sales, in an open transaction."""
-    for statement in _TABLES:
+    for statement in _TABLES.split(";"):
         connection.execute(statement)
     connection.execute("INSERT INTO ledgers VALUES (1, ?, ?, ?)", (composition, delta, now()))
 
@@ -462,27 +389,25 @@ def charge_release(
     rows: ArrayLike | None,
     release: str | None,
 ) -> None:
-    """Charge a release to these sellers in an open transaction, or refuse it.
-
-    The errors are those of :meth:`LedgerAccount.check`.
-    """
+    """Charge a release to these sellers in an open transaction, or refuse it."""
     check_instance("guarantee", guarantee, Guarantee)
     _check_uncharged(connection, release)
     if ids:
         _accountant(connection, ids, release).charge(guarantee, rows)
-    number, profile = _next_number(connection, "ledger_releases"), guarantee.profile
-    name = f"{UNNAMED}{number}" if release is None else release
-    about = name, guarantee.mechanism, guarantee.accounting, float(guarantee.delta), profile.law
+    profile = guarantee.profile
+    about = guarantee.mechanism, guarantee.accounting, float(guarantee.delta), profile.law
     assumptions = json.dumps(list(guarantee.assumptions), ensure_ascii=False)
-    connection.execute(
-        "INSERT INTO ledger_releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (number, *about, float(profile.failure), assumptions, now()),
-    )
-    places = range(len(ids)) if rows is None else np.asarray(rows).tolist()
-    charges = zip(places, guarantee.epsilon.tolist(), profile.shift.tolist(), strict=True)
+    number = connection.execute(
+        f"INSERT INTO ledger_releases SELECT NULL, coalesce(?, '{UNNAMED}' || (1 + count(*))),"
+        " ?, ?, ?, ?, ?, ?, ? FROM ledger_releases",
+        (release, *about, float(profile.failure), assumptions, now()),
+    ).lastrowid
+    used = np.flatnonzero(guarantee.epsilon)
+    places = used if rows is None else np.asarray(rows)[used]
+    amounts = guarantee.epsilon[used].tolist(), profile.shift[used].tolist()
+    charges = zip([ids[place] for place in places.tolist()], *amounts, strict=True)
     connection.executemany(
-        "INSERT INTO charges VALUES (?, ?, ?, ?)",
-        ((number, ids[place], epsilon, shift) for place, epsilon, shift in charges if epsilon > 0),
+        "INSERT INTO charges VALUES (?, ?, ?, ?)", ((number, *charge) for charge in charges)
     )
 
 
@@ -492,16 +417,12 @@ def charged_at(connection: sqlite3.Connection, release: str | None) -> str | Non
     return next((str(time) for (time,) in rows.fetchall()), None)
 
 
-def _check_uncharged(
-    connection: sqlite3.Connection,
-    release: str | None,
-    why: str = "a name can be charged once only",
-) -> None:
+def _check_uncharged(connection: sqlite3.Connection, release: str | None) -> None:
     when = charged_at(connection, release)
     if when is not None:
         raise ReleaseChargedError(
-            f"release {release!r} was charged on {when}, and {why}; charge a new release under "
-            "another name"
+            f"release {release!r} was charged on {when}; a name can be charged only once, and later"
+            " sales for it could not be used: give another name"
         )
 
 
@@ -528,17 +449,17 @@ def _accountant(
     return account
 
 
-def _next_number(connection: sqlite3.Connection, table: str) -> int:
-    """Return the number of the next row of a table."""
-    query = f"SELECT coalesce(max(number), 0) + 1 FROM {table}"
-    return int(connection.execute(query).fetchall()[0][0])
-
-
-def _checked_ids(ids: Iterable[str]) -> list[str]:
+def _checked_ids(ids: Iterable[str], *, distinct: bool = False) -> list[str]:
     """Return the ids in their stored form."""
     if isinstance(ids, str | pd.DataFrame) or not is_iterable(ids):
         raise ParameterError(f"ids must be a sequence of text, one id per seller, got {ids!r}")
-    return forms_of(list(ids))
+    forms = forms_of(list(ids))
+    if distinct and len(set(forms)) < max(len(forms), 1):
+        raise ParameterError(
+            f"ids must be distinct and not empty, got {forms}; give one row per seller, or charge"
+            " the sum of the guarantees of a seller's rows"
+        )
+    return forms
 
 
 def _checked_release(name: str | None) -> str | None:
@@ -546,11 +467,11 @@ def _checked_release(name: str | None) -> str | None:
     if name is None:
         return None
     form = checked_id(name, "release")
-    for reserved in (UNNAMED, MODEL):
-        if form.startswith(reserved):
-            raise ParameterError(
-                f"release {form!r} begins with the reserved prefix {reserved!r}; give another name"
-            )
+    if form.startswith((UNNAMED, MODEL)):
+        raise ParameterError(
+            f"release {form!r} begins with a reserved prefix ({UNNAMED!r} or {MODEL!r}); give a new"
+            " name"
+        )
     return form
 
 
@@ -563,15 +484,17 @@ def _frame(connection: sqlite3.Connection, query: str) -> pd.DataFrame:
 
 def _amounts(name: str, values: ArrayLike, ids: list[str]) -> Floats:
     """Return one finite number >= 0 per seller."""
-    given = checked_numbers(name, values)
-    if given.ndim and given.shape != (len(ids),):
+    amounts = checked_numbers(name, values)
+    if amounts.ndim and amounts.shape != (len(ids),):
         raise ParameterError(
-            f"{name} has shape {given.shape}, but there are {len(ids)} ids; give one number per id"
+            f"{name} has shape {amounts.shape}, but there are {len(ids)} ids; give one number per"
+            " id"
         )
-    amounts = np.broadcast_to(given, len(ids))
-    bad = np.flatnonzero(~(np.isfinite(amounts) & (amounts >= 0)))
+    amounts = np.broadcast_to(amounts, len(ids))
+    bad = np.flatnonzero(~((amounts >= 0) & (amounts <= LARGEST)))
     if bad.size:
         raise ParameterError(
-            f"{name} of seller {ids[bad[0]]!r} must be a finite number >= 0, got {amounts[bad[0]]}"
+            f"{name} of seller {ids[bad[0]]!r} must be a finite number from 0 to {LARGEST:g}, got"
+            f" {amounts[bad[0]]}"
         )
     return amounts + 0.0  # -0.0 becomes 0.0

@@ -1,16 +1,13 @@
 """Seals that detect changes of a database by other programs.
 
 Each step that adds rows also adds a row to ``seals``: the sum, modulo 2^128, of the digests
-(BLAKE2b of 128 bits) of all rows of the other tables and of the schema. Rows contain their number,
-so an altered, removed, repeated, moved or foreign row changes the sum. The cost of a step depends
-only on the rows that it adds.
+(BLAKE2b) of all numbered rows of the other tables and of the schema.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from convexmarket.errors import DataError
 __all__ = ["check_whole", "damaged", "lay_seals", "seal", "watch"]
 
 _BYTES = 16
-_LAST = "SELECT number, sum FROM seals ORDER BY number DESC LIMIT 1"
+_LAST = "SELECT sum FROM seals ORDER BY number DESC LIMIT 1"
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _SEALED = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seals'"
 
@@ -39,7 +36,7 @@ def damaged(path: Path, how: str) -> DataError:
 def lay_seals(connection: sqlite3.Connection) -> None:
     """Add the first seal of a new database."""
     connection.execute("CREATE TABLE seals (number INTEGER PRIMARY KEY, sum BLOB NOT NULL)")
-    _add(connection, 1, _sum(_rows(connection)))
+    _add(connection, _sum(_rows(connection)))
 
 
 def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
@@ -57,23 +54,16 @@ def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
 def seal(connection: sqlite3.Connection, added: list[Row]) -> None:
     """Seal the rows added by the open step."""
     if added:
-        number, total = connection.execute(_LAST).fetchall()[0]
-        _add(connection, number + 1, int.from_bytes(total, "big") + _sum(added))
+        ((total,),) = connection.execute(_LAST).fetchall()
+        _add(connection, int.from_bytes(total, "big") + _sum(added))
 
 
 def check_whole(connection: sqlite3.Connection, path: Path) -> None:
     """Compare the whole database with its seal, in the open transaction, or raise a DataError."""
-    text_factory = connection.text_factory
-    # damaged text, too, is decoded for the comparison
-    connection.text_factory = partial(bytes.decode, errors="surrogateescape")
-    try:
-        if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
-            raise damaged(path, "(SQLite's integrity check fails)")
-        last = connection.execute(_LAST).fetchall()
-        if [total for _, total in last] != [_to_bytes(_sum(_rows(connection)))]:
-            raise damaged(path, "(its rows were changed by another program)")
-    finally:
-        connection.text_factory = text_factory
+    if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
+        raise damaged(path, "(SQLite's integrity check fails)")
+    if connection.execute(_LAST).fetchall() != [(_to_bytes(_sum(_rows(connection))),)]:
+        raise damaged(path, "(its rows were changed by another program)")
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[Row]:
@@ -95,5 +85,5 @@ def _to_bytes(total: int) -> bytes:
     return (total % (1 << 8 * _BYTES)).to_bytes(_BYTES, "big")
 
 
-def _add(connection: sqlite3.Connection, number: int, total: int) -> None:
-    connection.execute("INSERT INTO seals VALUES (?, ?)", (number, _to_bytes(total)))
+def _add(connection: sqlite3.Connection, total: int) -> None:
+    connection.execute("INSERT INTO seals VALUES (NULL, ?)", (_to_bytes(total),))

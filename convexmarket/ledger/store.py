@@ -1,16 +1,9 @@
 """A database shared by several processes, with durable steps.
 
-A step is one transaction. Once it has returned, its rows survive a crash of the process, and a loss
-of power if the disk implements fsync. Steps of several processes are serial: each waits for
-SQLite's lock for up to a minute. The seal is checked when a database is opened, a market closes, or
-a backup is made (:mod:`convexmarket.ledger.seals`).
-
-The rollback journal is overwritten, not deleted, and synced before and after every change, because
-with deleted journals a loss of power can undo a commit. A write-ahead log would be faster, but
-before SQLite 3.51.3 concurrent checkpoints can damage the database. A step that adds nothing syncs
-the journal as well, because another process may have crashed between its commit and its sync.
-
-The folder must be on a local disk: locks of network file systems are unreliable.
+Once a step has returned, its rows survive a crash, and a loss of power if the disk implements
+fsync. The rollback journal is overwritten, because with deleted journals a loss of power can undo a
+commit; before SQLite 3.51.3 concurrent checkpoints of a write-ahead log can damage the database. A
+step that adds nothing syncs the journal too, as another process may have crashed before its sync.
 """
 
 from __future__ import annotations
@@ -24,10 +17,11 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from convexmarket.checks import check_instance
 from convexmarket.errors import DataError
+from convexmarket.io import sync_folder
 from convexmarket.ledger.seals import Row, check_whole, damaged, lay_seals, seal, watch
 
 __all__ = ["Kind", "Store", "back_up", "create_database", "now"]
@@ -50,19 +44,22 @@ if hasattr(os, "register_at_fork"):
         before=_STEP.acquire, after_in_parent=_STEP.release, after_in_child=_STEP.release
     )
 
-_STORED = "earlier steps are intact, this step was not stored"
 #: Description and remedy of an error, by its name without the details.
 _ERRORS = {
-    "SQLITE_BUSY": f"is in use by other processes for more than {PATIENCE:g} seconds; {_STORED}:"
-    " try again",
-    "SQLITE_READONLY": f"is read-only; {_STORED}: allow writing to the file and its folder, or copy"
-    " both",
-    "SQLITE_FULL": f"has no space left on its disk; {_STORED}: free some space, then try again",
-    "SQLITE_CANTOPEN": f"or its journal cannot be opened; {_STORED}: check that both may be read"
-    " and written",
-    "SQLITE_IOERR": "could not be read or written; earlier steps are intact: check the disk and its"
-    " free space, then try again with the same id",
+    "SQLITE_BUSY": (
+        f"is in use by other processes for more than {PATIENCE:g} seconds",
+        "try again",
+    ),
+    "SQLITE_READONLY": ("is read-only", "allow writing to the file and its folder"),
+    "SQLITE_FULL": ("has no space left on its disk", "free some space, then try again"),
+    "SQLITE_CANTOPEN": ("or its journal cannot be opened", "allow reading and writing"),
+    "SQLITE_IOERR": (
+        "could not be read or written",
+        "check the disk, then use the same id",
+    ),
 }
+_UNKNOWN = "refused a step", "please report this error"
+_DAMAGE = "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT", "SQLITE_ERROR"
 
 
 def now() -> str:
@@ -74,17 +71,12 @@ class Kind(NamedTuple):
     """Kind of a database, for messages."""
 
     name: str
-    table: str | None  # a required table, or None
-    place: Callable[[Path], Path]  # from the file to the path given by users
-    command: str  # command that creates one
-    in_python: str  # class
+    create: str  # remedy of a missing database
+    table: str = ""  # a required table
 
 
 class Store:
-    """An existing database, and its connection of this process.
-
-    A DataError means that it does not exist, is damaged, or has tables of another version.
-    """
+    """An existing, undamaged database of this version, and its connection of this process."""
 
     def __init__(self, path: Path, kind: Kind) -> None:
         _check_path(path)
@@ -134,11 +126,7 @@ class Store:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Exclude other processes from the same block.
-
-        The lock is that of another, empty database: it ends with the process, and blocks no step.
-        Its file remains, because other processes may wait for it.
-        """
+        """Exclude other processes from the same block, by the lock of another, empty database."""
         lock_file = self._file.with_name(f"{self._file.name}.closing")
         if lock_file.is_symlink():  # a link could lead to any file
             raise DataError(
@@ -147,12 +135,12 @@ class Store:
             )
         with _in_words(lock_file):
             lock = sqlite3.connect(lock_file, timeout=PATIENCE, isolation_level=None)
+        busy = (
+            f"the {self.kind.name} in {self.path} is being closed by another process; wait until"
+            " that is done, then close again to get its result"
+        )
         with contextlib.closing(lock):
-            with _in_words(
-                lock_file,
-                f"the {self.kind.name} in {self.kind.place(self.path)} is being closed by another "
-                "process; wait until that is done, then close again to get its result",
-            ):
+            with _in_words(lock_file, busy):
                 lock.execute("BEGIN EXCLUSIVE")
             yield
 
@@ -164,14 +152,11 @@ class Store:
 
     def _connect(self) -> sqlite3.Connection:
         """Open the database, and check its seal."""
-        if not self._file.exists():
-            raise DataError(
-                f"there is no {self.kind.name} in {self.kind.place(self.path)} (no file "
-                f"{self.path.name}); check the path, or create one: convexmarket "
-                f"{self.kind.command}, or {self.kind.in_python}.create in Python"
-            )
         if not self._file.is_file():  # reading a pipe or a device could block
-            raise DataError(f"{self.path} is not a file; give the path of a {self.kind.name}")
+            raise DataError(
+                f"there is no {self.kind.name} in {self.path}; check the path, or create one:"
+                f" {self.kind.create}"
+            )
         connection = sqlite3.connect(
             f"{self._file.as_uri()}?mode=rw",
             uri=True,
@@ -188,24 +173,18 @@ class Store:
             check_whole(connection, self.path)
             connection.execute("COMMIT")
             watch(connection, self._added)
-        except BaseException as error:
+        except BaseException:
             connection.close()
-            # The schema is damaged, perhaps to the point that SQLite's message cannot be decoded.
-            if isinstance(error, UnicodeDecodeError) or (
-                isinstance(error, sqlite3.OperationalError) and _name(error) == "SQLITE_ERROR"
-            ):
-                raise damaged(self.path, "(its tables cannot be read)") from None
             raise
         return connection
 
     def _check_ours(self, connection: sqlite3.Connection) -> None:
         """Check that the database is of this kind and version, and set its journal mode."""
-        ours = _pragma(connection, "application_id") == APPLICATION
-        if ours and self.kind.table is not None:
-            tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-            ours = bool(connection.execute(tables, (self.kind.table,)).fetchall())
-        version = _pragma(connection, "user_version")
-        if not ours or version < 1:
+        tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        ours = connection.execute(tables, (self.kind.table,)).fetchall()
+        ((application,),) = connection.execute("PRAGMA application_id").fetchall()
+        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+        if not ours or application != APPLICATION:
             raise DataError(
                 f"{self.path} is an SQLite database, but not that of a {self.kind.name}; move it "
                 "away, or choose another path"
@@ -215,26 +194,16 @@ class Store:
                 f"{self.path} has tables of version {version}, but only version {VERSION} can be "
                 "read; use the version of convexmarket that wrote it"
             )
-        mode = _pragma(connection, "journal_mode = PERSIST")
-        if mode != "persist":
-            raise DataError(
-                f"{self.path} has the journal mode {mode!r}, and it cannot be changed to 'persist';"
-                " end the other programs that use it, and try again"
-            )
+        connection.execute("PRAGMA journal_mode = PERSIST")
 
     def _sync_journal(self) -> None:
-        """Sync the last commit, possibly of another process.
-
-        The journal is opened because closing a handle of the database would drop SQLite's locks.
-        """
-        try:
-            sync(self._file.with_name(f"{self._file.name}-journal"))
-        except (FileNotFoundError, PermissionError):
-            pass  # nothing was written, or this process may only read
+        """Sync the last commit; closing a handle of the database would drop SQLite's locks."""
+        try:  # without a journal nothing was written; without the right to, it is only read
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                sync(self._file.with_name(f"{self._file.name}-journal"))
         except OSError as error:
             raise DataError(
-                f"the disk of {self.path} did not confirm a write ({error}); nothing is lost yet: "
-                "check the disk, then try again"
+                f"the disk of {self.path} did not confirm a write ({error}); check it, and repeat"
             ) from error
 
 
@@ -252,55 +221,39 @@ def _check_path(path: Path) -> None:
         raise DataError(f"{str(path)!r} is not a path: it has a null character; remove it")
 
 
-def _pragma(connection: sqlite3.Connection, text: str) -> Any:
-    return connection.execute(f"PRAGMA {text}").fetchall()[0][0]
-
-
-def _name(error: sqlite3.Error) -> str:
-    return getattr(error, "sqlite_errorname", "") or ""
-
-
 @contextlib.contextmanager
 def _in_words(path: Path, busy: str = "") -> Iterator[None]:
     """Describe an error of the database and its remedy; ``busy`` is for a lock."""
     try:
         yield
-    except sqlite3.Error as error:
-        name = _name(error)
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
-            raise damaged(path, f"or not an SQLite database ({name})") from error
-        if not name and isinstance(error, sqlite3.OperationalError):  # its message quotes a cell
-            raise damaged(path, "(a text in it cannot be read)") from error
-        if busy and name.startswith("SQLITE_BUSY"):
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        kind = "_".join(name.split("_")[:2])
+        if not name or kind in _DAMAGE:  # without a name, the message may quote a cell
+            raise damaged(path, f"or not an SQLite database ({name or 'bad text'})") from None
+        if busy and kind == "SQLITE_BUSY":
             raise DataError(busy) from error
-        unknown = f"refused a step; {_STORED}: please report this error"
-        text = _ERRORS.get("_".join(name.split("_")[:2]), unknown)
-        raise DataError(f"{path} {text} ({error})") from error
+        what, remedy = _ERRORS.get(kind, _UNKNOWN)
+        raise DataError(
+            f"{path} {what}; earlier steps are intact, this step was not stored: {remedy} ({error})"
+        ) from error
 
 
 def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Create a database atomically, with its folder, or raise a DataError.
-
-    ``fill`` creates the tables and the first rows, in a transaction.
-    """
-
-    def write(connection: sqlite3.Connection) -> None:
+    """Create a database and its folder; ``fill`` creates the tables, in a transaction."""
+    _check_path(path)
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute("BEGIN")
         fill(connection)
         lay_seals(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
-
-    _place(path, kind, write)
+        _place(path, kind, connection.serialize())
 
 
 def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
-    """Write a consistent copy of a database, check it, and rename it to its path.
-
-    A DataError means that the file exists without ``force``, is the database itself, or cannot be
-    written.
-    """
+    """Write a consistent and checked copy of a database."""
     check_instance("path", path, (str, Path), "the path of a file for the backup")
     file = Path(os.path.realpath(path))
     if file.exists() and (not force or not file.is_file() or file.samefile(store.path)):
@@ -308,50 +261,35 @@ def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
             f"{path} exists; name another file, or pass force (--force) to replace a file other "
             "than the database itself"
         )
-
-    def write(copy: sqlite3.Connection) -> None:
-        connection.backup(copy)
-        check_whole(copy, store.path)
-
     with store.reading() as connection:
-        kind = Kind("backup", None, lambda path: path, "ledger PATH --backup", "Ledger")
-        _place(file, kind, write, replace=force)
+        check_whole(connection, store.path)
+        _place(file, Kind("backup", ""), connection.serialize(), replace=force)
 
 
-def _place(
-    path: Path, kind: Kind, write: Callable[[sqlite3.Connection], None], *, replace: bool = False
-) -> None:
-    """Write a database under a hidden name, sync it, and rename it."""
-    _check_path(path)
+def _place(path: Path, kind: Kind, content: bytes, *, replace: bool = False) -> None:
+    """Write a file under a hidden name, sync it, and rename it."""
     if not replace:
         _check_free(path, kind)
     folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}-", suffix=".new")
-        os.close(handle)
         fresh = Path(name)
         try:
-            with (
-                _in_words(path),
-                contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as connection,
-            ):
-                connection.execute("PRAGMA journal_mode = MEMORY")  # the file is not seen yet
-                write(connection)
+            with open(handle, "wb") as file:
+                file.write(content)
             sync(fresh)
             if replace:
                 fresh.replace(path)
             else:
                 os.link(fresh, path)  # unlike a renaming, it fails if the name is taken
-            if os.name == "posix":
-                sync(folder)
-                sync(folder.parent)
+            sync_folder(folder)
+            sync_folder(folder.parent)
         finally:
             fresh.unlink(missing_ok=True)
-    except FileExistsError:
-        _check_free(path, kind)
-        raise DataError(f"{folder} is a file; a {kind.name} needs a folder") from None
     except OSError as error:
+        if not replace:
+            _check_free(path, kind)
         raise DataError(
             f"the {kind.name} could not be created in {folder} ({error}); choose a writable folder "
             "on a local disk with free space and hard links"
@@ -360,15 +298,9 @@ def _place(
 
 def _check_free(path: Path, kind: Kind) -> None:
     """Refuse a path that exists, or has a leftover journal that SQLite would apply."""
-    place = str(kind.place(path))
-    if path.exists():
-        raise DataError(
-            f"{place} already contains a {kind.name}; open it, in Python with "
-            f"{kind.in_python}({place!r}), or choose another path"
-        )
-    for leftover in (path.with_name(path.name + end) for end in ("-journal", "-wal")):
-        if leftover.exists():
+    for taken in (path.with_name(path.name + end) for end in ("", "-journal", "-wal")):
+        if taken.exists():
             raise DataError(
-                f"{leftover} belongs to a missing {kind.name}, {path.name}; restore it, move this "
-                "file away, or choose another path"
+                f"{taken} exists, from an earlier {kind.name}; open that, move the file away, or"
+                " choose another path"
             )

@@ -50,7 +50,7 @@ _COLUMNS = ["id", "number", "sensitivity", "epsilon", "payment", "status", "plan
 _TYPES = {"number": int, "sensitivity": float, "epsilon": float, "payment": float, "plan": int}
 
 #: The kind of database that :class:`convexmarket.ledger.store.Store` opens.
-_MARKET = Kind("market", "markets", lambda path: path.parent, "online open", "OnlineMarket")
+_MARKET = Kind("market", "convexmarket online open, or OnlineMarket.create in Python", "markets")
 
 _TABLES = (
     """CREATE TABLE markets (  -- one row

@@ -1,8 +1,5 @@
 r"""Accounts of all releases about the same rows, row by row.
 
-The budget of a row bounds the privacy loss of all its releases. An account composes their
-guarantees, and refuses a release that would exceed the budget, before its noise is drawn.
-
 For each row the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
 :math:`e^4` of the others, and a moment. Here :math:`e` is the shift of equivalent Gaussian noise.
 It accepts a release if one of four sums is within its limit (docs/theory.md, section 12).
@@ -12,26 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
-from typing import (
-    Literal,
-    NamedTuple,
-    NoReturn,
-    Protocol,
-    SupportsIndex,
-    TypeAlias,
-    runtime_checkable,
-)
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.checks import (
-    check_choice,
-    check_instance,
-    checked_numbers,
-    distinct_ids,
-)
+from convexmarket.checks import check_choice, check_instance, checked_numbers, distinct_ids
 from convexmarket.display import Shown
 from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
 from convexmarket.privacy.composition import (
@@ -54,8 +38,8 @@ Places = NDArray[np.intp]
 ROUNDED = 1.0 + 1e-12
 #: Smallest budget for which moments are computed; below it only epsilons are added.
 LEAST_BUDGET = 1e-200
-#: Shares of delta under "advanced": for Gaussian noise, for the moment, for Gaussian noise next to
-#: a pure release of half the budget, and for releases that may fail.
+#: Shares of delta: for Gaussian noise, the moment, Gaussian noise next to half of the budget, and
+#: releases that may fail.
 GAUSSIAN, MOMENT, HALF, FAILURES = 0.65, 0.20, 0.05, 0.10
 #: Largest epsilon, or shift of Laplace noise, with a sharper cost than pi/2 of its square.
 LARGEST_SMALL = 1.0
@@ -91,13 +75,9 @@ class _Sums(NamedTuple):
 
     @property
     def gaussian_square(self) -> Floats:
-        """Squared shift of Gaussian noise equivalent to all releases, reserve r included.
-
-        While the reserve is left, a release costs :math:`e^2 + e^4/(4 r)`.
-        """
+        """Squared shift of Gaussian noise equivalent to all releases, reserve included."""
         reserve = np.maximum(np.sqrt(self.quartic) / 2.0, 2.25 * self.largest)
-        none = np.zeros_like(reserve)
-        extra = np.divide(self.quartic, 4.0 * reserve, out=none, where=reserve > 0)
+        extra = self.quartic / np.maximum(4.0 * reserve, np.finfo(np.float64).tiny)
         return np.minimum(self.square + extra + reserve, self.coarse)
 
 
@@ -105,36 +85,31 @@ class _Limits(NamedTuple):
     """Limits of the sums, of shape (n_rows,); minus infinity where a sum is not used."""
 
     gaussian: Floats  # of the squared shifts
-    half: Floats  # limit of the squared shifts next to half of the epsilon
+    half: Floats  # of the squared shifts next to half of the epsilon
     order: Floats  # order of the moment; 1 if the moment is not used
     moment: Floats
-    short: Floats  # order times epsilon minus the moment's limit; infinite if not used
 
 
 class PrivacyAccountant(Shown):
-    r"""The privacy budget of each row, and the charges of all releases.
+    """The budgets of the rows of one data set, and the releases charged to them.
 
     Parameters
     ----------
     epsilon : array_like of shape (n_rows,)
-        Budget of each row, in nats. Nonnegative; a row of budget zero may not be used, and an
-        infinite budget refuses nothing.
+        Budget of each row, in nats: nonnegative. Infinity means that there is no limit.
     delta : float, default 0.0
         Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
-        Composition of guarantees. ``"basic"`` adds up epsilons and deltas. ``"advanced"`` uses the
-        profiles: it accepts a release if the sum of the epsilons is within the budget, or if one of
-        three other sums is within its limit. Gaussian and Laplace releases use no ``delta``;
-        releases that may fail use at most a tenth of it.
+        ``"basic"`` adds up epsilons and deltas. ``"advanced"`` accepts a release if the sum of the
+        epsilons is within the budget, or if one of three other sums of the profiles is within its
+        limit. Releases that may fail use at most a tenth of ``delta``.
     ids : sequence of str, optional
-        Distinct ids of the rows for messages, shape (n_rows,); positions by default.
+        Distinct ids of the rows; positions by default.
 
     Attributes
     ----------
     budget : ndarray of shape (n_rows,)
-    delta : float
-    composition : {"advanced", "basic"}
-    ids : Index
+    delta, composition, ids
 
     Raises
     ------
@@ -143,13 +118,8 @@ class PrivacyAccountant(Shown):
 
     Notes
     -----
-    Releases, their profiles and their order may depend on earlier answers: the sums are filters.
-    See docs/theory.md, section 12. Gaussian releases: Smith and Thakurta, Fully Adaptive
-    Composition for Gaussian Differential Privacy; row by row: Koskela, Tobaben and Honkela,
-    Individual Privacy Accounting with Gaussian Differential Privacy; the moment: Feldman and Zrnic,
-    Individual Privacy Accounting via a Rényi Filter; interactive releases side by side: Haney et
-    al., Concurrent Composition for Interactive Differential Privacy with Adaptive Privacy-Loss
-    Parameters. Weights and budgets of later releases may depend on the rows only through answers.
+    Releases, their profiles and their order may depend on earlier answers, but on the rows only
+    through these. The proof and its sources are in docs/theory.md, section 12.
 
     Examples
     --------
@@ -161,11 +131,6 @@ class PrivacyAccountant(Shown):
     Traceback (most recent call last):
         ...
     convexmarket.errors.BudgetExceededError: second would exceed the budget of 1 of 2 rows...
-    >>> account = PrivacyAccountant([1.0], delta=1e-6)
-    >>> for _ in range(100):
-    ...     account.charge(Guarantee.gaussian([0.02]))
-    >>> account.spent.round(2)
-    array([0.85])
     """
 
     def __init__(
@@ -177,17 +142,13 @@ class PrivacyAccountant(Shown):
         ids: Sequence[str] | None = None,
     ) -> None:
         self.budget: Floats = np.array(checked_numbers("epsilon", epsilon))
-        if self.budget.ndim != 1 or self.budget.size == 0:
+        if self.budget.ndim != 1 or not self.budget.size or not np.all(self.budget >= 0):
             raise ParameterError(
-                "epsilon must be a nonempty vector, one budget per row, not of shape "
-                f"{self.budget.shape}"
+                f"epsilon must be a nonempty vector, one budget >= 0 per row, got {epsilon!r:.80}"
             )
-        if not np.all(self.budget >= 0):
-            raise ParameterError("epsilon must be nonnegative in every row")
         self.budget.setflags(write=False)
         check_choice("composition", composition, AccountComposition)
         self.delta, self.composition = check_delta(delta), composition
-        self._named = ids is not None
         self.ids = pd.Index(distinct_ids(ids, self.budget.size))
         self._by_profile = composition == "advanced" and self.delta > 0
         self._failures = self.delta * (FAILURES if composition == "advanced" else 1.0)
@@ -202,12 +163,15 @@ class PrivacyAccountant(Shown):
         return tuple(self._releases)
 
     @property
-    def spent(self) -> Floats:
+    def spent(self) -> Any:
         """Smallest proven epsilon of all releases together, shape (n_rows,)."""
+        return self._spent()
+
+    def _spent(self) -> Floats:
         sums, limits = self._sums, self._limits
         if not self._by_profile:
             return sums.total
-        by_moment = np.maximum((sums.moment + limits.short) / limits.order, 0.0)
+        by_moment = np.maximum(self.budget + (sums.moment - limits.moment) / limits.order, 0.0)
         by_shift = gaussian_epsilon(np.sqrt(sums.gaussian_square), GAUSSIAN * self.delta)
         least = np.minimum.reduce([sums.total, by_moment, by_shift])
         return np.where(self._fits(sums), np.minimum(least, self.budget), least)
@@ -215,22 +179,19 @@ class PrivacyAccountant(Shown):
     @property
     def spent_delta(self) -> Floats:
         """Delta of all releases together, including that of the composition."""
-        composed = self.spent < self._sums.total
+        composed = self._spent() < self._sums.total
         return self._sums.failure + np.where(composed, self.delta - self._failures, 0.0)
 
     @property
     def remaining(self) -> Floats:
         """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
-        limits, low = self._limits, np.full_like(self.budget, np.inf)
-        bounded = ~np.isposinf(self.budget)
-        np.subtract(self.budget, self._sums.total, out=low, where=bounded)
-        low = np.maximum(low, 0.0)
+        total = np.where(np.isposinf(self.budget), 0.0, self._sums.total)
+        low, limits = np.maximum(self.budget - total, 0.0), self._limits
         if not self._by_profile:
             return low
         everyone, none = np.arange(low.size), np.zeros_like(low)
         by_moment = (np.maximum(limits.moment, 0.0) + np.log(2.0)) / limits.order
-        by_shift = np.sqrt(np.maximum(limits.gaussian, 0.0))
-        high = np.maximum.reduce([self.budget, low, by_shift, by_moment])
+        high = np.maximum.reduce([self.budget, np.sqrt(limits.gaussian.clip(0.0)), by_moment])
         for _ in range(BISECTIONS):
             middle = (low + high) / 2.0
             fits = self._fits(self._with(everyone, "pure", middle, none, middle, none))
@@ -239,23 +200,20 @@ class PrivacyAccountant(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one line for each row, by its id: budget, spent and remaining epsilon."""
-        columns = {"budget": self.budget, "spent": self.spent, "remaining": self.remaining}
+        columns = {"budget": self.budget, "spent": self._spent(), "remaining": self.remaining}
         return pd.DataFrame(columns, index=self.ids.rename("row"))
 
     def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} of {self.budget.size} rows: {len(self._releases)} releases"
-            f" have spent at most {self.spent.max():.6g} of epsilon on a row>"
-        )
+        about = f"{self.budget.size} rows: {len(self._releases)} releases have spent at most"
+        return f"<{type(self).__name__} of {about} {self._spent().max():.6g} of epsilon on a row>"
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+    def __getstate__(self) -> NoReturn:
         raise NotSupportedError(
-            f"a {type(self).__name__} cannot be copied or pickled, because copies would not share "
-            "their charges. Use it in one process (n_jobs=1), or pass the account of "
-            "a convexmarket.Ledger to each"
+            f"a {type(self).__name__} cannot be copied or pickled, because copies would not share"
+            " charges. Use one process (n_jobs=1), or the account of a convexmarket.Ledger"
         )
 
-    def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
+    def check(self, guarantee: Guarantee, rows: Any = None) -> None:
         """Refuse a release that some row cannot pay, without charging it.
 
         Parameters
@@ -267,52 +225,32 @@ class PrivacyAccountant(Shown):
 
         Raises
         ------
-        BudgetExceededError
-            If the release would exceed a row's budget; the message names the row.
-        ParameterError
-            If the guarantee has another number of rows, a row is not in the account, or delta is
-            positive and epsilon zero in every row.
+        BudgetExceededError, ParameterError
+            If the release would exceed a row's budget, the rows are not those of the account, or
+            only delta is positive.
         """
         self._after(guarantee, rows)
 
-    def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing.
-
-        Parameters and errors are those of :meth:`check`.
-        """
+    def charge(self, guarantee: Guarantee, rows: Any = None) -> None:
+        """Charge a release in full, or refuse it and charge nothing; see :meth:`check`."""
         with self._lock:
             self._sums = self._after(guarantee, rows)
             largest = float(guarantee.epsilon.max(initial=0.0))
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
-        """Add earlier charges, from a database that was checked, even beyond the budget.
+        """Add earlier charges of one law, even beyond the budget.
 
-        ``charges`` are the epsilon and delta of each charge, and the shift and failure of its
-        profile, all of one law. ``rows`` are positions in this account, also repeated ones.
+        They are the epsilon, delta, shift and failure of each; ``rows`` may repeat positions.
         """
-        numbers = (np.asarray(each, dtype=np.float64) for each in charges)
         with self._lock:
-            self._sums = self._with(np.asarray(rows, dtype=np.intp), law, *numbers)
+            self._sums = self._with(np.asarray(rows, dtype=np.intp), law, *charges)
 
-    def add_rows(self, ids: pd.Index) -> None:
-        """Add rows with these ids, and with the budget and the charges of the first row."""
-
-        def longer(values: Floats) -> Floats:
-            return np.r_[values, np.full(len(ids), values[0])]
-
-        with self._lock:
-            self.ids, self.budget = self.ids.append(ids), longer(self.budget)
-            self.budget.setflags(write=False)
-            self._sums = _Sums(*map(longer, self._sums))
-            self._limits = _Limits(*map(longer, self._limits))
-
-    def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> _Sums:
+    def _after(self, guarantee: Guarantee, rows: Any) -> _Sums:
         """Return the sums after the release, or refuse it."""
         check_instance("guarantee", guarantee, Guarantee)
-        epsilon, profile, n_rows = guarantee.epsilon, guarantee.profile, self.budget.size
-        places = self._places(epsilon.size, rows)
-        used = epsilon > 0
+        epsilon, profile = guarantee.epsilon, guarantee.profile
+        places, used = self._places(epsilon.size, rows), epsilon > 0
         if guarantee.delta > 0 and not used.any():
             raise ParameterError(
                 f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every "
@@ -320,42 +258,30 @@ class PrivacyAccountant(Shown):
             )
         delta, failure = (np.where(used, p, 0.0) for p in (guarantee.delta, profile.failure))
         sums = self._with(places, profile.law, epsilon, delta, profile.shift, failure)
-        refused = np.flatnonzero(used & ~self._fits(sums)[places])
-        if refused.size:
+        refused = used & ~self._fits(sums)[places]
+        if refused.any():
             row = places[refused].min()
-            needed = epsilon[places == row][0]
-            raise BudgetExceededError(
-                f"{guarantee.mechanism} would exceed the budget of {refused.size} of {n_rows} rows:"
-                f" {self._name(row)} has spent {self.spent[row]:.6g} of epsilon"
-                f" {self.budget[row]:.6g}, and this release needs {needed:.6g}. Nothing was charged"
-                " or released: buy more privacy, or release with a smaller epsilon"
+            need, lost = (each[places == row][0] for each in (epsilon, np.maximum(delta, failure)))
+            text = (
+                f"{guarantee.mechanism} would exceed the budget of {refused.sum()} of"
+                f" {self.budget.size} rows: row {self.ids[row]!r} has spent"
+                f" {self._spent()[row]:.6g} of epsilon {self.budget[row]:.6g}, and this release"
+                f" needs {need:.6g}"
             )
-        limited = np.isfinite(self.budget)  # rows with an infinite budget have no guarantee
-        risky = limited & (sums.failure > self._failures * ROUNDED)
-        refused = places[used & risky[places]]
-        if refused.size:
-            row = refused.min()
-            tenth = "; such releases may use a tenth of it unless composition is 'basic'"
+            if lost > 0:
+                text += f"; it has spent {self._sums.failure[row]:.6g} of delta"
+                text += f" {self._failures:.6g}, and this release needs {lost:.6g}"
+            if lost > 0 and self._by_profile:
+                text += " (such releases may use a tenth of delta unless composition is 'basic')"
             raise BudgetExceededError(
-                f"{guarantee.mechanism} would exceed the delta of {refused.size} of {n_rows} rows:"
-                f" {self._name(row)} has spent {self._sums.failure[row]:.6g} of"
-                f" {self._failures:.6g} (the account's delta is {self.delta:g}), and this release"
-                f" needs {max(guarantee.delta, profile.failure):.6g}. Nothing was charged or"
-                " released: use a smaller delta, or an account with a larger one"
-                f"{tenth if self._by_profile else ''}"
+                f"{text}. Nothing was charged or released: buy more privacy, or release with a"
+                " smaller epsilon or delta"
             )
         return sums
 
-    def _with(
-        self,
-        rows: Places,
-        law: Law,
-        epsilon: Floats,
-        delta: Floats,
-        shift: Floats,
-        failure: Floats,
-    ) -> _Sums:
-        """Add charges to the sums of their rows; delta is used under "basic" only."""
+    def _with(self, rows: Places, law: Law, *charges: ArrayLike) -> _Sums:
+        """Add charges to the sums of their rows; see :meth:`bring_forward`."""
+        epsilon, delta, shift, failure = (np.asarray(each, dtype=np.float64) for each in charges)
         costs: dict[str, Floats] = {"epsilon": epsilon, "failure": delta}
         if self._by_profile:
             square = shift**2
@@ -383,36 +309,30 @@ class PrivacyAccountant(Shown):
             fits |= sums.gaussian_square <= limits.gaussian * ROUNDED
             half = sums.epsilon <= self.budget / 2.0 * ROUNDED
             fits |= half & (sums.gaussian <= limits.half * ROUNDED)
-        return fits
+        # rows with an infinite budget have no guarantee
+        return fits & ((sums.failure <= self._failures * ROUNDED) | np.isposinf(self.budget))
 
-    def _name(self, row: int) -> str:
-        return f"row {self.ids[row]!r}" if self._named else f"row {row}"
-
-    def _places(self, count: int, rows: ArrayLike | None) -> Places:
+    def _places(self, count: int, rows: Any) -> Places:
         """Return the positions of a guarantee's rows."""
         n_rows = self.budget.size
-        if rows is None:
-            if count != n_rows:
-                raise ParameterError(
-                    f"the guarantee covers {count} rows, but the account has {n_rows}; pass rows=, "
-                    "their positions in the account"
-                )
-            return np.arange(n_rows)
-        places = np.asarray(rows)
-        if places.shape != (count,) or (count and places.dtype.kind not in "iu"):
+        places = np.arange(n_rows) if rows is None else np.asarray(rows)
+        if (
+            places.shape != (count,)
+            or (count and places.dtype.kind not in "iu")
+            or np.unique(places).size < count
+            or not np.all((places >= 0) & (places < n_rows))
+        ):
             raise ParameterError(
-                f"rows must contain {count} integers, one per row of the guarantee"
+                f"the guarantee covers {count} rows, and the account has {n_rows}; pass rows=,"
+                f" which must contain {count} integers, different positions from 0 to {n_rows - 1}"
             )
-        known = (places >= 0) & (places < n_rows)
-        if not known.all() or np.unique(places).size < count:
-            raise ParameterError(f"rows must be different positions from 0 to {n_rows - 1}")
         return places.astype(np.intp)
 
 
 def _limits(budget: Floats, delta: float) -> _Limits:
     """Compute the limits of the sums; the order of the moment is best for many small releases."""
     limits = _Limits(*np.full((len(_Limits._fields), budget.size), -np.inf))
-    limits.order[:], limits.short[:] = 1.0, np.inf
+    limits.order[:] = 1.0
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)
     if counted.any():
         some = budget[counted]
@@ -421,6 +341,5 @@ def _limits(budget: Floats, delta: float) -> _Limits:
         log = np.log(1.0 / (MOMENT * delta))
         order = (log + np.sqrt(log) * np.sqrt(log + some)) / some
         limits.order[counted] = order
-        limits.short[counted] = conversion(order, MOMENT * delta)
-        limits.moment[counted] = order * some - limits.short[counted]
+        limits.moment[counted] = order * some - conversion(order, MOMENT * delta)
     return limits

@@ -1,20 +1,16 @@
-r"""Guarantee of objective perturbation to each seller, as a formula.
+r"""Guarantee of objective perturbation to each row, as a formula.
 
 The released model minimises :math:`\sum_i a_i \log(1+e^{-y_i w^\top x_i}) + b'^\top w +
 \tfrac{\Lambda}{2}\|w\|^2` with :math:`\|x_i\| \le R` and :math:`b' = \frac{2R}{\eta} b`, b of
-density proportional to :math:`e^{-\|b\|}`. Replacing a row moves the noise that explains the
-output, and changes the Jacobian. Three bounds on the privacy loss of the exact minimiser, with
-:math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md, sections 6 and 14):
+density proportional to :math:`e^{-\|b\|}`. Three bounds on the privacy loss of the exact minimiser,
+with :math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md, sections 6 and 14):
 
 - ``"sharp"``: :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))` with the error
   p of a row and the joint pull of its two versions, :math:`\tau(p) \le 1 + p` (:mod:`.sharp`).
-  Beyond :math:`R^2/\Lambda` = 10,000 the bound uses :math:`1 + p`, which is larger by less than
-  half a percent.
 - ``"paper"``: :math:`a_i\eta + 2\log(1 + R^2 a_{\max}/\Lambda)`, :math:`a_{\max} = k/m`
   (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R). Larger in every row.
-- ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for any convex loss that is
-  L-Lipschitz in the prediction with second derivative at most c, and noise of scale
-  :math:`2LR/\eta`.
+- ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for any convex, L-Lipschitz loss
+  with second derivative at most c, and noise of scale :math:`2LR/\eta`.
 """
 
 from __future__ import annotations
@@ -31,19 +27,12 @@ from convexmarket.checks import (
     check_nonnegative,
     check_scales,
     checked_numbers,
-    is_number,
 )
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.sharp import sharp_guarantee
 
-__all__ = [
-    "Accounting",
-    "calibrate_eta",
-    "check_weights",
-    "default_solver_epsilon",
-    "joint_guarantee",
-    "objective_perturbation_guarantee",
-]
+__all__ = ["Accounting", "calibrate_eta", "check_weights", "default_solver_epsilon"]
+__all__ += ["joint_guarantee", "objective_perturbation_guarantee"]
 
 Accounting: TypeAlias = Literal["sharp", "general", "paper"]
 
@@ -51,7 +40,6 @@ Floats = NDArray[np.float64]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
 LARGEST_SHARE = 0.5  # of the smallest epsilon, for the second noise by default
-LARGEST_ETA = 1e150  # beyond it, squares leave double precision
 #: R^2 / Lambda beyond which the sharp bound would save less than half a percent.
 SHARP_CURVATURE = 1e4
 
@@ -59,15 +47,14 @@ SHARP_CURVATURE = 1e4
 def check_weights(weights: ArrayLike, n_rows: int | None = None) -> Floats:
     """Return the weights as an array, after checking that they are a distribution over rows."""
     array = checked_numbers("weights", weights)
-    if array.ndim != 1 or array.size == 0:
-        raise ParameterError(f"weights must be a nonempty vector, not of shape {array.shape}")
-    if n_rows is not None and array.size != n_rows:
-        raise ParameterError(f"weights has {array.size} entries for {n_rows} rows of data")
-    if not np.all(np.isfinite(array)) or np.any(array < 0):
-        raise ParameterError("weights must be finite and nonnegative")
-    if abs(array.sum() - 1.0) > WEIGHT_SUM_TOLERANCE:
+    if array.ndim != 1 or array.size != (n_rows or array.size or 1):
         raise ParameterError(
-            f"weights must sum to one, but sum to {array.sum():.9g}: divide them by their sum"
+            f"weights must be a nonempty vector with one number per row, got shape {array.shape}"
+        )
+    if not (np.all(array >= 0) and abs(array.sum() - 1.0) <= WEIGHT_SUM_TOLERANCE):
+        raise ParameterError(
+            "weights must be finite and nonnegative, and sum to one, but they sum to"
+            f" {array.sum():.9g} and the smallest is {array.min():.9g}: divide them by their sum"
         )
     return array
 
@@ -82,51 +69,20 @@ def objective_perturbation_guarantee(
     solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> Floats:
-    """Compute the guarantee of each seller, Jacobian included.
+    """Compute the guarantee of each row, Jacobian included, in nats, shape (n_rows,).
 
-    Parameters
-    ----------
-    weights : array_like of shape (n_sellers,)
-        Weights a of the loss: nonnegative, with sum one, independent of the data.
-    eta : float
-        Positive; sets the noise. Infinity means no noise.
-    regularization : float
-        Lambda, positive.
-    data_norm : float, default 1.0
-        R, a public bound on the Euclidean norm of every row.
-    accounting : {"sharp", "general", "paper"}, default "sharp"
-        ``"general"`` applies to every loss, the others to the logistic loss.
-    cap : float, optional
-        k, with weights of at most k / n_sellers; used by the paper's formula only. By default the
-        largest weight replaces k / n_sellers.
-    solver_epsilon : float, default 0.0
-        Cost, for each row that is used, of a second noise that covers the solver's error.
-    loss_curvature : float, default 0.25
-        c, a bound on the loss's second derivative; used by the general bound only.
-
-    Returns
-    -------
-    ndarray of shape (n_sellers,)
-        Total epsilon, in nats. It is zero where the weight is zero, except that the paper's formula
-        adds its Delta to every row.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range, or a weight exceeds ``cap / n_sellers``.
-
-    Examples
-    --------
-    >>> objective_perturbation_guarantee([0.5, 0.5], 2.0, 1.0).round(3)
-    array([0.662, 0.662])
-    >>> objective_perturbation_guarantee([0.5, 0.5], 2.0, 1.0, accounting="paper").round(3)
-    array([1.811, 1.811])
+    An infinite ``eta`` means no noise. Rows of weight zero lose nothing, except that the paper's
+    formula adds its Delta to every row; its ``cap`` k bounds the weights by k / n_rows, and by
+    default k / n_rows is the largest weight. ``solver_epsilon`` is the cost, for each row that is
+    used, of a second noise that covers the solver's error. Only "general" uses ``loss_curvature``,
+    a bound on the second derivative of the loss.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
     check_nonnegative("solver_epsilon", solver_epsilon)
-    exact = _guarantee(array, eta, curvature, accounting, cap)
-    return exact + np.where(array > 0, solver_epsilon, 0.0)
+    largest = _largest(array, cap if accounting == "paper" else None)
+    loss = _loss(array, eta, curvature, accounting, largest)
+    return loss + np.where(array > 0, solver_epsilon, 0.0)
 
 
 def calibrate_eta(
@@ -141,64 +97,33 @@ def calibrate_eta(
 ) -> float:
     """Compute the largest ``eta`` of the noise whose total epsilons stay within those sold.
 
-    Seller i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` grow more slowly
+    Row i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` grow more slowly
     than the weight, so the smallest positive weight determines the result.
-
-    Parameters
-    ----------
-    weights, eta, regularization, data_norm, accounting, cap, solver_epsilon, loss_curvature
-        As for :func:`objective_perturbation_guarantee`; ``eta`` is the amount sold.
-
-    Returns
-    -------
-    float
-        At most twice ``eta`` under ``"sharp"``, otherwise below ``eta``.
-
-    Raises
-    ------
-    ParameterError
-        If no positive value exists, or an argument is out of its range. The message names a
-        sufficient regularization.
-
-    Examples
-    --------
-    >>> weights = [0.5, 0.5]
-    >>> calibrated = calibrate_eta(weights, eta=8.0, regularization=0.125)
-    >>> objective_perturbation_guarantee(weights, calibrated, 0.125).round(6)
-    array([4., 4.])
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
     check_nonnegative("solver_epsilon", solver_epsilon)
+    largest = _largest(array, cap if accounting == "paper" else None)
     if np.isinf(eta):
         return eta
     smallest = float(array[array > 0].min())
     room = smallest * eta - solver_epsilon
-    if solver_epsilon > 0 and room <= 0:
+    if room <= 0:
         raise ParameterError(
             f"solver_epsilon = {solver_epsilon:g} leaves nothing of the smallest positive epsilon, "
-            f"{smallest * eta:g}; use a smaller value, which costs accuracy, or zero weights for "
-            "sellers with such a small epsilon"
+            f"{smallest * eta:g}; use a smaller value, or zero weights for such small epsilons"
         )
-    if accounting == "sharp":
-        calibrated = _calibrate_sharp(smallest, float(eta), curvature, solver_epsilon)
-    else:
-        extra = _extra(array, curvature, accounting, cap)[array == smallest].max()
-        calibrated = eta - (float(extra) + solver_epsilon) / smallest
-    if calibrated != eta:
-        # A few units in the last place, so that rounded totals stay below the amounts sold.
-        calibrated -= 8 * float(np.spacing(eta))
+    calibrated = _calibrated(smallest, float(eta), room, curvature, accounting, largest)
     if calibrated <= 0:
         # Twice the regularization at which the Jacobian's share uses up the rest.
         share = smallest * loss_curvature
         if accounting == "paper":
-            share, room = _papers_largest(array, cap), room / 2.0
+            share, room = largest, room / 2.0
         enough = 2.0 * data_norm * data_norm * share / np.expm1(room)
         raise ParameterError(
-            f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at "
-            f"regularization = {regularization:g}, data_norm = {data_norm:g} and solver_epsilon = "
-            f"{solver_epsilon:g}; use a larger regularization, for instance {enough:.3g}, or buy "
-            "more privacy (a larger eta)"
+            f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at"
+            f" regularization = {regularization:g} and solver_epsilon = {solver_epsilon:g}; use a"
+            f" larger regularization, for instance {enough:.3g}, or buy more privacy (a larger eta)"
         )
     return calibrated
 
@@ -206,13 +131,8 @@ def calibrate_eta(
 def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     r"""Compute the default cost of the second noise, for every row that is used.
 
-    A share s of the smallest epsilon scales the first noise by :math:`1/(1-s)`. The second noise is
-    then :math:`g/(s\,a_{\min})` of the first, for a gradient norm g at the solution and a smallest
-    weight :math:`a_{\min}`. The costs are equal at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md,
-    section 13). The share is at most one half.
-
-    >>> round(default_solver_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
-    6.3e-05
+    It is the share :math:`\sqrt{g/a_{\min}} \le 1/2` of the smallest epsilon, for a gradient norm g
+    at the solution and a smallest weight :math:`a_{\min}` (docs/theory.md, section 13).
     """
     sold = np.asarray(epsilon, dtype=np.float64)
     smallest = float(sold[sold > 0].min())
@@ -223,25 +143,12 @@ def _curvature(
     eta: float, regularization: float, data_norm: float, accounting: str, loss_curvature: float
 ) -> float:
     """Check the scalars and return R^2 / Lambda, under "general" times the loss's curvature."""
-    if not (is_number(eta) and eta > 0):
-        raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
-    check_scales(regularization=regularization, data_norm=data_norm)
+    check_scales(regularization=regularization, data_norm=data_norm, loss_curvature=loss_curvature)
+    if eta != np.inf:  # which means no noise
+        check_scales(eta=eta)
     check_choice("accounting", accounting, Accounting)
     ratio = data_norm * data_norm / regularization
-    if not ratio < np.inf or (np.isfinite(eta) and eta > LARGEST_ETA * min(1.0, np.sqrt(ratio))):
-        raise ParameterError(
-            f"eta = {eta:g}, regularization = {regularization:g} and data_norm = {data_norm:g} are"
-            " too far apart for double precision; scale the rows, or give an infinite eta, which "
-            "means no noise"
-        )
-    if accounting != "general":
-        return ratio
-    if not (is_number(loss_curvature) and 0.0 < loss_curvature * ratio < np.inf):
-        raise ParameterError(
-            f"loss_curvature must be positive and finite, got {loss_curvature!r}; use a loss "
-            "with a bounded second derivative"
-        )
-    return loss_curvature * ratio
+    return ratio * loss_curvature if accounting == "general" else ratio
 
 
 def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
@@ -252,14 +159,14 @@ def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     return half * (1.0 + p) + np.log1p(curvature * weights * p * (1.0 - p))
 
 
-def _guarantee(
-    weights: Floats, eta: float, curvature: float, accounting: str, cap: float | None
-) -> Floats:
-    """Return the guarantee of each row, Jacobian included, without the second noise."""
+def _loss(weights: Floats, eta: float, curvature: float, accounting: str, largest: float) -> Floats:
+    """Compute the guarantee of each row, Jacobian included, without the second noise."""
     # a row that is not used loses nothing
     loss = np.where(weights > 0, np.inf, 0.0) if np.isinf(eta) else weights * eta
-    if accounting != "sharp":
-        return loss + _extra(weights, curvature, accounting, cap)
+    if accounting == "paper":
+        return loss + 2.0 * np.log1p(curvature * largest)
+    if accounting == "general":
+        return loss + np.log1p(curvature * weights)
     if np.isinf(eta):
         return loss
     joint = joint_guarantee(weights, eta, curvature)
@@ -268,14 +175,7 @@ def _guarantee(
     return np.minimum(joint, sharp_guarantee(weights, eta, curvature))
 
 
-def _extra(weights: Floats, curvature: float, accounting: str, cap: float | None) -> Floats:
-    """Return Delta, the Jacobian's addition to ``weights * eta``."""
-    if accounting == "general":
-        return np.log1p(curvature * weights)
-    return np.full(weights.size, 2.0 * np.log1p(curvature * _papers_largest(weights, cap)))
-
-
-def _papers_largest(weights: Floats, cap: float | None) -> float:
+def _largest(weights: Floats, cap: float | None) -> float:
     """Return the largest weight allowed by the cap, or the largest weight without a cap."""
     largest = float(weights.max())
     if cap is None:
@@ -288,16 +188,17 @@ def _papers_largest(weights: Floats, cap: float | None) -> float:
 
 
 @lru_cache(maxsize=256)  # the plan, the charge and the training of a purchase all need it
-def _calibrate_sharp(smallest: float, eta: float, curvature: float, solver_epsilon: float) -> float:
-    """Solve the sharp bound for eta at the smallest positive weight; 0 without a solution."""
-    sold, weights = smallest * eta - solver_epsilon, np.array([smallest])
+def _calibrated(
+    smallest: float, eta: float, room: float, curvature: float, accounting: str, largest: float
+) -> float:
+    """Solve for the eta at which the smallest positive weight loses ``room``; 0 without one."""
+    weights = np.array([smallest])
 
     def excess(candidate: float) -> float:
-        return float(_guarantee(weights, candidate, curvature, "sharp", None)[0]) - sold
+        return float(_loss(weights, candidate, curvature, accounting, largest)[0]) - room
 
-    low, high = 0.0, eta
-    if excess(eta) <= 0:
-        low, high = eta, 2.0 * eta  # a row pulls with at least half of its weight
-    elif excess(0.0) >= 0:
+    if excess(0.0) >= 0:
         return 0.0
-    return float(brentq(excess, low, high, xtol=2 * np.spacing(eta)))
+    # A row pulls with at least half of its weight. The last units keep rounded totals below.
+    eta = float(brentq(excess, 0.0, 2.0 * eta, xtol=2 * np.spacing(eta)))
+    return eta - 8 * float(np.spacing(eta))

@@ -1,18 +1,10 @@
 r"""Bounds on the privacy loss of several noisy answers, and the epsilons that follow.
 
 A transcript of answers has privacy loss :math:`L = \log P/Q`, with P and Q its laws on two data
-sets that differ in one row. All bounds here are on the logarithm of its moment generating
-function,
-
-.. math:: \psi(\lambda) = \log E_P\, e^{\lambda L} = \lambda D_{1+\lambda}(P \| Q),
-          \qquad \lambda > 0,
-
-with D the Rényi divergence. They add up over answers, also for adaptive questions, and every
-:math:`\lambda` turns the sum into an epsilon for a given delta. A bound is therefore an array over
-:data:`ORDERS`, and any grid of orders is valid.
-
-``"paper"`` uses the composition theorems of Jain and Thakurta; the other proofs are in
-docs/theory.md, section 12.
+sets that differ in one row. The bounds are on :math:`\psi(\lambda) = \log E_P\, e^{\lambda L}` at
+all :data:`ORDERS`. They add up over answers, also for adaptive questions, and every :math:`\lambda`
+turns the sum into an epsilon for a given delta. ``"paper"`` uses the composition theorems of Jain
+and Thakurta; the other proofs are in docs/theory.md, section 12.
 """
 
 from __future__ import annotations
@@ -24,28 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize.elementwise import find_root
 from scipy.special import log_expit, log_ndtr, xlogy
 
-__all__ = [
-    "ORDERS",
-    "Composition",
-    "advanced_composition",
-    "conversion",
-    "epsilon_of_moments",
-    "gaussian_epsilon",
-    "gaussian_shift",
-    "moment",
-    "moments",
-    "update_moments",
-]
+__all__ = ["ORDERS", "Composition", "advanced_composition", "conversion", "epsilon_of_moments"]
+__all__ += ["gaussian_epsilon", "gaussian_shift", "moment", "moments", "update_moments"]
 
 #: Composition of the answers of one release.
 Composition: TypeAlias = Literal["tight", "paper"]
 
 Floats = NDArray[np.float64]
 
-#: Orders lambda at which moments are bounded. Neighbours are 4% apart, which costs less than 0.1%
-#: of an epsilon.
+#: Orders lambda of moments, 4% apart, which costs less than 0.1% of an epsilon.
 ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
-ORDERS.setflags(write=False)
 
 BISECTIONS = 80  # halvings of an interval, beyond the digits of a float
 LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration; a larger one gets its shift
@@ -61,15 +41,12 @@ def moments(law: str, shift: ArrayLike) -> Floats:
 def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
     r"""Compute one moment of an answer of a :class:`~convexmarket.privacy.guarantee.Profile`.
 
-    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. With the shift in scales it also bounds Laplace
-      noise in several answers, and any answer of epsilon s. A choice by the exponential mechanism,
-      with a loss of range s, has at most a quarter of it.
+    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. It also bounds Laplace noise in several answers
+      and any answer of epsilon s; a quarter of it bounds a choice with a loss of range s.
     - "laplace": :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
       e^{-(1+\lambda)s}}{1+2\lambda}`, exactly.
     - "pure": :math:`\log\frac{e^{(1+\lambda)s} + e^{-\lambda s}}{1+e^s}`, attained by randomised
       response, and at most :math:`\lambda(\lambda+1)\,s\tanh(s/2)`.
-
-    An infinite shift has infinite moments.
     """
     orders, size = np.asarray(order, dtype=np.float64), np.asarray(shift, dtype=np.float64)
     if law == "gaussian":
@@ -86,13 +63,9 @@ def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
 def update_moments(epsilon: ArrayLike) -> Floats:
     r"""Bound the moments of one update of the sparse-vector scheme and all answers before it.
 
-    The scheme answers each question either by the public model, or by a noisy value in an update.
-    Let :math:`U_t` be one in an update and zero otherwise. If every answer is
-    epsilon-differentially private, then
-    :math:`E[e^{\lambda L_t - \kappa U_t} \mid \text{past}] \le 1` in every round. So B updates
-    reveal at most :math:`B\kappa`, and the other rounds nothing. The smallest
-    :math:`\kappa(\lambda)` is the largest of three values, at the corners of a quadrilateral. It is
-    infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
+    If every answer is epsilon-differentially private, B updates reveal at most :math:`B\kappa`, and
+    the other rounds nothing. The smallest :math:`\kappa(\lambda)` is the largest of three values,
+    and infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
     size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)
     normal = np.logaddexp(0.0, size)
@@ -106,40 +79,30 @@ def update_moments(epsilon: ArrayLike) -> Floats:
 
 
 def epsilon_of_moments(bounds: Floats, delta: float) -> Floats:
-    r"""Compute the epsilon at this delta that follows from bounds on the moments.
-
-    It is the smallest over the orders of :math:`\frac{1}{\lambda}(\psi(\lambda) +
-    \log\frac1\delta + \lambda\log\lambda - (1+\lambda)\log(1+\lambda))`, and not below zero.
-    (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
-    """
+    """Compute the epsilon at this delta from bounds on the moments, by :func:`conversion`."""
     values = (bounds + conversion(ORDERS, delta)) / ORDERS
     return np.maximum(values.min(axis=-1), 0.0)
 
 
 def conversion(order: ArrayLike, delta: float) -> Floats:
-    r"""Compute :math:`\lambda\epsilon` minus the largest moment allowed, at this delta."""
+    r"""Compute :math:`\lambda\epsilon` minus the largest moment allowed, at this delta.
+
+    (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
+    """
     orders = np.asarray(order, dtype=np.float64)
     return np.log(1.0 / delta) + xlogy(orders, orders) - (1.0 + orders) * np.log1p(orders)
 
 
 def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
-    """Compute the epsilon at this delta of Gaussian noise, rounded up.
-
-    The shift is in standard deviations. (Balle and Wang, Improving the Gaussian Mechanism for
-    Differential Privacy, Theorem 8.)
-
-    >>> gaussian_epsilon([0.0, 0.25], 1e-5).round(3)
-    array([0.   , 0.926])
-    """
+    """Compute the epsilon at this delta of Gaussian noise of a shift in deviations, rounded up."""
     shifts = np.asarray(shift, dtype=np.float64)
     bounded = np.isfinite(shifts) & (shifts > 0)
     size = shifts[bounded]
     low: Floats = np.zeros_like(size)
-    high: Floats = epsilon_of_moments(moments("gaussian", size), delta)
+    high: Floats = size * (size / 2.0 + np.sqrt(-2.0 * np.log(delta)))
+    high = np.where(_gaussian_log_delta(size, low) <= np.log(delta), 0.0, high)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2.0
-        if np.all((middle == low) | (middle == high)):  # adjacent floats
-            break
         enough = _gaussian_log_delta(size, middle) <= np.log(delta)
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     epsilon = np.where(shifts > 0, np.inf, 0.0)
@@ -148,15 +111,9 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
 
 
 def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
-    """Compute the largest shift of Gaussian noise within epsilon, together with a pure release.
+    """Compute the largest shift of Gaussian noise within epsilon, rounded down.
 
-    ``pure`` is the epsilon of the other release, below ``epsilon``; without it, this is the inverse
-    of :func:`gaussian_epsilon`. The shift is in standard deviations, rounded down.
-
-    >>> gaussian_shift([0.5, 0.926], 1e-5).round(3)
-    array([0.142, 0.25 ])
-    >>> gaussian_shift([1.0], 1e-6, pure=[0.5]).round(3)
-    array([0.127])
+    A pure release of the smaller epsilon ``pure`` is next to it.
     """
     budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
     budget = np.minimum(budget, other + LARGEST_EPSILON)
@@ -173,17 +130,14 @@ def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> F
 
 
 def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats:
-    r"""Compute the epsilon of several answers by the paper's theorem (K, 11).
-
-    It is :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)`.
-    """
+    r"""Compute :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)` (K, 11)."""
     each = np.asarray(epsilon, dtype=np.float64)
     growth = np.expm1(np.minimum(each, LARGEST_LOG))
     return np.sqrt(2.0 * count * np.log(1.0 / delta)) * each + count * each * growth
 
 
 def _gaussian_log_delta(shift: Floats, epsilon: Floats) -> Floats:
-    """Return the logarithm of the delta of Gaussian noise at an epsilon."""
+    """Return the logarithm of the delta of Gaussian noise (Balle and Wang, Theorem 8)."""
     tail = log_ndtr(shift / 2.0 - epsilon / shift)
     other = epsilon + log_ndtr(-shift / 2.0 - epsilon / shift)
     with np.errstate(divide="ignore"):

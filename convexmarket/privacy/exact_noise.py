@@ -1,9 +1,8 @@
 """Noise in floating point, with a proven bound on its distance from the exact law.
 
-All randomness comes from uniform integers. Each coordinate of a vector has a relative error of a
-few roundings. A second, discrete noise covers this error
-(:func:`~convexmarket.privacy.lattice_blur`). The proof, and its assumption on the C library, are in
-docs/theory.md, section 13.
+All randomness comes from uniform integers. Each coordinate has a relative error of a few roundings,
+which a second, discrete noise covers (:func:`~convexmarket.privacy.lattice_blur`). The proof, and
+its assumption on the C library, are in docs/theory.md, section 13.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from math import cos, fsum, hypot, ldexp, log, log1p, pi, sin, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-
-from convexmarket.checks import check_count
 
 __all__ = ["gamma_sphere_draw", "gamma_sphere_error"]
 
@@ -24,38 +21,28 @@ WORD = 62  # bits of a random integer
 
 
 def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, within a proven distance.
-
-    The vector is within :func:`gamma_sphere_error` of a real vector with exactly this law. The
-    generator is used for uniform integers only.
-    """
-    size = check_count("n_features", n_features)
-    radius = fsum(_exponentials(size, rng))
-    direction = _normals(size, rng)
+    r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, within a proven distance."""
+    radius, direction = fsum(_exponentials(n_features, rng)), _normals(n_features, rng)
     length = hypot(*direction)
     return np.array([radius * value / length for value in direction])
 
 
 def gamma_sphere_error(n_roundings: int = 0) -> float:
-    r"""Bound the distance of a drawn vector from the ideal one, relative to its norm.
+    """Bound the relative distance of a drawn vector from the ideal one, also by coordinate.
 
-    The bound is :math:`\gamma_{64+k}` after k more roundings of each coordinate, such as a product
-    with a scale. It applies to each coordinate and to the norms of both vectors.
+    Each coordinate may have been rounded some more times, such as in a product with a scale.
     """
     return (count := (DRAW_ROUNDINGS + n_roundings) * UNIT) / (1.0 - count)
 
 
 def _exponentials(size: int, rng: np.random.Generator) -> list[float]:
-    """Return independent exponential numbers of mean one."""
-    zeros, uniforms = _leading_zeros(size, rng), _uniforms(size, rng)
-    return [
-        zero * log(2.0) - log1p(-uniform / 2.0)
-        for zero, uniform in zip(zeros, uniforms, strict=True)
-    ]
+    """Draw independent exponential numbers of mean one."""
+    pairs = zip(_leading_zeros(size, rng), _uniforms(size, rng), strict=True)
+    return [zeros * log(2.0) - log1p(-uniform / 2.0) for zeros, uniform in pairs]
 
 
 def _normals(size: int, rng: np.random.Generator) -> list[float]:
-    """Return independent standard normal numbers."""
+    """Draw independent standard normal numbers."""
     pairs = (size + 1) // 2
     roots = [sqrt(2.0 * value) for value in _exponentials(pairs, rng)]
     angles = [pi / 4.0 * value for value in _uniforms(pairs, rng)]
@@ -69,13 +56,10 @@ def _normals(size: int, rng: np.random.Generator) -> list[float]:
 
 
 def _uniforms(size: int, rng: np.random.Generator) -> list[float]:
-    """Return uniform numbers from the unit interval, with all bits of each mantissa random."""
-    zeros = _leading_zeros(size, rng)
+    """Draw uniform numbers from the unit interval, with all bits of each mantissa random."""
+    exponents = [-53 - min(zeros, LAST_EXPONENT) for zeros in _leading_zeros(size, rng)]
     parts = rng.integers(2**53, 2**54, size=size).tolist()
-    return [
-        ldexp((part + 1) // 2, -53 - min(zero, LAST_EXPONENT))
-        for part, zero in zip(parts, zeros, strict=True)
-    ]
+    return [ldexp((part + 1) // 2, e) for part, e in zip(parts, exponents, strict=True)]
 
 
 def _leading_zeros(size: int, rng: np.random.Generator) -> list[int]:

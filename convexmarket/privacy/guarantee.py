@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 
 from convexmarket.checks import check_choice, check_instance, checked_numbers, is_number
 from convexmarket.display import Shown
@@ -22,8 +21,7 @@ Texts = tuple[str, ...]
 #: Families of privacy-loss distributions that accounts distinguish.
 Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 
-#: Epsilon above which a guarantee raises a warning: a guess between two values may be right with
-#: probability 99.995 %.
+#: Epsilon above which a guarantee raises a warning: a guess is right with probability 99.995 %.
 WEAK = 10.0
 #: Smallest epsilon, or shift, of a row that is used.
 LEAST = float(np.finfo(np.float64).tiny)
@@ -39,6 +37,16 @@ def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
     return float(delta)
 
 
+def _set_rows(owner: Any, name: str) -> Floats:
+    """Replace a field by a read-only copy of it, with a number >= 0 for each row."""
+    rows = np.array(checked_numbers(name, getattr(owner, name))) + 0.0  # -0.0 becomes 0.0
+    if rows.ndim != 1 or not np.all(rows >= 0):
+        raise ParameterError(f"{name} has a negative or undefined entry; give a list, one per row")
+    rows.setflags(write=False)
+    object.__setattr__(owner, name, rows)
+    return rows
+
+
 @dataclass(frozen=True, eq=False)
 class Profile:
     """The privacy-loss distribution that bounds a release, row by row.
@@ -49,8 +57,8 @@ class Profile:
         ``"pure"`` is randomised response, the worst mechanism of a given epsilon.
     shift : ndarray of shape (n_rows,)
         Epsilon of each row for ``"pure"``; otherwise the change of the answer when the row is
-        replaced, in units of the noise's scale (Laplace, in the L1 norm) or of its standard
-        deviation (Gaussian, in the Euclidean norm). Zero for rows that are not used.
+        replaced, in the noise's scale and the L1 norm (Laplace), or in its standard deviation and
+        the Euclidean norm (Gaussian). Zero for rows that are not used.
     failure : float, default 0.0
         Probability with which the release may reveal everything.
 
@@ -68,8 +76,7 @@ class Profile:
     def __post_init__(self) -> None:
         check_choice("law", self.law, Law)
         check_delta(self.failure)
-        message = "shift must be a list with a number >= 0 for each row"
-        object.__setattr__(self, "shift", _checked_rows(self.shift, message))
+        _set_rows(self, "shift")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,17 +90,14 @@ class Guarantee(Shown):
         more than a factor ``exp(epsilon)`` plus ``delta``. Kept as a read-only copy.
     delta : float
         Probability with which the factor may be exceeded; 0 for pure differential privacy.
-    mechanism : str
-        Description of the release.
-    accounting : str
-        Name of the bound that gives ``epsilon``.
+    mechanism, accounting : str
+        Description of the release, and name of the bound that gives ``epsilon``.
     assumptions : tuple of str
         Conditions of the guarantee, one sentence each. A guarantee without assumptions is marked
         as declared by the user.
     profile : Profile, optional
-        The privacy-loss distribution by which accounts compose the release. The default is any
-        mechanism of this epsilon that fails with probability ``delta``. The constructors
-        :meth:`pure`, :meth:`laplace`, :meth:`gaussian` and :meth:`from_losses` set it.
+        By which accounts compose the release. The default is any mechanism of this epsilon that
+        fails with probability ``delta``; the other constructors set it.
 
     Examples
     --------
@@ -117,61 +121,38 @@ class Guarantee(Shown):
     profile: Profile = None  # type: ignore[assignment]  # set below
 
     def __post_init__(self) -> None:
-        epsilon = _checked_rows(
-            self.epsilon,
-            "the guarantee has a negative or undefined epsilon; give a list with a number >= 0 for"
-            " each row",
-        )
-        object.__setattr__(self, "epsilon", epsilon)
+        epsilon = _set_rows(self, "epsilon")
         check_delta(self.delta)
         check_instance("assumptions", self.assumptions, (tuple, list), "texts")
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         for text in (self.mechanism, self.accounting, *self.assumptions):
             if not isinstance(text, str) or any("\ud800" <= c <= "\udfff" for c in text):
                 raise ParameterError(
-                    "mechanism, accounting and assumptions must be text that can be stored, got"
-                    f" {text!r}"
+                    f"{text!r} is no text that can be stored; leave surrogates out"
                 )
         if self.profile is None:
             object.__setattr__(self, "profile", Profile("pure", epsilon, self.delta))
         shift = self.profile.shift
-        if shift.shape != epsilon.shape:
+        if shift.shape != epsilon.shape or np.any((shift > 0) != (epsilon > 0)):
             raise ParameterError(
-                f"the profile has {shift.size} rows, and epsilon has {epsilon.size}"
-            )
-        if np.any((shift > 0) != (epsilon > 0)):
-            raise ParameterError(
-                "epsilon and the shift of the profile must be zero in the same rows, the"
-                " unused rows"
+                f"the profile has {shift.size} rows, and epsilon has {epsilon.size}; both must have"
+                " the same rows, and be zero in the same rows, the unused ones"
             )
 
     @classmethod
     def pure(
         cls, epsilon: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
-        """Describe a release of these epsilons without a delta.
-
-        Examples
-        --------
-        >>> Guarantee.pure([0.5]).profile.law
-        'pure'
-        """
+        """Describe a release of these epsilons, shape (n_rows,), without a delta."""
         return cls(checked_numbers("epsilon", epsilon), 0.0, mechanism, "pure", assumptions)
 
     @classmethod
     def laplace(
         cls, shift: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
-        """Describe answers with Laplace noise.
-
-        The shift is the L1 norm of the change of the answers when the row is replaced, in units of
-        the noise's scale, shape (n_rows,). It is the epsilon.
-
-        >>> Guarantee.laplace([0.5]).epsilon
-        array([0.5])
-        """
-        size = checked_numbers("shift", shift)
-        return cls(size, 0.0, mechanism, "laplace", assumptions, Profile("laplace", size))
+        """Describe answers with Laplace noise, by the shift of a :class:`Profile`."""
+        profile = Profile("laplace", shift)  # type: ignore[arg-type]  # converted there
+        return cls(profile.shift, 0.0, mechanism, "laplace", assumptions, profile)
 
     @classmethod
     def gaussian(
@@ -181,19 +162,14 @@ class Guarantee(Shown):
         mechanism: str = "a release",
         assumptions: Texts = (),
     ) -> Self:
-        """Describe answers with Gaussian noise.
+        """Describe answers with Gaussian noise, by the shift of a :class:`Profile`.
 
-        The shift is the Euclidean norm of the change of the answers when the row is replaced, in
-        standard deviations of the noise, shape (n_rows,). ``epsilon`` is stated at this delta;
-        accounts of advanced composition use the shift alone.
-
-        >>> Guarantee.gaussian([0.25], delta=1e-5).epsilon.round(3)
-        array([0.926])
+        ``epsilon`` is stated at this delta; accounts of advanced composition use only the shift.
         """
-        size = checked_numbers("shift", shift)
-        epsilon = gaussian_epsilon(size, check_delta(delta, positive=True))
-        epsilon = np.where(size > 0, np.maximum(epsilon, LEAST), 0.0)
-        return cls(epsilon, delta, mechanism, "gaussian", assumptions, Profile("gaussian", size))
+        profile = Profile("gaussian", shift)  # type: ignore[arg-type]  # converted there
+        epsilon = gaussian_epsilon(profile.shift, check_delta(delta, positive=True))
+        epsilon = np.where(profile.shift > 0, np.maximum(epsilon, LEAST), 0.0)
+        return cls(epsilon, delta, mechanism, "gaussian", assumptions, profile)
 
     @classmethod
     def from_losses(
@@ -207,13 +183,14 @@ class Guarantee(Shown):
     ) -> Self:
         r"""Describe a release by the distribution of its privacy loss on a grid.
 
+        Accounts compose it as Gaussian noise whose trade-off curve lies below its own.
+
         Parameters
         ----------
-        losses : array_like of shape (n_losses,)
-            Increasing values of the loss :math:`\log P/Q`, rounded up to a grid.
-        probabilities : array_like of shape (n_losses,)
-            Their probabilities under P. The remaining probability belongs to an infinite loss. The
-            distribution must bound the loss for either order of the two data sets.
+        losses, probabilities : array_like of shape (n_losses,)
+            Increasing values of the loss :math:`\log P/Q`, rounded up to a grid, and their
+            probabilities under P; the rest belongs to an infinite loss. The distribution must bound
+            the loss for either order of the two data sets.
         n_rows : int
             Number of rows, each with this distribution.
         delta : float, default 1e-6
@@ -223,18 +200,6 @@ class Guarantee(Shown):
         ------
         ParameterError
             If the arguments are not such a distribution.
-
-        Notes
-        -----
-        Accounts compose the release as Gaussian noise whose trade-off curve lies below all corners
-        of the curve of this distribution.
-
-        Examples
-        --------
-        >>> e = np.exp(0.5)
-        >>> released = Guarantee.from_losses([-0.5, 0.5], [1 / (1 + e), e / (1 + e)], 1, 0.0)
-        >>> released.epsilon.round(6), released.profile.shift.round(3)
-        (array([0.5]), array([0.624]))
         """
         loss = checked_numbers("losses", losses)
         mass = checked_numbers("probabilities", probabilities)
@@ -244,29 +209,23 @@ class Guarantee(Shown):
             loss.ndim != 1
             or loss.shape != mass.shape
             or not (np.all(np.isfinite(loss)) and np.all(np.diff(loss) > 0))
-            or not (np.all(mass >= 0) and infinite >= 0 and np.any(mass[loss >= 0] > 0))
+            or not (np.all(mass >= 0) and np.any(mass[loss >= 0] > 0))
+            or not 0.0 <= infinite <= check_delta(delta)
         ):
             raise ParameterError(
                 "losses must be increasing, and probabilities nonnegative with a sum of at most one"
-                " and a loss >= 0; give the distribution of log(P/Q) under P"
-            )
-        if not infinite <= check_delta(delta):
-            raise ParameterError(
-                f"delta is {delta:g}, below the probability {infinite:.3g} of an infinite loss; "
-                "give a larger delta"
+                f" and a loss >= 0; the probability of an infinite loss, here {infinite:.3g}, must"
+                f" be at most delta = {delta:g}: give the distribution of log(P/Q) under P"
             )
         power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # of the tests "the loss is at least l"
         level = np.cumsum((mass * np.exp(-loss))[::-1])[::-1][loss >= 0]
         excess = power + infinite - delta
         used = excess > 0
-        epsilon = float(np.log(excess[used] / level[used]).max(initial=LEAST))
-        epsilon *= 1.0 + GRID_SLACK
-        corners = (power > 0) & (power < 1) & (level > 0)
-        shift = float((ndtri(power[corners]) - ndtri(level[corners])).max(initial=LEAST))
-        if np.any(power >= 1):
-            shift = np.inf
-        size = np.full(n_rows, shift * (1.0 + GRID_SLACK))
-        profile = Profile("gaussian", size, infinite)
+        epsilon = np.log(excess[used] / level[used]).max(initial=LEAST) * (1.0 + GRID_SLACK)
+        corners = (power < 1) & (level > 0)
+        shift = (ndtri(power[corners]) - ndtri(level[corners])).max(initial=LEAST)
+        shift = np.inf if np.any(power >= 1) else shift * (1.0 + GRID_SLACK)
+        profile = Profile("gaussian", np.full(n_rows, shift), infinite)
         given = delta, mechanism, "privacy-loss distribution", assumptions
         return cls(np.full(n_rows, epsilon), *given, profile)
 
@@ -278,60 +237,40 @@ class Guarantee(Shown):
         span = f"{high:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
         rows = "1 row" if self.epsilon.size == 1 else f"{self.epsilon.size} rows"
         declared = "" if self.assumptions else "; declared by the user, not audited"
-        lines = [
+        text = (
             f"{self.mechanism}: epsilon {span} in {rows}, delta {self.delta:g} ({self.accounting}"
-            f" accounting, one row replaced{declared}).",
-            f"A reader who knows all other rows {odds_in_words(high, self.delta)}.",
-        ]
-        if self.assumptions:
-            lines += ["Assumptions:", *(f"- {assumption}" for assumption in self.assumptions)]
-        return "\n".join(lines)
+            f" accounting, one row replaced{declared}).\n"
+            f"A reader who knows all other rows {odds_in_words(high, self.delta)}."
+        )
+        return "\n- ".join([text + "\nAssumptions:" * bool(self.assumptions), *self.assumptions])
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the epsilon of each row."""
-        return pd.DataFrame({"epsilon": self.epsilon}).rename_axis(index="row")
+    __str__ = statement
 
     def __repr__(self) -> str:
         return f"<Guarantee: {self.statement().splitlines()[0]}>"
 
-    def __str__(self) -> str:
-        return self.statement()
-
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Guarantee):
-            return NotImplemented
-        return self._key() == other._key()
+        return self._key() == other._key() if isinstance(other, Guarantee) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        about = self.mechanism, self.accounting, self.assumptions
         profile = self.profile.law, self.profile.shift.tobytes(), self.profile.failure
+        about = self.mechanism, self.accounting, self.assumptions
         return self.epsilon.tobytes(), float(self.delta), *about, *profile
 
 
-def _checked_rows(values: ArrayLike, message: str) -> Floats:
-    """Return a read-only copy of numbers >= 0, one for each row."""
-    rows = np.array(checked_numbers("epsilon or shift", values)) + 0.0  # -0.0 becomes 0.0
-    if rows.ndim != 1 or not np.all(rows >= 0):
-        raise ParameterError(message)
-    rows.setflags(write=False)
-    return rows
-
-
 def odds_in_words(epsilon: float, delta: float) -> str:
-    r"""Describe how much a reader may learn about one row at an epsilon, in nats.
+    """Describe how much a reader may learn about one row at an epsilon, in nats.
 
-    A guess between two equally likely values is right with probability at most
-    :math:`(e^\epsilon + \delta)/(1 + e^\epsilon)` (Kairouz, Oh and Viswanath, The Composition
-    Theorem for Differential Privacy, Theorem 2.1).
+    (Kairouz, Oh and Viswanath, The Composition Theorem for Differential Privacy, Theorem 2.1.)
     """
     if np.isinf(epsilon):
         return "may learn the value of a row for certain: no noise protects it"
-    chance = 1.0 / (1.0 + np.exp(-epsilon)) + delta / (1.0 + np.exp(min(epsilon, 700.0)))
-    percent = f"{100.0 * chance:.1f}" if chance < 0.999 else f"{100.0 * chance:.3f}"
-    limit = f"at most {percent} %" if chance < 0.99999 else "close to 1"
+    chance = expit(epsilon) + delta * expit(-epsilon)
+    limit = f"at most {100.0 * chance:.{1 if chance < 0.999 else 3}f} %"
+    limit = limit if chance < 0.99999 else "close to 1"
     factor = f"e^{epsilon:.4g}"
     if epsilon <= WEAK:
         factor = f"{np.exp(epsilon):.3g}" if epsilon < 5.0 else f"{np.exp(epsilon):,.0f}"

@@ -1,16 +1,16 @@
 r"""Exact noise on a lattice: one integer sampler per law, and the release of whole steps.
 
-The last digits of a value plus rounded real noise can reveal the value at any epsilon (Mironov;
-docs/threat-model.md). Here values are rounded to multiples of a step q, a power of two, and
-integers of an exact law are added (Canonne, Kamath and Steinke, The Discrete Gaussian for
-Differential Privacy, Algorithms 2 and 3). If replacing a row changes the computed values by
-:math:`\Delta` in L1, Laplace integers of scale t cost :math:`(\lceil\Delta/q\rceil + d - 1)/t`
-(docs/theory.md, section 12). Delta bounds the change of the *computed* values: the real
-sensitivity, plus twice the floating-point error.
+The last digits of a value plus real noise can reveal the value at any epsilon (Mironov). Here
+values are rounded to multiples of a step q, a power of two, and integers of an exact law are added
+(Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithms 2 and 3).
+If replacing a row changes the *computed* values by :math:`\Delta` in L1, floating-point errors
+included, Laplace integers of scale t cost :math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md,
+section 12).
 """
 
 from __future__ import annotations
 
+from itertools import count
 from math import frexp, sqrt
 from typing import Any
 
@@ -18,22 +18,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import check_count, check_positives, is_number, row_norms
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import ParameterError
 
-__all__ = [
-    "accept_exponential",
-    "check_reach",
-    "clipped_steps",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "lattice_blur",
-    "lattice_epsilon",
-    "lattice_moves",
-    "lattice_release",
-    "lattice_scale",
-    "lattice_step",
-    "whole_steps",
-]
+__all__ = ["accept_exponential", "check_reach", "clipped_steps", "discrete_gaussian"]
+__all__ += ["discrete_laplace", "lattice_blur", "lattice_epsilon", "lattice_moves"]
+__all__ += ["lattice_release", "lattice_scale", "lattice_step", "whole_steps"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -42,16 +31,12 @@ LARGEST_SCALE = 2**45  # in steps: products of an accepted draw stay below 2**63
 LARGEST_FLOAT = 2**53  # up to which every integer is a double
 STEPS = (2.0**-500, 2.0**500)
 MOST_STEPS = 2**60  # of one value; a sum of a few stays below 2**63
-LENGTH_ROUNDING = 1e-6  # relative; above the error of the length of a scaled vector
-SLACK = 1e-12  # relative; more than a handful of roundings
+LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # relative, above the errors of a length and of a quotient
 
 
 def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integers:
-    r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly.
-
-    The scale t is a whole number from 1 to ``2**45``. The generator draws only uniform integers.
-    """
-    drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
+    r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly; t is the scale."""
+    drawn, missing = [np.zeros(0, dtype=np.int64)], size
     while missing:
         rest = rng.integers(0, scale, size=missing)
         rest = rest[_accept_fraction(rest, scale, rng)]
@@ -65,12 +50,11 @@ def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integer
 def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Integers:
     r"""Draw integers of probability proportional to :math:`e^{-z^2/(2s^2)}`, exactly.
 
-    The scale s, from 1 to ``2**45``, is the standard deviation to within ``1e-7`` of it. A discrete
-    Laplace number y of scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With
-    :math:`||y|-s| = ks + r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and
-    :math:`e^{-(r/s)^2/2}`.
+    The scale s is the standard deviation to within ``1e-7`` of it. A discrete Laplace number y of
+    scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With :math:`||y|-s| = ks +
+    r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and :math:`e^{-(r/s)^2/2}`.
     """
-    drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
+    drawn, missing = [np.zeros(0, dtype=np.int64)], size
     while missing:
         tries = discrete_laplace(scale, 2 * missing, rng)  # two in three are accepted
         whole, rest = np.divmod(np.abs(np.abs(tries) - scale), scale)
@@ -80,12 +64,6 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Intege
         drawn.append(tries[accepted][:missing])
         missing -= len(drawn[-1])
     return np.concatenate(drawn)
-
-
-def _checked_size(scale: int, size: int) -> int:
-    if isinstance(scale, bool) or not isinstance(scale, int) or not 1 <= scale <= LARGEST_SCALE:
-        raise ParameterError(f"scale must be an integer from 1 to 2**45, got {scale!r}")
-    return check_count("size", size)
 
 
 def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -104,24 +82,22 @@ def _accept_fraction(
     is odd with the required probability (von Neumann). With ``halved_square`` the exponent is half
     the square of part / whole.
     """
-    accepted = np.zeros(len(parts), dtype=bool)
-    going = np.arange(len(parts))
-    round_ = 1
-    while len(going):
+    accepted, going = np.zeros(len(parts), dtype=bool), np.arange(len(parts))
+    for round_ in count(1):
         on = rng.integers(0, whole, size=len(going)) < parts[going]
         on &= rng.integers(0, round_ * (1 + halved_square), size=len(going)) == 0
         if halved_square:
             on &= rng.integers(0, whole, size=len(going)) < parts[going]
         accepted[going[~on]] = round_ % 2 == 1
         going = going[on]
-        round_ += 1
+        if not len(going):
+            break
     return accepted
 
 
 def _geometric(size: int, rng: np.random.Generator) -> Integers:
     """Draw geometric numbers: the number of successes of probability 1/e before a failure."""
-    counts = np.zeros(size, dtype=np.int64)
-    going = np.arange(size)
+    counts, going = np.zeros(size, dtype=np.int64), np.arange(size)
     while len(going):
         going = going[_accept_fraction(np.ones(len(going), dtype=np.int64), 1, rng)]
         counts[going] += 1
@@ -129,11 +105,7 @@ def _geometric(size: int, rng: np.random.Generator) -> Integers:
 
 
 def lattice_step(rounding: Any) -> float:
-    """Compute the largest power of two that is at most ``rounding``, from 2**-500 to 2**500.
-
-    >>> lattice_step(0.001) == 2.0**-10
-    True
-    """
+    """Compute the largest power of two that is at most ``rounding``, from 2**-500 to 2**500."""
     if not is_number(rounding) or not STEPS[0] <= rounding <= STEPS[1]:
         raise ParameterError(
             f"rounding must be a step from 2**-500 to 2**500, or None, got {rounding!r}"
@@ -142,63 +114,39 @@ def lattice_step(rounding: Any) -> float:
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
-    r"""Bound the total change of d rounded values, in whole steps.
-
-    It is :math:`\lceil\Delta/q\rceil + d - 1` for a positive shift :math:`\Delta` in L1, else 0.
-
-    >>> lattice_moves([0.0, 0.25, 1.0], 0.5, 3)
-    array([0., 3., 4.])
-    """
+    """Bound the total change of d rounded values, in whole steps, from the shift in L1."""
     steps = np.asarray(shift, dtype=np.float64) / step  # exact: the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
-            f"rounding to steps of {step:g} is too fine for values that change by"
-            f" {np.max(shift):g}; use a step of {float(np.max(shift)) * 2.0**-40:.2g} or more"
+            f"steps of {step:g} are too fine for values that change by {np.max(shift):g}; use a"
+            " larger rounding"
         )
     return np.where(steps > 0, np.ceil(steps) + (n_values - 1), 0.0)
 
 
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
-    """Compute a scale of noise, in whole steps, that satisfies the epsilon of every row.
-
-    ``moves`` are bounds of :func:`lattice_moves`, row by row; epsilon is positive where they are.
-
-    >>> lattice_scale([3.0, 4.0], [0.5, 1.0])
-    7
-    """
+    """Compute a scale of noise, in whole steps, that satisfies the epsilon of every row."""
     moved = np.asarray(moves, dtype=np.float64)
     used = moved > 0
     needed = moved[used] / np.broadcast_to(epsilon, moved.shape)[used]
     scale = float(np.max(needed, initial=0.0)) * (1.0 + SLACK)
     if not scale <= LARGEST_SCALE:
         raise ParameterError(
-            f"the noise needs a scale of {scale:.3g} steps, above the largest, 2**45 = "
-            f"{LARGEST_SCALE:.3g}; use a larger rounding"
+            f"the noise needs a scale of {scale:.3g} steps, above 2**45; use a larger rounding"
         )
     return max(int(np.ceil(scale)), 1)
 
 
 def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
-    """Compute the loss of each row from its moves and the scale, in steps, rounded up.
-
-    >>> lattice_epsilon([0.0, 3.0], 6).round(9)
-    array([0. , 0.5])
-    """
+    """Compute the loss of each row from its moves and the scale, in steps, rounded up."""
     moved = np.asarray(moves, dtype=np.float64)
     return np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0)
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    r"""Choose noise that covers the error of a computed vector of n values.
+    """Choose the step and the scale of noise of a cost that covers the error of n values.
 
-    Let a release of the exact vector be private, and the computed vector be within a Euclidean
-    distance r of it. Releasing the computed vector with this noise costs epsilon more than the
-    exact one (docs/theory.md, section 13). The result is a step and a scale, in steps, for
-    :func:`lattice_release`.
-
-    >>> step, scale = lattice_blur(1e-7, 4, 0.01)
-    >>> round(step * scale, 6)
-    4.1e-05
+    The error is at most the Euclidean distance (docs/theory.md, section 13).
     """
     check_positives(distance=distance, epsilon=epsilon)
     apart = 2.0 * sqrt(check_count("n_values", n_values)) * distance * (1.0 + SLACK)
@@ -210,17 +158,15 @@ def check_reach(largest: float, step: float) -> None:
     """Refuse a step that is too small for values of this size."""
     if not largest / step <= LARGEST_FLOAT / 2:
         raise ParameterError(
-            f"rounding to steps of {step:g} is too fine for values up to {largest:g}; use a step "
-            f"of {largest * 2.0**-50:.2g} or more"
+            f"steps of {step:g} are too fine for values up to {largest:g}; use a larger rounding"
         )
 
 
-def whole_steps(values: ArrayLike, step: float, largest: float) -> Integers:
+def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Integers:
     """Round values computed from private rows to whole numbers of steps, halves upwards.
 
-    Two values that are k steps apart stay at most k steps apart, unlike with halves to even
-    numbers. Values are clipped to their public bound, and to ``2**60`` steps. NaN counts as 0,
-    because an error would reveal the rows.
+    Two values stay at most as many steps apart, unlike with halves to even numbers. Values are
+    clipped to their public bound. NaN counts as 0, because an error would reveal the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
@@ -235,8 +181,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
     The result has length at most :math:`r + \sqrt d/2` for the radius r, to a millionth. A row that
     is longer, or has an entry that is not finite, becomes 0.
     """
-    finite = np.all(np.isfinite(vectors), axis=1, keepdims=True)
-    usable = np.where(finite, vectors, 0.0)
+    usable = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
     lengths = np.maximum(row_norms(usable), clip)
     whole = np.rint(usable * (radii / lengths)[:, None])
     longest = (radii + sqrt(vectors.shape[1]) / 2.0) * (1.0 + LENGTH_ROUNDING)
@@ -245,31 +190,13 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
 
 
 def lattice_release(
-    values: ArrayLike,
-    step: float,
-    scale: int,
-    rng: np.random.Generator,
-    *,
-    gaussian: bool = False,
+    values: ArrayLike, step: float, scale: int, rng: np.random.Generator, *, gaussian: bool = False
 ) -> Floats:
-    """Round a vector to the lattice, add exact noise, and return the sums, multiples of the step.
-
-    The noise is discrete Laplace, or discrete Gaussian, of a scale in steps. NaN counts as 0.
-
-    >>> released = lattice_release([0.3, -1.0], 2.0**-20, 2**18, np.random.default_rng(0))
-    >>> bool(np.all(released * 2**20 == np.rint(released * 2**20)))
-    True
-    """
+    """Round a vector to the lattice, add exact noise of a scale in steps, and return the sums."""
     if lattice_step(step) != step:
         raise ParameterError(f"step must be a power of two, got {step!r}; see lattice_step")
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1:
-        raise DataError(f"values must be a vector, got an array of shape {array.shape}")
-    draw = discrete_gaussian if gaussian else discrete_laplace
-    sums = whole_steps(array, step, np.inf) + draw(scale, array.size, rng)
+    draw, whole = discrete_gaussian if gaussian else discrete_laplace, whole_steps(values, step)
+    sums = whole + draw(scale, whole.size, rng).reshape(whole.shape)
     if np.abs(sums).max(initial=0) > LARGEST_FLOAT:
-        raise ParameterError(
-            f"a sum is beyond 2**53 steps of {step:g}, where doubles have gaps; use a larger "
-            "rounding"
-        )
+        raise ParameterError(f"a sum is beyond 2**53 steps of {step:g}; use a larger rounding")
     return np.asarray(sums * step, dtype=np.float64)

@@ -1,8 +1,4 @@
-"""Random sources of private releases.
-
-Noise from a known seed protects no row, so a seed is a :class:`Simulation`, or raises a warning.
-Without a seed the generator is NumPy's, over the stream cipher ChaCha20 of the package randomgen.
-"""
+"""Random sources of private releases; noise from a known seed protects no row."""
 
 from __future__ import annotations
 
@@ -18,17 +14,9 @@ from scipy.special import gammaln, xlogy
 from convexmarket.checks import check_count, warn_user
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
 
-__all__ = [
-    "RandomSource",
-    "Simulation",
-    "gamma_sphere_log_density",
-    "gamma_sphere_noise",
-    "noise_assumption",
-    "open_generator",
-    "resolve_generator",
-    "secure_generator",
-    "warn_of_plain_noise",
-]
+__all__ = ["RandomSource", "Simulation", "gamma_sphere_log_density", "gamma_sphere_noise"]
+__all__ += ["noise_assumption", "resolve_generator", "secure_generator"]
+__all__ += ["warn_of_plain_noise"]
 
 Seed: TypeAlias = (
     int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.RandomState
@@ -38,8 +26,6 @@ Seed: TypeAlias = (
 @dataclass(frozen=True)
 class Simulation:
     """A seed for experiments with reproducible noise, which protects no row.
-
-    The first assumption of the guarantee is then marked ``SIMULATION``.
 
     Parameters
     ----------
@@ -62,21 +48,21 @@ RandomSource: TypeAlias = Seed | Simulation | None
 
 
 def secure_generator() -> np.random.Generator:
-    """Return a generator over ChaCha20 with a fresh 256-bit key from the operating system.
-
-    Create one for each use: after a fork, both processes would continue the same stream.
-    """
+    """Return a generator over ChaCha20 with a fresh 256-bit key, for a single use."""
     return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
 
 
-def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
-    """Return the generator of protective noise for a ``random_state``.
+def resolve_generator(
+    random_state: RandomSource = None, *, protective: bool = True
+) -> np.random.Generator:
+    """Return the generator for a ``random_state``.
 
     Parameters
     ----------
     random_state : None, Simulation, int, SeedSequence, Generator or RandomState
-        ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed. A plain
-        seed or generator raises a warning, because it allows a reader to subtract the noise.
+        ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed.
+    protective : bool, default True
+        Whether the draws protect rows.
 
     Returns
     -------
@@ -85,30 +71,24 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     Warns
     -----
     PrivacyLeakWarning
-        If ``random_state`` is a plain seed or generator.
+        If the seed or generator of protective noise is not that of a simulation.
 
     Examples
     --------
     >>> bool(0 <= resolve_generator(Simulation(7)).random() < 1)
     True
     """
-    generator = open_generator(random_state)
-    if not (random_state is None or isinstance(random_state, Simulation)):
-        warn_user(
-            f"random_state is of type {type(random_state).__name__}, which allows a reader to"
-            " subtract the noise: leave it out, or, for an experiment, pass"
-            " convexmarket.privacy.Simulation(random_state).",
-            PrivacyLeakWarning,
-        )
-    return generator
-
-
-def open_generator(random_state: RandomSource = None) -> np.random.Generator:
-    """Return the generator of a ``random_state`` for unprotected draws, without a warning."""
     seed = random_state.seed if isinstance(random_state, Simulation) else random_state
     if seed is None:
         return secure_generator()
     _check_seed("random_state", seed)
+    if protective and seed is random_state:
+        warn_user(
+            f"random_state is of type {type(seed).__name__}, which allows a reader to subtract the"
+            " noise: leave it out, or, for an experiment, pass"
+            " convexmarket.privacy.Simulation(random_state).",
+            PrivacyLeakWarning,
+        )
     if isinstance(seed, np.random.RandomState):
         return np.random.default_rng(seed.randint(0, 2**32, size=8, dtype=np.uint64))
     return np.random.default_rng(seed)
@@ -164,25 +144,8 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
 def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
     r"""Draw a vector whose density is proportional to :math:`\exp(-\|b\|)`.
 
-    Its norm follows the Gamma distribution with shape ``n_features``; its direction is uniform on
-    the sphere and independent of the norm. (Anjarlekar, Etesami and Srikant, Mechanism Design for
-    Heterogeneous Differentially Private Data Acquisition for Logistic Regression, Algorithm 1.)
-
-    Parameters
-    ----------
-    n_features : int
-        Dimension n of the vector, at least 1.
-    rng : numpy.random.Generator
-        Source of randomness; it advances.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-
-    Examples
-    --------
-    >>> gamma_sphere_noise(3, np.random.default_rng(0)).shape
-    (3,)
+    Its norm follows the Gamma distribution with shape ``n_features``; its direction is uniform.
+    (Anjarlekar, Etesami and Srikant, Algorithm 1.)
     """
     check_count("n_features", n_features)
     direction = rng.standard_normal(n_features)
@@ -190,10 +153,7 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def gamma_sphere_log_density(norm: float, n_features: int) -> float:
-    r"""Compute the log density, on :math:`\mathbb{R}^n`, of :func:`gamma_sphere_noise` at a norm.
-
-    It is :math:`-\|b\| - \log(|S^{n-1}|\,\Gamma(n))`, in nats, with :math:`|S^{n-1}| =
-    2\pi^{n/2}/\Gamma(n/2)` the area of the unit sphere.
-    """
+    """Compute the log density of :func:`gamma_sphere_noise` at a vector of this norm."""
+    # of the unit sphere
     log_area = np.log(2.0) + xlogy(n_features / 2.0, np.pi) - gammaln(n_features / 2.0)
     return float(-norm - log_area - gammaln(n_features))

@@ -8,18 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.checks import check_positives, checked_numbers, is_iterable
+from convexmarket.checks import check_positives, checked_numbers
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.privacy import lattice
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import names_of, reserve
+from convexmarket.privacy.active import reserve
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.lattice import (
-    accept_exponential,
-    lattice_moves,
-    lattice_scale,
-    lattice_step,
-    whole_steps,
-)
 from convexmarket.privacy.random_sources import RandomSource, noise_assumption, resolve_generator
 
 __all__ = ["private_selection"]
@@ -37,13 +31,11 @@ def private_selection(
     rows: ArrayLike | None = None,
     random_state: RandomSource = None,
 ) -> int:
-    r"""Choose one of several candidates by its score on private rows.
+    r"""Choose one of several candidates by its score on private rows, and return its position.
 
     Candidates are visited in random order. A candidate with a score d below the best is accepted
-    with probability :math:`e^{-\epsilon d/(2\Delta)}` (McKenna and Sheldon, Permute-and-Flip),
-    drawn exactly after scores are rounded to :math:`2^{-30}\Delta`. The expected loss is between
-    half of that of the exponential mechanism and all of it. The candidates themselves must be
-    private; their fits are charged separately.
+    with probability :math:`e^{-\epsilon d/(2\Delta)}` (McKenna and Sheldon, Permute-and-Flip). The
+    candidates themselves must be private; their fits are charged separately.
 
     Parameters
     ----------
@@ -62,7 +54,6 @@ def private_selection(
     Returns
     -------
     int
-        Position of the candidate.
 
     Raises
     ------
@@ -80,27 +71,23 @@ def private_selection(
     if values.ndim != 1 or not values.size or not np.all(np.isfinite(values)):
         raise ParameterError(f"scores must be a nonempty list of finite numbers, got {scores!r}")
     check_positives(epsilon=epsilon, sensitivity=sensitivity)
-    n_rows = len(X) if is_iterable(X) and isinstance(X, Sized) else 0
+    n_rows = len(X) if isinstance(X, Sized) else 0
     if n_rows == 0:
         raise DataError("X has no rows; pass the rows behind the scores")
-    guarantee = Guarantee(
-        np.full(n_rows, float(epsilon)),
-        0.0,
-        f"a choice among {values.size} candidates by their scores",
-        "permute and flip",
-        (
-            noise_assumption(random_state),
-            f"one row changes the score of any candidate by at most {sensitivity:g}",
-            "the candidates depend on these rows only as their guarantees state",
-        ),
+    assumptions = (
+        noise_assumption(random_state),
+        f"one row changes the score of any candidate by at most {sensitivity:g}",
+        "the candidates depend on these rows only as their guarantees state",
     )
-    charge = reserve(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
-    step = lattice_step(sensitivity * FINEST)
-    whole = whole_steps(values, step, np.inf)
-    moves = 2.0 * float(lattice_moves(sensitivity, step, 1))  # of the best score and of another
-    scale = lattice_scale([moves], [epsilon])
+    name = f"a choice among {values.size} candidates by their scores, permute and flip"
+    guarantee = Guarantee.pure(np.full(n_rows, float(epsilon)), name, assumptions)
+    charge = reserve(guarantee, accountant, rows, names=X, random_state=random_state)
+    step = lattice.lattice_step(sensitivity * FINEST)
+    whole = lattice.whole_steps(values, step, np.inf)
+    moves = 2.0 * lattice.lattice_moves([sensitivity], step, 1)  # of the best and of another score
+    scale = lattice.lattice_scale(moves, epsilon)
     rng = resolve_generator(random_state)
     charge()
     order = rng.permutation(values.size)
-    accepted = accept_exponential((whole.max() - whole)[order], scale, rng)
+    accepted = lattice.accept_exponential((whole.max() - whole)[order], scale, rng)
     return int(order[np.argmax(accepted)])  # the best candidate is always accepted

@@ -23,30 +23,16 @@ __all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]
 Sensitivity: TypeAlias = Literal["paper", "tight"]
 Floats: TypeAlias = float | NDArray[np.float64]
 
-# The maximum over alpha is computed on a grid. The second derivative is below 6.3 times the
-# maximum, so the error is below 0.8 * step**2 = 1.2e-7 of it, which the slack covers.
+# On a grid of alpha the error of the maximum is below 0.8 * step**2 = 1.2e-7 of it.
 GRID_POINTS = 4097
 GRID_SLACK = 2e-7
 
 
 def ridge_norm_bound(regularization: float, n_features: int) -> float:
-    r"""Return the largest norm of a weighted ridge solution on the unit domain.
+    r"""Compute the largest norm of a weighted ridge solution on the unit domain.
 
-    Parameters
-    ----------
-    regularization, n_features : float, int
-        :math:`\lambda` > 0, and d >= 1.
-
-    Returns
-    -------
-    float
-        :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`, at most the bounds of Lemmas A.1 and A.2
-        of Acharya et al.
-
-    Examples
-    --------
-    >>> ridge_norm_bound(0.25, 4), ridge_norm_bound(12.0, 4)
-    (1.0, 0.125)
+    It is :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`, at most the bounds of Lemmas A.1 and
+    A.2 of Acharya et al.
     """
     regularization, n_features = _checked(regularization, n_features)
     s = np.sqrt(min(regularization, n_features))
@@ -59,34 +45,10 @@ def ridge_sensitivity(
     max_norm: float | None = None,
     sensitivity: Sensitivity = "tight",
 ) -> float:
-    r"""Return the kappa of :math:`\|\bar\theta(D) - \bar\theta(D')\| \le \kappa\,w_i`.
+    r"""Compute the kappa of :math:`\|\bar\theta(D) - \bar\theta(D')\| \le \kappa\,w_i`.
 
-    Parameters
-    ----------
-    regularization, n_features : float, int
-        :math:`\lambda` > 0, the weight of the squared norm, and d >= 1.
-    max_norm : float, optional
-        B, a nonnegative public bound on the Euclidean norm of the minimiser without regularisation,
-        on this data set and all its neighbours (Assumption 3.3 of Acharya et al.).
-    sensitivity : {"tight", "paper"}, default "tight"
-        The constant, see docs/theory.md, section 7.1.
-
-    Returns
-    -------
-    float
-        In units of the model per unit of weight.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> round(ridge_sensitivity(1.0, 12, sensitivity="paper"), 3)
-    30.928
-    >>> round(ridge_sensitivity(1.0, 12), 3)
-    9.301
+    ``max_norm`` is B, a nonnegative public bound on the norm of the minimiser without
+    regularisation, on this data set and all its neighbours (Assumption 3.3 of Acharya et al.).
     """
     regularization, n_features = _checked(regularization, n_features)
     if max_norm is not None and max_norm != 0:

@@ -1,28 +1,25 @@
 r"""The sharp guarantee of objective perturbation, which some data sets nearly attain.
 
 Let p be the error of one version of a row at the output. Both versions together shift the noise by
-at most :math:`\tau(p) \le 1 + p` per unit of weight. The privacy loss is at most
-:math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1+\kappa_i p(1-p))`, see docs/theory.md, section 14.
-:math:`\tau` depends on :math:`\Lambda` alone. Here it is bounded from above on cells of (p, the
-norm s of the output, the angle phi of the gradient, the angle alpha of the row), by the
-monotonicity of each factor, without approximations.
+at most :math:`\tau(p) \le 1 + p` per unit of weight (docs/theory.md, section 14). Here
+:math:`\tau`, a function of :math:`\Lambda`, is bounded from above on cells of (p, the norm s
+of the output, the angle phi of the gradient, the angle alpha of the row), without approximations.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
-__all__ = ["PullProfile", "pull_profile", "sharp_guarantee"]
+__all__ = ["pull_profile", "sharp_guarantee"]
 
 Floats = NDArray[np.float64]
 
-ERRORS = 240  # cells of p
-ANGLES = 320  # cells of phi; even, so that pi/2 is an edge
+ERRORS, ANGLES = 240, 320  # cells of p, and of phi; even, so that pi/2 is an edge
 FINE = 4  # cells of alpha for one of phi
 WIDTH = 0.006  # number of the deciding cells of log s
 #: Relative margin for rounding, and for weights with a sum slightly above 1.
@@ -30,47 +27,29 @@ SLACK = 2e-6
 FAR = 1e12  # replaces an infinite s
 
 
-class PullProfile(NamedTuple):
-    """Upper bounds of a row's pull and of its curvature, on the deciding cells of p."""
-
-    pull: Floats  # tau, per unit of weight; between 1 and 2
-    curvature: Floats  # p * (1 - p)
-
-
 def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     """Bound each row's privacy loss at the curvature R^2 / Lambda, in nats, shape (n_rows,)."""
-    profile = pull_profile(1.0 / curvature)
     bound = np.zeros_like(weights)
-    for pull, bend in zip(profile.pull, profile.curvature, strict=True):
+    for pull, bend in zip(*pull_profile(1.0 / curvature), strict=True):
         loss = weights * (0.5 * eta * pull) + np.log1p(weights * (curvature * bend))
         np.maximum(bound, loss, out=bound)
     return bound
 
 
 @lru_cache(maxsize=256)
-def pull_profile(regularization: float) -> PullProfile:
-    """Bound tau from above on cells of p, for Lambda in units where R = 1.
-
-    The deciding cells of s are refined until they are narrow.
-
-    >>> profile = pull_profile(0.1)
-    >>> bool(1.40 < profile.pull.max() < 1.43)
-    True
-    """
+def pull_profile(regularization: float) -> tuple[Floats, Floats]:
+    """Bound tau and p * (1 - p) from above on cells of p, for Lambda in units where R = 1."""
     cells = _Cells(regularization)
     edges = np.concatenate([[0.0], np.geomspace(0.05, 50.0 + 20.0 / regularization, 32), [np.inf]])
     low, high = edges[:-1], edges[1:]
     bounds = cells.bound(low, high)
-    while True:
+    while True:  # the deciding cells of s are refined until they are narrow
         pull = np.minimum(bounds.max(axis=1), 1.0 + cells.errors[1:])
         best = _undominated(pull, cells.curvature)
         deciding = np.isin(np.arange(low.size), bounds[best].argmax(axis=1))
         deciding &= (low > 0) & (high > low * (1.0 + WIDTH)) & np.isfinite(high)
         if not deciding.any():
-            profile = PullProfile(pull[best], cells.curvature[best])
-            for shared in profile:
-                shared.setflags(write=False)
-            return profile
+            return pull[best], cells.curvature[best]
         cut = np.geomspace(low[deciding], high[deciding], 4, axis=1)
         fresh_low, fresh_high = cut[:, :-1].ravel(), cut[:, 1:].ravel()
         low = np.concatenate([low[~deciding], fresh_low])
@@ -85,17 +64,15 @@ class _Cells:
         self.regularization = regularization
         # finer towards p = 0 and p = 1, where the margin diverges
         self.errors = np.sin(np.linspace(0.0, np.pi / 2.0, ERRORS + 1)) ** 2
-        with np.errstate(divide="ignore"):
-            self.margins = np.log1p(-self.errors) - np.log(self.errors)
+        self.margins = -logit(self.errors)
         low, high = self.errors[:-1], self.errors[1:]
         bend = np.maximum(low * (1.0 - low), high * (1.0 - high))
         self.curvature = np.where((low <= 0.5) & (high >= 0.5), 0.25, bend)
         self.phi = np.linspace(0.0, np.pi, ANGLES + 1)
         alpha = np.linspace(0.0, np.pi, FINE * ANGLES + 1)
         self._far_cosine = np.cos(alpha[1:])
-        behind = np.arange(FINE * ANGLES)[:, None] < FINE * np.arange(ANGLES + 1)
-        across = np.cos(alpha[:-1, None] - self.phi)
-        self._near_cosine = np.where(behind, 0.0, np.maximum(across, 0.0))
+        across = np.maximum(np.cos(alpha[:-1, None] - self.phi), 0.0)
+        self._near_cosine = np.where(alpha[1:, None] > self.phi + 1e-9, across, 0.0)
         self._near_cosine[-1, -1] = 1.0  # chi = pi: the maximum is at alpha = pi itself
 
     def support(self, s: Floats) -> Floats:
@@ -114,23 +91,20 @@ class _Cells:
         # S at pi/2 - phi
         possible[:, :half] = pull * np.sin(self.phi[:half]) <= support[:, half:0:-1]
         out = np.full((ERRORS, low.size), -np.inf)
-        for row in range(ERRORS):
-            first, reached = self._first(row, near, far)
+        for row, (top, bottom) in enumerate(pairwise(self.margins)):
+            # angles alpha of the row with an error in this cell of p
+            largest, least = (
+                top / (near if top > 0 else far),
+                bottom / (far if bottom > 0 else near),
+            )
+            reached = (least <= 1.0) & (largest >= -1.0)
+            alpha_low, alpha_high = np.arccos(np.clip([largest, least], -1.0, 1.0))[..., None]
+            apart = np.maximum(alpha_low - self.phi[1:], self.phi[:-1] - alpha_high)
+            cosine = np.cos(np.clip(apart, 0.0, np.pi))
+            first = np.where(cosine > 0, self.errors[row + 1], self.errors[row]) * cosine
             total = np.where(possible, first + second, -np.inf).max(axis=1)
             out[row, reached] = total[reached]
         return out
-
-    def _first(self, row: int, near: Floats, far: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Bound ``p * cos(alpha - phi)`` on a cell of p, and return the cells of s with that p."""
-        top, bottom = self.margins[row], self.margins[row + 1]
-        largest = top / (near if top > 0 else far)
-        least = bottom / (far if bottom > 0 else near)
-        reached = (least <= 1.0) & (largest >= -1.0)
-        alpha_low = np.arccos(np.clip(largest, -1.0, 1.0))[:, None]
-        alpha_high = np.arccos(np.clip(least, -1.0, 1.0))[:, None]
-        apart = np.maximum(alpha_low - self.phi[1:], self.phi[:-1] - alpha_high)
-        cosine = np.cos(np.clip(apart, 0.0, np.pi))
-        return np.where(cosine > 0, self.errors[row + 1], self.errors[row]) * cosine, reached
 
 
 def _undominated(pull: Floats, curvature: Floats) -> NDArray[np.intp]:

@@ -74,7 +74,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
             self.guarantee_,
             accountant,
             rows,
-            names=privacy.names_of(X),
+            names=X,
             random_state=random_state,
         )
         kept = np.clip(np.nan_to_num(np.asarray(X, dtype=float)[used]), -1e150, 1e150)

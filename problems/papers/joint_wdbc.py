@@ -21,7 +21,8 @@ import pandas as pd
 
 import convexmarket as cm
 from convexmarket.data.datasets import correlate, wdbc
-from convexmarket.privacy import Simulation, objective_perturbation_guarantee
+from convexmarket.privacy import Simulation
+from convexmarket.privacy.accounting import objective_perturbation_guarantee
 from convexmarket.report import compare
 from convexmarket.report.figures import lines
 from problems.papers.methods import begin

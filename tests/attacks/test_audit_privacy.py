@@ -392,7 +392,7 @@ def test_invalid_data_are_refused():
         cm.audit_privacy(3, [[0.1]], [1])
     with pytest.raises(ParameterError, match="points="):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0])
-    with pytest.raises(ParameterError, match="states no guarantee"):
+    with pytest.raises(ParameterError, match="guarantee must be a Guarantee"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=float)
 
 

@@ -16,8 +16,8 @@ from tests.cli.builders import invoke, plain
 #: Settings that take most of the time, or differ from another one in a detail.
 LONG = (
     *("accounting paper, as printed", "accounting sharp, solver_epsilon 0.01"),
-    *("alpha 10, in floating point", "objective perturbation"),
-    *("alpha 10, paper", "alpha 1, tight", "one point, process", "one process"),
+    *("output perturbation, in floating point", "objective perturbation"),
+    *("output perturbation, paper", "one point, process", "one process"),
     *("one question", "one round"),
 )
 
@@ -49,8 +49,8 @@ def test_mechanisms_hold_and_objective_perturbation_is_nearly_exhausted():
     table = audited(20, **options, progress=lambda *step: steps.append(step))
     assert {"PrivateLogisticRegression", "PersonalizedRidge", "TestSetRelease"} <= check(table)
     assert steps[-1] == ("audits", len(table), len(table))
-    single = audited(20, mechanisms=["NonPersonalizedRidge"], **options)
-    same = table[table.mechanism == "NonPersonalizedRidge"].reset_index(drop=True)
+    single = audited(20, mechanisms=["PersonalizedRidge"], **options)
+    same = table[table.mechanism == "PersonalizedRidge"].reset_index(drop=True)
     pd.testing.assert_frame_equal(single, same)
 
 

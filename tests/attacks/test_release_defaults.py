@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import convexmarket as cm
-from convexmarket.attacks.statistics import loss_of_frequencies
+from convexmarket.attacks.draws import loss_of_frequencies
 from convexmarket.privacy import Simulation
 from convexmarket.release import PublicPredictor
 from convexmarket.release import lattice_noise as noise_of

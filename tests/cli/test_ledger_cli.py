@@ -177,7 +177,7 @@ def test_exports_and_backups_that_are_refused(here):
 
 
 def test_a_ledger_is_created_once(here):
-    assert "already" in refused(BOOKS, "--create")
+    assert "from an earlier ledger" in refused(BOOKS, "--create")
     assert "there is no ledger in none" in refused("none")
     assert "not an SQLite database" in refused("offers.csv")
 

@@ -19,7 +19,8 @@ from convexmarket.learners import (
 from convexmarket.learners.losses import loss_of
 from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.learners.ridge_math import solve_ridge
-from convexmarket.privacy import Simulation, ridge_sensitivity
+from convexmarket.privacy import Simulation
+from convexmarket.privacy.sensitivity import ridge_sensitivity
 from tests import ROOT
 
 TUTORIAL = ROOT / "docs" / "tutorials" / "plot_9_a_learner_of_your_own.py"

@@ -17,7 +17,8 @@ from convexmarket.learners import (
 )
 from convexmarket.learners.minimiser import minimise
 from convexmarket.learners.perturbed import objective_perturbation_log_density
-from convexmarket.privacy import Simulation, calibrate_eta, objective_perturbation_guarantee
+from convexmarket.privacy import Simulation
+from convexmarket.privacy.accounting import calibrate_eta, objective_perturbation_guarantee
 from convexmarket.privacy.exact_noise import gamma_sphere_draw
 from convexmarket.privacy.lattice import lattice_blur
 from tests import one_in

@@ -27,8 +27,12 @@ from convexmarket.learners import (
     PrivateLogisticRegression,
 )
 from convexmarket.learners.perturbed import objective_perturbation_log_density
-from convexmarket.privacy import Simulation, objective_perturbation_guarantee
-from convexmarket.privacy.accounting import default_solver_epsilon, joint_guarantee
+from convexmarket.privacy import Simulation
+from convexmarket.privacy.accounting import (
+    default_solver_epsilon,
+    joint_guarantee,
+    objective_perturbation_guarantee,
+)
 from convexmarket.privacy.exact_noise import gamma_sphere_draw
 from tests.learners.builders import algorithm_1, check_released_density
 

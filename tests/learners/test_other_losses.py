@@ -17,7 +17,8 @@ from convexmarket.learners import (
 )
 from convexmarket.learners.losses import HingeLoss
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
-from convexmarket.privacy import Simulation, accounting, objective_perturbation_guarantee
+from convexmarket.privacy import Simulation, accounting
+from convexmarket.privacy.accounting import objective_perturbation_guarantee
 from tests import one_in
 from tests.learners.builders import declared_kernel_erm, declared_losses
 
@@ -46,8 +47,12 @@ def test_the_claim_is_exhausted_and_half_of_its_logarithm_is_refuted(learner, y,
     audit = cm.audit_privacy(learner, X, y, **options)
     assert audit.passed, audit.statement()
     assert 0.999 < audit.ratio <= 1.0
-    whole = accounting._extra
-    monkeypatch.setattr(accounting, "_extra", lambda *terms: 0.5 * whole(*terms))
+    whole = accounting._loss
+
+    def half(weights, eta, *terms):
+        return 0.5 * (weights * eta + whole(weights, eta, *terms))
+
+    monkeypatch.setattr(accounting, "_loss", half)
     assert not cm.audit_privacy(learner, X, y, **options).passed
 
 

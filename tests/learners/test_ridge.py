@@ -16,7 +16,8 @@ from convexmarket.learners.ridge_math import (
     noisy_loss,
     solve_ridge,
 )
-from convexmarket.privacy import Simulation, ridge_sensitivity
+from convexmarket.privacy import Simulation
+from convexmarket.privacy.sensitivity import ridge_sensitivity
 from tests import one_in
 from tests.learners.builders import (
     PRIVATE_RIDGES,

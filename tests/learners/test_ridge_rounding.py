@@ -17,7 +17,8 @@ from convexmarket.errors import (
 from convexmarket.learners import ridge_math
 from convexmarket.learners.domain import Granted
 from convexmarket.learners.ridge_math import row_sum, solve_error, solve_ridge
-from convexmarket.privacy import Simulation, ridge_norm_bound
+from convexmarket.privacy import Simulation
+from convexmarket.privacy.sensitivity import ridge_norm_bound
 from tests.learners.builders import (
     PRIVATE_RIDGES,
     check_lattice_noise,
@@ -287,7 +288,7 @@ def test_user_defined_weights_are_zero_where_nothing_was_granted() -> None:
 def test_noise_on_a_lattice_exceeds_its_constant_no_more_often_than_stated():
     """Compare sigma with Chebyshev's inequality for the squared norm of the noise."""
     d, chance = 4, 0.05
-    kappa = cm.privacy.ridge_sensitivity(5.0, d, None, "tight")
+    kappa = cm.privacy.sensitivity.ridge_sensitivity(5.0, d, None, "tight")
     sigma = cm.learners.ridge_risk_constants(5.0, d, 0.1, chance, exact=True)[1]
     mean, variance = 2.0 * d, 20.0 * d
     exceeds = variance / ((sigma / kappa) ** 2 / d - mean) ** 2
@@ -303,7 +304,7 @@ def test_the_moves_by_hand(distance, monkeypatch) -> None:
     epsilon, step = ridge_sample(1, 8, 3)[2], 2.0**-12
     model = output_ridge(1.0, rounding=step)
     lattice = planned(model, epsilon, 3)
-    moved = cm.privacy.ridge_sensitivity(1.0, 3) * lattice.weights + 2 * distance
+    moved = cm.privacy.sensitivity.ridge_sensitivity(1.0, 3) * lattice.weights + 2 * distance
     steps = np.ceil(np.sqrt(3) * moved / step) + 2
     assert lattice.scale == pytest.approx(np.max(steps / epsilon), abs=1.0)
     assert lattice.epsilon * lattice.scale == pytest.approx(steps, rel=1e-12)

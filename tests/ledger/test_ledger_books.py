@@ -57,6 +57,7 @@ def balance(ledger):
         ),
         (["a", "b"], [1.0, 1.0], [0.0, math.inf], "prices of seller 'b' must .*, got inf"),
         (["a", "b"], [math.nan, 1.0], 0.0, "epsilon of seller 'a' must .*, got nan"),
+        (["a", "b"], [1.0, 1.0], [1e101, 0.0], "prices of seller 'a' must .*, got 1e"),
         (["a", "b"], [1.0], 0.0, r"epsilon has shape \(1,\), but there are 2 ids"),
         (["a", "b"], ["1", "2"], 0.0, "epsilon must hold numbers"),
         (["a", "b"], True, 0.0, "epsilon must hold numbers"),
@@ -86,8 +87,8 @@ def test_a_source_is_recorded_once(ledger):
 @pytest.mark.parametrize(
     ("ids", "words"),
     [
-        ([], "ids is empty"),
-        (["a", "b", "a"], "'a' twice"),
+        ([], "distinct and not empty"),
+        (["a", "b", "a"], "must be distinct"),
         ("a", "a sequence"),
         (np.array("a"), "a sequence"),
         ([1.5], "must be text"),
@@ -195,19 +196,19 @@ def test_ledgers_that_cannot_be_one(tmp_path, options, words):
 
 
 def test_a_file_holds_one_ledger(ledger, tmp_path):
-    with pytest.raises(DataError, match=r"sold\.sqlite already contains a ledger; .* with Ledger"):
+    with pytest.raises(DataError, match=r"sold\.sqlite exists, from an earlier ledger"):
         cm.Ledger.create(ledger.path)
     with pytest.raises(
         DataError,
         match=r"there is no ledger in .*none.* create one: convexmarket ledger PATH --create, or ",
     ):
         cm.Ledger(tmp_path / "none")
-    with pytest.raises(DataError, match=r"no file market\.sqlite"):
+    with pytest.raises(DataError, match=r"no ledger in .*market\.sqlite"):
         cm.Ledger(tmp_path)
     (tmp_path / "text").write_text("no database at all" * 99)
     with pytest.raises(DataError, match="is damaged or not an SQLite database"):
         cm.Ledger(tmp_path / "text")
-    with pytest.raises(DataError, match="already"):
+    with pytest.raises(DataError, match="earlier ledger"):
         cm.Ledger.create(tmp_path / "text")
     assert (tmp_path / "text").read_text() == "no database at all" * 99
     assert not list(tmp_path.glob("*.new"))
@@ -268,20 +269,6 @@ def test_a_second_release_of_the_same_rows_is_refused_before_it_draws_noise(tmp_
 
 
 # ------------------------------------------------------------------ what cannot be stored
-
-
-@pytest.mark.parametrize("amounts", [(1e308, 0.0), (0.0, 1e308)], ids=["epsilon", "price"])
-def test_sales_never_add_up_to_infinity(ledger, amounts):
-    ledger.sell(["Dan"], *amounts)
-    for step in (
-        lambda: ledger.sell(["Eve", "Dan"], *amounts),
-        lambda: ledger.sell(["Eve", "Eve"], *amounts),
-        lambda: ledger.sell(["Dan"], *amounts, release="only"),
-    ):
-        with pytest.raises(ParameterError, match=r"seller '(Dan|Eve)' exceed"):
-            step()
-    assert balance(ledger).index.tolist() == [*IDS, "Dan"]
-    assert np.isfinite(balance(ledger)).all(axis=None)
 
 
 def test_thousands_of_sellers(tmp_path):

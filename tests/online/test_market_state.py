@@ -191,7 +191,7 @@ def test_a_release_that_is_no_json_is_not_kept(market, result):
 
 def test_a_folder_holds_one_market(market):
     before = market.quote("s0", BOUGHT)
-    with pytest.raises(DataError, match=r"already contains a market; .* with OnlineMarket"):
+    with pytest.raises(DataError, match="exists, from an earlier market"):
         OnlineMarket.create(market.folder, fixed())
     assert OnlineMarket(market.folder).quote("s0", BOUGHT) == before
     assert not list(market.folder.glob("*.new"))
@@ -226,7 +226,7 @@ def test_the_journal_of_a_lost_market_is_not_applied_to_a_new_one(market):
     market.disconnect()
     database(market).unlink()
     assert (market.folder / "market.sqlite-journal").exists()
-    with pytest.raises(DataError, match=r"-journal belongs to a missing market, market\.sqlite"):
+    with pytest.raises(DataError, match="-journal exists, from an earlier market"):
         OnlineMarket.create(market.folder, fixed())
     with pytest.raises(DataError, match="there is no market"):
         market.quote("s0", BOUGHT)

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
-from convexmarket.privacy import ridge_sensitivity
+from convexmarket.privacy.sensitivity import ridge_sensitivity
 from problems.papers import joint_methods, joint_wdbc
 from problems.papers.methods.joint_gradient import (
     Terms,

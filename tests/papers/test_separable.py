@@ -79,7 +79,7 @@ def test_the_bound_holds_after_exact_and_online_purchases(online):
     limit = loss_limit(m, *buyer.values(), density=1 / 8).sum()
     assert sum(bound) + cost == pytest.approx(np.log2(1 + np.exp(-0.3 * beta)) + limit, rel=0.1)
     for _ in range(3):
-        noise = cm.privacy.gamma_sphere_noise(2, rng) * 2 / bought.eta
+        noise = cm.privacy.random_sources.gamma_sphere_noise(2, rng) * 2 / bought.eta
         w = trained(X[some], y[some], bought.weights[some], noise, beta)
         fit = bought.weights @ np.logaddexp(0, -y * (X @ w))
         best = np.logaddexp(0, -0.3 * beta) + 2 * beta * np.linalg.norm(noise)

@@ -11,13 +11,10 @@ from scipy import stats
 from scipy.optimize import minimize
 
 from convexmarket.errors import BudgetExceededError
-from convexmarket.privacy import (
-    Guarantee,
-    PrivacyAccountant,
-    gamma_sphere_noise,
-    ridge_sensitivity,
-)
+from convexmarket.privacy import Guarantee, PrivacyAccountant
 from convexmarket.privacy.lattice import discrete_laplace
+from convexmarket.privacy.random_sources import gamma_sphere_noise
+from convexmarket.privacy.sensitivity import ridge_sensitivity
 
 
 def discrete_laplace_log_density(value, scale):

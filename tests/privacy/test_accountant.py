@@ -221,7 +221,7 @@ def test_gaussian_releases_cost_no_delta_and_basic_accounts_add_up_theirs() -> N
 def test_a_tenth_of_delta_is_for_releases_that_may_fail() -> None:
     account = PrivacyAccountant([1.0], 1e-6)
     account.charge(guarantee([0.1], 1e-7))
-    with pytest.raises(BudgetExceededError, match=r"may use a tenth of it.*composition is 'basic'"):
+    with pytest.raises(BudgetExceededError, match="may use a tenth of delta unless"):
         account.charge(guarantee([0.1], 1e-9))
     PrivacyAccountant([1.0], 1e-6, composition="basic").charge(guarantee([1.0], 1e-6))
 
@@ -319,7 +319,7 @@ def test_a_refusal_calls_the_rows_by_their_ids() -> None:
     account = PrivacyAccountant([1.0, 1.0], 1e-6, composition="basic", ids=["ann", "bob"])
     with pytest.raises(BudgetExceededError, match=r"row 'bob' has spent 0 of epsilon 1"):
         account.check(guarantee([0.5, 1.5]))
-    with pytest.raises(BudgetExceededError, match=r"row 'ann' has spent 0 of 1e-06"):
+    with pytest.raises(BudgetExceededError, match=r"row 'ann'.* spent 0 of delta 1e-06"):
         account.check(guarantee([0.5, 0.5], delta=1e-3))
     for ids in (["ann"], ["ann", "bob", "eve"]):
         with pytest.raises(SellersError, match=f"{len(ids)} ids for 2 sellers"):
@@ -347,9 +347,9 @@ def test_the_account_cannot_be_changed_from_outside() -> None:
     [
         ({"epsilon": []}, "epsilon must be a nonempty vector"),
         ({"epsilon": 1.0}, "epsilon must be a nonempty vector"),
-        ({"epsilon": [[1.0]]}, r"not of shape \(1, 1\)"),
-        ({"epsilon": [1.0, -1.0]}, "epsilon must be nonnegative"),
-        ({"epsilon": [np.nan]}, "epsilon must be nonnegative"),
+        ({"epsilon": [[1.0]]}, "nonempty vector"),
+        ({"epsilon": [1.0, -1.0]}, "one budget >= 0 per row"),
+        ({"epsilon": [np.nan]}, "one budget >= 0 per row"),
         ({"delta": -0.1}, r"delta.*got -0\.1"),
         ({"delta": 1.0}, "delta must be at least 0"),
         ({"delta": np.nan}, "delta must be at least 0"),
@@ -364,17 +364,17 @@ def test_a_bad_account_is_refused(arguments, words) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "rows", "words"),
     [
-        ([0.1], None, "covers 1 rows, but the account has 3; pass rows="),
+        ([0.1], None, "covers 1 rows, and the account has 3; pass rows="),
         ([0.1, 0.1, 0.1, 0.1], None, "covers 4 rows"),
-        ([0.1], [0, 1], "rows must contain 1 integers"),
-        ([0.1], [[0]], "rows must contain 1 integers"),
-        ([0.1], [0.0], "rows must contain 1 integers"),
-        ([0.1], [True], "rows must contain 1 integers"),
+        ([0.1], [0, 1], "must contain 1 integers"),
+        ([0.1], [[0]], "must contain 1 integers"),
+        ([0.1], [0.0], "must contain 1 integers"),
+        ([0.1], [True], "must contain 1 integers"),
         ([0.1], [3], "different positions from 0 to 2"),
         ([0.1], [-1], "different positions from 0 to 2"),
         ([0.1, 0.1], [1, 1], "different positions from 0 to 2"),
-        ([np.nan, 0.1, 0.1], None, "negative or undefined epsilon"),
-        ([-0.1, 0.1, 0.1], None, "negative or undefined epsilon"),
+        ([np.nan, 0.1, 0.1], None, "negative or undefined entry"),
+        ([-0.1, 0.1, 0.1], None, "negative or undefined entry"),
     ],
 )
 @pytest.mark.parametrize("composition", ["basic", "advanced"])

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from convexmarket.errors import ParameterError
-from convexmarket.privacy import (
-    Guarantee,
+from convexmarket.privacy import Guarantee
+from convexmarket.privacy.accounting import (
     calibrate_eta,
+    default_solver_epsilon,
+    joint_guarantee,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.accounting import default_solver_epsilon, joint_guarantee
 
 ACCOUNTINGS = ("sharp", "paper")
 

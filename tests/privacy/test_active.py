@@ -10,15 +10,14 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import BudgetExceededError, ParameterError, WeakGuaranteeWarning
-from convexmarket.privacy import (
-    PrivacyAccountant,
-    RowAccount,
-    Simulation,
-    account,
-    names_of,
-    reserve,
+from convexmarket.errors import (
+    BudgetExceededError,
+    ParameterError,
+    SellersError,
+    WeakGuaranteeWarning,
 )
+from convexmarket.privacy import PrivacyAccountant, RowAccount, Simulation, account, reserve
+from convexmarket.privacy.active import names_of
 from tests.privacy.builders import guarantee
 
 NAMES = ["Ann", "Bob", "Eve", "Ida"]
@@ -66,10 +65,10 @@ def test_without_an_open_account_the_total_of_the_process_counts() -> None:
     n_releases, spent = len(whole.releases), whole.spent_unnamed
     X, y = table()
     model = ridge().fit(X.to_numpy(), y, epsilon=0.25)
-    assert whole.budget == np.inf
+    assert np.all(np.isinf(whole.budget))
     assert len(whole.releases) == n_releases + 1
     assert whole.spent_unnamed == spent + model.epsilon_.max()
-    assert repr(whole).startswith("<RowAccount: ")
+    assert repr(whole).startswith("<RowAccount of ")
 
 
 def test_a_simulation_charges_no_account(counted) -> None:
@@ -212,16 +211,16 @@ def test_a_budget_holds_for_all_threads() -> None:
 @pytest.mark.parametrize(
     ("budget", "delta", "words"),
     [
-        ([1.0, 2.0], 0.0, "PrivacyAccountant"),
+        ([1.0, 2.0], 0.0, "a Series by the names"),
         ("1", 0.0, "one number for all rows"),
-        (-1.0, 0.0, "nonnegative"),
-        (np.nan, 0.0, "nonnegative"),
+        (-1.0, 0.0, "one budget >= 0"),
+        (np.nan, 0.0, "one budget >= 0"),
         (1.0, 1.0, "delta must be"),
-        (pd.Series([1.0, 2.0], index=["Ann", "Ann"]), 0.0, "a name twice"),
+        (pd.Series([1.0, 2.0], index=["Ann", "Ann"]), 0.0, "ids must be distinct"),
     ],
 )
 def test_a_bad_budget_is_refused(budget, delta, words) -> None:
-    with pytest.raises(ParameterError, match=words):
+    with pytest.raises((ParameterError, SellersError), match=words):
         account(budget, delta)
 
 
@@ -229,7 +228,7 @@ def test_positions_are_of_an_accountant() -> None:
     with pytest.raises(ParameterError, match="pass accountant= as well"):
         reserve(guarantee([0.1]), rows=[0])
     with pytest.raises(ParameterError, match="accountant must be a PrivacyAccountant"):
-        reserve(guarantee([0.1]), account(budget=1.0))
+        reserve(guarantee([0.1]), 1.0)
     assert isinstance(account(budget=1.0), RowAccount)
 
 

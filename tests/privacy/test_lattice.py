@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import ParameterError
 from convexmarket.privacy.composition import ORDERS, moments
 from convexmarket.privacy.lattice import (
     accept_exponential,
@@ -62,13 +62,6 @@ def test_draws_are_integers_from_integers_alone(draw):
     assert draws.dtype == np.int64
 
 
-@pytest.mark.parametrize("scale", [0, -1, 1.5, True, 2**46, "wide"])
-@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
-def test_a_wrong_scale_is_refused(draw, scale):
-    with pytest.raises(ParameterError, match="scale"):
-        draw(scale, 1, np.random.default_rng(0))
-
-
 @pytest.mark.parametrize("scale", [1, 2, 7])
 def test_the_gaussian_sampler_has_the_law(scale):
     draws = discrete_gaussian(scale, 20_000, np.random.default_rng(1))
@@ -115,8 +108,6 @@ def test_what_cannot_be_exact_is_refused():
         lattice_release([2.0**60], 1.0, 4, rng)
     with pytest.raises(ParameterError, match="power of two"):
         lattice_release([1.0], 0.3, 4, rng)
-    with pytest.raises(DataError, match="vector"):
-        lattice_release([[1.0]], 1.0, 4, rng)
     with pytest.raises(ParameterError, match="beyond 2"):
         lattice_release([math.inf], 1.0, 4, rng)
     with pytest.raises(ParameterError, match="too fine"):

@@ -21,7 +21,6 @@ from convexmarket.privacy import (
 )
 from convexmarket.privacy.random_sources import (
     gamma_sphere_log_density,
-    open_generator,
     secure_generator,
 )
 from tests import parsed
@@ -138,13 +137,15 @@ def test_an_unseeded_generator_would_be_found(code) -> None:
 @pytest.mark.parametrize("bad", ["seed", 1.5, -1, True])
 def test_a_wrong_seed_is_refused(bad) -> None:
     with pytest.raises(ParameterError, match="random_state"):
-        open_generator(bad)
+        resolve_generator(bad, protective=False)
 
 
 def test_a_random_state_hands_over_256_bits() -> None:
     """Eight words of 32 bits, each with all its values."""
     seeds = [
-        open_generator(np.random.RandomState(seed)).bit_generator.seed_seq.entropy
+        resolve_generator(
+            np.random.RandomState(seed), protective=False
+        ).bit_generator.seed_seq.entropy
         for seed in range(300)
     ]
     words = np.array(seeds, dtype=np.uint64)

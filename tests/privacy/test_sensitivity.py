@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.errors import ParameterError
-from convexmarket.privacy import ridge_norm_bound, ridge_sensitivity
+from convexmarket.privacy.sensitivity import ridge_norm_bound, ridge_sensitivity
 from tests.privacy.builders import check_angles, largest, solution
 
 

@@ -39,7 +39,7 @@ from convexmarket.errors import (
 from convexmarket.learners import PersonalizedRidge, PrivateSearch, expected_loss
 from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
 from convexmarket.market import Market
-from convexmarket.privacy import ridge_sensitivity
+from convexmarket.privacy.sensitivity import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import market_page

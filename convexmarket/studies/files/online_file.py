@@ -37,7 +37,7 @@ from convexmarket.online.release import (
     model_guarantee,
     release_model,
 )
-from convexmarket.privacy import Accounting
+from convexmarket.privacy.accounting import Accounting
 from convexmarket.studies.files.file_tables import (
     Column,
     Positive,

@@ -10,7 +10,7 @@ import pandas as pd
 
 import convexmarket as cm
 from convexmarket.data.datasets import synthetic
-from convexmarket.privacy import gamma_sphere_noise
+from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import curves, mean_interval
 

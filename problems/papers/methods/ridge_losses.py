@@ -16,12 +16,9 @@ import convexmarket as cm
 from convexmarket.allocation import weights_for_guarantees
 from convexmarket.data.datasets import medical, synthetic_regression
 from convexmarket.learners import PersonalizedRidge, PrivateHuberRegressor
-from convexmarket.privacy import (
-    Simulation,
-    gamma_sphere_noise,
-    ridge_norm_bound,
-    ridge_sensitivity,
-)
+from convexmarket.privacy import Simulation
+from convexmarket.privacy.random_sources import gamma_sphere_noise
+from convexmarket.privacy.sensitivity import ridge_norm_bound, ridge_sensitivity
 
 PAPERS = Path(__file__).parent.parent
 #: The order that the paper claims for their losses.

@@ -8,7 +8,7 @@ from convexmarket.allocation import allocate
 from convexmarket.learners.ridge_math import ridge_error_bound, ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.priors import Uniform
-from convexmarket.privacy import ridge_sensitivity
+from convexmarket.privacy.sensitivity import ridge_sensitivity
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import parse_file
 
