@@ -339,8 +339,10 @@ def table(source: Any) -> PartedTable:
     [0.89, 0.37, 0.58]
     """
     if isinstance(source, str | PathLike):
+        path = Path(source)
+        files = sorted(path.glob("[!._]*.parquet")) if path.is_dir() else [path]
         try:
-            frame = dask.dataframe.read_parquet(source, split_row_groups=True, index=False)
+            frame = dask.dataframe.read_parquet(files, split_row_groups=True, index=False)
         except Exception as error:  # of a dozen types
             raise DataError(
                 f"{source} cannot be read as Parquet ({type(error).__name__}); give a file that is"
