@@ -42,7 +42,7 @@ from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import embed
 from convexmarket.checks import check_positive, checked_numbers
-from convexmarket.errors import ParameterError, SolverError
+from convexmarket.errors import ParameterError
 from convexmarket.joint.problem import JointMarket, convexity_ratio
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.market import Market
@@ -116,11 +116,7 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
 
     @cache
     def at(nu: float) -> Floats:
-        try:
-            level = smooth.regularized(joint.regularization + nu)
-            return minimise(level, _TOLERANCE * longest)
-        except np.linalg.LinAlgError as error:
-            raise SolverError(f"Newton's method failed: {error}") from error
+        return minimise(smooth.regularized(joint.regularization + nu), _TOLERANCE * longest)
 
     def length(nu: float) -> float:
         return float(np.linalg.norm(at(nu)))

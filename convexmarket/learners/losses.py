@@ -1,13 +1,11 @@
 r"""Losses of linear and kernel models: convex in the prediction, and Lipschitz.
 
-A loss states its derivatives, its Lipschitz constant L, which bounds what one row can do to the
-model, and a bound on its curvature, which objective perturbation needs. All losses here except the
-logistic one are of one form,
+All losses here except the logistic one are of one form,
 
 .. math:: \ell(f; y) = \max_{s \in [low, high]} s\,(f - y) - \tfrac w2 s^2,
 
-with the slopes ``ends`` = (low, high) and a parabola of width w in place of the kink at y. The risk
-of models with a Lipschitz loss is how a learner enters a market.
+with the slopes (low, high) and a parabola of width w in place of the kink at y. By the risk of
+models with a Lipschitz loss a learner enters a market.
 """
 
 from __future__ import annotations
@@ -107,6 +105,10 @@ class Loss(ABC):
         r"""Return :math:`\ell(f) + \ell^*(s) - sf` of slopes s of the smoothed loss, >= 0."""
         return np.zeros_like(f)
 
+    def contraction(self, reach: float) -> float:
+        """Bound the expected excess of a loss of predictions within reach, per unit of spread."""
+        return 2.0 * self.lipschitz * reach
+
 
 @dataclass(frozen=True)
 class LogisticLoss(Loss):
@@ -136,6 +138,10 @@ class LogisticLoss(Loss):
         """Bound p(1 - p), which grows at most by the factor exp(distance)."""
         grown = (curvatures + TINY) * np.exp(np.minimum(distance, LARGEST_EXPONENT))
         return np.minimum(grown, 0.25)
+
+    def contraction(self, reach: float) -> float:
+        """Bound it by the contraction of the odd and the even part of the loss."""
+        return reach * (0.5 + float(np.tanh(reach / 2.0)))
 
 
 @dataclass(frozen=True)
@@ -282,20 +288,12 @@ def logistic_risk_constants(
     *,
     constants: Constants = "proven",
 ) -> tuple[float, float]:
-    r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``.
-
-    With probability at least :math:`1 - \delta - \delta'` the share of wrong predictions of all
-    models of norm at most :math:`\beta` exceeds the noisy training loss in bits by at most this, if
-    the weights were chosen without looking at the rows (docs/theory/objective-perturbation.md).
+    r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta`` of the logistic loss.
 
     Parameters
     ----------
-    failure_probability, noise_failure_probability : float
-        :math:`\delta`, that the concentration inequality fails, and :math:`\delta'`, that the noise
-        is larger than assumed.
-    max_norm : float
-        Bound :math:`\beta` on the norm of the model, times that on the rows.
-    n_features : int
+    failure_probability, noise_failure_probability, max_norm, n_features
+        As for :func:`lipschitz_risk_constants`; ``max_norm`` is the reach.
     constants : {"proven", "paper"}, default "proven"
         ``"paper"`` are those of A, Theorem II.4, as printed and with natural logarithms, for
         reproduction. Its proof does not give them.
@@ -310,17 +308,14 @@ def logistic_risk_constants(
     >>> round(mu, 3), round(sigma, 3)
     (3.154, 45.316)
     """
-    check_share("failure_probability", failure_probability)
-    check_positives(max_norm=max_norm)
     check_choice("constants", constants, Constants)
-    log_chance = np.log(1.0 / failure_probability)
-    length = 2.0 * max_norm * _noise_quantile(noise_failure_probability, n_features)
+    terms = LogisticLoss(), failure_probability, noise_failure_probability, max_norm, n_features
+    mu, sigma = lipschitz_risk_constants(*terms)
     if constants == "proven":
-        mu = max_norm * (0.5 + np.tanh(max_norm / 2.0) + np.sqrt(log_chance / 2.0)) / np.log(2.0)
-        return float(mu), float(length / np.log(2.0))
-    concentration = 3.0 * log_chance / np.sqrt(2.0)
-    mu = concentration * np.logaddexp(0.0, max_norm) + max_norm / np.log(2.0)
-    return float(mu), float((2.0 * concentration + 1.0) * 2.0 * length)
+        return mu, sigma
+    concentration = 3.0 * np.log(1.0 / failure_probability) / np.sqrt(2.0)
+    mu = float(concentration * np.logaddexp(0.0, max_norm) + max_norm / np.log(2.0))
+    return mu, float((2.0 * concentration + 1.0) * 2.0 * np.log(2.0) * sigma)
 
 
 def logistic_norm_bound(
@@ -338,9 +333,9 @@ def logistic_norm_bound(
 
     Parameters
     ----------
-    regularization, eta, n_features, noise_failure_probability, data_norm
-        :math:`\Lambda`, what sets the noise, the dimension of the model, the chance that the noise
-        is longer than assumed, and R.
+    regularization, eta, n_features, data_norm : float, float, int, float
+    noise_failure_probability : float
+        That the noise is longer than assumed.
 
     Returns
     -------
@@ -372,19 +367,24 @@ def lipschitz_risk_constants(
     n_features: int,
     targets: tuple[float, float] = (-1.0, 1.0),
 ) -> tuple[float, float]:
-    r"""Return the (mu, sigma) of the risk ``mu * ||a|| + sigma / eta`` for any Lipschitz loss.
+    r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta`` of a Lipschitz loss.
 
-    With D the range of the loss within reach, and q as for the logistic loss, they are
-    :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` and :math:`2LBq`. A wrong label has a loss of
-    :math:`\ell(0)` at least, by which both are divided where the loss classifies.
+    With probability at least :math:`1 - \delta - \delta'` the loss of all models within reach
+    exceeds the noisy training loss by at most this, if the weights were chosen without looking at
+    the rows (docs/theory/objective-perturbation.md). With D the range of the loss within reach B,
+    and q the quantile of the noise, they are :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` (less
+    for the logistic loss) and :math:`2LBq`. Where the loss classifies, both are
+    divided by :math:`\ell(0)`, the least loss of a wrong label.
 
     Parameters
     ----------
     loss : Loss
-    failure_probability, noise_failure_probability, n_features
-        As for :func:`logistic_risk_constants`.
+    failure_probability, noise_failure_probability : float
+        :math:`\delta`, that the concentration inequality fails, and :math:`\delta'`, that the noise
+        is larger than assumed.
     reach : float
         Bound B on every prediction: that on the norm of the model times that on the rows.
+    n_features : int
     targets : pair of floats, default (-1, 1)
         Lowest and highest label.
 
@@ -406,10 +406,10 @@ def lipschitz_risk_constants(
     values = loss.values(*corners)
     smallest = float(values.min()) if loss.classifies else 0.0
     unit = loss.at_zero if loss.classifies else 1.0
-    pull = 2.0 * loss.lipschitz * reach
-    mu = pull + (values.max() - smallest) * np.sqrt(np.log(1.0 / failure_probability) / 2.0)
+    spread = (values.max() - smallest) * np.sqrt(np.log(1.0 / failure_probability) / 2.0)
     length = _noise_quantile(noise_failure_probability, n_features)
-    return float(mu / unit), float(pull * length / unit)
+    mu, sigma = loss.contraction(reach) + spread, 2.0 * loss.lipschitz * reach * length
+    return float(mu / unit), float(sigma / unit)
 
 
 def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:

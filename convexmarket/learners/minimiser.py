@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from convexmarket.checks import moderate, numbers_of
-from convexmarket.errors import DataError, NotSupportedError
+from convexmarket.errors import DataError, NotSupportedError, SolverError
 from convexmarket.learners.losses import LogisticLoss, Loss
 
 __all__ = [
@@ -86,17 +86,13 @@ class PerturbedObjective:
     def gradient_norm(self, w: Vector) -> tuple[float, float]:
         r"""Return the norm of the computed gradient, and how far the true norm may be above it.
 
-        The first-order rules of rounding: k operations in a row are off by a relative
-        :math:`\gamma_k = ku/(1-ku)` at most, and a sum of k products, in any order, by
-        :math:`\gamma_k` times the sum of their absolute values. They are applied to
-
-        - the prediction: :math:`\delta_i = \gamma_n |x_i|^\top|w|`;
-        - the loss's slope, which changes by :math:`\delta_i` times its curvature nearby, and 16
-          units for its own evaluation, if ``exp`` is right to four units in the last place;
-        - the sum over the rows, the quadratic and the linear term, and the norm.
-
-        The bound is itself a computed sum of nonnegative terms, which doubling it covers, as long
-        as there are fewer than 1e15 rows and features.
+        To first order, k operations in a row are off by a relative :math:`\gamma_k = ku/(1-ku)` at
+        most, and a sum of k products, in any order, by :math:`\gamma_k` times the sum of their
+        absolute values: the prediction by :math:`\delta_i = \gamma_n |x_i|^\top|w|`; the slope by
+        :math:`\delta_i` times its curvature nearby, and 16 units for its own evaluation, if ``exp``
+        is right to four units in the last place; the sum over the rows, the quadratic and the
+        linear term, and the norm. Doubling covers the rounding of the bound itself, a sum of
+        nonnegative terms, below 1e15 rows and features.
         """
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)
@@ -133,21 +129,11 @@ class PerturbedObjective:
         return hessian
 
     def newton_solver(self, w: Vector) -> Callable[[Vector], Vector]:
-        """Return the division by the Hessian at w, factored in the smaller of two spaces."""
-        if self.X.shape[0] >= w.size:
+        """Return the division by the Hessian at w, or raise a SolverError."""
+        try:
             return partial(cho_solve, cho_factor(self.hessian(w)))
-        self._move_to(w)
-        bent = np.sqrt(self.weights * self._curvatures)
-        rows = bent[bent > 0, None] * self.X[bent > 0]
-        outer = rows @ rows.T
-        outer[np.diag_indices_from(outer)] += self.regularization
-        factor = cho_factor(outer)
-
-        def solve(gradient: Vector) -> Vector:
-            inner = rows.T @ cho_solve(factor, rows @ gradient)
-            return np.asarray((gradient - inner) / self.regularization)
-
-        return solve
+        except np.linalg.LinAlgError as error:
+            raise SolverError(f"Newton's method failed: {error}") from error
 
     def regularized(self, regularization: float) -> PerturbedObjective:
         """Return the same objective with another quadratic term."""

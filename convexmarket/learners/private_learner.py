@@ -1,8 +1,8 @@
 """The protocol of learners, and the base class of the package's learners.
 
-The steps of every fit are: the granted epsilons, a plan from public numbers only, its guarantee,
-the account, a check of the rows, the charge, the noise, and the model. A learner defines its public
-domain and its plan: an objective with a sensitivity.
+A fit takes the granted epsilons, plans the release from public numbers only, computes its
+guarantee, asks the account, checks the rows, charges, and draws the noise. A learner defines its
+public domain and its plan: an objective with a sensitivity.
 """
 
 from __future__ import annotations
@@ -47,18 +47,15 @@ Floats = NDArray[np.float64]
 class Learner(Protocol):
     """A model that is trained under an epsilon for each row, and its guarantee.
 
-    Any class with these members is a learner, without inheritance; docs/howto/learners.md has an
-    example. After ``fit``, ``guarantee_`` holds one epsilon for each row that was passed, at most
-    what it granted, and zero where it granted nothing. :func:`~convexmarket.audit_privacy` audits
-    it.
+    Any class with these members is a learner, without inheritance (docs/howto/learners.md). After
+    ``fit``, ``guarantee_`` holds one epsilon for each row that was passed, at most what it granted,
+    and zero where it granted nothing. :func:`~convexmarket.audit_privacy` audits it.
     """
 
     guarantee_: Guarantee
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Return (mu, sigma): the learner's excess risk is ``mu * ||a|| + sigma / eta``.
-
-        With them it enters a market. They depend on public quantities alone.
+        """Return (mu, sigma) from public numbers: the excess risk is ``mu * ||a|| + sigma / eta``.
 
         Parameters
         ----------
@@ -77,8 +74,8 @@ class Learner(Protocol):
     ) -> Self:
         """Release a model of the rows, each under what it granted in ``epsilon``, in nats.
 
-        A row that granted 0 is dropped before it is read. The account may refuse the release before
-        a row is read, and is charged with the guarantee before noise is drawn.
+        A row that granted 0 is not read. The account may refuse before a row is read, and is
+        charged with the guarantee before noise is drawn.
 
         Parameters
         ----------
@@ -145,11 +142,9 @@ class PrivateLearner(BaseEstimator):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-            Rows in the public domain. Rows in partitions (:func:`convexmarket.partitions.rows`)
-            stay there; at most 100,000 are fetched.
-        y : array_like of shape (n_rows,)
-            Labels from the public set or range.
+        X, y : array_like of shape (n_rows, n_features), (n_rows,)
+            Rows in the public domain, and labels from the public set or range. Rows in partitions
+            (:func:`convexmarket.partitions.rows`) stay there; at most 100,000 are fetched.
         epsilon : array_like of shape (n_rows,), or float
             Epsilon of each row, or one number for all: nonnegative, in nats, independent of the
             data; the constructor's by default. A row with epsilon 0 is not read. Infinity means no
@@ -158,8 +153,8 @@ class PrivateLearner(BaseEstimator):
             Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
             Charged with the guarantee; by default all open accounts, see
-            :func:`convexmarket.privacy.account`. It may refuse before the rows are read. The charge
-            remains if the fit fails later, because the failure depends on the rows.
+            :func:`convexmarket.privacy.account`. The charge remains if the fit fails later, because
+            the failure depends on the rows.
         random_state : None or Simulation, default None
             Source of the noise; the constructor's by default. ``None`` means a fresh seed, which is
             not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible, and protects no
@@ -341,13 +336,13 @@ class PrivateLearner(BaseEstimator):
         profile = Profile("pure", epsilon, plan.delta)
         if plan.shift is not None:
             profile = Profile("gaussian", granted.spread(plan.shift))
-        over, exceeding = epsilon > granted.epsilon, []
-        if over.any():
+        exceeding = []
+        if (over := epsilon > granted.epsilon).any():
+            factor = np.max(epsilon[over] / granted.epsilon[over])
             exceeding = [
                 f"EXCEEDED: {np.count_nonzero(over)} of {over.size} rows lose more than their "
-                "epsilon, by a factor of up to "
-                f"{np.max(epsilon[over] / granted.epsilon[over]):.3g}: calibration='noise' ignores "
-                "the Jacobian's share"
+                f"epsilon, by a factor of up to {factor:.3g}: calibration='noise' ignores the "
+                "Jacobian's share"
             ]
         return Guarantee(
             epsilon=epsilon,

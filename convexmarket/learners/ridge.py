@@ -18,6 +18,7 @@ are in docs/theory/ridge.md, section 7.4.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from math import sqrt
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -52,6 +53,7 @@ from convexmarket.learners.ridge_math import (
     NoisyLoss,
     OutputPerturbation,
     StatisticsPerturbation,
+    noise_length,
     noisy_loss,
     ridge_risk_constants,
     statistics_sensitivity,
@@ -208,9 +210,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             return ridge_risk_constants(*terms, self.max_norm, self.sensitivity, exact=exact)
         mu, _ = ridge_risk_constants(*terms)
         norm = np.sqrt(min(value, size)) / (min(value, size) + value)
-        count = n_features * (n_features + 3) / 2.0 + (n_features + 1) * bool(self.fit_intercept)
-        square = 2.0 * (2.0 * count + np.sqrt(40.0 * count / failure_probability))
-        length = np.sqrt((1.0 + norm**2) * square) / value
+        count = n_features * (n_features + 3) // 2 + (n_features + 1) * bool(self.fit_intercept)
+        length = sqrt(2.0 * (1.0 + norm**2)) * noise_length(count, failure_probability) / value
         kappa = statistics_sensitivity(n_features, centred=bool(self.fit_intercept))
         return mu, float(kappa * length)
 

@@ -102,10 +102,10 @@ def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> 
     return reduce(operator.add, parts)
 
 
-def _normal_equations(X: Matrix, y: Vector, root: Vector) -> Matrix:
-    """Return the Gram matrix of weighted rows, and their moment as its last column."""
-    weighted = X * root[:, None]
-    return np.column_stack([weighted.T @ weighted, weighted.T @ (y * root)])
+def _moments(X: Matrix, y: Vector, weights: Vector) -> Matrix:
+    """Return weighted second moments, and moments with the labels as the last column."""
+    weighed = (weights[:, None] * X).T
+    return np.column_stack([weighed @ X, weighed @ y])
 
 
 def solve_ridge(
@@ -113,8 +113,8 @@ def solve_ridge(
 ) -> Vector:
     r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
 
-    This is the closed form of PDP-OP, by a Cholesky factorisation of the smaller Gram matrix, or by
-    orthogonal factorisation where squaring would cost digits.
+    This is the closed form of PDP-OP, by a Cholesky factorisation of the normal equations, or by
+    orthogonal factorisation where they would lose digits.
 
     Parameters
     ----------
@@ -132,21 +132,16 @@ def solve_ridge(
     array([0.5, 0.5])
     """
     n_rows, n_features = X.shape
+    if n_rows >= n_features:
+        moments = row_sum(X, _moments, y, weights)
+        gram, moment = moments[:, :-1].copy(), moments[:, -1]
+        if regularization > WELL_CONDITIONED * np.trace(gram):
+            gram.flat[:: n_features + 1] += regularization
+            return np.asarray(cho_solve(cho_factor(gram), moment))
     root = np.sqrt(weights)
-    if n_rows < n_features:
-        weighted = X[:] * root[:, None]
-        gram = weighted @ weighted.T
-    else:
-        equations = row_sum(X, _normal_equations, y, root)
-        gram, moment = equations[:, :-1].copy(), equations[:, -1]
-    if regularization <= WELL_CONDITIONED * np.trace(gram):
-        stacked = np.vstack([X[:] * root[:, None], np.sqrt(regularization) * np.eye(n_features)])
-        target = np.concatenate([y * root, np.zeros(n_features)])
-        return np.asarray(np.linalg.lstsq(stacked, target, rcond=None)[0])
-    gram.flat[:: gram.shape[0] + 1] += regularization
-    if n_rows < n_features:
-        return np.asarray(weighted.T @ cho_solve(cho_factor(gram), y * root))
-    return np.asarray(cho_solve(cho_factor(gram), moment))
+    stacked = np.vstack([X[:] * root[:, None], np.sqrt(regularization) * np.eye(n_features)])
+    target = np.concatenate([y * root, np.zeros(n_features)])
+    return np.asarray(np.linalg.lstsq(stacked, target, rcond=None)[0])
 
 
 class NoisyLoss(NamedTuple):
@@ -253,17 +248,15 @@ def ridge_error_bound(
     >>> round(bound.bias, 4), round(bound.privacy, 4), round(bound.labels, 4)
     (1.0, 0.0483, 0.2)
     """
-    array = checked_numbers("weights", weights)
-    _check_risk(regularization, n_features, label_noise, failure_probability)
+    labels, length = _risk(regularization, n_features, label_noise, failure_probability)
     check_nonnegative("coef_norm", coef_norm)
     check_nonnegative("smallest_eigenvalue", smallest_eigenvalue)
     if not as_float(rate) > 0:
         raise ParameterError(f"rate must be positive (infinity means no noise), got {rate!r}")
-    deviation = np.sqrt(2.0 * n_features / failure_probability)
     return RidgeErrorBound(
         bias=float(coef_norm / (1.0 + smallest_eigenvalue / regularization)),
-        privacy=float((n_features + deviation) / rate),
-        labels=float(label_noise / regularization * deviation * np.linalg.norm(array)),
+        privacy=float(length / rate),
+        labels=float(labels * np.linalg.norm(checked_numbers("weights", weights))),
     )
 
 
@@ -305,23 +298,28 @@ def ridge_risk_constants(
     >>> round(mu, 3), round(sigma, 3)
     (0.438, 51.154)
     """
-    _check_risk(regularization, n_features, label_noise, failure_probability)
-    kappa = ridge_sensitivity(regularization, n_features, max_norm, sensitivity)
-    deviation = np.sqrt(2.0 * n_features / failure_probability)
-    length = n_features + deviation
+    mu, length = _risk(regularization, n_features, label_noise, failure_probability)
     if exact:
-        squared = 2.0 * n_features + np.sqrt(40.0 * n_features / failure_probability)
-        length = np.sqrt(n_features * squared)
-    return float(label_noise / regularization * deviation), float(kappa * length)
+        length = sqrt(n_features) * noise_length(n_features, failure_probability)
+    kappa = ridge_sensitivity(regularization, n_features, max_norm, sensitivity)
+    return mu, float(kappa * length)
 
 
-def _check_risk(
+def noise_length(count: int, failure_probability: float) -> float:
+    """Bound the norm of Laplace noise of scale 1 in a number of coordinates, by Chebyshev."""
+    return sqrt(2.0 * count + sqrt(40.0 * count / failure_probability))
+
+
+def _risk(
     regularization: float, n_features: int, label_noise: float, failure_probability: float
-) -> None:
+) -> tuple[float, float]:
+    """Return mu, and the length of noise of rate one."""
     check_positives(regularization=regularization)
     check_count("n_features", n_features)
     check_nonnegative("label_noise", label_noise)
     check_share("failure_probability", failure_probability)
+    deviation = sqrt(2.0 * n_features / failure_probability)
+    return label_noise / regularization * deviation, n_features + deviation
 
 
 class SolveError(NamedTuple):
@@ -556,12 +554,6 @@ def _lattice(
 def _chain(n_rows: int) -> int:
     """Return the longest chain of roundings in a sum over rows."""
     return min(n_rows, CHUNK) + -(-n_rows // CHUNK)
-
-
-def _moments(X: Vector, y: Vector, weights: Vector) -> Vector:
-    """Return second moments, and moments with the labels as the last column."""
-    weighed = weights[:, None] * X
-    return np.column_stack([weighed.T @ X, weighed.T @ y])
 
 
 def _misfit(model: Vector, X: Vector, y: Vector, weights: Vector) -> Vector:
