@@ -65,13 +65,12 @@ class KernelERM(BaseEstimator):
     regularization : float, default 0.1
         lambda; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean loss.
     data_norm : float or None, default None
-        Public bound on the Euclidean norm of every row, private or queried. Required by "linear"
-        and "poly", whose R_phi follows from it; R_phi is 1 for the others.
+        Public bound on the norm of every row, private or queried. "linear" and "poly" require it,
+        as R_phi follows from it; R_phi is 1 for the others.
     classes, features, epsilon
         As for :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
-        Largest error of a prediction, in units of ``sensitivity_``. Releases add twice this to
-        the sensitivity of every row.
+        Largest error of a prediction, in units of ``sensitivity_``.
 
     Attributes
     ----------
@@ -79,19 +78,19 @@ class KernelERM(BaseEstimator):
         Largest change of any prediction when one row is replaced, ``2*L*R_phi**2*max(a)/lambda``,
         for exact minimisers (K, Theorem 2).
     row_sensitivities_ : ndarray of shape (n_rows,)
-        The same for each row, with the error of both fits; zero where the weight is zero.
-    norm_bound_, prediction_error_ : float
+        The same for each row, plus twice ``tol``; zero where the weight is zero.
+    norm_bound_, prediction_error_, feature_bound_ : float
         Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
-        error allowed, and a certified bound on the error of any prediction.
-    feature_bound_, kernel_, classes_, row_names_, assumptions_
-        R_phi, the kernel, the label set, the names of the rows in open accounts, and the
-        assumptions of the sensitivities.
+        error allowed; a certified bound on the error of any prediction; R_phi.
+    kernel_, classes_, row_names_, assumptions_
+        The kernel, the label set, the names of the rows in open accounts, and the assumptions of
+        the sensitivities.
     pivots_, dual_coef_, norm_
         Rows whose features span the model, their coefficients, and the norm of the model in the
         RKHS. All are private.
     guarantee_ : Guarantee
-        Guarantee of the fitted model itself: infinite epsilon in every row that is used. Releases
-        of its predictions have a finite epsilon (:mod:`convexmarket.release`).
+        Infinite epsilon in every row that is used: releases (:mod:`convexmarket.release`) protect
+        the rows, and not the model.
 
     References
     ----------
@@ -162,22 +161,17 @@ class KernelERM(BaseEstimator):
 
         Parameters
         ----------
-        X, y
-            Rows of the public domain, and their labels.
-        epsilon : array_like of shape (n_rows,), or float, optional
-            What each row grants to the releases of this model; the same for all by default. Rows
-            are weighted in proportion, and only the proportions count here. A row that granted 0 is
-            not used.
-        rows, accountant, random_state
-            The first two are refused, since fitting releases nothing; the third is not used.
+        X, y, epsilon, random_state
+            As for private learners. Rows are weighted in proportion to epsilon, the same for all by
+            default, and there is no noise.
+        rows, accountant
+            Refused, since fitting releases nothing.
 
         Raises
         ------
-        ParameterError, DataError
-            If an argument is out of its range, nothing public bounds the features, an accountant is
-            given, or the data are malformed or outside the domain.
-        SolverError
-            If the tolerance is not reached.
+        ParameterError, DataError, SolverError
+            If an argument is out of its range, nothing public bounds the features, the data are
+            malformed or outside the domain, or the tolerance is not reached.
         """
         if accountant is not None or rows is not None:
             raise ParameterError(
@@ -284,8 +278,7 @@ class KernelERM(BaseEstimator):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-        y : array_like of shape (n_rows,)
+        X, y : array_like of shape (n_rows, n_features), (n_rows,)
 
         Raises
         ------
@@ -308,12 +301,12 @@ class KernelERM(BaseEstimator):
         return tags
 
     def _assumptions(self, kernel: Kernel, classes: Classes | None) -> tuple[str, ...]:
-        domain = (
-            f"the features of private and queried rows have norm at most {kernel.feature_bound:g}"
-        )
-        if kernel.data_norm is not None:
-            domain += f", and the rows have norm at most {kernel.data_norm:g}"
-        assumptions = [f"{domain}; these bounds are public"]
+        norm = kernel.data_norm
+        rows = "" if norm is None else f", and the rows have norm at most {norm:g}"
+        assumptions = [
+            "the features of private and queried rows have norm at most "
+            f"{kernel.feature_bound:g}{rows}; these bounds are public"
+        ]
         if not isinstance(self.loss, str):
             slope = self.loss.lipschitz
             assumptions.append(f"{self.loss!r} is convex, with slopes of at most {slope:g}")

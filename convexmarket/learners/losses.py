@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainccinv, lambertw
+from scipy.special import gammainccinv
 
 from convexmarket.checks import (
-    as_float,
-    check_choice,
     check_count,
     check_positives,
     check_scales,
@@ -30,14 +28,11 @@ from convexmarket.errors import NotSupportedError, ParameterError
 
 __all__ = [
     "AbsoluteLoss",
-    "Constants",
     "HingeLoss",
     "HuberLoss",
     "LogisticLoss",
     "Loss",
     "lipschitz_risk_constants",
-    "logistic_norm_bound",
-    "logistic_risk_constants",
     "loss_of",
 ]
 
@@ -45,10 +40,6 @@ Floats = NDArray[np.float64]
 
 TINY = float(np.finfo(np.float64).tiny)
 LARGEST_EXPONENT = 709.0
-#: Constants with a proof, or those printed in the paper.
-Constants: TypeAlias = Literal["proven", "paper"]
-#: Largest value of z / (1 + e^z), which bounds the increase of a model's norm by a row.
-LARGEST_PULL = float(lambertw(np.exp(-1.0)).real)
 
 
 class Loss(ABC):
@@ -280,85 +271,6 @@ def loss_of(given: object) -> Loss:
     return given
 
 
-def logistic_risk_constants(
-    failure_probability: float,
-    noise_failure_probability: float,
-    max_norm: float,
-    n_features: int,
-    *,
-    constants: Constants = "proven",
-) -> tuple[float, float]:
-    r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta`` of the logistic loss.
-
-    Parameters
-    ----------
-    failure_probability, noise_failure_probability, max_norm, n_features
-        As for :func:`lipschitz_risk_constants`; ``max_norm`` is the reach.
-    constants : {"proven", "paper"}, default "proven"
-        ``"paper"`` are those of A, Theorem II.4, as printed and with natural logarithms, for
-        reproduction. Its proof does not give them.
-
-    Returns
-    -------
-    mu, sigma : float
-
-    Examples
-    --------
-    >>> mu, sigma = logistic_risk_constants(0.05, 0.05, max_norm=1.0, n_features=10)
-    >>> round(mu, 3), round(sigma, 3)
-    (3.154, 45.316)
-    """
-    check_choice("constants", constants, Constants)
-    terms = LogisticLoss(), failure_probability, noise_failure_probability, max_norm, n_features
-    mu, sigma = lipschitz_risk_constants(*terms)
-    if constants == "proven":
-        return mu, sigma
-    concentration = 3.0 * np.log(1.0 / failure_probability) / np.sqrt(2.0)
-    mu = float(concentration * np.logaddexp(0.0, max_norm) + max_norm / np.log(2.0))
-    return mu, float((2.0 * concentration + 1.0) * 2.0 * np.log(2.0) * sigma)
-
-
-def logistic_norm_bound(
-    regularization: float,
-    eta: float,
-    n_features: int,
-    *,
-    noise_failure_probability: float = 0.05,
-    data_norm: float = 1.0,
-) -> float:
-    r"""Bound the norm of the perturbed model before any row is seen.
-
-    Where the gradient vanishes, :math:`\Lambda\|w\|^2 = -b^\top w + \sum a_i z_i/(1 + e^{z_i})`,
-    and :math:`z/(1 + e^z)` is at most 0.2785; and :math:`\Lambda\|w\| \le \|b\| + R`.
-
-    Parameters
-    ----------
-    regularization, eta, n_features, data_norm : float, float, int, float
-    noise_failure_probability : float
-        That the noise is longer than assumed.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> round(logistic_norm_bound(0.01, 1000.0, 10), 2)
-    7.08
-    """
-    check_positives(regularization=regularization, data_norm=data_norm)
-    if not as_float(eta) > 0:
-        raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
-    noise = data_norm * 2.0 * _noise_quantile(noise_failure_probability, n_features) / eta
-    pulled = noise + np.sqrt(noise**2 + 4.0 * regularization * LARGEST_PULL)
-    return float(min(pulled / 2.0, noise + data_norm) / regularization)
-
-
 def lipschitz_risk_constants(
     loss: Loss,
     failure_probability: float,
@@ -395,10 +307,10 @@ def lipschitz_risk_constants(
 
     Examples
     --------
-    >>> from convexmarket.learners import HuberLoss
-    >>> mu, sigma = lipschitz_risk_constants(HuberLoss(), 0.05, 0.05, 1.0, 10)
+    >>> from convexmarket.learners import LogisticLoss
+    >>> mu, sigma = lipschitz_risk_constants(LogisticLoss(), 0.05, 0.05, 1.0, 10)
     >>> round(mu, 3), round(sigma, 3)
-    (3.836, 31.41)
+    (3.154, 45.316)
     """
     check_share("failure_probability", failure_probability)
     check_positives(reach=reach)

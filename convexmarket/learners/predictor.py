@@ -82,11 +82,7 @@ class Kernel:
                 "bound on the Euclidean norm of every row"
             )
         if not np.isfinite(self.feature_bound):
-            raise ParameterError(
-                f"the features of kernel {self.name!r} have no finite bound at gamma = "
-                f"{self.gamma:g}, degree = {self.degree}, coef0 = {self.coef0:g} and data_norm = "
-                f"{self.data_norm:g}; give smaller numbers"
-            )
+            raise ParameterError(f"the features of {self!r} have no finite bound; scale the rows")
 
     def __call__(self, X: Floats, Y: Floats) -> Floats:
         """Return the kernel of every row of X with every row of Y, shape (n_x, n_y)."""
@@ -146,13 +142,7 @@ class Kernel:
         return np.where((squares > 0) | (self.name != "cosine"), 1.0, 0.0)
 
     def check_domain(self, X: Floats, what: str) -> None:
-        """Refuse rows outside the public domain, for which the bounds do not hold.
-
-        Raises
-        ------
-        DataError
-            If a row is longer than the bound.
-        """
+        """Raise a DataError for rows outside the public domain."""
         if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding
             raise DataError(f"{what} holds rows whose norms overflow; scale them")
         if self.data_norm is not None:
@@ -164,10 +154,10 @@ def cholesky_features(
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     r"""Factor the kernel matrix, pivot by pivot, until the remainder is small.
 
-    Returns the pivots, rows whose features span the others' up to the residuals r; features G of
-    shape (n_rows, rank), with :math:`GG^\top` the kernel matrix up to a positive semidefinite
-    difference of diagonal r, and lower triangular rows of pivots; and r. It stops when
-    :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r drowns in rounding.
+    Returns the pivots (rows whose features span the others' up to the residuals r), features G of
+    shape (n_rows, rank), with lower triangular rows of pivots, and r, the diagonal of the kernel
+    matrix minus :math:`GG^\top`. It stops when :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r
+    drowns in rounding.
     """
     residuals = np.maximum(kernel.diagonal(X), 0.0)
     floor = 4.0 * np.finfo(np.float64).eps * float(residuals.max(initial=0.0))
@@ -236,21 +226,12 @@ class PublicPredictor:
         return float(np.sqrt(max(square, 0.0)))
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictions at any rows; this reveals nothing more.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        """
+        """Return the predictions at any rows."""
         rows = check_rows(X, self.points.shape[1], self.feature_names)
         return np.asarray(self.kernel(rows, self.points) @ self.coefficients)
 
     def classify(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label of each row: the second class where the prediction is positive.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
 
         Raises
         ------
@@ -266,9 +247,9 @@ class PublicPredictor:
     ) -> Self:
         r"""Return a function that is nearer to the answer at a point, drawn into a ball.
 
-        If the truth f lies in the ball of radius ``max_norm``, :math:`|f(z) - v| \le x` for the
-        answer v and the old function is off by d at z, the squared distance from f falls by
-        :math:`(d^2 - x^2)/D` at least. The divisor D is at least k(z, z), the default.
+        If the truth f lies in the ball of radius ``max_norm``, and the answer is off by at most x
+        where the old function is off by d, the squared distance from f falls by at least
+        :math:`(d^2 - x^2)/D`. The divisor D is at least k(z, z), the default.
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])

@@ -63,10 +63,8 @@ class PrivateSearch(BaseEstimator):
         Candidates, as for :class:`sklearn.model_selection.ParameterGrid`.
     validation : (X, y)
         Public rows and labels, by which candidates are scored.
-    charge : {"trials", "sum"}, default "trials"
-        Method of charging; see the module. ``"sum"`` is better for two candidates.
-    trials : float, default 10.0
-        Mean number of trials; for ``charge="trials"``.
+    charge, trials : {"trials", "sum"}, default "trials"; float, default 10.0
+        Method of charging, and the mean number of trials; ``"sum"`` is better for two candidates.
     epsilon : default None
         Default ``epsilon`` of ``fit``.
 
@@ -125,17 +123,14 @@ class PrivateSearch(BaseEstimator):
 
         Parameters
         ----------
-        X, y, rows, accountant, random_state
-            Those of the learner.
-        epsilon : array_like of shape (n_rows,) or float, optional
-            What each row granted to the whole search, finite; charged once.
+        X, y, epsilon, rows, accountant, random_state
+            As for the learner; epsilon is finite, and charged once for the whole search.
 
         Raises
         ------
-        ParameterError
-            If an argument is out of its range, or a candidate cannot keep its share.
-        BudgetExceededError
-            If a row cannot pay, or a candidate loses more than its share.
+        ParameterError, BudgetExceededError
+            If an argument is out of its range, a candidate cannot keep its share, or the account
+            refuses.
         """
         default = self.epsilon if epsilon is None else epsilon
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
@@ -206,7 +201,7 @@ class PrivateSearch(BaseEstimator):
             candidates = list(ParameterGrid(dict(self.grid)))
         except (TypeError, ValueError) as error:
             raise ParameterError(f"grid must map parameters to their values: {error}") from None
-        if not candidates or not dict(self.grid):
+        if candidates in ([], [{}]):
             raise ParameterError("grid is empty; give parameters, and values to choose from")
         return candidates
 
