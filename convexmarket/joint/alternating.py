@@ -48,8 +48,6 @@ from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Losses
 
-__all__ = ["Descent", "GlobalSearch", "PurchaseStep", "best_model", "model_gradient"]
-
 Floats = NDArray[np.float64]
 
 #: Alternations before a quasi-Newton descent, its largest number of steps, and alternations at a

@@ -36,8 +36,6 @@ from convexmarket.joint.alternating import Descent, PurchaseStep, best_model
 from convexmarket.joint.problem import JointMarket
 from convexmarket.terms import Constraint, MarketNumbers, Piece, Quantities
 
-__all__ = ["ExponentialBlock", "best_eta", "solve_exponential"]
-
 Floats = NDArray[np.float64]
 
 #: Smallest share of the average weight in a logarithm, and the largest that counts as zero.

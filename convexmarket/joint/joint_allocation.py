@@ -30,8 +30,6 @@ from convexmarket.joint.alternating import (
 from convexmarket.joint.exponential import solve_exponential
 from convexmarket.joint.problem import JointMarket, convexity_ratio
 
-__all__ = ["JointAllocation", "allocate_jointly"]
-
 Floats = NDArray[np.float64]
 JointMethod = Literal["alternating", "exponential"]
 JointStatus = Literal["global", "global for this eta", "best of several starts"]

@@ -41,16 +41,6 @@ from convexmarket.errors import DataError, NotSupportedError, ParameterError, Un
 from convexmarket.market import Market
 from convexmarket.terms import Losses, Noise
 
-__all__ = [
-    "FirstOrderResiduals",
-    "JointMarket",
-    "NoiseModel",
-    "convexity_constant",
-    "convexity_ratio",
-    "convexity_threshold",
-    "first_order_residuals",
-]
-
 Floats = NDArray[np.float64]
 NoiseModel = Literal["expected", "worst-case", "realised"]
 

@@ -2,8 +2,7 @@
 
 A :class:`Ball` bounds the Euclidean norm of every row, a :class:`Box` every feature. Labels come
 from two :class:`Classes` or from an :class:`Interval`. Without a bound, ``of`` computes the domain
-from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Data outside
-of a domain are refused with a DataError, by their number alone.
+from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
 """
 
 from __future__ import annotations
@@ -41,18 +40,6 @@ from convexmarket.errors import (
     PrivacyLeakWarning,
 )
 from convexmarket.learners.minimiser import PartedRows, in_parts
-
-__all__ = [
-    "Ball",
-    "Box",
-    "Classes",
-    "Domain",
-    "Granted",
-    "Interval",
-    "Perturbation",
-    "Range",
-    "dense_rows",
-]
 
 Floats = NDArray[np.float64]
 Range: TypeAlias = tuple[ArrayLike, ArrayLike]
@@ -331,13 +318,12 @@ class Granted:
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None) -> Granted:
         """Check the granted epsilons of the rows of X, of which only the number is read.
 
-        Less than a millionth of the mean is an error of a solver, and counts as 0. Raises a
-        ParameterError, or a DataError if X has no rows.
+        Less than a millionth of the mean is an error of a solver, and counts as 0.
         """
         if epsilon is None:
             raise ParameterError(
-                "epsilon is missing; pass what each row granted, fit(X, y, epsilon=...), such as "
-                "the epsilon of an allocation, or one number for all rows. In a pipeline the "
+                "epsilon is missing; pass what each row granted, such as the epsilon of an "
+                "allocation, or one number for all rows, fit(X, y, epsilon=...). In a pipeline the "
                 "constructor's epsilon= does as well"
             )
         n_rows = _rows_of(X)
@@ -350,21 +336,16 @@ class Granted:
                 "one for all"
             )
         if not np.all(array >= 0):
-            raise ParameterError(
-                "epsilon must be nonnegative in every row: 0 is a row that is not to be used"
-            )
+            raise ParameterError("epsilon must be nonnegative in every row; 0 leaves a row out")
         if 0 < array.max() < LEAST or np.any(np.isfinite(array) & (array > LARGEST)):
             raise ParameterError(
-                f"epsilon must lie between {LEAST:g} and {LARGEST:g}, since other noise is beyond "
-                f"the range of floating point, and is up to {array.max():g}; give infinity for no "
-                "privacy, or 0 for rows that are not to be used"
+                f"epsilon must lie between {LEAST:g} and {LARGEST:g}, and is up to "
+                f"{array.max():g}; give infinity for no privacy, or 0 to leave a row out"
             )
         if np.isfinite(array).all() and array.any():
             array = np.where(array < TRACE * array.sum() / np.count_nonzero(array), 0.0, array)
         if not np.any(array):
-            raise ParameterError(
-                "epsilon is 0 in every row, so no row can be used; buy some privacy first"
-            )
+            raise ParameterError("epsilon is 0 in every row; buy some privacy first")
         return cls(array)
 
     @property

@@ -43,8 +43,6 @@ from convexmarket.privacy.active import names_of
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.random_sources import RandomSource
 
-__all__ = ["KernelERM"]
-
 Floats = NDArray[np.float64]
 
 # Widths of parabolas in place of a loss's kinks, each a tenth of the one before.

@@ -26,16 +26,6 @@ from convexmarket.checks import (
 )
 from convexmarket.errors import NotSupportedError, ParameterError
 
-__all__ = [
-    "AbsoluteLoss",
-    "HingeLoss",
-    "HuberLoss",
-    "LogisticLoss",
-    "Loss",
-    "lipschitz_risk_constants",
-    "loss_of",
-]
-
 Floats = NDArray[np.float64]
 
 TINY = float(np.finfo(np.float64).tiny)

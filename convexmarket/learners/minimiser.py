@@ -24,17 +24,6 @@ from convexmarket.checks import moderate, numbers_of
 from convexmarket.errors import DataError, NotSupportedError, SolverError
 from convexmarket.learners.losses import LogisticLoss, Loss
 
-__all__ = [
-    "PartedObjective",
-    "PartedRows",
-    "PerturbedObjective",
-    "RowParts",
-    "in_parts",
-    "labels_of",
-    "minimise",
-    "relative_error",
-]
-
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 

@@ -55,17 +55,6 @@ from convexmarket.privacy.exact_noise import gamma_sphere_draw, gamma_sphere_err
 from convexmarket.privacy.lattice import lattice_blur, lattice_release
 from convexmarket.privacy.random_sources import RandomSource, gamma_sphere_log_density
 
-__all__ = [
-    "ObjectiveLearner",
-    "ObjectivePerturbation",
-    "PrivateHuberRegressor",
-    "PrivateLinearSVC",
-    "PrivateLogisticRegression",
-    "SecondNoise",
-    "objective_perturbation_log_density",
-    "public_regularization",
-]
-
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
@@ -499,7 +488,7 @@ class PrivateLogisticRegression(_Classifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearSVC(_Classifier):
-    """Linear support vector machine with a Huberised hinge, under what was sold to each seller.
+    """Linear support vector machine with a Huberised hinge, and a guarantee for each seller.
 
     Parameters
     ----------
@@ -531,18 +520,15 @@ class PrivateLinearSVC(_Classifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
-    r"""Linear regression with the Huber loss, under what was sold to each seller.
-
-    For labels in a public range, :class:`PersonalizedRidge` chooses scale, threshold and intercept.
+    r"""Linear regression with the Huber loss, and a guarantee for each seller.
 
     Parameters
     ----------
     others
         As for :class:`PrivateLogisticRegression`, as are the attributes.
-    threshold : float, default 1.0
-        Residual at which half of its square becomes linear; a smaller one takes less noise.
-    target_range : pair of floats, default (-1, 1)
-        Public lowest and highest label.
+    threshold, target_range : float, default 1.0; pair of floats, default (-1, 1)
+        Residual at which half of its square becomes linear, and public lowest and highest label.
+        :class:`PersonalizedRidge` chooses threshold and intercept.
 
     Examples
     --------

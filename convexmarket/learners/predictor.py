@@ -26,8 +26,6 @@ from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.domain import Ball
 from convexmarket.privacy.guarantee import Guarantee
 
-__all__ = ["Kernel", "PublicPredictor", "check_rows", "cholesky_features"]
-
 Floats = NDArray[np.float64]
 
 #: Parameters of scikit-learn's function of each name.
@@ -142,7 +140,12 @@ class Kernel:
         return np.where((squares > 0) | (self.name != "cosine"), 1.0, 0.0)
 
     def check_domain(self, X: Floats, what: str) -> None:
-        """Raise a DataError for rows outside the public domain."""
+        """Check that rows lie in the public domain.
+
+        Raises
+        ------
+        DataError
+        """
         if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding
             raise DataError(f"{what} holds rows whose norms overflow; scale them")
         if self.data_norm is not None:

@@ -39,8 +39,6 @@ from convexmarket.privacy.random_sources import (
     warn_of_plain_noise,
 )
 
-__all__ = ["Domain", "Learner", "PrivateLearner", "unfitted"]
-
 Floats = NDArray[np.float64]
 
 
@@ -72,20 +70,16 @@ class Learner(Protocol):
         rows: ArrayLike | None = None,
         accountant: Account | None = None,
     ) -> Self:
-        """Release a model of the rows, each under what it granted in ``epsilon``, in nats.
+        """Release a model of the rows, each under its epsilon, in nats.
 
-        A row that granted 0 is not read. The account may refuse before a row is read, and is
+        A row with epsilon 0 is not read. The account may refuse before a row is read, and is
         charged with the guarantee before noise is drawn.
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-        y : array_like of shape (n_rows,)
-        epsilon : array_like of shape (n_rows,)
-            Largest epsilon of each row.
-        rows : array_like of int, optional
+        X, y, epsilon : array_like of shape (n_rows, n_features), (n_rows,), (n_rows,)
+        rows, accountant : array_like of int, Account, optional
             Positions of the rows in the account; all by default.
-        accountant : PrivacyAccountant, LedgerAccount or None
         """
         ...
 
@@ -208,10 +202,10 @@ class PrivateLearner(BaseEstimator):
         return self
 
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
-        """Compute the guarantee of a fit in advance, from public quantities alone.
+        """Compute the guarantee of a fit in advance, from public quantities only.
 
-        ``n_features`` counts where the regularization is "auto"; it is 1 by default. Errors are
-        those of :meth:`fit`, and a domain that would be read from private rows is one.
+        ``n_features`` is for a regularization of "auto", 1 by default. Errors are those of
+        :meth:`fit`; a domain that would be read from private rows is refused.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
         return self._guarantee(granted, plan, domain, None)
@@ -252,8 +246,8 @@ class PrivateLearner(BaseEstimator):
     def noise_limit(self) -> float:
         """Return the :meth:`noise_effect` above which a constant predicts as well as the model.
 
-        It is the standard deviation of labels that are uniform on their range. For a classifier it
-        is 4: such noise turns the label of a row with margin 1 with a chance of 40 per cent.
+        It is the deviation of uniform labels; for a classifier 4, as such noise turns the label of
+        a row with margin 1 with a chance of 40 per cent.
         """
         labels = self._domain(1).labels
         return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0

@@ -36,8 +36,6 @@ from convexmarket.privacy.random_sources import (
     resolve_generator,
 )
 
-__all__ = ["PrivateSearch"]
-
 Charge = Literal["trials", "sum"]
 
 #: Relative margin for the roundings of a share.

@@ -1,8 +1,8 @@
 r"""Ridge regression: the solve, closed forms under noise, and two perturbations.
 
-**Output perturbation** (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). The weighted
-ridge solution moves by at most :math:`\kappa w_i` when row i is replaced
-(:func:`~convexmarket.privacy.ridge_sensitivity`), and noise of rate
+**Output perturbation** (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). Replacing row i
+moves the weighted ridge solution by at most :math:`\kappa w_i`
+(:func:`~convexmarket.privacy.ridge_sensitivity`); noise of rate
 :math:`\min_i \epsilon_i/(\kappa w_i)` is added to it.
 
 **Perturbed statistics.** Noisy second moments A of the features and moments m with the labels give
@@ -47,21 +47,6 @@ from convexmarket.privacy.lattice import (
 )
 from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
-
-__all__ = [
-    "NoisyLoss",
-    "OutputPerturbation",
-    "RidgeErrorBound",
-    "SolveError",
-    "StatisticsPerturbation",
-    "noisy_loss",
-    "ridge_error_bound",
-    "ridge_risk_constants",
-    "row_sum",
-    "solve_error",
-    "solve_ridge",
-    "statistics_sensitivity",
-]
 
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]

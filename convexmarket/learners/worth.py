@@ -16,8 +16,6 @@ from convexmarket.learners.perturbed import PrivateLogisticRegression
 from convexmarket.learners.private_learner import PrivateLearner
 from convexmarket.learners.ridge import PersonalizedRidge
 
-__all__ = ["default_learner", "expected_error", "model_errors"]
-
 
 def default_learner(
     labels: pd.Series[Any], features: Any, classes: Any, target_range: Any

@@ -499,6 +499,6 @@ def test_failing_solvers_are_reported(monkeypatch):
     def breaks(*arguments):
         raise np.linalg.LinAlgError("no factor")
 
-    monkeypatch.setattr("convexmarket.joint.alternating.minimise", breaks)
+    monkeypatch.setattr("convexmarket.learners.minimiser.cho_factor", breaks)
     with pytest.raises(SolverError, match="failed: no factor"):
         cm.allocate_jointly(joint)
