@@ -405,8 +405,8 @@ def _rows_of(X: Any) -> int:
 def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
     """Validate rows, and labels if given, by scikit-learn, as real numbers of moderate size.
 
-    A table becomes rows by the estimator's ``features``, of the unit box or of their ball. Neither
-    the message of a DataError nor its context quotes an entry.
+    The estimator's ``features`` map a table to rows of the unit box or of their ball. No error
+    quotes an entry.
     """
     if in_parts(X):
         raise NotSupportedError(

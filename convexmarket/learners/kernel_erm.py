@@ -353,10 +353,10 @@ def certified_distance(
 ) -> float:
     r"""Bound the distance of a model from the minimiser over the whole RKHS.
 
-    The duality gap of w and of the multipliers u, minus the slopes of the smoothed loss, is
+    By strong convexity its square is at most :math:`2/\lambda` times the duality gap of w and of
+    the multipliers u, minus the slopes of the smoothed loss:
     :math:`\sum_i a_i(\ell_i + \ell_i^*(-u_i) + u_i f_i) + \|\lambda w - q\|^2/(2\lambda)` with
-    :math:`q = \sum_i a_i u_i \phi(x_i)`: squares and Fenchel gaps, without cancellation. By strong
-    convexity the squared distance is at most twice that over :math:`\lambda`.
+    :math:`q = \sum_i a_i u_i \phi(x_i)`, which has no cancellation.
     """
     f, weights = smoothed.X @ theta, smoothed.weights
     slopes = smoothed.loss.derivatives(f, smoothed.targets)[1]
@@ -368,10 +368,6 @@ def certified_distance(
 
 
 def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
-    r"""Bound the norm of every minimiser without looking at data.
-
-    At the minimiser :math:`\lambda w = -\sum_i a_i\ell'_i\phi(x_i)`, of norm :math:`LR_\phi` at
-    most; and w = 0 is worse by at least :math:`\lambda\|w\|^2/2` besides the quadratic term.
-    """
+    r"""Bound the norm of every minimiser by :math:`LR_\phi/\lambda`, and by the loss of w = 0."""
     by_slope = loss.lipschitz * kernel.feature_bound / regularization
     return float(min(by_slope, np.sqrt(loss.at_zero / regularization)))

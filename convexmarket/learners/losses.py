@@ -35,9 +35,9 @@ LARGEST_EXPONENT = 709.0
 class Loss(ABC):
     """A convex loss of the prediction f for the label y; subclasses may be a user's.
 
-    ``classifies`` means that labels are -1 and 1, not any numbers. ``lipschitz`` is L, the largest
-    slope in f, and ``curvature`` a bound on the second derivative, infinite where there are kinks.
-    ``at_zero`` is the largest loss of the prediction 0; infinite if labels are unbounded.
+    ``classifies``: labels are -1 and 1, not any numbers. ``lipschitz``: L, the largest slope in f.
+    ``curvature``: a bound on the second derivative, infinite where there are kinks. ``at_zero``:
+    the largest loss of the prediction 0; infinite if labels are unbounded.
 
     Examples
     --------

@@ -1,11 +1,8 @@
 """The minimiser of a weighted loss plus a linear and a quadratic term.
 
 The guarantee of objective perturbation is one of the *exact* minimiser, so the search ends where
-rounding begins, and bounds the gradient's norm there. Kernel models are minimised in the same way,
-with coordinates of the features in place of rows.
-
-Loss, gradient, Hessian and the bounds on their rounding errors are sums over rows, which may be
-stored in several parts. Each pass reads and checks the rows of all parts again.
+rounding begins, and bounds the gradient's norm there. All quantities are sums over rows, which may
+be stored in several parts; each pass reads and checks the rows of all parts again.
 """
 
 from __future__ import annotations
@@ -39,10 +36,7 @@ SAMPLE = 100_000  # rows in parts to fetch for a start near the minimum
 
 
 class PerturbedObjective:
-    """Weighted loss plus a linear and a quadratic term, with its derivatives.
-
-    Values at the last point are kept, since the search reads them again.
-    """
+    """Weighted loss plus a linear and a quadratic term, with its derivatives at the last point."""
 
     chunk = 1024  # rows of X whose scaled copy stays in the processor's cache
 

@@ -152,6 +152,7 @@ class ObjectivePerturbation(Perturbation):
         self.weights, self.epsilon, self.regularization = weights, epsilon, regularization
         self.data_norm, self.loss, self.accounting = data_norm, loss, accounting
         self.eta, self.tol, self.paid = eta, tol, paid  # by each row, for the second noise
+        self.unit = 2.0 * loss.lipschitz * data_norm / eta  # scale of the noise in the gradient
         self.noisy, self.exact = bool(np.isfinite(eta)), second.solver_epsilon is not None
         #: Step and scale of the second noise.
         self.blur = lattice_blur(distance, n_features, paid) if paid else None
@@ -173,11 +174,6 @@ class ObjectivePerturbation(Perturbation):
                 f" or are read no finer than {2.0 * distance:.3g}",
                 "noise and coefficients, computed in double precision, are treated as real numbers",
             )
-
-    @property
-    def unit(self) -> float:
-        """The scale of the noise in the gradient."""
-        return 2.0 * self.loss.lipschitz * self.data_norm / self.eta
 
     def release(
         self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
@@ -277,9 +273,8 @@ def objective_perturbation_log_density(
     r"""Compute the log density of the released model at w, given the data, in nats.
 
     It is :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`: h is the noise density,
-    b(w) the noise for which w is the exact minimiser, a multiple of the gradient of the noiseless
-    objective, and J the Hessian of that objective. The privacy loss at w between two data sets is
-    the difference of two such values.
+    b(w) the noise for which w is the exact minimiser, and J the Hessian of the noiseless objective.
+    The privacy loss at w between two data sets is the difference of two such values.
     """
     X, y, weights = aligned(X=X, y=y, weights=weights)
     point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))
@@ -386,10 +381,8 @@ class _Classifier(ClassifierMixin, ObjectiveLearner):
         """Return the margin ``X @ coef_`` of each row; positive means the second class."""
         return self._predicted(X)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row."""
-        margins = self.decision_function(X)
-        return self.classes_[(margins > 0).astype(np.intp)]
+    def _answers(self, values: Floats) -> NDArray[Any]:
+        return self.classes_[(values > 0).astype(np.intp)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -547,15 +540,6 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     _model = "Huber regression"
     _norm = 0.5
     _public = ("data_norm", "target_range")
-
-    def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_``.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        """
-        return self._predicted(X)
 
     def _loss(self) -> HuberLoss:
         check_scales(threshold=self.threshold)

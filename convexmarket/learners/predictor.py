@@ -1,8 +1,7 @@
 r"""Kernels with public bounds on their features, and a predictor that may be published.
 
-The sensitivity of a prediction depends on :math:`R_\phi^2 = \sup_x k(x, x)`, the bound on feature
-norms. It must be public, so it follows from the kernel and a public ball of all rows. The functions
-are those of scikit-learn.
+The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public, so it follows from
+the kernel and a public ball of all rows. The functions are those of scikit-learn.
 """
 
 from __future__ import annotations
@@ -106,12 +105,12 @@ class Kernel:
 
     @property
     def feature_lipschitz(self) -> float:
-        r"""Lipschitz constant of the features with respect to rows in the domain.
+        """Lipschitz constant of the features in the domain.
 
         Raises
         ------
         NotSupportedError
-            If the feature map has no Lipschitz constant.
+            If none is known.
         """
         if self.name == "linear":
             return 1.0
@@ -157,10 +156,9 @@ def cholesky_features(
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     r"""Factor the kernel matrix, pivot by pivot, until the remainder is small.
 
-    Returns the pivots (rows whose features span the others' up to the residuals r), features G of
-    shape (n_rows, rank), with lower triangular rows of pivots, and r, the diagonal of the kernel
-    matrix minus :math:`GG^\top`. It stops when :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r
-    drowns in rounding.
+    Returns the pivots; features G of shape (n_rows, rank), with lower triangular rows of pivots;
+    and r, the diagonal of the kernel matrix minus :math:`GG^\top`. It stops when
+    :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r drowns in rounding.
     """
     residuals = np.maximum(kernel.diagonal(X), 0.0)
     floor = 4.0 * np.finfo(np.float64).eps * float(residuals.max(initial=0.0))
@@ -272,17 +270,11 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
     """
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and tuple(columns) != names:
-        raise DataError(
-            f"the columns of X are {list(columns)}, but the model was fitted to {list(names)}: "
-            "select them in that order"
-        )
+        raise DataError(f"the columns of X are {list(columns)}; select {list(names)} in that order")
     rows = np.array(checked_numbers("X", X, DataError, truth_values=True))
     rows = rows[None, :] if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] != n_features:
-        raise DataError(
-            f"X has shape {np.shape(X)}, but the model has {n_features} features; pass a matrix of "
-            "that many columns"
-        )
+        raise DataError(f"X has shape {np.shape(X)}, but the model has {n_features} features")
     if not np.all(np.isfinite(rows)):
         raise DataError("X holds missing or infinite numbers")
     return rows

@@ -53,12 +53,7 @@ class Learner(Protocol):
     guarantee_: Guarantee
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Return (mu, sigma) from public numbers: the excess risk is ``mu * ||a|| + sigma / eta``.
-
-        Parameters
-        ----------
-        n_features : int
-        """
+        """Return (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``, by public numbers."""
         ...
 
     def fit(
@@ -154,10 +149,6 @@ class PrivateLearner(BaseEstimator):
             not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible, and protects no
             row. A plain seed raises a :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ParameterError, DataError, NotSupportedError
@@ -171,19 +162,11 @@ class PrivateLearner(BaseEstimator):
         default = self.epsilon if epsilon is None else epsilon
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
         source = self.random_state if random_state is None else random_state
-        self._check_parameters()
-        granted = self._granted(Granted.of(X, epsilon))
-        n_features, names = self._n_features(X, y), names_of(X)
-        data = None
-        if self._leaking():
-            if accountant is not None or rows is not None:
-                self._refuse_leaks()
-            data = self._read(X, y, granted)
-        domain = self._domain(n_features, *(data or ()))
+        public = accountant is not None or rows is not None
+        granted, plan, domain, data = self._begun(X, y, epsilon, public=public)
         rng = resolve_generator(source)
-        plan = self._plan(granted, n_features, domain)
         guarantee = self._guarantee(granted, plan, domain, source)
-        charge = reserve(guarantee, accountant, rows, names=names, random_state=source)
+        charge = reserve(guarantee, accountant, rows, names=names_of(X), random_state=source)
         matrix, labels = self._checked(*(data or self._read(X, y, granted)), granted, domain)
         if plan.noisy and not plan.exact:
             warn_of_plain_noise(self._exactness, source)
@@ -200,6 +183,32 @@ class PrivateLearner(BaseEstimator):
             self.classes_ = domain.labels.values
         self.__dict__.update(attributes)
         return self
+
+    def _begun(
+        self, X: Any, y: Any, epsilon: ArrayLike | None, *, public: bool = False
+    ) -> tuple[Granted, Perturbation, Domain, tuple[Any, NDArray[Any]] | None]:
+        """Plan a release; the last result is the rows, if the domain had to be read from them."""
+        self._check_parameters()
+        granted, n_features = self._granted(Granted.of(X, epsilon)), self._n_features(X, y)
+        data = None
+        if self._leaking():
+            if public:
+                self._refuse_leaks()
+            data = self._read(X, y, granted)
+        domain = self._domain(n_features, *(data or ()))
+        return granted, self._plan(granted, n_features, domain), domain, data
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of each row, or the number in the unit of the labels.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
+        return self._answers(self._predicted(X))
+
+    def _answers(self, values: Floats) -> NDArray[Any]:
+        return values
 
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
         """Compute the guarantee of a fit in advance, from public quantities only.

@@ -1,11 +1,10 @@
 r"""Private choice of a learner's parameters by models trained on private rows.
 
 Candidates are scored on public rows, but trained on private rows, so the choice has a cost (unlike
-in A, Remark IV.2). There are two ways to charge it, both for learners with delta zero. "sum": each
-of K candidates is trained once, on :math:`\epsilon_i/K`, and all may be published. "trials": J
-times, a candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is
-published, and not J, with :math:`P(J=k) \propto (1-\gamma)^k/k`. The total is at most
-:math:`\epsilon_i`, for any number of candidates (Papernot and Steinke, Hyperparameter Tuning with
+in A, Remark IV.2). For learners with delta zero there are two ways to charge it. "sum": each of K
+candidates is trained once, on :math:`\epsilon_i/K`, and all may be published. "trials": J times, a
+candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is published, and
+not J, with :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and Steinke, Hyperparameter Tuning with
 Renyi Differential Privacy; docs/theory/objective-perturbation.md has the proof).
 """
 
@@ -174,11 +173,11 @@ class PrivateSearch(BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> Any:
-        """Return the predictions of the chosen model.
+        """Return the predictions of the chosen model for rows of shape (n_rows, n_features).
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
+        X : array_like
         """
         check_is_fitted(self)
         return self.best_estimator_.predict(X)

@@ -208,14 +208,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         kappa = statistics_sensitivity(n_features, centred=bool(self.fit_intercept))
         return mu, float(kappa * length)
 
-    def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_ + intercept_``, clipped to ``target_range``.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        """
-        values = self._predicted(X)
+    def _answers(self, values: Floats) -> Floats:
         return values if self.target_range is None else np.clip(values, *self.target_range)
 
     def _where(self) -> str:
@@ -381,15 +374,12 @@ def expected_loss(
     X, y, epsilon = aligned(X=X, y=y, epsilon=default)
     X_test, y_test = aligned(X_test=X_test, y_test=y_test)
     estimator = clone(estimator)
-    estimator._check_parameters()
-    granted, n_features = Granted.of(X, epsilon), estimator._n_features(X, y)
-    read = estimator._read(X, y, granted)
-    domain = estimator._domain(n_features, *read)
-    rows, labels = estimator._checked(*read, granted, domain)
+    granted, plan, domain, data = estimator._begun(X, y, epsilon)
+    data = data or estimator._read(X, y, granted)
+    rows, labels = estimator._checked(*data, granted, domain)
     assert isinstance(domain.rows, Box)
     options: Any = {"box": True, "dtype": np.float64, "y_numeric": True, "reset": False}
     test_rows, test_labels = dense_rows(estimator, X_test, y_test, **options)
-    plan = estimator._plan(granted, n_features, domain)
     if not isinstance(plan, OutputPerturbation):
         raise NotSupportedError(
             "the expected loss is a closed form for perturbation='output' only; pass that"

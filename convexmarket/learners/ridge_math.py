@@ -146,12 +146,11 @@ def noisy_loss(
 ) -> NoisyLoss:
     r"""Compute the test loss of :math:`\hat\theta = \theta + Z`, exactly.
 
-    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`. Odd moments of Z vanish, so its
-    variance follows from :math:`E z_j^2`, :math:`E z_j^2z_k^2` and :math:`E z_j^4`. For a density
-    proportional to :math:`e^{-\eta\|z\|}` they are :math:`(d+1)/\eta^2`, and once and three times
-    :math:`(d+1)(d+3)/\eta^4`. On a lattice of this step q, with :math:`r = e^{-\eta q}`,
-    coordinates are independent, with :math:`E z^2 = 2q^2r/(1-r)^2` and
-    :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
+    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`, and odd moments of Z vanish. For a
+    density proportional to :math:`e^{-\eta\|z\|}`, :math:`E z_j^2` is :math:`(d+1)/\eta^2`, and
+    the fourth moments are once and three times :math:`(d+1)(d+3)/\eta^4`. On a lattice of this
+    step q, with :math:`r = e^{-\eta q}`, coordinates are independent, with
+    :math:`E z^2 = 2q^2r/(1-r)^2` and :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
     """
     model, rows = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
     if step is not None:
@@ -177,10 +176,7 @@ def noisy_loss(
 
 
 class RidgeErrorBound(NamedTuple):
-    r"""Three terms that bound :math:`\|\theta^* - \hat\theta\|` (Acharya et al., Theorem 3.6).
-
-    They are those of the regularisation, of the noise for privacy, and of the labels' noise.
-    """
+    r"""Bounds on the effects of regularisation, privacy and the labels' noise (R, Theorem 3.6)."""
 
     bias: float
     privacy: float
@@ -210,9 +206,8 @@ def ridge_error_bound(
 
     Parameters
     ----------
-    weights, rate
+    weights, rate, regularization, n_features, failure_probability
         Weights of the loss, summing to one, and rate of the noise; infinity means none.
-    regularization, n_features, failure_probability : float, int, float
     coef_norm, label_noise, smallest_eigenvalue : float
         Public: :math:`\|\theta^*\|` or a bound on it, the standard deviation of the :math:`e_i`,
         and a lower bound on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
@@ -270,8 +265,7 @@ def ridge_risk_constants(
         As for :func:`~convexmarket.privacy.ridge_sensitivity`.
     exact : bool, default False
         Whether the noise is Laplace noise of a lattice in every coordinate: then sigma is
-        :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality for
-        :math:`\|Z\|^2`, whose mean is 2d and whose variance 20d scales squared.
+        :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality.
 
     Returns
     -------
@@ -418,11 +412,7 @@ class OutputPerturbation(Perturbation):
             model = lattice_release(model, self.step, self.scale, rng)
         elif self.noisy:
             model = model + gamma_sphere_noise(model.size, rng) / self.rate
-        return model, {
-            "noise_rate_": self.rate,
-            "regularization_": self.regularization,
-            "rounding_": self.step,
-        }
+        return model, _fitted(self.rate, self.regularization, self.step)
 
     def noise_effect(self, second: Vector) -> float:
         """Return the deviation that noise adds to a prediction."""
@@ -501,11 +491,8 @@ class StatisticsPerturbation(Perturbation):
         second[np.triu_indices(d)] = np.append(noisy[:-d], corner)
         values, vectors = np.linalg.eigh(second, UPLO="U")
         scaled = (vectors.T @ noisy[-d:]) / (np.maximum(values, 0.0) + self.regularization)
-        return np.asarray(vectors @ scaled), {
-            "noise_rate_": 1.0 / (self.scale * self.step),
-            "regularization_": self.regularization,
-            "rounding_": self.step,
-        }
+        rate = 1.0 / (self.scale * self.step)
+        return np.asarray(vectors @ scaled), _fitted(rate, self.regularization, self.step)
 
     def noise_effect(self, second: Vector) -> float:
         """Return the deviation that noise adds to a prediction."""
@@ -513,6 +500,10 @@ class StatisticsPerturbation(Perturbation):
         # The gradient of a model of norm 1.
         effect = np.sqrt(np.sum(second / (second + self.regularization) ** 2))
         return float(deviation * sqrt(2.0) * effect)
+
+
+def _fitted(rate: float, regularization: float, step: float | None) -> dict[str, Any]:
+    return {"noise_rate_": rate, "regularization_": regularization, "rounding_": step}
 
 
 def _lattice(

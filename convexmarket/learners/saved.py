@@ -114,9 +114,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
 
 def load_model(path: str | Path) -> Any:
-    """Load the model of :func:`save_model`; its predictions are equal to the last bit.
-
-    No code in the file is executed. Its checksum detects accidental damage only.
+    """Load the model of :func:`save_model`, whose predictions are equal to the last bit, as data.
 
     Parameters
     ----------

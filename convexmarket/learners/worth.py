@@ -55,5 +55,5 @@ def model_errors(model: Any, X: Any, y: ArrayLike) -> dict[str, float]:
     if is_classifier(model):
         constant = 1.0 - pd.Series(labels).value_counts(normalize=True).iloc[0]
         return {"model": float(np.mean(predicted != labels)), "constant": float(constant)}
-    error = float(np.sqrt(np.mean((predicted - labels) ** 2)))
-    return {"model": error, "constant": float(np.std(labels))}
+    error = np.sqrt(np.mean((predicted - labels) ** 2))
+    return {"model": float(error), "constant": float(np.std(labels))}
