@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import forms_of, shown
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
+from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import column_named
 from convexmarket.deal import Deal, json_of, totals_of
 from convexmarket.errors import (
@@ -228,11 +228,7 @@ def _sent(value: Any) -> Any:
 
 def _computed(work: Callable[..., Any], *parts: Iterable[Any]) -> Sequence[Any]:
     on_part = dask.delayed(work, pure=False)
-    try:
-        return dask.compute(*(on_part(*part) for part in zip(*parts, strict=True)))
-    except (OSError, pa.ArrowException) as error:  # pyarrow's messages may quote cells
-        why = getattr(error, "strerror", None) or type(error).__name__
-        raise DataError(f"a partition cannot be read or written: {why}") from None
+    return dask.compute(*(on_part(*part) for part in zip(*parts, strict=True)))
 
 
 def _numbers(part: Any) -> Floats:
@@ -337,19 +333,25 @@ def table(source: Any) -> PartedTable:
     [0.89, 0.37, 0.58]
     """
     if isinstance(source, str | PathLike):
-        path = Path(source)
-        files = sorted(path.glob("[!._]*.parquet")) if path.is_dir() else [path]
-        try:
-            frame = dask.dataframe.read_parquet(files, split_row_groups=True, index=False)
-        except Exception as error:  # of a dozen types
-            raise DataError(
-                f"{source} cannot be read as Parquet ({type(error).__name__}); give a file that is"
-                " whole, or a folder of such files"
-            ) from None
-        return PartedTable(frame, str(source))
+        path = Path(source).absolute()
+        pieces, empty = [], None
+        for file in sorted(path.glob("[!._]*.parquet")) if path.is_dir() else [path]:
+            with open_parquet(file) as stored:
+                empty = stored.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+                pieces += [(file, group) for group in range(stored.num_row_groups)]
+        if not pieces:
+            raise DataError(f"{source} has no rows in Parquet files; give one row per seller")
+        return PartedTable(dask.dataframe.from_map(_read, pieces, meta=empty), str(source))
     if not hasattr(source, "map_partitions") or source.ndim != 2:
         raise DataError("source must be a Dask DataFrame, or the path of Parquet files")
     return PartedTable(source)
+
+
+def _read(piece: tuple[Path, int], columns: list[Any] | None = None) -> pd.DataFrame:
+    """Read columns of a row group of a file."""
+    with open_parquet(piece[0]) as file:
+        rows = file.read_row_group(piece[1], columns=columns).to_pandas(ignore_metadata=True)
+        return rows if columns is None else rows[columns]
 
 
 @dataclass(frozen=True)

@@ -96,13 +96,13 @@ def test_wrong_cells_are_named_by_partition_and_row_before_anything_is_written(
 
 
 @pytest.mark.parametrize("lost", [slice(4, 600), slice(-8, None)], ids=["page", "footer"])
-def test_a_file_that_cannot_be_read_is_a_typed_error(tmp_path, lost):
+def test_a_file_that_cannot_be_read_is_named(tmp_path, lost):
     listed(tmp_path / "sellers")
     broken = tmp_path / "sellers" / "b.parquet"
     content = np.frombuffer(broken.read_bytes(), np.uint8).copy()
     content[lost] = 0
     broken.write_bytes(content.tobytes())
-    with pytest.raises(DataError, match=r"cannot be read"):
+    with pytest.raises(DataError, match=r"b\.parquet cannot be read as Parquet"):
         write_offers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
 
