@@ -264,9 +264,7 @@ def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
     pair = list(bounds) if is_iterable(bounds) else []
     low, high = map(numbers_of, pair) if len(pair) == 2 else (None, None)
     if low is None or high is None:
-        raise ParameterError(
-            f"{name} must be a pair (low, high) of public bounds, or None, got {bounds!r}"
-        )
+        raise ParameterError(f"{name} must be a pair of public bounds, or None, got {bounds!r}")
     sizes = np.abs([*low.flat, *high.flat])
     if not (np.all(sizes <= LARGEST) and np.all(high - low >= SMALLEST)):
         raise ParameterError(
@@ -363,10 +361,9 @@ class Granted:
         if self.used.all() or y is None:
             return X, y
         try:
-            X, y = indexable(X, y)
+            return tuple(_safe_indexing(each, self.used) for each in indexable(X, y))
         except ValueError as error:
             raise DataError(str(error)) from error
-        return _safe_indexing(X, self.used), _safe_indexing(y, self.used)
 
     def spread(self, values: Floats) -> Floats:
         """Return values of the used rows as values of all rows; the others' are zero."""

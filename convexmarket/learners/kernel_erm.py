@@ -7,8 +7,8 @@ r"""The model behind a release of predictions: regularised empirical risk in an 
 :math:`\|\phi(x)\| \le R_\phi`, replacing row i changes :math:`w^*` by at most
 :math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times that.
 
-The minimiser is computed in the span of some rows' features. By strong convexity the duality gap
-bounds the distance from the minimiser over the whole space, which releases add to the sensitivity.
+The minimiser is computed in the span of some rows' features. The duality gap bounds its distance
+from the minimiser over the whole space, which releases add to the sensitivity.
 """
 
 from __future__ import annotations
@@ -133,8 +133,7 @@ class KernelERM(BaseEstimator):
 
         Parameters
         ----------
-        n_features, n_points : int
-        failure_probability, noise_failure_probability : float, default 0.05
+        n_features, n_points, failure_probability, noise_failure_probability
         """
         check_count("n_points", n_points)
         loss, kernel = loss_of(self.loss), self._bounded_kernel(n_features)
@@ -330,8 +329,8 @@ def minimum_in_span(
 ) -> tuple[Floats, float]:
     """Minimise a kernel model's risk in the span of some rows' features.
 
-    ``features`` are coordinates in an orthonormal basis of the span, ``outside`` distances from it.
-    Returns coordinates of the model, and a bound on its distance from the minimiser over the RKHS.
+    ``features`` are coordinates in an orthonormal basis of the span, ``outside`` distances from it;
+    the results are the model's coordinates and a bound on its distance from the minimiser.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH

@@ -57,9 +57,8 @@ class Loss(ABC):
 
         Parameters
         ----------
-        f : array_like
-            Predictions.
-        y : array_like of shape (n_rows,)
+        f, y : array_like of shape (n_rows,)
+            Predictions and labels.
         """
 
     def values(self, f: Floats, y: Floats) -> Floats:

@@ -155,8 +155,7 @@ def relative_error(operations: int) -> float:
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
     """Search for a gradient norm of ``tol``; return the point with the smallest norm.
 
-    Newton's method with a line search on the slope along each step, which rounding spares longer
-    than values. With many rows it starts from the minimiser on a tenth of them.
+    Newton's method searches on the slope along each step, which rounding spares longer than values.
     """
     n_rows, n_features = objective.X.shape
     solve, last = None, 0.0
@@ -225,7 +224,7 @@ def in_parts(X: Any) -> TypeGuard[RowParts]:
 
 
 def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
-    """Return the labels of rows in parts, one for each row, or raise a DataError."""
+    """Return the labels of rows in parts, one for each row."""
     labels = np.asarray(y)
     if labels.shape != (X.shape[0],):
         raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one each")
@@ -235,8 +234,8 @@ def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
 class PartedRows:
     """The used rows of a fit, in parts; other rows are never read.
 
-    Every pass calls ``checked`` with the used rows of a part, which returns them in the learner's
-    units with ``extra`` columns, or raises DataError. :meth:`fetched` stores the rows ``sampled``.
+    In every pass ``checked`` turns the used rows of a part into the learner's units, with ``extra``
+    columns, or raises a DataError.
     """
 
     sample: Matrix

@@ -332,8 +332,7 @@ class ObjectiveLearner(PrivateLearner):
             Bound on the norm of the model.
         """
         check_scales(data_norm=self.data_norm, max_norm=max_norm)
-        labels = self._labels()
-        targets = (labels.low, labels.high) if isinstance(labels, Interval) else (-1.0, 1.0)
+        targets = getattr(self, "target_range", None) or (-1.0, 1.0)
         chances = failure_probability, noise_failure_probability
         reach = max_norm * float(self.data_norm or 1.0)
         return lipschitz_risk_constants(self._loss(), *chances, reach, n_features, targets)
