@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
-from sklearn.base import is_classifier
+from pandas.api.types import is_numeric_dtype
 
 from convexmarket.allocation.choose_method import allocate
 from convexmarket.checks import (
@@ -27,7 +26,6 @@ from convexmarket.checks import (
     is_default,
     is_iterable,
     shown,
-    warn_user,
 )
 from convexmarket.data.columns import REPORT_NAMES, feature_columns
 from convexmarket.data.csv_cells import write_csv
@@ -35,15 +33,14 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.data.lists import blame, blank, checked_list, column_named, digest, read_list
 from convexmarket.data.tables import read_rows, read_table
 from convexmarket.display import Shown
-from convexmarket.errors import DataError, NotSupportedError, ParameterError, UselessModelWarning
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
 from convexmarket.io import Content, write_together
-from convexmarket.learners.perturbed import PrivateLogisticRegression
 from convexmarket.learners.private_learner import Learner, unfitted
-from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.saved import saved_model
+from convexmarket.learners.worth import default_learner, expected_error, model_errors
 from convexmarket.ledger import Ledger
 from convexmarket.market import Incentives, Market, checked_constraints
 from convexmarket.priors.prior import Prior, as_prior
@@ -56,23 +53,21 @@ from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payment
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-#: Markets drawn for a budget: their average adds a 25th to the variance of one market's payments.
-_DRAWS = 25
+_DRAWS = 25  # markets drawn for a budget
 #: Solves that the payment of one seller takes, and seconds that a stage announces.
 _SOLVES_PER_PAYMENT, _LONG = 1.5, 10.0
-#: Distributions that a result depends on.
 _DEPENDENCIES = (
     "convexmarket", "numpy", "scipy", "pandas", "scikit-learn", "cvxpy",
     "clarabel", "ecos", "highspy", "osqp", "scs",
 )  # fmt: skip
-#: Sentences of a certificate about every sale, and about sales under a budget.
 _TERMS_OF_SALE = (
     "Every payment is at least the seller's reported cost of its epsilon.",
-    "The weights of the objective, the constraints and the prior must be fixed before the reports"
-    " are read. Sellers who agree on their reports may gain together.",
+    "The objective, the constraints and the prior must be fixed before the reports are read."
+    " Sellers who agree on their reports may gain together.",
     "epsilon is the guarantee sold. It is valid for a model trained with these weights and with"
     " eta = the sum of epsilon; the learner reports the total, with its part of the noise.",
 )
+_PRIVATE = "`offers.csv` and this page contain the reports and the offers of sellers: private."
 _BUDGETED = (
     "The weight of the payments follows from the budget, the prior and the number of sellers, and"
     " from no report: payments come to {:g} on average over the prior, not in each market."
@@ -81,31 +76,25 @@ _BUDGETED = (
 
 @dataclass(frozen=True, eq=False)
 class Deal(Shown):
-    """The offers to the sellers, their certificate, and the model trained under them.
+    """Offers to sellers, their certificate, and the model trained under them.
 
     Attributes
     ----------
     offers : DataFrame
-        By seller, in the order and with the index of the table: ``ask`` (reported cost per unit of
-        epsilon), ``epsilon`` (privacy bought, in nats), ``weight`` of the row, ``payment``, and
-        ``surplus`` (payment minus reported cost). Private. A Dask DataFrame for sellers in
-        partitions.
-    market : Market
-    allocation : Allocation or PartedAllocation
-    model : Learner or None
-        Trained under the privacy bought; None in the result of :func:`price`.
-    account : PrivacyAccountant or None
-        The privacy that each seller sold, and the part of it that the model has spent.
+        By seller, with the index of the table: ``ask`` (reported cost per unit of epsilon),
+        ``epsilon`` (privacy bought, in nats), ``weight`` of the row, ``payment``, and ``surplus``
+        (payment minus reported cost). Private. A Dask DataFrame for sellers in partitions.
+    market, allocation : Market, Allocation or PartedAllocation
+    model, account : Learner, PrivacyAccountant
+        The model, and the privacy that each seller sold, with the part that the model spent. None
+        in the result of :func:`price`.
     expected_error : float or None
-        Standard deviation that the noise adds to a prediction, from public numbers: the learner's
-        :meth:`noise_effect`, if it has one and its domain is public.
+        Standard deviation that the noise adds to a prediction (:meth:`noise_effect` of learners).
     test_errors : dict or None
-        Error on public test rows of the ``"model"`` and of the best ``"constant"``: the root mean
+        Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: the root mean
         squared error of a regression, the share of wrong labels of a classifier.
-    budget : float or None
-        The budget that decided the weight of the payments.
-    source : dict
-        File of the table, and its SHA-256 unless it is in partitions.
+    budget, source : float or None, dict
+        The budget that set the weight of the payments; the file of the table and its SHA-256.
 
     Examples
     --------
@@ -143,11 +132,7 @@ class Deal(Shown):
 
     @cached_property
     def totals(self) -> dict[str, float]:
-        """Sums of the offers, the largest epsilon and the smallest surplus.
-
-        ``expected_payments``, the sum of virtual costs of the epsilons bought, estimates the
-        average of the payments over the prior.
-        """
+        """Sums of the offers; ``expected_payments`` estimates their average over the prior."""
         sold = np.asarray(self.market.privacy_cost(self.offers["epsilon"].to_numpy()))
         return totals_of(self.offers, self.market.sellers.virtual_costs, sold)
 
@@ -160,16 +145,7 @@ class Deal(Shown):
         return self.offers.copy()
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw epsilon and payment against the asks, in two panels.
-
-        Parameters
-        ----------
-        axes : pair of matplotlib Axes, optional
-
-        Returns
-        -------
-        array of two matplotlib Axes
-        """
+        """Draw epsilon and payment against the asks, in two (given) matplotlib Axes."""
         if axes is None:
             from matplotlib import pyplot as plt
 
@@ -191,15 +167,15 @@ class Deal(Shown):
             f"No purchase is better for the buyer{more}; that is proven.",
             f"Truth is each seller's best reply, {self.incentives}: {self.incentives.reason}.",
         ]
-        if self.expected_error is not None:
+        if (expected := self.expected_error) is not None:
             sentences.append(
-                "The noise adds a standard deviation of about"
-                f" {self.expected_error:.3g} to a prediction, by public numbers alone."
+                f"The noise adds a standard deviation of about {expected:.3g} to a prediction, by"
+                " public numbers alone."
             )
-        if self.test_errors is not None:
+        if (errors := self.test_errors) is not None:
             sentences.append(
-                f"On the public test rows the error is {self.test_errors['model']:.4g}; the best"
-                f" constant prediction has {self.test_errors['constant']:.4g}."
+                f"On the public test rows the error is {errors['model']:.4g}; the best constant"
+                f" prediction has {errors['constant']:.4g}."
             )
         if self.model is not None:
             sentences.append(self.model.guarantee_.statement())
@@ -211,13 +187,7 @@ class Deal(Shown):
         return sentences
 
     def to_dict(self, audit: IncentiveAudit | None = None) -> dict[str, Any]:
-        """Return the certificate of the offers as plain values for JSON.
-
-        Parameters
-        ----------
-        audit : IncentiveAudit, optional
-            Of this deal, to be included.
-        """
+        """Return the certificate of the offers, with an audit, as plain values for JSON."""
         budgeted = [] if self.budget is None else [_BUDGETED.format(self.budget)]
         return {
             "statements": [*self.statements(), *_TERMS_OF_SALE, *budgeted],
@@ -235,90 +205,51 @@ class Deal(Shown):
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
     ) -> tuple[Path, ...]:
-        """Write the offers, and their certificate as JSON next to them: both or neither.
+        """Write the offers and their certificate as JSON: all files or none.
 
         Only their owner may read new files; replaced files keep their mode.
 
         Parameters
         ----------
         path : path
-            A CSV file, or a Parquet file if it ends in .parquet. For sellers in partitions, a new
-            folder, which all workers can write.
+            A file that ends in .csv or .parquet: the certificate of ``offers.csv`` is
+            ``offers.certificate.json``. Otherwise a folder, for ``offers.csv``,
+            ``certificate.json``, ``deal.md`` with :meth:`statements`, and the model as
+            ``model.json`` if :func:`save_model` accepts it. For sellers in partitions, a new
+            folder.
         audit : IncentiveAudit, optional
             Of this deal, to be included in the certificate.
         force : bool, default False
             Whether existing files may be replaced.
 
-        Returns
-        -------
-        tuple of pathlib.Path
-            ``offers.csv`` and ``offers.certificate.json``, for example; or the folder.
-
         Raises
         ------
-        ParameterError
-            If a file of another kind exists, or a file of an online market.
-        DataError
-            If a file cannot be written. Existing files are then unchanged.
+        ParameterError, DataError
+            If a file exists, or cannot be written. Existing files are then unchanged.
         """
-        place = Path(path)
-        if place.is_dir() or not place.name:
-            raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
-        offers = self._file(parquet=place.suffix == ".parquet")
-        contents = {place: offers, certificate_of(place): json_of(self.to_dict(audit))}
+        place, certificate = Path(path), json_of(self.to_dict(audit))
+        table = self.offers.reset_index(names=str(self.offers.index.name or "id"))
+        offers: Content = partial(write_csv, table)
+        if place.suffix == ".parquet":
+            offers = table.to_parquet(index=False)
+        if place.suffix in (".csv", ".parquet") and not place.is_dir():
+            contents = {place: offers, certificate_of(place): certificate}
+        else:
+            page = "\n\n".join(["# What was bought", *self.statements(), _PRIVATE])
+            contents = {place / "offers.csv": offers, place / "certificate.json": certificate}
+            if self.model is not None:
+                try:
+                    contents[place / "model.json"] = saved_model(self.model)
+                except NotSupportedError as error:  # for a user-defined learner
+                    page += f"\n\nThe model is not written here: {error}"
+            contents[place / "deal.md"] = f"{page}\n".encode()
         write_together(contents, private=True, force=force)
         return tuple(contents)
 
-    def report(self, folder: str | PathLike[str]) -> Path:
-        """Write the offers, their certificate and the model into a folder.
-
-        Parameters
-        ----------
-        folder : path
-            Created if it does not exist. It contains ``deal.md``, with :meth:`statements`;
-            ``offers.csv``; ``certificate.json``; and ``model.json``, for :func:`load_model`. Only
-            their owner may read them. A model that cannot be saved is left out, and ``deal.md``
-            names the reason.
-
-        Returns
-        -------
-        pathlib.Path
-            Of ``deal.md``.
-
-        Raises
-        ------
-        DataError
-            If they cannot be written. Existing files are then unchanged.
-        """
-        place = Path(folder)
-        paragraphs = [
-            "# What was bought",
-            *self.statements(),
-            "`offers.csv` and this page contain the reports and the offers of sellers: private.",
-        ]
-        contents = {"offers.csv": self._file(), "certificate.json": json_of(self.certificate)}
-        if self.model is not None:
-            try:
-                contents["model.json"] = saved_model(self.model)
-            except NotSupportedError as error:  # for a user-defined learner
-                paragraphs.append(f"The model is not written here: {error}")
-        contents["deal.md"] = ("\n\n".join(paragraphs) + "\n").encode()
-        write_together({place / name: text for name, text in contents.items()}, private=True)
-        return place / "deal.md"
-
     def record(self, ledger: Ledger, source: str | None = None) -> int:
-        """Record the sales in a ledger, and charge the model to the sellers.
+        """Record the sales in a ledger, charge the model to the sellers, and count the sales.
 
-        Parameters
-        ----------
-        ledger : Ledger
-        source : str, optional
-            Identifies the table; a ledger refuses a source that it has recorded before.
-
-        Returns
-        -------
-        int
-            Number of sellers who sold.
+        A ledger refuses a ``source``, the name of a table, that it has recorded before.
 
         Raises
         ------
@@ -336,11 +267,6 @@ class Deal(Shown):
             ledger.account(ids).charge(self.model.guarantee_)
         return sold
 
-    def _file(self, parquet: bool = False) -> Content:
-        """Return a file of the offers, with the names of the sellers as the first column."""
-        table = self.offers.reset_index(names=str(self.offers.index.name or "id"))
-        return table.to_parquet(index=False) if parquet else partial(write_csv, table)
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {' '.join(self.statements()[:2])}>"
 
@@ -350,17 +276,18 @@ class Deal(Shown):
 
 def totals_of(offers: pd.DataFrame, virtual_costs: Floats, sold: Floats) -> dict[str, float]:
     """Compute the totals of some sellers; ``sold`` are the privacy costs of their epsilon."""
-    bought = offers["epsilon"].to_numpy() > 0
+    epsilon, surplus = offers["epsilon"].to_numpy(), offers["surplus"].to_numpy()
+    bought = epsilon > 0
     return {
         "sellers": len(offers),
         "sellers_bought_from": int(np.count_nonzero(bought)),
         "weight": float(offers["weight"].sum()),
         "payments": float(offers["payment"].sum()),
         "expected_payments": float(virtual_costs[bought] @ sold[bought]),
-        "surplus": float(offers["surplus"].sum()),
-        "smallest_surplus": float(np.min(offers["surplus"].to_numpy(), initial=np.inf)),
+        "surplus": float(surplus.sum()),
+        "smallest_surplus": float(np.min(surplus, initial=np.inf)),
         "epsilon": float(offers["epsilon"].sum()),
-        "largest_epsilon": float(np.max(offers["epsilon"].to_numpy(), initial=0.0)),
+        "largest_epsilon": float(np.max(epsilon, initial=0.0)),
     }
 
 
@@ -385,48 +312,39 @@ def price(
     Parameters
     ----------
     table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or parted table
-        One row per seller. :func:`convexmarket.partitions.table` returns a table of a list that
-        does not fit in memory, for ``gamma``, ``ask`` and ``id``.
+        One row per seller. :func:`convexmarket.partitions.table` returns a list that does not fit
+        in memory, for ``gamma``, ``ask`` and ``id``.
     prior : Prior or frozen scipy.stats distribution, or mapping from group to one
         The distribution that costs are drawn from: common knowledge, fixed before the reports.
     objective : Objective or Term
-        To be minimised, such as ``1.0 * Spread() + 100 * Noise()``: without payments if ``gamma``
-        or ``budget`` is given, else with payments.
+        To be minimised, such as ``1.0 * Spread() + 100 * Noise()``, with payments unless ``gamma``
+        or ``budget`` is given.
     ask, id, group : str, optional
-        Columns of the reported costs per unit of epsilon (by default the column called ask,
-        sensitivity, cost or report), of the sellers' names (the index of a table in memory; the
-        column called id, seller or name of a file), and of their groups.
+        Columns of the reported costs per unit of epsilon (by default ask, sensitivity, cost or
+        report), of the sellers' names (by default the index; id, seller or name of a file), and of
+        their groups.
     constraints : iterable of Constraint
         Such as ``[Cap(5), MaxEpsilon(2)]``.
-    gamma : float, optional
-        Weight of the payments.
-    budget : float, optional
-        In place of gamma, the sum of the payments on average over the prior
-        (:func:`~convexmarket.calibrate_gamma`). No report affects the weight, so truth is a best
-        reply.
+    gamma, budget : float, optional
+        The weight of the payments, or the sum of the payments on average over the prior, which
+        sets that weight without any report (:func:`~convexmarket.calibrate_gamma`).
     at_least : mapping of str to float, optional
         Smallest share of the weight of groups (:class:`GroupShare`).
-    na_values : sequence of str, optional
-        Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
-    show_cells : bool, default False
-        Whether an error shows the text of the first wrong report. By default errors name only
-        lines, because reports are private.
+    na_values, show_cells : sequence of str, bool
+        Texts that mark an empty cell of a CSV file, such as ``"k.A."``; whether an error shows the
+        text of the first wrong report, which is private.
     progress : callable, optional
         Called with the name of each stage as it starts.
 
     Returns
     -------
     Deal
-        Without a model.
 
     Raises
     ------
-    DataError, SellersError, PriorError
-        If the table or a report is invalid; the message names lines.
-    ParameterError, CurvatureError
-        If the market cannot be declared.
-    AllocationError
-        If the market has no optimum, or the solvers return none.
+    DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
+        If the table or a report is invalid (the message names lines), the market cannot be
+        declared, it has no optimum, or the solvers return none.
 
     Examples
     --------
@@ -491,29 +409,25 @@ def buy(
     show_cells: bool = False,
     progress: Progress | None = None,
 ) -> Deal:
-    """Make every seller of a table an offer, and train a model under what was bought.
+    """Make every seller of a table an offer, and train a model under the privacy bought.
 
     Parameters
     ----------
-    table : DataFrame, table of Polars or pyarrow, or path of a CSV or Parquet file
-        One row per seller.
-    ask, prior, constraints, gamma, budget, id, group, na_values, show_cells, progress
-        As for :func:`price`.
+    table, ask, prior, objective, constraints, gamma, budget, id, group, na_values, show_cells
+        As for :func:`price`, as is ``progress``. By default the objective is that of the learner's
+        ``risk``, ``mu * Spread() + sigma * Noise()``.
     target : str
         The column of labels.
     learner : Learner, optional
-        Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. Without its
-        ``features``, it receives all columns except the label and those of the sale. It is copied,
-        not changed. By default a :class:`PersonalizedRidge` for a ``target_range``, and a
+        Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``; it is copied. Without
+        its ``features``, it receives all columns except the label and those of the sale. By default
+        a :class:`PersonalizedRidge` for a ``target_range``, and a
         :class:`PrivateLogisticRegression` for ``classes``.
     features, classes, target_range : optional
         Public facts for the default learner. Without classes and target_range they are read
         from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
     test : DataFrame, optional
         Public rows with features and labels: the deal reports the error on them.
-    objective : Objective or Term, optional
-        As for :func:`price`; by default ``mu * Spread() + sigma * Noise()``, with the weights
-        from the learner's ``risk``.
     random_state : None or Simulation, default None
         Source of the learner's noise.
 
@@ -552,7 +466,7 @@ def buy(
     people, listed = _people(table, prior, columns, na_values, show_cells)
     public = {"features": features, "classes": classes, "target_range": target_range}
     if learner is None:
-        learner = _default_learner(_labels(people, target), **public)
+        learner = default_learner(_labels(people, target), **public)
     elif given := [name for name, value in public.items() if value is not None]:
         raise ParameterError(f"{given[0]} is for the default learner; pass it to your learner")
     if isinstance(learner, type) or not hasattr(learner, "risk"):
@@ -568,7 +482,7 @@ def buy(
         objective = mu * Spread() + sigma * Noise()
     deal = _offers(listed, prior, objective, constraints, gamma, budget, stage)
     sold = deal.allocation.epsilon
-    expected = _expected_error(learner, sold, n_features)
+    expected = expected_error(learner, sold, n_features)
     source: dict[str, Any] = {} if random_state is None else {"random_state": random_state}
     stage("training")
     model = unfitted(learner).fit(X, y, epsilon=sold, **source)
@@ -583,50 +497,8 @@ def buy(
     account.charge(guarantee)
     errors = None
     if test is not None:
-        errors = _test_errors(model, *_rows(read_table(test, na_values), learner, target, columns))
+        errors = model_errors(model, *_rows(read_table(test, na_values), learner, target, columns))
     return replace(deal, model=model, account=account, expected_error=expected, test_errors=errors)
-
-
-def _default_learner(
-    labels: pd.Series[Any], features: Any, classes: Any, target_range: Any
-) -> PersonalizedRidge | PrivateLogisticRegression:
-    """Choose a learner of numbers or of two classes; undeclared facts are read from the rows."""
-    if classes is not None and target_range is not None:
-        raise ParameterError("give classes or target_range, not both")
-    numbers = is_numeric_dtype(labels) and not is_bool_dtype(labels)
-    if target_range is not None or (classes is None and numbers and labels.nunique() > 2):
-        box: Any = {} if features is not None else {"feature_range": None}
-        return PersonalizedRidge(target_range=target_range, features=features, **box)
-    norm = 1.0 if features is not None else None
-    return PrivateLogisticRegression(data_norm=norm, classes=classes, features=features)
-
-
-def _expected_error(learner: Any, sold: Floats, n_features: int) -> float | None:
-    """Compute the effect of the noise, and warn if a constant is as good a prediction."""
-    if not hasattr(learner, "noise_effect"):
-        return None
-    try:
-        expected, limit = float(learner.noise_effect(sold, n_features)), learner.noise_limit()
-    except ParameterError:  # the domain is not public; or fit raises the same error
-        return None
-    if expected > limit:
-        warn_user(
-            f"the noise adds a standard deviation of {expected:.3g} to a prediction, and a constant"
-            f" is as good from {limit:.3g} on: buy more privacy (a larger budget), or use fewer"
-            " features",
-            UselessModelWarning,
-        )
-    return expected
-
-
-def _test_errors(model: Any, X: pd.DataFrame, y: pd.Series[Any]) -> dict[str, float]:
-    """Compute the error of the model and of the best constant."""
-    predicted, labels = np.asarray(model.predict(X)), np.asarray(y)
-    if is_classifier(model):
-        constant = 1.0 - pd.Series(labels).value_counts(normalize=True).iloc[0]
-        return {"model": float(np.mean(predicted != labels)), "constant": float(constant)}
-    error = float(np.sqrt(np.mean((predicted - labels) ** 2)))
-    return {"model": error, "constant": float(np.std(labels))}
 
 
 def _offers(
@@ -685,23 +557,23 @@ def _people(
     people, lines, place = read_rows(table, na_values, given)
     if people.empty:
         raise DataError("the table has no rows; give one row per seller")
-    header, index, id = people.columns, people.index, named["id"]
-    names = {
-        "sensitivity": column_named(header, named["ask"], REPORT_NAMES, "--sensitivity-column")
-    }
+    ask = column_named(people.columns, named["ask"], REPORT_NAMES, "--sensitivity-column")
+    columns, index = {"sensitivity": people[ask]}, people.index
     for role in ("id", "group"):
         if named[role] is not None:
-            names[role] = column_named(header, named[role], (), f"--{role}-column")
-    columns = {role: people[name].set_axis(lines) for role, name in names.items()}
-    if id is None and not is_default(index):
-        names["id"], columns["id"] = index.name or "index", pd.Series(index, lines)
+            name = column_named(people.columns, named[role], (), f"--{role}-column")
+            columns[role] = people[name]
+    named_rows = "id" not in columns and not is_default(index)
+    if named_rows:
+        columns["id"] = pd.Series(index, index, name=index.name or "index")
+    id_name = columns["id"].name if "id" in columns else None
+    cells = pd.DataFrame({role: column.set_axis(lines) for role, column in columns.items()})
     is_csv = place.endswith("line")
     listed = checked_list(
-        pd.DataFrame(columns), _one_prior(prior), place, names.get("id"),
-        trim=is_csv, show_cells=show_cells, is_csv=is_csv,
-    )  # fmt: skip
+        cells, _one_prior(prior), place, id_name, trim=is_csv, show_cells=show_cells, is_csv=is_csv
+    )
     if "id" in listed:
-        index = pd.Index(listed.pop("id")).rename(index.name if id is None else names["id"])
+        index = pd.Index(listed.pop("id"), name=index.name if named_rows else id_name)
     return people.set_axis(index), listed.set_axis(index)
 
 

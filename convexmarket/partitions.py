@@ -10,21 +10,20 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
-from convexmarket.checks import forms_of
+from convexmarket.checks import forms_of, shown
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import column_named
@@ -52,24 +51,18 @@ try:
 except ImportError:
     raise NotSupportedError("Dask is not installed; install convexmarket[dask]") from None
 
-__all__ = ["rows", "sellers", "table", "workers"]
-
 Floats = NDArray[np.float64]
 
-#: Hashes of ids that are compared at a time.
-_HASHES = 1 << 24
+_HASHES = 1 << 24  # hashes of ids that are compared at a time
 #: In a folder of offers; readers of Parquet skip names that begin with an underscore.
 CERTIFICATE = "_certificate.json"
-_COLUMNS = ("id", "ask")
-_NOTHING = pd.DataFrame({"id": pd.Series(dtype=object), "ask": np.zeros(0)})
 
 
 def workers(address: str, *, trust_scheduler: bool = False) -> Any:
     """Return a client of Dask workers, a context manager.
 
     Every process that can connect to a scheduler or a worker of Dask runs code as its user. Workers
-    on this machine therefore accept connections only with a TLS certificate that is made for them,
-    and kept in memory.
+    on this machine therefore need a TLS certificate that exists only in memory.
 
     Parameters
     ----------
@@ -80,10 +73,8 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
 
     Raises
     ------
-    NotSupportedError
-        If the package ``cryptography`` is not installed.
-    ParameterError
-        If the scheduler has no TLS and is not trusted, or cannot be reached.
+    NotSupportedError, ParameterError
+        If the package ``cryptography`` is missing; if no trusted scheduler answers.
     """
     if address == "local":
         # The pages of the scheduler show names of tasks and logs, and have no password.
@@ -98,9 +89,8 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
     if not (trust_scheduler or address.startswith("tls://")):
         raise ParameterError(
             f"dask is {address!r}, which has no TLS: every process that can connect to the "
-            "scheduler or its workers runs code as you. Give a tls:// address, with "
-            "certificates in Dask's configuration, or --trust-scheduler where only trusted users "
-            "can connect"
+            "scheduler or its workers runs code as you. Give a tls:// address, with certificates "
+            "in Dask's configuration, or --trust-scheduler where only trusted users can connect"
         )
     before = dask.config.get("scheduler", None)
     try:
@@ -116,19 +106,16 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
 def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     """Return sellers whose reports stay in the partitions of a Dask column.
 
-    :func:`~convexmarket.allocate`, :func:`~convexmarket.payments` and
-    :func:`~convexmarket.audit_incentives` accept their markets of ``Spread``, ``Noise``,
-    ``Payments``, ``Cap`` and ``EtaRange``. Weights and payments are Dask columns, too.
+    Their markets have ``Spread``, ``Noise``, ``Payments``, ``Cap`` and ``EtaRange``. Weights and
+    payments are Dask columns, too.
 
     Parameters
     ----------
     sensitivities : Dask Series or one-dimensional Array
-        Checked in one pass.
     prior : Prior or frozen scipy.stats distribution
         The distribution of all sensitivities.
     ids : Dask Series, optional
-        In the same partitions. They are compared by hashes, in a pass for each 16 million of them,
-        and 8 bytes of each are sent to this process.
+        In the same partitions. They are compared by hashes, in a pass for each 16 million of them.
 
     Raises
     ------
@@ -149,23 +136,17 @@ def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     [0.89, 0.37, 0.58]
     """
     prior = as_prior(prior, error=SellersError)
-    if np.dtype(object) == sensitivities.dtype or sensitivities.ndim != 1:
+    if sensitivities.ndim != 1 or getattr(sensitivities.dtype, "kind", "O") not in "fiu":
         raise SellersError("sensitivities must be one column of numbers")
     if not hasattr(sensitivities, "map_partitions"):
         sensitivities = dask.dataframe.from_dask_array(sensitivities)
-    return Sellers.in_parts(_Column(sensitivities, ids, prior, _row_of_partition), prior)
-
-
-def _row_of_partition(partition: int, row: int) -> str:
-    return f"row {row} of partition {partition}"
+    return Sellers.in_parts(_Column(sensitivities, ids, prior), prior)
 
 
 class _Column:
     """Checked reports and ids in partitions: the storage of :class:`Sellers`."""
 
-    def __init__(
-        self, series: Any, ids: Any, prior: Prior, place: Callable[[int, int], str]
-    ) -> None:
+    def __init__(self, series: Any, ids: Any, prior: Prior) -> None:
         self._series, self._reports, self._ids = series, _parts_of(series), None
         low, high = prior.support
         checked = self.map_parts(partial(_first_outside, max(low, 0.0), high))
@@ -173,7 +154,7 @@ class _Column:
         for number, (_, bad) in enumerate(checked):
             if bad >= 0:
                 raise SellersError(
-                    f"{place(number, bad)} holds no number in the support [{low:g}, {high:g}] of "
+                    f"{_place(number, bad)} holds no number in the support [{low:g}, {high:g}] of "
                     f"{prior!r}; correct the report, or declare a prior that covers it"
                 )
         if not len(self):
@@ -186,7 +167,7 @@ class _Column:
                     "give columns of one Dask DataFrame"
                 )
             for window in range(windows := -(-len(self) // _HASHES)):
-                self._check_ids(self._ids, window, windows, place)
+                self._check_ids(self._ids, window, windows)
 
     def __len__(self) -> int:
         return sum(self._sizes)
@@ -195,9 +176,7 @@ class _Column:
         return _computed(lambda part: work(_numbers(part)), self._reports)
 
     def column(self, work: Callable[[Floats], Any], name: str) -> Any:
-        # A delayed object is sent once to each worker, and not with each partition.
-        sent = dask.delayed(work, pure=False, traverse=False)
-        return self._series.map_partitions(_row_by_row, sent, name, meta=(name, float))
+        return self._series.map_partitions(_row_by_row, _sent(work), name, meta=(name, float))
 
     def take(self, positions: NDArray[np.intp]) -> tuple[Floats, list[Any]]:
         ends = np.cumsum(self._sizes)
@@ -211,36 +190,40 @@ class _Column:
         reports = np.array(read(self._reports), dtype=float)
         return reports, positions.tolist() if self._ids is None else read(self._ids)
 
-    def _check_ids(
-        self, parts: list[Any], window: int, windows: int, place: Callable[[int, int], str]
-    ) -> None:
+    def _check_ids(self, parts: list[Any], window: int, windows: int) -> None:
         """Check that the ids with hashes in a window are well-formed and distinct."""
-        checked = _computed(partial(_hashes, window, windows), parts)
-        for number, (_, row, fault) in enumerate(checked):
-            if fault:
-                raise SellersError(f"{place(number, row)}: {fault}")
-            if row != self._sizes[number]:
+        checked = _computed(partial(_hashes, window, windows), parts, range(len(parts)))
+        for number, (size, (_, count, fault)) in enumerate(zip(self._sizes, checked, strict=True)):
+            if fault or count != size:
                 raise SellersError(
-                    f"partition {number} has {self._sizes[number]} sellers and {row} ids"
+                    fault or f"partition {number} has {size} sellers and {count} ids"
                 )
         hashes, counts = np.unique(np.concatenate([x for x, _, _ in checked]), return_counts=True)
-        first: dict[Any, str] = {}
-        twice = hashes[counts > 1]
-        again = _computed(partial(_with_hashes, twice), parts) if twice.size else []
-        for number, pairs in enumerate(again):
-            for form, row in pairs:
-                if form in first:
-                    raise SellersError(
-                        f"id {form!r} stands for more than one seller, {first[form]} and "
-                        f"{place(number, row)}; ids must be distinct"
-                    )
-                first[form] = place(number, row)
+        if (twice := hashes[counts > 1]).size:
+            first: dict[Any, str] = {}
+            for number, pairs in enumerate(_computed(partial(_with_hashes, twice), parts)):
+                for form, row in pairs:
+                    if form in first:
+                        raise SellersError(
+                            f"id {form!r} stands for more than one seller, {first[form]} and "
+                            f"{_place(number, row)}; ids must be distinct"
+                        )
+                    first[form] = _place(number, row)
+
+
+def _place(partition: int, row: int) -> str:
+    return f"row {row} of partition {partition}"
 
 
 def _parts_of(series: Any) -> list[Any]:
     """Return the partitions of a column, as the user counts them: Dask's optimiser joins some."""
     plan = series.simplify() if hasattr(series, "simplify") else series
     return list(plan.to_delayed(optimize_graph=False))
+
+
+def _sent(value: Any) -> Any:
+    """Return a delayed object, which is sent once to each worker, and not with each partition."""
+    return dask.delayed(value, pure=False, traverse=False)
 
 
 def _computed(work: Callable[..., Any], *parts: Iterable[Any]) -> Sequence[Any]:
@@ -267,20 +250,14 @@ def _hashed(part: Any, place: Callable[[int], str]) -> tuple[Sequence[Any], NDAr
     return forms, pd.util.hash_array(np.array(forms, dtype=object), categorize=False)
 
 
-def _hashes(window: int, windows: int, part: Any) -> tuple[NDArray[np.uint64], int, str]:
-    """Return hashes of ids and the number of ids; or the row of the first bad id, and its fault."""
-    rows, nothing = np.flatnonzero(part.isna()).tolist(), np.empty(0, np.uint64)
-    if rows:
-        return nothing, rows[0], "there is no id"
-
-    def place(row: int) -> str:
-        rows.append(row)
-        return "id"
-
+def _hashes(window: int, windows: int, part: Any, number: int) -> tuple[Any, int, str]:
+    """Return hashes of ids in a window, the number of ids, and the fault of a bad id."""
+    if (missing := part.isna().to_numpy()).any():
+        return [], 0, f"{_place(number, int(np.argmax(missing)))}: there is no id"
     try:
-        hashes = _hashed(part, place)[1]
+        hashes = _hashed(part, lambda row: f"{_place(number, row)}: id")[1]
     except ParameterError as error:
-        return nothing, rows[-1], str(error)
+        return [], 0, str(error)
     return hashes[hashes % np.uint64(windows) == window], hashes.size, ""
 
 
@@ -292,9 +269,7 @@ def _with_hashes(wanted: NDArray[np.uint64], part: Any) -> list[tuple[Any, int]]
 def rows(X: Any) -> Any:
     """Return the rows of a Dask array, for a learner that fits them in their partitions.
 
-    Learners by objective perturbation and private ridge regressions accept the result, a
-    :class:`~convexmarket.learners.minimiser.RowParts`, as ``X``. Labels and epsilon are
-    arrays in memory.
+    Private linear models accept the result as ``X``. Labels and epsilon are arrays in memory.
 
     Parameters
     ----------
@@ -305,14 +280,12 @@ def rows(X: Any) -> Any:
     DataError
         If it is not a matrix of numbers with partitions of known lengths.
     """
-    if not hasattr(X, "rechunk"):
+    matrix = hasattr(X, "rechunk") and X.ndim == 2 and X.shape[1] > 0 and X.dtype.kind in "fiub"
+    if not matrix or np.isnan(X.shape).any():
         raise DataError(
-            "X must be a Dask array; of a Dask table, pass X.to_dask_array(lengths=True)"
+            f"X must be a Dask array, a matrix of numbers in partitions of known lengths, got "
+            f"{shown(X)}; pass X.compute_chunk_sizes(), or table.to_dask_array(lengths=True)"
         )
-    if np.isnan(X.shape).any():
-        raise DataError("X has partitions of unknown length; pass X.compute_chunk_sizes()")
-    if X.ndim != 2 or X.shape[1] == 0 or X.dtype.kind not in "fiub":
-        raise DataError(f"X must be a matrix of numbers, got {X.dtype} of shape {X.shape}")
     return _Rows(X.rechunk({1: -1}))
 
 
@@ -326,7 +299,7 @@ class _Rows:
 
     def send(self, *columns: NDArray[Any]) -> Any:
         split = zip(*(np.split(column, self._cuts) for column in columns), strict=True)
-        return dask.persist(*(dask.delayed(part, pure=False, traverse=False) for part in split))
+        return dask.persist(*map(_sent, split))
 
     def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
         return list(_computed(work, self._parts, *sent))
@@ -338,13 +311,13 @@ def table(source: Any) -> PartedTable:
     Parameters
     ----------
     source : Dask DataFrame, or path of a Parquet file or of a folder of Parquet files
-        One row per seller, with an id and a report. Workers read files themselves, so the path is
-        the same for all of them. Each row group is a partition.
+        One row per seller, with an id and a report. Workers read the files themselves; each row
+        group is a partition.
 
     Raises
     ------
     DataError
-        If the path is a folder without Parquet files, or a file cannot be read.
+        If there are no Parquet files, or a file cannot be read.
 
     Examples
     --------
@@ -359,26 +332,34 @@ def table(source: Any) -> PartedTable:
     >>> deal.offers["epsilon"].compute().round(2).tolist()
     [0.89, 0.37, 0.58]
     """
-    if not isinstance(source, str | PathLike):
-        if not hasattr(source, "map_partitions") or source.ndim != 2:
-            raise DataError("source must be a Dask DataFrame, or the path of Parquet files")
-        return PartedTable(None, source)
-    path = Path(source)
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.glob("*.parquet") if file.name[0] not in "._")
-        if not files:
-            raise DataError(f"{path} is a folder without Parquet files; give *.parquet files")
-    return PartedTable(str(path), files=files)
+    if isinstance(source, str | PathLike):
+        path = Path(source).absolute()
+        pieces, empty = [], None
+        for file in sorted(path.glob("[!._]*.parquet")) if path.is_dir() else [path]:
+            with open_parquet(file) as stored:
+                empty = stored.schema_arrow.empty_table().to_pandas(ignore_metadata=True)
+                pieces += [(file, group) for group in range(stored.num_row_groups)]
+        if not pieces:
+            raise DataError(f"{source} has no rows in Parquet files; give one row per seller")
+        return PartedTable(dask.dataframe.from_map(_read, pieces, meta=empty), str(source))
+    if not hasattr(source, "map_partitions") or source.ndim != 2:
+        raise DataError("source must be a Dask DataFrame, or the path of Parquet files")
+    return PartedTable(source)
+
+
+def _read(piece: tuple[Path, int], columns: list[Any] | None = None) -> pd.DataFrame:
+    """Read columns of a row group of a file."""
+    with open_parquet(piece[0]) as file:
+        rows = file.read_row_group(piece[1], columns=columns).to_pandas(ignore_metadata=True)
+        return rows if columns is None else rows[columns]
 
 
 @dataclass(frozen=True)
 class PartedTable:
-    """A Dask DataFrame or Parquet files with an id and a report per row."""
+    """A Dask DataFrame with an id and a report per row."""
 
-    path: str | None
-    frame: Any = None
-    files: Sequence[Path] = ()
+    frame: Any
+    path: str | None = None
 
     def deal(
         self,
@@ -391,39 +372,34 @@ class PartedTable:
     ) -> PartedDeal:
         """Return the offers to the sellers; ``stage`` is called as a stage starts."""
         stage("reading")
-        place = _row_of_partition
-        if self.path is None:
-            names = _names(self.frame.columns, ask, id)
-            frame = self.frame[names].rename(columns=dict(zip(names, _COLUMNS, strict=True)))
-        else:
-            pieces = [piece for file in self.files for piece in _pieces(file, ask, id)]
-            if not pieces:
-                raise DataError(f"{self.path} has no rows; give one row per seller")
-            frame = dask.dataframe.from_map(_read, pieces, meta=_NOTHING)
-            place = partial(_row_of_file, pieces)
-        column = _Column(frame["ask"], frame["id"], prior, place)
-        market = Market(Sellers.in_parts(column, prior), objective, constraints)
+        header = list(self.frame.columns)
+        name = column_named(header, id, ID_NAMES, "--id-column")
+        report = column_named(header, ask, REPORT_NAMES, "--sensitivity-column")
+        people = sellers(self.frame[report], prior, self.frame[name])
+        market = Market(people, objective, constraints)
         stage("allocating")
         allocation: Any = allocate(market)
-        parts = _parts_of(frame)
-        offers = dask.dataframe.from_delayed(
-            _on_parts(_offers, allocation, parts), meta=_offers(allocation, _NOTHING),
-            verify_meta=False,
-        )  # fmt: skip
-        origin = {"file": self.path, "sha256": None}
-        return PartedDeal(offers, market, allocation, source=origin, parts=parts)
+        frame = self.frame[[name, report]].rename(columns={name: "id", report: "ask"})
+        empty = pd.DataFrame({"id": pd.Series(dtype=object), "ask": np.zeros(0)})
+        meta = _offers(empty, allocation)
+        offers = frame.map_partitions(_offers, _sent(allocation), meta=meta)
+        return PartedDeal(offers, market, allocation, source={"file": self.path, "sha256": None})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartedDeal(Deal):
-    """Offers to sellers in partitions; ``parts`` are the delayed tables of ids and reports."""
-
-    parts: Sequence[Any] = ()
+    """Offers to sellers in partitions."""
 
     @cached_property
     def totals(self) -> dict[str, float]:
         """As :attr:`Deal.totals`."""
-        return _combined(dask.compute(*_on_parts(_totals, self.allocation, self.parts)))
+        return self._total(self.offers)
+
+    def _total(self, offers: Any) -> dict[str, float]:
+        """Combine the totals of the partitions."""
+        totals = _computed(partial(_totals, self.allocation.prior), _parts_of(offers))
+        ends = {"smallest_surplus": min, "largest_epsilon": max}
+        return {name: ends.get(name, sum)(part[name] for part in totals) for name in totals[0]}
 
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
@@ -443,18 +419,15 @@ class PartedDeal(Deal):
         fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
         try:
             fresh.mkdir(parents=True, mode=0o700)
-            write = partial(_write, fresh.absolute())
-            numbers = range(len(self.parts))
-            written = dask.compute(*_on_parts(write, self.allocation, self.parts, numbers))
-            vars(self)["totals"] = totals = _combined(written)
+            self.offers.reset_index().to_parquet(fresh.absolute(), write_index=False, schema=None)
+            written = dask.dataframe.read_parquet(fresh.absolute(), split_row_groups=True)
+            vars(self)["totals"] = totals = self._total(written)
             unread = totals["sellers"] != self.allocation.n_sellers
             if unread or abs(totals["weight"] - 1) > 1e-9:
                 raise AllocationError(
                     "the weights do not sum to one: a file changed during the run; repeat it"
                 )
             (fresh / CERTIFICATE).write_bytes(json_of(self.to_dict(audit)))
-            for left in fresh.glob(".*"):  # by a worker that died
-                left.unlink()
             sync_folder(fresh)
             os.rename(fresh, folder)
         except OSError as error:
@@ -465,61 +438,7 @@ class PartedDeal(Deal):
         return (folder,)
 
 
-class _Piece(NamedTuple):
-    """A row group of a Parquet file, the rows before it, and its columns of ids and reports."""
-
-    path: str
-    group: int
-    before: int
-    names: list[Any]
-
-
-def _row_of_file(pieces: Sequence[_Piece], partition: int, row: int) -> str:
-    piece = pieces[partition]
-    return f"{piece.path}: row {piece.before + row + 1}"
-
-
-def _read(piece: _Piece, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Read the columns "id" and "ask" of a piece, or one of them."""
-    wanted = list(columns or _COLUMNS)
-    names = [piece.names[_COLUMNS.index(name)] for name in wanted]
-    with open_parquet(piece.path) as file:
-        rows = file.read_row_group(piece.group, columns=names)
-        return rows.select(names).to_pandas().set_axis(wanted, axis=1)
-
-
-def _names(header: Iterable[Any], ask: str | None, id: str | None) -> list[Any]:
-    """Return the names of the columns of ids and reports."""
-    columns = list(header)
-    return [
-        column_named(columns, id, ID_NAMES, "--id-column"),
-        column_named(columns, ask, REPORT_NAMES, "--sensitivity-column"),
-    ]
-
-
-def _pieces(path: Path, ask: str | None, id: str | None) -> Iterator[_Piece]:
-    """Yield the row groups of a file."""
-    with open_parquet(path) as file:
-        names = _names(file.schema_arrow.names, ask, id)
-        kind = file.schema_arrow.field(names[1]).type
-        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-            raise DataError(f"{path}: the column {names[1]!r} contains {kind}; give numbers")
-        before = 0
-        for group in range(file.num_row_groups):
-            yield _Piece(str(path.absolute()), group, before, names)
-            before += file.metadata.row_group(group).num_rows
-
-
-def _on_parts(
-    work: Callable[..., Any], allocation: PartedAllocation, parts: Sequence[Any], *more: Any
-) -> list[Any]:
-    """Return delayed results of the work on each part; the allocation is sent to a worker once."""
-    sent = dask.delayed(allocation, pure=False, traverse=False)
-    on_part = dask.delayed(work, pure=False, traverse=False)
-    return [on_part(sent, *each) for each in zip(parts, *more, strict=True)]
-
-
-def _offers(allocation: PartedAllocation, part: pd.DataFrame) -> pd.DataFrame:
+def _offers(part: pd.DataFrame, allocation: PartedAllocation) -> pd.DataFrame:
     """Compute the offers of a partition by id, the same on any worker."""
     asks = _numbers(part["ask"])
     weights, paid = allocation.weights_of(asks), part_payments(allocation, asks)
@@ -528,24 +447,6 @@ def _offers(allocation: PartedAllocation, part: pd.DataFrame) -> pd.DataFrame:
     return offers.assign(surplus=paid - asks * epsilon)
 
 
-def _totals(allocation: PartedAllocation, part: pd.DataFrame) -> dict[str, float]:
-    costs = np.asarray(allocation.prior.ironed_virtual_cost(_numbers(part["ask"])))
-    offers = part if "epsilon" in part else _offers(allocation, part)
+def _totals(prior: Prior, offers: pd.DataFrame) -> dict[str, float]:
+    costs = np.asarray(prior.ironed_virtual_cost(_numbers(offers["ask"])))
     return totals_of(offers, costs, offers["epsilon"].to_numpy())
-
-
-def _combined(parts: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Combine the totals of partitions."""
-    ends = {"smallest_surplus": min, "largest_epsilon": max}
-    return {name: ends.get(name, sum)(part[name] for part in parts) for name in parts[0]}
-
-
-def _write(
-    folder: Path, allocation: PartedAllocation, part: pd.DataFrame, number: int
-) -> dict[str, float]:
-    """Write the offers of one partition, and return their totals."""
-    offers = _offers(allocation, part)
-    hidden = folder / f".{number}.{secrets.token_hex(4)}"
-    offers.reset_index().to_parquet(hidden, index=False)
-    os.replace(hidden, folder / f"part.{number:06}.parquet")
-    return _totals(allocation, offers)

@@ -147,28 +147,31 @@ def test_epsilon_and_payment_have_a_panel_each():
 
 def test_it_is_written_into_a_folder_for_its_owner(tmp_path):
     whole = deal(patients(), id="patient")
-    page = whole.report(tmp_path / "deal")
+    names = {path.name for path in whole.write(tmp_path / "deal")}
+    assert names == {"deal.md", "offers.csv", "certificate.json", "model.json"}
+    page = tmp_path / "deal" / "deal.md"
     assert page.read_text().startswith("# What was bought")
     assert whole.model.guarantee_.statement() in page.read_text()
     written = pd.read_csv(page.with_name("offers.csv"), index_col="patient")
     pd.testing.assert_frame_equal(written, whole.offers, check_dtype=False, rtol=1e-12)
-    assert json.loads(page.with_name("certificate.json").read_text())["gap"] == 0.0
+    assert json.loads(page.with_name("certificate.json").read_text()) == whole.to_dict()
     loaded = cm.load_model(page.with_name("model.json"))
     assert np.array_equal(loaded.predict(patients()), whole.model.predict(patients()))
-    for name in ("deal.md", "offers.csv", "certificate.json", "model.json"):
-        assert page.with_name(name).stat().st_mode & 0o077 == 0
+    assert all(page.with_name(name).stat().st_mode & 0o077 == 0 for name in names)
+    with pytest.raises(ParameterError, match="exists; pass --force"):
+        whole.write(tmp_path / "deal")
     prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1)
-    assert not prices.report(tmp_path / "prices").with_name("model.json").exists()
+    assert len(prices.write(tmp_path / "prices")) == 3
     assert pd.read_csv(tmp_path / "prices" / "offers.csv")["id"].tolist() == list(patients().index)
 
 
 def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path):
     class Own(cm.PrivateLogisticRegression):
-        """Of a user's own, which is not registered."""
+        """A learner of a user, which is not registered."""
 
-    page = deal(patients(), learner=Own(features=PUBLIC)).report(tmp_path / "deal")
-    assert not page.with_name("model.json").exists()
-    assert "model is not written here: model is a Own" in page.read_text()
+    deal(patients(), learner=Own(features=PUBLIC)).write(tmp_path)
+    assert not (tmp_path / "model.json").exists()
+    assert "model is not written here: model is a Own" in (tmp_path / "deal.md").read_text()
 
 
 # ------------------------------------------------------------------------------- what is refused

@@ -9,7 +9,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket import partitions
-from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
+from convexmarket.errors import DataError, ParameterError, SellersError
 from tests.lists import price_list
 
 dd = pytest.importorskip("dask.dataframe")
@@ -78,15 +78,15 @@ def changed(row, column, value):
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        (changed(250, "cost", 0.3), SellersError, r"b.parquet: row 51 holds no number in the supp"),
-        (changed(150, "cost", np.nan), SellersError, r"a.parquet: row 151 holds no number"),
-        (changed(299, "id", "s7"), SellersError, r"a.parquet: row 8 and .*b.parquet: row 100; ids"),
-        (changed(280, "id", None), SellersError, r"b.parquet: row 81: there is no id"),
-        (lambda table: table.astype({"cost": str}), DataError, "the column 'cost' contains"),
+        (changed(250, "cost", 0.3), SellersError, "row 50 of partition 3 holds no number in the"),
+        (changed(150, "cost", np.nan), SellersError, "row 10 of partition 2 holds no number"),
+        (changed(299, "id", "s7"), SellersError, "row 7 of partition 0 and row 99 of partition 3"),
+        (changed(280, "id", None), SellersError, "row 80 of partition 3: there is no id"),
+        (lambda table: table.astype({"cost": str}), SellersError, "one column of numbers"),
         (lambda table: table.drop(columns="id"), DataError, "no column is called 'id'"),
     ],
 )
-def test_what_is_wrong_is_named_by_file_and_row_before_anything_is_written(
+def test_wrong_cells_are_named_by_partition_and_row_before_anything_is_written(
     tmp_path, change, error, said
 ):
     listed(tmp_path / "sellers", change)
@@ -110,11 +110,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, lost):
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     listed(tmp_path / "sellers")
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("convexmarket.partitions.os.replace", full)
-    with pytest.raises(ConvexMarketError, match="No space left on device; nothing was written"):
+    monkeypatch.setattr("pyarrow.parquet.write_table", full)
+    with pytest.raises(DataError, match="No space left on device; nothing was written"):
         write_offers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
 
@@ -127,6 +127,6 @@ def test_a_dask_table_is_priced_as_its_rows_and_takes_no_budget():
     np.testing.assert_allclose(parted.offers.compute(), whole.offers, rtol=1e-9)
     assert parted.audit().is_incentive_compatible
     with pytest.raises(ParameterError, match="takes gamma"):
-        price_list(partitions.table("sellers"), PRIOR, mu=1, sigma=1, budget=2.0)
+        price_list(partitions.table(dd.from_pandas(table, 1)), PRIOR, mu=1, sigma=1, budget=2.0)
     with pytest.raises(DataError, match="Dask DataFrame, or the path"):
         partitions.table(table)

@@ -248,7 +248,7 @@ def buy(
             recorded = None
             if ledger is not None:
                 recorded = deal.record(ledger, None if again else f"sha256:{digest(people.path)}")
-            deal.report(target)
+            deal.write(target, force=force)
     say("\n".join(deal.statements()))
     if recorded is not None:
         say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")

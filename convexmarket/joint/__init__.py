@@ -5,7 +5,6 @@ from convexmarket.joint.exponential import ExponentialBlock
 from convexmarket.joint.joint_allocation import JointAllocation, allocate_jointly
 from convexmarket.joint.problem import (
     JointMarket,
-    convexity_constant,
     convexity_ratio,
     convexity_threshold,
     first_order_residuals,
@@ -17,7 +16,6 @@ __all__ = [
     "JointMarket",
     "allocate_jointly",
     "best_model",
-    "convexity_constant",
     "convexity_ratio",
     "convexity_threshold",
     "first_order_residuals",

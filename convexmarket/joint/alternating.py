@@ -1,16 +1,15 @@
 r"""Alternating minimisation, and a global certificate where the problem is convex for each eta.
 
-A step computes the best model for the present weights and eta, the next the best weights and eta
-for that model; each is solved to the last digits, so that the objective never rises.
+Each step is solved to the last digits, so that the objective never rises.
 
 Where the problem is convex in (w, a) for a fixed eta (:func:`convexity_ratio` below 1), linear in
 the payments and without realised noise, alternation at a fixed eta finds its global optimum, and a
 tangent there bounds the objective for *every* eta. Write the objective as ``Phi(w, a) +
 2*r*||w||/eta + gamma*eta*psi'a + sigma/eta``, r = 0 for expected noise. With rho the ratio, ``(1 -
 sqrt(rho))`` of the curvature of the spread and of the regularization may be split off before Phi is
-replaced by its tangent, since the rest is still convex. The bound keeps both and is of second
-order, like the cuts of :mod:`convexmarket.allocation.cuts`, and the same search over eta uses it.
-Its minimum over the models has a closed form, concave and nondecreasing in 1/eta.
+replaced by its tangent, since the rest is still convex. The bound keeps both, like the cuts of
+:mod:`convexmarket.allocation.cuts`, and the same search over eta uses it. Its minimum over the
+models has a closed form, concave and nondecreasing in 1/eta.
 
 The best model for purchases is a weighted logistic regression with a priced norm,
 
@@ -20,7 +19,7 @@ The best model for purchases is a weighted logistic regression with a priced nor
 More regularization replaces the norm and the bound: for nu >= 0 let w(nu) minimise without either
 under Lambda + nu. It is the answer when ``nu*||w(nu)|| = kappa``, or ``||w(nu)|| = beta`` if that
 takes a larger nu; both sides are monotone in nu. It is 0 when kappa is at least the norm of the
-gradient at 0. The best purchases for a model are an allocation with its losses.
+gradient at 0.
 """
 
 from __future__ import annotations
@@ -41,22 +40,17 @@ from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import embed
-from convexmarket.checks import check_positive, checked_numbers
-from convexmarket.errors import ParameterError, SolverError
-from convexmarket.joint.problem import JointMarket, convexity_ratio
+from convexmarket.checks import check_positive
+from convexmarket.joint.problem import JointMarket, checked_vector, convexity_ratio
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Losses
 
-__all__ = ["Descent", "GlobalSearch", "PurchaseStep", "best_model", "model_gradient"]
-
 Floats = NDArray[np.float64]
 
-#: Alternations before a quasi-Newton descent, its largest number of steps, and alternations at a
-#: fixed eta.
+#: Alternations before a descent, its most steps, and alternations at a fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
-#: Norm of the gradient of a model, relative to the largest row.
-_TOLERANCE = 1e-10
+_TOLERANCE = 1e-10  # norm of the gradient of a model, relative to the largest row
 #: Relative gap and largest number of exact evaluations over eta, and the gap of a conic search.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
 
@@ -80,18 +74,11 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
 
     Parameters
     ----------
-    joint : JointMarket
-    weights : array_like, shape (m,)
-    eta : float
+    joint, weights, eta : JointMarket, array_like of shape (m,), float
 
     Returns
     -------
     ndarray, shape (n_features,)
-
-    Raises
-    ------
-    ParameterError, SolverError
-        If an argument is out of its range, or the minimiser fails.
 
     Examples
     --------
@@ -102,12 +89,7 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
     >>> best_model(joint, [0.5, 0.5], 1.0).round(3)
     array([0.509])
     """
-    weights, eta = checked_numbers("weights", weights), check_positive("eta", eta)
-    if weights.shape != joint.y.shape or not np.all((weights >= 0.0) & (weights < np.inf)):
-        raise ParameterError(
-            f"weights have shape {weights.shape}; give a finite number >= 0 for each of "
-            f"{joint.y.size} sellers"
-        )
+    weights, eta = checked_vector("weights", weights, joint.y.size, 0.0), check_positive("eta", eta)
     smooth, kappa = _smooth(joint, weights, eta), norm_price(joint, eta)
     slope = float(np.linalg.norm(smooth.gradient(np.zeros(joint.X.shape[1]))))
     if slope <= kappa:
@@ -116,11 +98,7 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
 
     @cache
     def at(nu: float) -> Floats:
-        try:
-            level = smooth.regularized(joint.regularization + nu)
-            return minimise(level, _TOLERANCE * longest)
-        except np.linalg.LinAlgError as error:
-            raise SolverError(f"Newton's method failed: {error}") from error
+        return minimise(smooth.regularized(joint.regularization + nu), _TOLERANCE * longest)
 
     def length(nu: float) -> float:
         return float(np.linalg.norm(at(nu)))
@@ -146,10 +124,7 @@ def _crossing(rising: Callable[[float], float], guess: float, low: float = 0.0) 
 def model_gradient(
     joint: JointMarket, model: Floats, weights: Floats, eta: float, smooth: bool = False
 ) -> Floats:
-    """Compute the smallest subgradient of the objective in the model; 0 at the best model.
-
-    ``smooth`` leaves out the price of the norm and the bound on it.
-    """
+    """Compute the smallest subgradient of the objective, or of its smooth part, in the model."""
     gradient = _smooth(joint, weights, eta).gradient(model)
     kappa, norm = norm_price(joint, eta), float(np.linalg.norm(model))
     if smooth:
@@ -243,8 +218,8 @@ class Descent:
         """Alternate from the present model, at a fixed eta if one is given.
 
         Alternation converges linearly, so that every few steps a quasi-Newton method descends along
-        the models. With weights and eta minimised out, the objective is a function of the model
-        alone, with the gradient at the best purchase (envelope theorem).
+        the models: with weights and eta minimised out, the objective has the gradient at the best
+        purchase (envelope theorem).
         """
         joint = self.joint
 

@@ -1,11 +1,11 @@
 r"""The joint problem in the variables ``z = log(a)``, by the convex-concave procedure.
 
 In (w, z) the objective is convex (B, Theorem 4.1) where the regularization is at least
-:func:`convexmarket.joint.convexity_threshold`. The set ``sum exp(z) = 1`` is not convex: it is the
-boundary of a convex set. CVXPY's rules accept a piece in ``exp(z)`` only if it is convex and
-*nondecreasing* in every weight, so that ``sum exp(z) <= 1`` may be dropped: scaling weights down to
-a sum of one never costs. The remaining ``sum exp(z) >= 1`` is replaced by its tangent at a point
-z0, which is stricter: the convex-concave procedure.
+:func:`convexmarket.joint.convexity_threshold`, but the set ``sum exp(z) = 1`` is not. CVXPY's rules
+accept a piece in ``exp(z)`` only if it is convex and *nondecreasing* in every weight, so that ``sum
+exp(z) <= 1`` may be dropped: scaling weights down to a sum of one never costs. The remaining ``sum
+exp(z) >= 1`` is replaced by its tangent at a point z0, which is stricter: the convex-concave
+procedure.
 
 One round computes the best model and a few tangents of the z-block (:class:`ExponentialBlock`) with
 eta. A tangent multiplies every weight by a factor: the weight of a seller who should sell nothing
@@ -29,14 +29,11 @@ from convexmarket.errors import (
     CurvatureError,
     InfeasibleMarketError,
     NotSupportedError,
-    ParameterError,
     SolverError,
 )
 from convexmarket.joint.alternating import Descent, PurchaseStep, best_model
-from convexmarket.joint.problem import JointMarket
+from convexmarket.joint.problem import JointMarket, checked_vector
 from convexmarket.terms import Constraint, MarketNumbers, Piece, Quantities
-
-__all__ = ["ExponentialBlock", "best_eta", "solve_exponential"]
 
 Floats = NDArray[np.float64]
 
@@ -49,20 +46,18 @@ _MAX_TANGENTS = 10
 class ExponentialBlock(DeclaredMarket):
     """Program for the best weights, and eta on request, in z = log(a), around a point z0.
 
-    A :class:`cvxpy.Problem`, compiled once for all losses, noise and z0. In z and log(eta) payments
-    are convex, and a largest guarantee is a convex constraint. Its value is the joint objective
-    without the parts that depend on the model alone.
+    A :class:`cvxpy.Problem`, compiled once for all losses, noise and z0. Its value is the joint
+    objective without the parts that depend on the model alone.
 
     Parameters
     ----------
     joint : JointMarket
     losses : array_like, shape (m,)
         Of a model, >= 0: ``joint.losses(model)``.
-    eta : float
+    eta, choose_eta : float, bool
         The total privacy; a guess of it, to which numbers are scaled, if the block chooses it.
     around : array_like, shape (m,), optional
         The weights ``exp(z0)``; equal where left out.
-    choose_eta : bool
 
     Raises
     ------
@@ -140,10 +135,10 @@ class ExponentialBlock(DeclaredMarket):
     def place(self, losses: ArrayLike, around: ArrayLike, noise: float | None = None) -> None:
         """Set losses, the weights exp(z0), shape (m,), and the price of 1/eta; compiled once."""
         m = self._sellers.size
-        self._losses.value = _checked(losses, m, "losses")[self._sellers]
+        self._losses.value = checked_vector("losses", losses, m, 0.0)[self._sellers]
         if noise is not None:
             self._noise.value = check_nonnegative("noise", noise) / self._given
-        given = np.maximum(_checked(around, m, "around")[self._sellers], _SMALLEST / m)
+        given = np.maximum(checked_vector("around", around, m, 0.0)[self._sellers], _SMALLEST / m)
         self._slope.value = given
         self._level.value = 1.0 - float(given @ (1.0 - np.log(m * given)))
         self._z.value = np.log(m * given)
@@ -160,16 +155,6 @@ class ExponentialBlock(DeclaredMarket):
         return weights / weights.sum()
 
 
-def _checked(values: ArrayLike, n_sellers: int, name: str) -> Floats:
-    array = np.asarray(values, dtype=float)
-    if array.shape != (n_sellers,) or not (np.isfinite(array).all() and (array >= 0).all()):
-        raise ParameterError(
-            f"{name} must be {n_sellers} finite numbers >= 0, one for each seller; got shape "
-            f"{array.shape}"
-        )
-    return array
-
-
 def solve_exponential(
     joint: JointMarket,
     eta: float,
@@ -180,8 +165,7 @@ def solve_exponential(
 ) -> Descent:
     """Solve the joint problem in z = log(a), from a total privacy and positive weights.
 
-    ``solver`` solves the z-block, with exponential cones. The descent ends when a round gains less
-    than ``tol``, relative to the objective. Errors are those of :func:`allocate_jointly`.
+    The descent ends when a round gains less than ``tol``, relative to the objective.
     """
     solver = check_solver(solver)
     sellers = joint.market.form.active
@@ -251,8 +235,8 @@ def _further(
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
     """Return the best total privacy for a given model and weights, near a feasible one.
 
-    It has a closed form for linear payments. For other terms in eta it is the given one, within the
-    constraints; a NotSupportedError means that a user's constraint may bound eta.
+    It has a closed form for linear payments; for other terms in eta it is the given one, within the
+    constraints. A NotSupportedError means that a user's constraint may bound eta.
     """
     form, bought = joint.market.form, weights > 0
     for piece in form.other_constraints:

@@ -30,8 +30,6 @@ from convexmarket.joint.alternating import (
 from convexmarket.joint.exponential import solve_exponential
 from convexmarket.joint.problem import JointMarket, convexity_ratio
 
-__all__ = ["JointAllocation", "allocate_jointly"]
-
 Floats = NDArray[np.float64]
 JointMethod = Literal["alternating", "exponential"]
 JointStatus = Literal["global", "global for this eta", "best of several starts"]
@@ -50,10 +48,10 @@ class JointAllocation(CertifiedPurchase):
 
     ``lower_bound`` is on the objective, over all models, weights and eta; -inf if none is known.
     ``residual`` is the largest relative gain of changing only the model, or only weights and eta.
-    ``status`` is "global" (the lower bound proves it, up to the gap), "global for this
-    eta" (the problem is convex for a fixed eta), or "best of several starts". ``solves`` is the
-    search that proves the lower bound, ``starts`` are the final objectives of all starts, and
-    ``binding`` are the bounds of an EtaRange that decided the answer.
+    ``status`` is "global" (proven by the lower bound, up to the gap), "global for this eta" (the
+    problem is convex for a fixed eta), or "best of several starts". ``solves`` is the search that
+    proves the lower bound, ``starts`` are the final objectives of all starts, and ``binding`` are
+    the bounds of an EtaRange that decided the answer.
 
     Examples
     --------
@@ -86,8 +84,7 @@ class JointAllocation(CertifiedPurchase):
         """Describe the limits of the guarantee in a sentence."""
         return (
             "neither the model nor the payments carry a privacy guarantee: weights, eta and model"
-            " were chosen by looking at the data; sell what allocate() chooses and train under it"
-            " for that"
+            " depend on the data; for privacy, sell what allocate() chooses and train under it"
         )
 
     def __repr__(self) -> str:
@@ -126,11 +123,11 @@ def allocate_jointly(
     gap : float
         Relative gap at which the search over eta ends, where a lower bound is known.
     solver : str, optional
-        A conic solver of CVXPY: for the purchases of "alternating", which are exact by default, and
-        for the weights of "exponential", by default CLARABEL.
+        A conic solver of CVXPY for the purchases of "alternating" (exact by default), and for the
+        weights of "exponential" (CLARABEL by default).
     tol, max_iterations : float and int, optional
-        Relative gain of an iteration at which a descent ends, by default 1e-12 ("exponential":
-        1e-9), and the most iterations of a descent, by default 1000 (200).
+        Relative gain at which a descent ends, by default 1e-12 ("exponential": 1e-9), and the most
+        iterations of a descent, by default 1000 (200).
     random_state : numpy.random.Generator or int, default 0
         Draws random starts.
 
@@ -140,12 +137,9 @@ def allocate_jointly(
 
     Raises
     ------
-    UnattainedOptimumError, InfeasibleMarketError
-        If the problem has no minimum, or the market is infeasible.
-    ParameterError, NotSupportedError, CurvatureError
-        If an argument is out of its range, or the method cannot serve this market.
-    SolverError
-        If the solver fails.
+    UnattainedOptimumError, InfeasibleMarketError, ParameterError, NotSupportedError, SolverError
+        If the problem has no minimum, the market is infeasible, an argument is out of its range,
+        the method cannot serve this market, or the solver fails.
 
     Examples
     --------

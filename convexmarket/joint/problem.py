@@ -41,16 +41,6 @@ from convexmarket.errors import DataError, NotSupportedError, ParameterError, Un
 from convexmarket.market import Market
 from convexmarket.terms import Losses, Noise
 
-__all__ = [
-    "FirstOrderResiduals",
-    "JointMarket",
-    "NoiseModel",
-    "convexity_constant",
-    "convexity_ratio",
-    "convexity_threshold",
-    "first_order_residuals",
-]
-
 Floats = NDArray[np.float64]
 NoiseModel = Literal["expected", "worst-case", "realised"]
 
@@ -58,6 +48,9 @@ NoiseModel = Literal["expected", "worst-case", "realised"]
 _MARGIN = 1e-6
 #: Largest ratio of the norm of a row to the root of the regularization, whose square is finite.
 _LARGEST_NORM = 1e150
+#: Least c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z): the maximum of
+#: ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
+CONVEXITY = 0.2620117781146428
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,15 +66,13 @@ class JointMarket:
         The buyer's other terms: spread, noise, payments.
     X, y : array_like, shapes (m, n_features) and (m,)
         One row for each seller, and labels, -1 or 1.
-    regularization : float
-        Lambda, > 0.
+    regularization, max_norm : float, float or None
+        Lambda, > 0, and beta, a bound on ``||w||``.
     noise : {"expected", "worst-case", "realised"}
         The addition of objective perturbation, over eta: nothing on average; at most
         ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded with
         ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a known ``noise_vector`` b.
     noise_vector, failure_probability : array_like of shape (n_features,), float
-    max_norm : float, optional
-        beta, a bound on ``||w||``.
 
     Raises
     ------
@@ -127,7 +118,7 @@ class JointMarket:
         check_choice("noise", self.noise, NoiseModel)
         check_share("failure_probability", self.failure_probability)
         if self.noise == "realised":
-            vector = _checked_vector(vector, X.shape[1])
+            vector = checked_vector("noise_vector", vector, X.shape[1])
         elif vector is not None:
             raise ParameterError(f'a noise_vector is for noise="realised", not {self.noise!r}')
         vars(self).update(X=X, y=y, regularization=regularization, noise_vector=vector)
@@ -143,7 +134,7 @@ class JointMarket:
         return self.market.form.sigma
 
     def losses(self, model: Floats) -> Floats:
-        """Compute the logistic loss of every row, shape (m,).
+        """Compute the logistic loss of every row, shape (m,), at a model.
 
         Parameters
         ----------
@@ -169,9 +160,7 @@ class JointMarket:
 
         Parameters
         ----------
-        model : array_like of shape (n_features,)
-        weights : array_like of shape (m,)
-        eta : float > 0
+        model, weights, eta : array_like of shape (n_features,), (m,), float > 0
         """
         costs = self.market.sellers.virtual_costs
         costs = np.where((weights > 0) | np.isfinite(costs), costs, 0.0)
@@ -201,9 +190,8 @@ class JointMarket:
             return
         if self.noise_vector is None:
             raise UnattainedOptimumError(
-                "sigma, the weight of Noise, is 0: without a model, less privacy is always "
-                "cheaper, and eta tends to 0; give sigma > 0, or an EtaRange(low, high), which "
-                "then decides the answer (the naive model of the papers)"
+                "sigma, the weight of Noise, is 0, so eta tends to 0; give sigma > 0, or an "
+                "EtaRange(low, high), which then decides the answer (the naive model of the papers)"
             )
         enough, need = np.inf, "2*max_norm*||b||"
         if self.max_norm is not None:
@@ -212,11 +200,10 @@ class JointMarket:
         if self.sigma <= enough * (1 + _MARGIN):
             raise UnattainedOptimumError(
                 "with a realised noise vector b the objective has no minimum: along w = "
-                "-(2/(Lambda*eta))*b it falls like -2*||b||^2/(Lambda*eta^2) as eta tends to "
-                'zero, faster than sigma/eta grows. Choose noise="expected" (the noise is zero '
-                'on average) or noise="worst-case"; or give max_norm and a sigma above '
-                f"{need} (sigma is {self.sigma:.6g}); or an EtaRange(low, high), which then "
-                "decides the answer"
+                "-(2/(Lambda*eta))*b it falls faster than sigma/eta grows, as eta tends to zero. "
+                'Choose noise="expected" (zero on average) or noise="worst-case"; or give max_norm '
+                f"and a sigma above {need} (sigma is {self.sigma:.6g}); or an EtaRange(low, high), "
+                "which then decides the answer"
             )
 
     def __repr__(self) -> str:
@@ -225,15 +212,11 @@ class JointMarket:
 
 
 def _checked_rows(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, Floats]:
-    rows, labels = (
-        np.array(checked_numbers(name, values, DataError, truth_values=True))
-        for name, values in (("X", X), ("y", y))
-    )
+    rows = np.array(checked_numbers("X", X, DataError, truth_values=True))
+    labels = np.array(checked_numbers("y", y, DataError, truth_values=True))
     fault = ""
     if rows.shape != (n_sellers, rows.size // n_sellers) or not rows.size:
-        fault = (
-            f"X has shape {rows.shape}; give one row of features for each of {n_sellers} sellers"
-        )
+        fault = f"X has shape {rows.shape}; give a row of features for each of {n_sellers} sellers"
     elif labels.shape != (n_sellers,):
         fault = f"y has shape {labels.shape}; give one label for each of {n_sellers} rows"
     elif not np.isfinite(rows).all():
@@ -246,32 +229,14 @@ def _checked_rows(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, F
     return rows, labels
 
 
-def _checked_vector(vector: ArrayLike | None, n_features: int) -> Floats:
-    array = np.array(checked_numbers("noise_vector", () if vector is None else vector))
-    if array.shape != (n_features,) or not np.isfinite(array).all():
-        raise ParameterError(
-            f'noise="realised" needs the noise_vector b; give {n_features} finite numbers, one for '
-            f"each feature, such as privacy.random_sources.gamma_sphere_noise({n_features}, rng)"
-        )
+def checked_vector(name: str, values: Any, size: int, least: float = -np.inf) -> Floats:
+    """Check a vector of finite numbers of at least ``least``, and return a read-only copy."""
+    array = np.array(checked_numbers(name, () if values is None else values))
+    if array.shape != (size,) or not np.all(np.isfinite(array) & (array >= least)):
+        what = f"{size} finite numbers" + f" >= {least:g}" * (least > -np.inf)
+        raise ParameterError(f"{name} has shape {array.shape}; give {what}")
     array.flags.writeable = False
     return array
-
-
-def convexity_constant() -> float:
-    """Return the least c for which ``exp(z)*(l(w'x) + (c/2)*(w'x)^2)`` is convex in (w, z).
-
-    It is the maximum of ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> convexity_constant()
-    0.2620117781146428
-    """
-    return 0.2620117781146428
 
 
 def convexity_threshold(X: ArrayLike) -> float:
@@ -301,7 +266,7 @@ def convexity_threshold(X: ArrayLike) -> float:
     rows = checked_numbers("X", X)
     if rows.ndim != 2 or rows.size == 0 or not np.isfinite(rows).all():
         raise ParameterError(f"X has shape {rows.shape}; give a table of finite numbers")
-    return convexity_constant() * float(np.einsum("ij,ij->i", rows, rows).max())
+    return CONVEXITY * float(np.einsum("ij,ij->i", rows, rows).max())
 
 
 def convexity_ratio(joint: JointMarket) -> float:
@@ -321,11 +286,11 @@ def convexity_ratio(joint: JointMarket) -> float:
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
-    >>> joint = cm.JointMarket(market, [[1.0], [-1.0], [0.5]], [1, -1, 1], regularization=1.0)
+    >>> sellers = cm.Sellers([0.1, 0.4], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 10 * cm.terms.SquaredSpread() + cm.Noise() + cm.Payments())
+    >>> joint = cm.JointMarket(market, [[0.6], [-0.8]], [1, -1], regularization=1.0)
     >>> round(cm.joint.convexity_ratio(joint), 4)
-    0.0675
+    0.05
     """
     check_instance("joint", joint, JointMarket)
     form = joint.market.form
@@ -371,7 +336,6 @@ def first_order_residuals(
     Returns
     -------
     FirstOrderResiduals
-        Zero at a stationary point, in the units of the objective.
 
     Raises
     ------
@@ -381,9 +345,9 @@ def first_order_residuals(
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
-    >>> joint = cm.JointMarket(market, [[1.0], [-1.0], [0.5]], [1, -1, 1], regularization=1.0)
+    >>> sellers = cm.Sellers([0.1, 0.4], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=50, sigma=1, gamma=0.1)
+    >>> joint = cm.JointMarket(market, [[0.6], [-0.8]], [1, -1], regularization=1.0)
     >>> best = cm.allocate_jointly(joint)
     >>> cm.joint.first_order_residuals(joint, best.model, best.weights, best.eta).largest < 1e-6
     True
@@ -396,13 +360,10 @@ def first_order_residuals(
             "Theorem 3.3 is about Spread(), Noise() and linear Payments() without a cap; this is "
             f"{shown(joint.market)}"
         )
-    w, a = checked_numbers("model", model), checked_numbers("weights", weights)
     m, n = joint.X.shape
-    if w.shape != (n,) or a.shape != (m,) or not (np.isfinite(a).all() and np.any(a > 0)):
-        raise ParameterError(
-            f"model and weights have shapes {w.shape} and {a.shape}; give a coefficient for each "
-            f"of {n} features, and a finite number for each of {m} sellers, not all zero"
-        )
+    w, a = checked_vector("model", model, n), checked_vector("weights", weights, m)
+    if not np.any(a > 0):
+        raise ParameterError("weights must not all be zero")
     norm = float(np.linalg.norm(a))
     prices = joint.losses(w) + form.gamma * eta * form.virtual_costs
     tau = _level(prices, form.mu / norm)
@@ -420,6 +381,5 @@ def first_order_residuals(
 def _level(prices: Floats, total: float) -> float:
     """Return tau with ``sum (tau - prices)_+ = total``."""
     ordered = np.sort(prices[np.isfinite(prices)])
-    filled = np.arange(1, ordered.size + 1) * ordered - np.cumsum(ordered)
-    count = int(np.searchsorted(filled, total))
-    return float((total + ordered[:count].sum()) / count)
+    levels = (total + np.cumsum(ordered)) / np.arange(1, ordered.size + 1)
+    return float(levels.min())

@@ -8,8 +8,6 @@ from convexmarket.learners.losses import (
     LogisticLoss,
     Loss,
     lipschitz_risk_constants,
-    logistic_norm_bound,
-    logistic_risk_constants,
 )
 from convexmarket.learners.perturbed import (
     PrivateHuberRegressor,
@@ -44,8 +42,6 @@ __all__ = [
     "expected_loss",
     "lipschitz_risk_constants",
     "load_model",
-    "logistic_norm_bound",
-    "logistic_risk_constants",
     "ridge_error_bound",
     "ridge_risk_constants",
     "save_model",

@@ -2,8 +2,7 @@
 
 A :class:`Ball` bounds the Euclidean norm of every row, a :class:`Box` every feature. Labels come
 from two :class:`Classes` or from an :class:`Interval`. Without a bound, ``of`` computes the domain
-from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Data outside
-of a domain are refused with a DataError, by their number alone.
+from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
 """
 
 from __future__ import annotations
@@ -41,18 +40,6 @@ from convexmarket.errors import (
     PrivacyLeakWarning,
 )
 from convexmarket.learners.minimiser import PartedRows, in_parts
-
-__all__ = [
-    "Ball",
-    "Box",
-    "Classes",
-    "Domain",
-    "Granted",
-    "Interval",
-    "Perturbation",
-    "Range",
-    "dense_rows",
-]
 
 Floats = NDArray[np.float64]
 Range: TypeAlias = tuple[ArrayLike, ArrayLike]
@@ -277,9 +264,7 @@ def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
     pair = list(bounds) if is_iterable(bounds) else []
     low, high = map(numbers_of, pair) if len(pair) == 2 else (None, None)
     if low is None or high is None:
-        raise ParameterError(
-            f"{name} must be a pair (low, high) of public bounds, or None, got {bounds!r}"
-        )
+        raise ParameterError(f"{name} must be a pair of public bounds, or None, got {bounds!r}")
     sizes = np.abs([*low.flat, *high.flat])
     if not (np.all(sizes <= LARGEST) and np.all(high - low >= SMALLEST)):
         raise ParameterError(
@@ -331,13 +316,12 @@ class Granted:
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None) -> Granted:
         """Check the granted epsilons of the rows of X, of which only the number is read.
 
-        Less than a millionth of the mean is an error of a solver, and counts as 0. Raises a
-        ParameterError, or a DataError if X has no rows.
+        Less than a millionth of the mean is an error of a solver, and counts as 0.
         """
         if epsilon is None:
             raise ParameterError(
-                "epsilon is missing; pass what each row granted, fit(X, y, epsilon=...), such as "
-                "the epsilon of an allocation, or one number for all rows. In a pipeline the "
+                "epsilon is missing; pass what each row granted, such as the epsilon of an "
+                "allocation, or one number for all rows, fit(X, y, epsilon=...). In a pipeline the "
                 "constructor's epsilon= does as well"
             )
         n_rows = _rows_of(X)
@@ -350,21 +334,16 @@ class Granted:
                 "one for all"
             )
         if not np.all(array >= 0):
-            raise ParameterError(
-                "epsilon must be nonnegative in every row: 0 is a row that is not to be used"
-            )
+            raise ParameterError("epsilon must be nonnegative in every row; 0 leaves a row out")
         if 0 < array.max() < LEAST or np.any(np.isfinite(array) & (array > LARGEST)):
             raise ParameterError(
-                f"epsilon must lie between {LEAST:g} and {LARGEST:g}, since other noise is beyond "
-                f"the range of floating point, and is up to {array.max():g}; give infinity for no "
-                "privacy, or 0 for rows that are not to be used"
+                f"epsilon must lie between {LEAST:g} and {LARGEST:g}, and is up to "
+                f"{array.max():g}; give infinity for no privacy, or 0 to leave a row out"
             )
         if np.isfinite(array).all() and array.any():
             array = np.where(array < TRACE * array.sum() / np.count_nonzero(array), 0.0, array)
         if not np.any(array):
-            raise ParameterError(
-                "epsilon is 0 in every row, so no row can be used; buy some privacy first"
-            )
+            raise ParameterError("epsilon is 0 in every row; buy some privacy first")
         return cls(array)
 
     @property
@@ -382,10 +361,9 @@ class Granted:
         if self.used.all() or y is None:
             return X, y
         try:
-            X, y = indexable(X, y)
+            return tuple(_safe_indexing(each, self.used) for each in indexable(X, y))
         except ValueError as error:
             raise DataError(str(error)) from error
-        return _safe_indexing(X, self.used), _safe_indexing(y, self.used)
 
     def spread(self, values: Floats) -> Floats:
         """Return values of the used rows as values of all rows; the others' are zero."""
@@ -424,8 +402,8 @@ def _rows_of(X: Any) -> int:
 def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
     """Validate rows, and labels if given, by scikit-learn, as real numbers of moderate size.
 
-    A table becomes rows by the estimator's ``features``, of the unit box or of their ball. Neither
-    the message of a DataError nor its context quotes an entry.
+    The estimator's ``features`` map a table to rows of the unit box or of their ball. No error
+    quotes an entry.
     """
     if in_parts(X):
         raise NotSupportedError(

@@ -7,8 +7,8 @@ r"""The model behind a release of predictions: regularised empirical risk in an 
 :math:`\|\phi(x)\| \le R_\phi`, replacing row i changes :math:`w^*` by at most
 :math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times that.
 
-The minimiser is computed in the span of some rows' features. By strong convexity the duality gap
-bounds the distance from the minimiser over the whole space, which releases add to the sensitivity.
+The minimiser is computed in the span of some rows' features. The duality gap bounds its distance
+from the minimiser over the whole space, which releases add to the sensitivity.
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ from convexmarket.privacy.active import names_of
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.random_sources import RandomSource
 
-__all__ = ["KernelERM"]
-
 Floats = NDArray[np.float64]
 
 # Widths of parabolas in place of a loss's kinks, each a tenth of the one before.
@@ -65,13 +63,12 @@ class KernelERM(BaseEstimator):
     regularization : float, default 0.1
         lambda; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean loss.
     data_norm : float or None, default None
-        Public bound on the Euclidean norm of every row, private or queried. Required by "linear"
-        and "poly", whose R_phi follows from it; R_phi is 1 for the others.
+        Public bound on the norm of every row, private or queried. "linear" and "poly" require it,
+        as R_phi follows from it; R_phi is 1 for the others.
     classes, features, epsilon
         As for :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
-        Largest error of a prediction, in units of ``sensitivity_``. Releases add twice this to
-        the sensitivity of every row.
+        Largest error of a prediction, in units of ``sensitivity_``.
 
     Attributes
     ----------
@@ -79,19 +76,19 @@ class KernelERM(BaseEstimator):
         Largest change of any prediction when one row is replaced, ``2*L*R_phi**2*max(a)/lambda``,
         for exact minimisers (K, Theorem 2).
     row_sensitivities_ : ndarray of shape (n_rows,)
-        The same for each row, with the error of both fits; zero where the weight is zero.
-    norm_bound_, prediction_error_ : float
+        The same for each row, plus twice ``tol``; zero where the weight is zero.
+    norm_bound_, prediction_error_, feature_bound_ : float
         Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
-        error allowed, and a certified bound on the error of any prediction.
-    feature_bound_, kernel_, classes_, row_names_, assumptions_
-        R_phi, the kernel, the label set, the names of the rows in open accounts, and the
-        assumptions of the sensitivities.
+        error allowed; a certified bound on the error of any prediction; R_phi.
+    kernel_, classes_, row_names_, assumptions_
+        The kernel, the label set, the names of the rows in open accounts, and the assumptions of
+        the sensitivities.
     pivots_, dual_coef_, norm_
         Rows whose features span the model, their coefficients, and the norm of the model in the
         RKHS. All are private.
     guarantee_ : Guarantee
-        Guarantee of the fitted model itself: infinite epsilon in every row that is used. Releases
-        of its predictions have a finite epsilon (:mod:`convexmarket.release`).
+        Infinite epsilon in every row that is used: releases (:mod:`convexmarket.release`) protect
+        the rows, and not the model.
 
     References
     ----------
@@ -136,8 +133,7 @@ class KernelERM(BaseEstimator):
 
         Parameters
         ----------
-        n_features, n_points : int
-        failure_probability, noise_failure_probability : float, default 0.05
+        n_features, n_points, failure_probability, noise_failure_probability
         """
         check_count("n_points", n_points)
         loss, kernel = loss_of(self.loss), self._bounded_kernel(n_features)
@@ -162,22 +158,17 @@ class KernelERM(BaseEstimator):
 
         Parameters
         ----------
-        X, y
-            Rows of the public domain, and their labels.
-        epsilon : array_like of shape (n_rows,), or float, optional
-            What each row grants to the releases of this model; the same for all by default. Rows
-            are weighted in proportion, and only the proportions count here. A row that granted 0 is
-            not used.
-        rows, accountant, random_state
-            The first two are refused, since fitting releases nothing; the third is not used.
+        X, y, epsilon, random_state
+            As for private learners. Rows are weighted in proportion to epsilon, the same for all by
+            default, and there is no noise.
+        rows, accountant
+            Refused, since fitting releases nothing.
 
         Raises
         ------
-        ParameterError, DataError
-            If an argument is out of its range, nothing public bounds the features, an accountant is
-            given, or the data are malformed or outside the domain.
-        SolverError
-            If the tolerance is not reached.
+        ParameterError, DataError, SolverError
+            If an argument is out of its range, nothing public bounds the features, the data are
+            malformed or outside the domain, or the tolerance is not reached.
         """
         if accountant is not None or rows is not None:
             raise ParameterError(
@@ -284,8 +275,7 @@ class KernelERM(BaseEstimator):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-        y : array_like of shape (n_rows,)
+        X, y : array_like of shape (n_rows, n_features), (n_rows,)
 
         Raises
         ------
@@ -308,12 +298,12 @@ class KernelERM(BaseEstimator):
         return tags
 
     def _assumptions(self, kernel: Kernel, classes: Classes | None) -> tuple[str, ...]:
-        domain = (
-            f"the features of private and queried rows have norm at most {kernel.feature_bound:g}"
-        )
-        if kernel.data_norm is not None:
-            domain += f", and the rows have norm at most {kernel.data_norm:g}"
-        assumptions = [f"{domain}; these bounds are public"]
+        norm = kernel.data_norm
+        rows = "" if norm is None else f", and the rows have norm at most {norm:g}"
+        assumptions = [
+            "the features of private and queried rows have norm at most "
+            f"{kernel.feature_bound:g}{rows}; these bounds are public"
+        ]
         if not isinstance(self.loss, str):
             slope = self.loss.lipschitz
             assumptions.append(f"{self.loss!r} is convex, with slopes of at most {slope:g}")
@@ -339,8 +329,8 @@ def minimum_in_span(
 ) -> tuple[Floats, float]:
     """Minimise a kernel model's risk in the span of some rows' features.
 
-    ``features`` are coordinates in an orthonormal basis of the span, ``outside`` distances from it.
-    Returns coordinates of the model, and a bound on its distance from the minimiser over the RKHS.
+    ``features`` are coordinates in an orthonormal basis of the span, ``outside`` distances from it;
+    the results are the model's coordinates and a bound on its distance from the minimiser.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH
@@ -362,10 +352,10 @@ def certified_distance(
 ) -> float:
     r"""Bound the distance of a model from the minimiser over the whole RKHS.
 
-    The duality gap of w and of the multipliers u, minus the slopes of the smoothed loss, is
+    By strong convexity its square is at most :math:`2/\lambda` times the duality gap of w and of
+    the multipliers u, minus the slopes of the smoothed loss:
     :math:`\sum_i a_i(\ell_i + \ell_i^*(-u_i) + u_i f_i) + \|\lambda w - q\|^2/(2\lambda)` with
-    :math:`q = \sum_i a_i u_i \phi(x_i)`: squares and Fenchel gaps, without cancellation. By strong
-    convexity the squared distance is at most twice that over :math:`\lambda`.
+    :math:`q = \sum_i a_i u_i \phi(x_i)`, which has no cancellation.
     """
     f, weights = smoothed.X @ theta, smoothed.weights
     slopes = smoothed.loss.derivatives(f, smoothed.targets)[1]
@@ -377,10 +367,6 @@ def certified_distance(
 
 
 def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
-    r"""Bound the norm of every minimiser without looking at data.
-
-    At the minimiser :math:`\lambda w = -\sum_i a_i\ell'_i\phi(x_i)`, of norm :math:`LR_\phi` at
-    most; and w = 0 is worse by at least :math:`\lambda\|w\|^2/2` besides the quadratic term.
-    """
+    r"""Bound the norm of every minimiser by :math:`LR_\phi/\lambda`, and by the loss of w = 0."""
     by_slope = loss.lipschitz * kernel.feature_bound / regularization
     return float(min(by_slope, np.sqrt(loss.at_zero / regularization)))

@@ -1,28 +1,24 @@
 r"""Losses of linear and kernel models: convex in the prediction, and Lipschitz.
 
-A loss states its derivatives, its Lipschitz constant L, which bounds what one row can do to the
-model, and a bound on its curvature, which objective perturbation needs. All losses here except the
-logistic one are of one form,
+All losses here except the logistic one are of one form,
 
 .. math:: \ell(f; y) = \max_{s \in [low, high]} s\,(f - y) - \tfrac w2 s^2,
 
-with the slopes ``ends`` = (low, high) and a parabola of width w in place of the kink at y. The risk
-of models with a Lipschitz loss is how a learner enters a market.
+with the slopes (low, high) and a parabola of width w in place of the kink at y. By the risk of
+models with a Lipschitz loss a learner enters a market.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainccinv, lambertw
+from scipy.special import gammainccinv
 
 from convexmarket.checks import (
-    as_float,
-    check_choice,
     check_count,
     check_positives,
     check_scales,
@@ -30,35 +26,18 @@ from convexmarket.checks import (
 )
 from convexmarket.errors import NotSupportedError, ParameterError
 
-__all__ = [
-    "AbsoluteLoss",
-    "Constants",
-    "HingeLoss",
-    "HuberLoss",
-    "LogisticLoss",
-    "Loss",
-    "lipschitz_risk_constants",
-    "logistic_norm_bound",
-    "logistic_risk_constants",
-    "loss_of",
-]
-
 Floats = NDArray[np.float64]
 
 TINY = float(np.finfo(np.float64).tiny)
 LARGEST_EXPONENT = 709.0
-#: Constants with a proof, or those printed in the paper.
-Constants: TypeAlias = Literal["proven", "paper"]
-#: Largest value of z / (1 + e^z), which bounds the increase of a model's norm by a row.
-LARGEST_PULL = float(lambertw(np.exp(-1.0)).real)
 
 
 class Loss(ABC):
     """A convex loss of the prediction f for the label y; subclasses may be a user's.
 
-    ``classifies`` means that labels are -1 and 1, not any numbers. ``lipschitz`` is L, the largest
-    slope in f, and ``curvature`` a bound on the second derivative, infinite where there are kinks.
-    ``at_zero`` is the largest loss of the prediction 0; infinite if labels are unbounded.
+    ``classifies``: labels are -1 and 1, not any numbers. ``lipschitz``: L, the largest slope in f.
+    ``curvature``: a bound on the second derivative, infinite where there are kinks. ``at_zero``:
+    the largest loss of the prediction 0; infinite if labels are unbounded.
 
     Examples
     --------
@@ -78,9 +57,8 @@ class Loss(ABC):
 
         Parameters
         ----------
-        f : array_like
-            Predictions.
-        y : array_like of shape (n_rows,)
+        f, y : array_like of shape (n_rows,)
+            Predictions and labels.
         """
 
     def values(self, f: Floats, y: Floats) -> Floats:
@@ -106,6 +84,10 @@ class Loss(ABC):
     def fenchel_gaps(self, f: Floats, y: Floats, slopes: Floats) -> Floats:
         r"""Return :math:`\ell(f) + \ell^*(s) - sf` of slopes s of the smoothed loss, >= 0."""
         return np.zeros_like(f)
+
+    def contraction(self, reach: float) -> float:
+        """Bound the expected excess of a loss of predictions within reach, per unit of spread."""
+        return 2.0 * self.lipschitz * reach
 
 
 @dataclass(frozen=True)
@@ -136,6 +118,10 @@ class LogisticLoss(Loss):
         """Bound p(1 - p), which grows at most by the factor exp(distance)."""
         grown = (curvatures + TINY) * np.exp(np.minimum(distance, LARGEST_EXPONENT))
         return np.minimum(grown, 0.25)
+
+    def contraction(self, reach: float) -> float:
+        """Bound it by the contraction of the odd and the even part of the loss."""
+        return reach * (0.5 + float(np.tanh(reach / 2.0)))
 
 
 @dataclass(frozen=True)
@@ -274,96 +260,6 @@ def loss_of(given: object) -> Loss:
     return given
 
 
-def logistic_risk_constants(
-    failure_probability: float,
-    noise_failure_probability: float,
-    max_norm: float,
-    n_features: int,
-    *,
-    constants: Constants = "proven",
-) -> tuple[float, float]:
-    r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``.
-
-    With probability at least :math:`1 - \delta - \delta'` the share of wrong predictions of all
-    models of norm at most :math:`\beta` exceeds the noisy training loss in bits by at most this, if
-    the weights were chosen without looking at the rows (docs/theory/objective-perturbation.md).
-
-    Parameters
-    ----------
-    failure_probability, noise_failure_probability : float
-        :math:`\delta`, that the concentration inequality fails, and :math:`\delta'`, that the noise
-        is larger than assumed.
-    max_norm : float
-        Bound :math:`\beta` on the norm of the model, times that on the rows.
-    n_features : int
-    constants : {"proven", "paper"}, default "proven"
-        ``"paper"`` are those of A, Theorem II.4, as printed and with natural logarithms, for
-        reproduction. Its proof does not give them.
-
-    Returns
-    -------
-    mu, sigma : float
-
-    Examples
-    --------
-    >>> mu, sigma = logistic_risk_constants(0.05, 0.05, max_norm=1.0, n_features=10)
-    >>> round(mu, 3), round(sigma, 3)
-    (3.154, 45.316)
-    """
-    check_share("failure_probability", failure_probability)
-    check_positives(max_norm=max_norm)
-    check_choice("constants", constants, Constants)
-    log_chance = np.log(1.0 / failure_probability)
-    length = 2.0 * max_norm * _noise_quantile(noise_failure_probability, n_features)
-    if constants == "proven":
-        mu = max_norm * (0.5 + np.tanh(max_norm / 2.0) + np.sqrt(log_chance / 2.0)) / np.log(2.0)
-        return float(mu), float(length / np.log(2.0))
-    concentration = 3.0 * log_chance / np.sqrt(2.0)
-    mu = concentration * np.logaddexp(0.0, max_norm) + max_norm / np.log(2.0)
-    return float(mu), float((2.0 * concentration + 1.0) * 2.0 * length)
-
-
-def logistic_norm_bound(
-    regularization: float,
-    eta: float,
-    n_features: int,
-    *,
-    noise_failure_probability: float = 0.05,
-    data_norm: float = 1.0,
-) -> float:
-    r"""Bound the norm of the perturbed model before any row is seen.
-
-    Where the gradient vanishes, :math:`\Lambda\|w\|^2 = -b^\top w + \sum a_i z_i/(1 + e^{z_i})`,
-    and :math:`z/(1 + e^z)` is at most 0.2785; and :math:`\Lambda\|w\| \le \|b\| + R`.
-
-    Parameters
-    ----------
-    regularization, eta, n_features, noise_failure_probability, data_norm
-        :math:`\Lambda`, what sets the noise, the dimension of the model, the chance that the noise
-        is longer than assumed, and R.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> round(logistic_norm_bound(0.01, 1000.0, 10), 2)
-    7.08
-    """
-    check_positives(regularization=regularization, data_norm=data_norm)
-    if not as_float(eta) > 0:
-        raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
-    noise = data_norm * 2.0 * _noise_quantile(noise_failure_probability, n_features) / eta
-    pulled = noise + np.sqrt(noise**2 + 4.0 * regularization * LARGEST_PULL)
-    return float(min(pulled / 2.0, noise + data_norm) / regularization)
-
-
 def lipschitz_risk_constants(
     loss: Loss,
     failure_probability: float,
@@ -372,19 +268,24 @@ def lipschitz_risk_constants(
     n_features: int,
     targets: tuple[float, float] = (-1.0, 1.0),
 ) -> tuple[float, float]:
-    r"""Return the (mu, sigma) of the risk ``mu * ||a|| + sigma / eta`` for any Lipschitz loss.
+    r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta`` of a Lipschitz loss.
 
-    With D the range of the loss within reach, and q as for the logistic loss, they are
-    :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` and :math:`2LBq`. A wrong label has a loss of
-    :math:`\ell(0)` at least, by which both are divided where the loss classifies.
+    With probability at least :math:`1 - \delta - \delta'` the loss of all models within reach
+    exceeds the noisy training loss by at most this, if the weights were chosen without looking at
+    the rows (docs/theory/objective-perturbation.md). With D the range of the loss within reach B,
+    and q the quantile of the noise, they are :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` (less
+    for the logistic loss) and :math:`2LBq`. Where the loss classifies, both are
+    divided by :math:`\ell(0)`, the least loss of a wrong label.
 
     Parameters
     ----------
     loss : Loss
-    failure_probability, noise_failure_probability, n_features
-        As for :func:`logistic_risk_constants`.
+    failure_probability, noise_failure_probability : float
+        :math:`\delta`, that the concentration inequality fails, and :math:`\delta'`, that the noise
+        is larger than assumed.
     reach : float
         Bound B on every prediction: that on the norm of the model times that on the rows.
+    n_features : int
     targets : pair of floats, default (-1, 1)
         Lowest and highest label.
 
@@ -395,10 +296,10 @@ def lipschitz_risk_constants(
 
     Examples
     --------
-    >>> from convexmarket.learners import HuberLoss
-    >>> mu, sigma = lipschitz_risk_constants(HuberLoss(), 0.05, 0.05, 1.0, 10)
+    >>> from convexmarket.learners import LogisticLoss
+    >>> mu, sigma = lipschitz_risk_constants(LogisticLoss(), 0.05, 0.05, 1.0, 10)
     >>> round(mu, 3), round(sigma, 3)
-    (3.836, 31.41)
+    (3.154, 45.316)
     """
     check_share("failure_probability", failure_probability)
     check_positives(reach=reach)
@@ -406,10 +307,10 @@ def lipschitz_risk_constants(
     values = loss.values(*corners)
     smallest = float(values.min()) if loss.classifies else 0.0
     unit = loss.at_zero if loss.classifies else 1.0
-    pull = 2.0 * loss.lipschitz * reach
-    mu = pull + (values.max() - smallest) * np.sqrt(np.log(1.0 / failure_probability) / 2.0)
+    spread = (values.max() - smallest) * np.sqrt(np.log(1.0 / failure_probability) / 2.0)
     length = _noise_quantile(noise_failure_probability, n_features)
-    return float(mu / unit), float(pull * length / unit)
+    mu, sigma = loss.contraction(reach) + spread, 2.0 * loss.lipschitz * reach * length
+    return float(mu / unit), float(sigma / unit)
 
 
 def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:

@@ -1,11 +1,8 @@
 """The minimiser of a weighted loss plus a linear and a quadratic term.
 
 The guarantee of objective perturbation is one of the *exact* minimiser, so the search ends where
-rounding begins, and bounds the gradient's norm there. Kernel models are minimised in the same way,
-with coordinates of the features in place of rows.
-
-Loss, gradient, Hessian and the bounds on their rounding errors are sums over rows, which may be
-stored in several parts. Each pass reads and checks the rows of all parts again.
+rounding begins, and bounds the gradient's norm there. All quantities are sums over rows, which may
+be stored in several parts; each pass reads and checks the rows of all parts again.
 """
 
 from __future__ import annotations
@@ -21,19 +18,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from convexmarket.checks import moderate, numbers_of
-from convexmarket.errors import DataError, NotSupportedError
+from convexmarket.errors import DataError, NotSupportedError, SolverError
 from convexmarket.learners.losses import LogisticLoss, Loss
-
-__all__ = [
-    "PartedObjective",
-    "PartedRows",
-    "PerturbedObjective",
-    "RowParts",
-    "in_parts",
-    "labels_of",
-    "minimise",
-    "relative_error",
-]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -50,10 +36,7 @@ SAMPLE = 100_000  # rows in parts to fetch for a start near the minimum
 
 
 class PerturbedObjective:
-    """Weighted loss plus a linear and a quadratic term, with its derivatives.
-
-    Values at the last point are kept, since the search reads them again.
-    """
+    """Weighted loss plus a linear and a quadratic term, with its derivatives at the last point."""
 
     chunk = 1024  # rows of X whose scaled copy stays in the processor's cache
 
@@ -86,17 +69,13 @@ class PerturbedObjective:
     def gradient_norm(self, w: Vector) -> tuple[float, float]:
         r"""Return the norm of the computed gradient, and how far the true norm may be above it.
 
-        The first-order rules of rounding: k operations in a row are off by a relative
-        :math:`\gamma_k = ku/(1-ku)` at most, and a sum of k products, in any order, by
-        :math:`\gamma_k` times the sum of their absolute values. They are applied to
-
-        - the prediction: :math:`\delta_i = \gamma_n |x_i|^\top|w|`;
-        - the loss's slope, which changes by :math:`\delta_i` times its curvature nearby, and 16
-          units for its own evaluation, if ``exp`` is right to four units in the last place;
-        - the sum over the rows, the quadratic and the linear term, and the norm.
-
-        The bound is itself a computed sum of nonnegative terms, which doubling it covers, as long
-        as there are fewer than 1e15 rows and features.
+        To first order, k operations in a row are off by a relative :math:`\gamma_k = ku/(1-ku)` at
+        most, and a sum of k products, in any order, by :math:`\gamma_k` times the sum of their
+        absolute values: the prediction by :math:`\delta_i = \gamma_n |x_i|^\top|w|`; the slope by
+        :math:`\delta_i` times its curvature nearby, and 16 units for its own evaluation, if ``exp``
+        is right to four units in the last place; the sum over the rows, the quadratic and the
+        linear term, and the norm. Doubling covers the rounding of the bound itself, a sum of
+        nonnegative terms, below 1e15 rows and features.
         """
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)
@@ -133,21 +112,11 @@ class PerturbedObjective:
         return hessian
 
     def newton_solver(self, w: Vector) -> Callable[[Vector], Vector]:
-        """Return the division by the Hessian at w, factored in the smaller of two spaces."""
-        if self.X.shape[0] >= w.size:
+        """Return the division by the Hessian at w, or raise a SolverError."""
+        try:
             return partial(cho_solve, cho_factor(self.hessian(w)))
-        self._move_to(w)
-        bent = np.sqrt(self.weights * self._curvatures)
-        rows = bent[bent > 0, None] * self.X[bent > 0]
-        outer = rows @ rows.T
-        outer[np.diag_indices_from(outer)] += self.regularization
-        factor = cho_factor(outer)
-
-        def solve(gradient: Vector) -> Vector:
-            inner = rows.T @ cho_solve(factor, rows @ gradient)
-            return np.asarray((gradient - inner) / self.regularization)
-
-        return solve
+        except np.linalg.LinAlgError as error:
+            raise SolverError(f"Newton's method failed: {error}") from error
 
     def regularized(self, regularization: float) -> PerturbedObjective:
         """Return the same objective with another quadratic term."""
@@ -186,8 +155,7 @@ def relative_error(operations: int) -> float:
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
     """Search for a gradient norm of ``tol``; return the point with the smallest norm.
 
-    Newton's method with a line search on the slope along each step, which rounding spares longer
-    than values. With many rows it starts from the minimiser on a tenth of them.
+    Newton's method searches on the slope along each step, which rounding spares longer than values.
     """
     n_rows, n_features = objective.X.shape
     solve, last = None, 0.0
@@ -256,7 +224,7 @@ def in_parts(X: Any) -> TypeGuard[RowParts]:
 
 
 def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
-    """Return the labels of rows in parts, one for each row, or raise a DataError."""
+    """Return the labels of rows in parts, one for each row."""
     labels = np.asarray(y)
     if labels.shape != (X.shape[0],):
         raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one each")
@@ -266,8 +234,8 @@ def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
 class PartedRows:
     """The used rows of a fit, in parts; other rows are never read.
 
-    Every pass calls ``checked`` with the used rows of a part, which returns them in the learner's
-    units with ``extra`` columns, or raises DataError. :meth:`fetched` stores the rows ``sampled``.
+    In every pass ``checked`` turns the used rows of a part into the learner's units, with ``extra``
+    columns, or raises a DataError.
     """
 
     sample: Matrix

@@ -3,16 +3,16 @@ r"""Linear models by objective perturbation: noise in the objective, and its exa
 .. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
 
 with :math:`b' = (2LR/\eta)\,b`, :math:`b` of density proportional to :math:`e^{-\|b\|}`,
-:math:`\|x_i\| \le R`, and a loss that is convex, L-Lipschitz and of bounded curvature (Algorithm 1
-and Eq. 12 of Anjarlekar, Etesami and Srikant, who take the logistic loss and R = 1). Its guarantee,
-:math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)` for row i and a curvature of at most c, is derived in
-:mod:`convexmarket.privacy.accounting`, as is that of the second noise, which hides the distance of
-the computed minimiser from the exact one. The logistic loss has a sharper bound.
+:math:`\|x_i\| \le R`, and a convex, L-Lipschitz loss of curvature at most c (Algorithm 1 and Eq. 12
+of Anjarlekar, Etesami and Srikant, who take the logistic loss and R = 1). The guarantee of row i is
+:math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)`, less for the logistic loss, and the cost of a second
+noise, which covers the distance of the computed minimiser from the exact one
+(:mod:`convexmarket.privacy.accounting`).
 
 **A public rule for Lambda.** With regularization "auto" it is
 :math:`2LR\sqrt{n(n+1)}/(\eta W)` for models of norm :math:`W = \frac sR(\eta/n)^{1/4}`, and at
-least what keeps the second noise small. The derivation is in docs/theory/objective-perturbation.md.
-Where eta is calibrated from Lambda, both follow from one equation with one root.
+least what keeps the second noise small (docs/theory/objective-perturbation.md). Where eta is
+calibrated from Lambda, both follow from one equation with one root.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ParameterError, SolverError
 from convexmarket.learners.domain import Ball, Classes, Domain, Granted, Interval, Perturbation
 from convexmarket.learners.losses import (
-    Constants,
     HingeLoss,
     HuberLoss,
     LogisticLoss,
     Loss,
     lipschitz_risk_constants,
-    logistic_risk_constants,
 )
 from convexmarket.learners.minimiser import (
     PartedObjective,
@@ -57,27 +55,14 @@ from convexmarket.privacy.exact_noise import gamma_sphere_draw, gamma_sphere_err
 from convexmarket.privacy.lattice import lattice_blur, lattice_release
 from convexmarket.privacy.random_sources import RandomSource, gamma_sphere_log_density
 
-__all__ = [
-    "ObjectiveLearner",
-    "ObjectivePerturbation",
-    "PrivateHuberRegressor",
-    "PrivateLinearSVC",
-    "PrivateLogisticRegression",
-    "SecondNoise",
-    "objective_perturbation_log_density",
-    "public_regularization",
-]
-
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
 ROUNDINGS = 4  # of a coordinate of the first noise after its draw: two products and a quotient
-#: Largest default cost of the second noise, as a share of the epsilon granted by a row, ...
+#: A row is dropped if the second noise costs more than this share of its epsilon, ...
 LARGEST_SHARE = 0.03
-#: ... because rows with a larger cost are dropped, unless their share of the mean exceeds this.
-LEAST_OF_MEAN = 0.01
-#: Relative margin of eta below the total granted, to allow for rounding.
-BELOW = 2.0**-50
+LEAST_OF_MEAN = 0.01  # ... and its epsilon is below this share of the mean.
+BELOW = 2.0**-50  # relative margin of eta below the total granted, for rounding
 UNIT = 2.0**-53
 #: Largest deviation of a prediction by the second noise under the rule for Lambda: of margins, and
 #: of labels in [-1, 1].
@@ -98,8 +83,6 @@ class SecondNoise:
         tol, cost = self.tol, self.solver_epsilon
         if tol != "auto":
             (check_positives if cost is None else check_scales)(tol=tol)
-        if isinstance(cost, str) and cost != "auto":
-            raise ParameterError(f"solver_epsilon must be 'auto', a number or None, got {cost!r}")
         if cost not in ("auto", None):
             check_scales(solver_epsilon=cost)
 
@@ -123,9 +106,8 @@ class SecondNoise:
         asking = sold[np.isfinite(sold)]
         if self.solver_epsilon is None or not asking.size:
             return 0.0
-        if isinstance(self.solver_epsilon, str):
-            return default_solver_epsilon(asking, unit)
-        return self.solver_epsilon
+        cost = self.solver_epsilon
+        return default_solver_epsilon(asking, unit) if isinstance(cost, str) else cost
 
 
 class ObjectivePerturbation(Perturbation):
@@ -170,18 +152,12 @@ class ObjectivePerturbation(Perturbation):
         self.weights, self.epsilon, self.regularization = weights, epsilon, regularization
         self.data_norm, self.loss, self.accounting = data_norm, loss, accounting
         self.eta, self.tol, self.paid = eta, tol, paid  # by each row, for the second noise
+        self.unit = 2.0 * loss.lipschitz * data_norm / eta  # scale of the noise in the gradient
         self.noisy, self.exact = bool(np.isfinite(eta)), second.solver_epsilon is not None
         #: Step and scale of the second noise.
         self.blur = lattice_blur(distance, n_features, paid) if paid else None
-        self.name = "by objective perturbation"
-        if self.noisy:
-            kind = "exact noise on a lattice" if paid else "noise in plain floating point"
-            self.name += f", {kind}"
-        self.assumptions = (
-            f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
-            f" are read no finer than {2.0 * distance:.3g}",
-            "noise and coefficients, computed in double precision, are treated as real numbers",
-        )
+        kind = "exact noise on a lattice" if paid else "noise in plain floating point"
+        self.name = "by objective perturbation" + f", {kind}" * self.noisy
         if paid:
             self.assumptions = (
                 f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers"
@@ -192,11 +168,12 @@ class ObjectivePerturbation(Perturbation):
                 "the solver succeeds on neighbouring data as well; the failure of a fit is not"
                 " covered",
             )
-
-    @property
-    def unit(self) -> float:
-        """The scale of the noise in the gradient."""
-        return 2.0 * self.loss.lipschitz * self.data_norm / self.eta
+        else:
+            self.assumptions = (
+                f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}),"
+                f" or are read no finer than {2.0 * distance:.3g}",
+                "noise and coefficients, computed in double precision, are treated as real numbers",
+            )
 
     def release(
         self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
@@ -210,11 +187,10 @@ class ObjectivePerturbation(Perturbation):
             shift = self.unit * gamma_sphere_draw(n_features, rng)
         kind: Any = PartedObjective if isinstance(X, PartedRows) else PerturbedObjective
         objective = kind(X, y, weights, shift, self.regularization, self.loss)
-        slack = 0.0
+        slack, step = 0.0, None
         if self.blur is not None:
             slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
         coef, bound = self._minimum(objective, slack)
-        step = None
         if self.blur is not None:
             step, bound = self.blur[0], self.tol  # the norm reached depends on the rows
             try:
@@ -235,18 +211,14 @@ class ObjectivePerturbation(Perturbation):
 
     def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:
         """Return a minimiser and a proven bound, at most ``tol``, on the gradient's norm there."""
-        try:
-            coef = minimise(objective, self.tol / 2.0)
-        except np.linalg.LinAlgError as error:
-            raise SolverError(f"Newton's method failed: {error}") from error
+        coef = minimise(objective, self.tol / 2.0)
         computed, rounding = objective.gradient_norm(coef)
         bound = computed + rounding + slack
         if not bound <= self.tol:
             raise SolverError(
                 f"Newton's method stopped at a gradient norm of {computed:.3g}, with a rounding "
                 f"error of at most {rounding + slack:.3g}: above tol = {self.tol:g}, so nothing is "
-                "released; use a larger regularization, a larger eta if the noise is much larger "
-                "than the data, or a larger tol if the rounding error is too large"
+                "released; use a larger regularization, tol or eta"
             )
         return coef, bound
 
@@ -301,9 +273,8 @@ def objective_perturbation_log_density(
     r"""Compute the log density of the released model at w, given the data, in nats.
 
     It is :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`: h is the noise density,
-    b(w) the noise for which w is the minimiser, up to sign and scale the gradient of the noiseless
-    objective, and J the Hessian of that objective. The privacy loss at w between two data sets is
-    the difference of two such values. The model is the exact minimiser, without a second noise.
+    b(w) the noise for which w is the exact minimiser, and J the Hessian of the noiseless objective.
+    The privacy loss at w between two data sets is the difference of two such values.
     """
     X, y, weights = aligned(X=X, y=y, weights=weights)
     point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))
@@ -351,19 +322,20 @@ class ObjectiveLearner(PrivateLearner):
         noise_failure_probability: float = 0.05,
         max_norm: float = 1.0,
     ) -> tuple[float, float]:
-        """Return (mu, sigma) of :func:`lipschitz_risk_constants`, with the same arguments.
+        """Return (mu, sigma) of :func:`lipschitz_risk_constants`.
 
-        ``max_norm`` bounds the norm of the model; times ``data_norm`` it is the reach.
+        Parameters
+        ----------
+        n_features, failure_probability, noise_failure_probability
+            As for that function.
+        max_norm : float, default 1.0
+            Bound on the norm of the model.
         """
-        labels = self._labels()
-        targets = (labels.low, labels.high) if isinstance(labels, Interval) else (-1.0, 1.0)
-        chances = failure_probability, noise_failure_probability
-        reach = self._reach(max_norm)
-        return lipschitz_risk_constants(self._loss(), *chances, reach, n_features, targets)
-
-    def _reach(self, max_norm: float) -> float:
         check_scales(data_norm=self.data_norm, max_norm=max_norm)
-        return max_norm * float(self.data_norm or 1.0)
+        targets = getattr(self, "target_range", None) or (-1.0, 1.0)
+        chances = failure_probability, noise_failure_probability
+        reach = max_norm * float(self.data_norm or 1.0)
+        return lipschitz_risk_constants(self._loss(), *chances, reach, n_features, targets)
 
     def _check_parameters(self) -> None:
         check_choice("calibration", self.calibration, Calibration)
@@ -408,10 +380,8 @@ class _Classifier(ClassifierMixin, ObjectiveLearner):
         """Return the margin ``X @ coef_`` of each row; positive means the second class."""
         return self._predicted(X)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row."""
-        margins = self.decision_function(X)
-        return self.classes_[(margins > 0).astype(np.intp)]
+    def _answers(self, values: Floats) -> NDArray[Any]:
+        return self.classes_[(values > 0).astype(np.intp)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -435,23 +405,20 @@ class PrivateLogisticRegression(_Classifier):
         Public bound R on the Euclidean norm of every row, and the public labels, of which the
         second is the positive one. ``None`` reads them from the private rows, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
-    accounting : {"sharp", "general", "paper"}, default "sharp"
+    accounting, cap : {"sharp", "general", "paper"}, default "sharp"; float or None, default None
         The bound on the privacy loss, as in
-        :func:`~convexmarket.privacy.accounting.objective_perturbation_guarantee`. ``"paper"`` is
-        Proposition II.2, for reproduction.
+        :func:`~convexmarket.privacy.objective_perturbation_guarantee`. ``"paper"`` is Proposition
+        II.2, for reproduction, with the market's k, where weights are at most k / n_sellers.
     calibration : {"total", "noise"}, default "total"
         ``"total"``: ``epsilon_`` is at most the granted epsilon of each row. ``"noise"`` is
         Algorithm 1 as printed, for reproduction: the total exceeds it by the Jacobian's share.
-    cap : float or None, default None
-        The market's public k, where weights are at most k / n_sellers; for ``accounting="paper"``.
     tol : "auto" or float, default "auto"
-        Largest Euclidean norm of the objective's gradient where the solver stops, rounding errors
-        included. ``"auto"`` follows from the number of rows.
+        Largest norm of the objective's gradient where the solver stops, rounding errors included.
+        ``"auto"`` follows from the number of rows.
     solver_epsilon : "auto", float or None, default "auto"
         Cost, to every used row, of a second noise that covers the errors of the solver and of
         floating point: exact discrete noise on a lattice, of scale
-        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. Under
-        ``calibration="total"`` the cost is part of the granted epsilon. ``"auto"`` equates the
+        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. ``"auto"`` equates the
         costs of both noises, with a share of ``sqrt(tol / smallest weight)``, and drops rows with a
         share above 3 per cent and less than 1 per cent of the mean epsilon. ``None`` adds no second
         noise: the guarantee then assumes that digits below ``2 * tol / regularization`` are not
@@ -470,17 +437,14 @@ class PrivateLogisticRegression(_Classifier):
         Total guarantee of each row, in nats, and the same with its assumptions.
     classes_, eta_, regularization_, data_norm_, tol_, solver_epsilon_
         The label set, the eta that set the noise, and the parameters that were used.
-    rounding_ : float or None
-        The step of the lattice of ``coef_``; None without a second noise.
-    gradient_norm_ : float
-        Proven bound on the norm of the objective's gradient where the solver stopped; with a second
-        noise ``tol``, as the norm that was reached depends on the rows.
+    rounding_, gradient_norm_ : float or None, float
+        The step of the lattice of ``coef_`` (None without a second noise), and a proven bound on
+        the norm of the gradient; with a second noise ``tol``, as that norm depends on the rows.
 
     References
     ----------
-    Anjarlekar, Etesami and Srikant, Mechanism Design for Heterogeneous Differentially Private
-    Data Acquisition for Logistic Regression, Algorithm 1, Eq. 12, Proposition II.2; Iyengar, Near,
-    Song, Thakkar, Thakurta and Wang, Towards Practical Differentially Private Convex Optimization.
+    Anjarlekar, Etesami and Srikant, Algorithm 1, Eq. 12, Proposition II.2; Iyengar, Near, Song,
+    Thakkar, Thakurta and Wang, Towards Practical Differentially Private Convex Optimization.
 
     Examples
     --------
@@ -500,28 +464,8 @@ class PrivateLogisticRegression(_Classifier):
     _model = "logistic regression"
     _norm = 2.5
 
-    def risk(
-        self,
-        n_features: int,
-        *,
-        failure_probability: float = 0.05,
-        noise_failure_probability: float = 0.05,
-        max_norm: float = 1.0,
-        constants: Constants = "proven",
-    ) -> tuple[float, float]:
-        """Return (mu, sigma) of :func:`logistic_risk_constants`.
-
-        Parameters
-        ----------
-        n_features, failure_probability, noise_failure_probability, max_norm, constants
-            As for that function.
-        """
-        chances = failure_probability, noise_failure_probability
-        reach = self._reach(max_norm)
-        return logistic_risk_constants(*chances, reach, n_features, constants=constants)
-
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the logistic probability of each class, shape (n_samples, 2).
+        """Return the logistic probability of each class for the rows X, shape (n_rows, 2).
 
         Parameters
         ----------
@@ -536,7 +480,7 @@ class PrivateLogisticRegression(_Classifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearSVC(_Classifier):
-    """Linear support vector machine with a Huberised hinge, under what was sold to each seller.
+    """Linear support vector machine with a Huberised hinge, and a guarantee for each seller.
 
     Parameters
     ----------
@@ -568,18 +512,15 @@ class PrivateLinearSVC(_Classifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
-    r"""Linear regression with the Huber loss, under what was sold to each seller.
-
-    For labels in a public range, :class:`PersonalizedRidge` chooses scale, threshold and intercept.
+    r"""Linear regression with the Huber loss, and a guarantee for each seller.
 
     Parameters
     ----------
     others
         As for :class:`PrivateLogisticRegression`, as are the attributes.
-    threshold : float, default 1.0
-        Residual at which half of its square becomes linear; a smaller one takes less noise.
-    target_range : pair of floats, default (-1, 1)
-        Public lowest and highest label.
+    threshold, target_range : float, default 1.0; pair of floats, default (-1, 1)
+        Residual at which half of its square becomes linear, and public lowest and highest label.
+        :class:`PersonalizedRidge` chooses threshold and intercept.
 
     Examples
     --------
@@ -598,15 +539,6 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     _model = "Huber regression"
     _norm = 0.5
     _public = ("data_norm", "target_range")
-
-    def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_``.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        """
-        return self._predicted(X)
 
     def _loss(self) -> HuberLoss:
         check_scales(threshold=self.threshold)

@@ -1,8 +1,7 @@
 r"""Kernels with public bounds on their features, and a predictor that may be published.
 
-The sensitivity of a prediction depends on :math:`R_\phi^2 = \sup_x k(x, x)`, the bound on feature
-norms. It must be public, so it follows from the kernel and a public ball of all rows. The functions
-are those of scikit-learn.
+The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public, so it follows from
+the kernel and a public ball of all rows. The functions are those of scikit-learn.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ from convexmarket.checks import (
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.domain import Ball
 from convexmarket.privacy.guarantee import Guarantee
-
-__all__ = ["Kernel", "PublicPredictor", "check_rows", "cholesky_features"]
 
 Floats = NDArray[np.float64]
 
@@ -82,11 +79,7 @@ class Kernel:
                 "bound on the Euclidean norm of every row"
             )
         if not np.isfinite(self.feature_bound):
-            raise ParameterError(
-                f"the features of kernel {self.name!r} have no finite bound at gamma = "
-                f"{self.gamma:g}, degree = {self.degree}, coef0 = {self.coef0:g} and data_norm = "
-                f"{self.data_norm:g}; give smaller numbers"
-            )
+            raise ParameterError(f"the features of {self!r} have no finite bound; scale the rows")
 
     def __call__(self, X: Floats, Y: Floats) -> Floats:
         """Return the kernel of every row of X with every row of Y, shape (n_x, n_y)."""
@@ -112,12 +105,12 @@ class Kernel:
 
     @property
     def feature_lipschitz(self) -> float:
-        r"""Lipschitz constant of the features with respect to rows in the domain.
+        """Lipschitz constant of the features in the domain.
 
         Raises
         ------
         NotSupportedError
-            If the feature map has no Lipschitz constant.
+            If none is known.
         """
         if self.name == "linear":
             return 1.0
@@ -146,12 +139,11 @@ class Kernel:
         return np.where((squares > 0) | (self.name != "cosine"), 1.0, 0.0)
 
     def check_domain(self, X: Floats, what: str) -> None:
-        """Refuse rows outside the public domain, for which the bounds do not hold.
+        """Check that rows lie in the public domain.
 
         Raises
         ------
         DataError
-            If a row is longer than the bound.
         """
         if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding
             raise DataError(f"{what} holds rows whose norms overflow; scale them")
@@ -164,9 +156,8 @@ def cholesky_features(
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     r"""Factor the kernel matrix, pivot by pivot, until the remainder is small.
 
-    Returns the pivots, rows whose features span the others' up to the residuals r; features G of
-    shape (n_rows, rank), with :math:`GG^\top` the kernel matrix up to a positive semidefinite
-    difference of diagonal r, and lower triangular rows of pivots; and r. It stops when
+    Returns the pivots; features G of shape (n_rows, rank), with lower triangular rows of pivots;
+    and r, the diagonal of the kernel matrix minus :math:`GG^\top`. It stops when
     :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r drowns in rounding.
     """
     residuals = np.maximum(kernel.diagonal(X), 0.0)
@@ -236,21 +227,12 @@ class PublicPredictor:
         return float(np.sqrt(max(square, 0.0)))
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictions at any rows; this reveals nothing more.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        """
+        """Return the predictions at any rows."""
         rows = check_rows(X, self.points.shape[1], self.feature_names)
         return np.asarray(self.kernel(rows, self.points) @ self.coefficients)
 
     def classify(self, X: ArrayLike) -> NDArray[Any]:
         """Return the label of each row: the second class where the prediction is positive.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
 
         Raises
         ------
@@ -266,9 +248,9 @@ class PublicPredictor:
     ) -> Self:
         r"""Return a function that is nearer to the answer at a point, drawn into a ball.
 
-        If the truth f lies in the ball of radius ``max_norm``, :math:`|f(z) - v| \le x` for the
-        answer v and the old function is off by d at z, the squared distance from f falls by
-        :math:`(d^2 - x^2)/D` at least. The divisor D is at least k(z, z), the default.
+        If the truth f lies in the ball of radius ``max_norm``, and the answer is off by at most x
+        where the old function is off by d, the squared distance from f falls by at least
+        :math:`(d^2 - x^2)/D`. The divisor D is at least k(z, z), the default.
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])
@@ -288,17 +270,11 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
     """
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and tuple(columns) != names:
-        raise DataError(
-            f"the columns of X are {list(columns)}, but the model was fitted to {list(names)}: "
-            "select them in that order"
-        )
+        raise DataError(f"the columns of X are {list(columns)}; select {list(names)} in that order")
     rows = np.array(checked_numbers("X", X, DataError, truth_values=True))
     rows = rows[None, :] if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] != n_features:
-        raise DataError(
-            f"X has shape {np.shape(X)}, but the model has {n_features} features; pass a matrix of "
-            "that many columns"
-        )
+        raise DataError(f"X has shape {np.shape(X)}, but the model has {n_features} features")
     if not np.all(np.isfinite(rows)):
         raise DataError("X holds missing or infinite numbers")
     return rows

@@ -1,8 +1,8 @@
 """The protocol of learners, and the base class of the package's learners.
 
-The steps of every fit are: the granted epsilons, a plan from public numbers only, its guarantee,
-the account, a check of the rows, the charge, the noise, and the model. A learner defines its public
-domain and its plan: an objective with a sensitivity.
+A fit takes the granted epsilons, plans the release from public numbers only, computes its
+guarantee, asks the account, checks the rows, charges, and draws the noise. A learner defines its
+public domain and its plan: an objective with a sensitivity.
 """
 
 from __future__ import annotations
@@ -39,31 +39,21 @@ from convexmarket.privacy.random_sources import (
     warn_of_plain_noise,
 )
 
-__all__ = ["Domain", "Learner", "PrivateLearner", "unfitted"]
-
 Floats = NDArray[np.float64]
 
 
 class Learner(Protocol):
     """A model that is trained under an epsilon for each row, and its guarantee.
 
-    Any class with these members is a learner, without inheritance; docs/howto/learners.md has an
-    example. After ``fit``, ``guarantee_`` holds one epsilon for each row that was passed, at most
-    what it granted, and zero where it granted nothing. :func:`~convexmarket.audit_privacy` audits
-    it.
+    Any class with these members is a learner, without inheritance (docs/howto/learners.md). After
+    ``fit``, ``guarantee_`` holds one epsilon for each row that was passed, at most what it granted,
+    and zero where it granted nothing. :func:`~convexmarket.audit_privacy` audits it.
     """
 
     guarantee_: Guarantee
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Return (mu, sigma): the learner's excess risk is ``mu * ||a|| + sigma / eta``.
-
-        With them it enters a market. They depend on public quantities alone.
-
-        Parameters
-        ----------
-        n_features : int
-        """
+        """Return (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``, by public numbers."""
         ...
 
     def fit(
@@ -75,20 +65,16 @@ class Learner(Protocol):
         rows: ArrayLike | None = None,
         accountant: Account | None = None,
     ) -> Self:
-        """Release a model of the rows, each under what it granted in ``epsilon``, in nats.
+        """Release a model of the rows, each under its epsilon, in nats.
 
-        A row that granted 0 is dropped before it is read. The account may refuse the release before
-        a row is read, and is charged with the guarantee before noise is drawn.
+        A row with epsilon 0 is not read. The account may refuse before a row is read, and is
+        charged with the guarantee before noise is drawn.
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-        y : array_like of shape (n_rows,)
-        epsilon : array_like of shape (n_rows,)
-            Largest epsilon of each row.
-        rows : array_like of int, optional
+        X, y, epsilon : array_like of shape (n_rows, n_features), (n_rows,), (n_rows,)
+        rows, accountant : array_like of int, Account, optional
             Positions of the rows in the account; all by default.
-        accountant : PrivacyAccountant, LedgerAccount or None
         """
         ...
 
@@ -145,11 +131,9 @@ class PrivateLearner(BaseEstimator):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
-            Rows in the public domain. Rows in partitions (:func:`convexmarket.partitions.rows`)
-            stay there; at most 100,000 are fetched.
-        y : array_like of shape (n_rows,)
-            Labels from the public set or range.
+        X, y : array_like of shape (n_rows, n_features), (n_rows,)
+            Rows in the public domain, and labels from the public set or range. Rows in partitions
+            (:func:`convexmarket.partitions.rows`) stay there; at most 100,000 are fetched.
         epsilon : array_like of shape (n_rows,), or float
             Epsilon of each row, or one number for all: nonnegative, in nats, independent of the
             data; the constructor's by default. A row with epsilon 0 is not read. Infinity means no
@@ -158,16 +142,12 @@ class PrivateLearner(BaseEstimator):
             Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
             Charged with the guarantee; by default all open accounts, see
-            :func:`convexmarket.privacy.account`. It may refuse before the rows are read. The charge
-            remains if the fit fails later, because the failure depends on the rows.
+            :func:`convexmarket.privacy.account`. The charge remains if the fit fails later, because
+            the failure depends on the rows.
         random_state : None or Simulation, default None
             Source of the noise; the constructor's by default. ``None`` means a fresh seed, which is
             not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible, and protects no
             row. A plain seed raises a :class:`~convexmarket.errors.PrivacyLeakWarning`.
-
-        Returns
-        -------
-        self
 
         Raises
         ------
@@ -182,19 +162,11 @@ class PrivateLearner(BaseEstimator):
         default = self.epsilon if epsilon is None else epsilon
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
         source = self.random_state if random_state is None else random_state
-        self._check_parameters()
-        granted = self._granted(Granted.of(X, epsilon))
-        n_features, names = self._n_features(X, y), names_of(X)
-        data = None
-        if self._leaking():
-            if accountant is not None or rows is not None:
-                self._refuse_leaks()
-            data = self._read(X, y, granted)
-        domain = self._domain(n_features, *(data or ()))
+        public = accountant is not None or rows is not None
+        granted, plan, domain, data = self._begun(X, y, epsilon, public=public)
         rng = resolve_generator(source)
-        plan = self._plan(granted, n_features, domain)
         guarantee = self._guarantee(granted, plan, domain, source)
-        charge = reserve(guarantee, accountant, rows, names=names, random_state=source)
+        charge = reserve(guarantee, accountant, rows, names=names_of(X), random_state=source)
         matrix, labels = self._checked(*(data or self._read(X, y, granted)), granted, domain)
         if plan.noisy and not plan.exact:
             warn_of_plain_noise(self._exactness, source)
@@ -212,11 +184,37 @@ class PrivateLearner(BaseEstimator):
         self.__dict__.update(attributes)
         return self
 
-    def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
-        """Compute the guarantee of a fit in advance, from public quantities alone.
+    def _begun(
+        self, X: Any, y: Any, epsilon: ArrayLike | None, *, public: bool = False
+    ) -> tuple[Granted, Perturbation, Domain, tuple[Any, NDArray[Any]] | None]:
+        """Plan a release; the last result is the rows, if the domain had to be read from them."""
+        self._check_parameters()
+        granted, n_features = self._granted(Granted.of(X, epsilon)), self._n_features(X, y)
+        data = None
+        if self._leaking():
+            if public:
+                self._refuse_leaks()
+            data = self._read(X, y, granted)
+        domain = self._domain(n_features, *(data or ()))
+        return granted, self._plan(granted, n_features, domain), domain, data
 
-        ``n_features`` counts where the regularization is "auto"; it is 1 by default. Errors are
-        those of :meth:`fit`, and a domain that would be read from private rows is one.
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of each row, or the number in the unit of the labels.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
+        return self._answers(self._predicted(X))
+
+    def _answers(self, values: Floats) -> NDArray[Any]:
+        return values
+
+    def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
+        """Compute the guarantee of a fit in advance, from public quantities only.
+
+        ``n_features`` is for a regularization of "auto", 1 by default. Errors are those of
+        :meth:`fit`; a domain that would be read from private rows is refused.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
         return self._guarantee(granted, plan, domain, None)
@@ -257,8 +255,8 @@ class PrivateLearner(BaseEstimator):
     def noise_limit(self) -> float:
         """Return the :meth:`noise_effect` above which a constant predicts as well as the model.
 
-        It is the standard deviation of labels that are uniform on their range. For a classifier it
-        is 4: such noise turns the label of a row with margin 1 with a chance of 40 per cent.
+        It is the deviation of uniform labels; for a classifier 4, as such noise turns the label of
+        a row with margin 1 with a chance of 40 per cent.
         """
         labels = self._domain(1).labels
         return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0
@@ -341,13 +339,13 @@ class PrivateLearner(BaseEstimator):
         profile = Profile("pure", epsilon, plan.delta)
         if plan.shift is not None:
             profile = Profile("gaussian", granted.spread(plan.shift))
-        over, exceeding = epsilon > granted.epsilon, []
-        if over.any():
+        exceeding = []
+        if (over := epsilon > granted.epsilon).any():
+            factor = np.max(epsilon[over] / granted.epsilon[over])
             exceeding = [
                 f"EXCEEDED: {np.count_nonzero(over)} of {over.size} rows lose more than their "
-                "epsilon, by a factor of up to "
-                f"{np.max(epsilon[over] / granted.epsilon[over]):.3g}: calibration='noise' ignores "
-                "the Jacobian's share"
+                f"epsilon, by a factor of up to {factor:.3g}: calibration='noise' ignores the "
+                "Jacobian's share"
             ]
         return Guarantee(
             epsilon=epsilon,

@@ -1,11 +1,10 @@
 r"""Private choice of a learner's parameters by models trained on private rows.
 
 Candidates are scored on public rows, but trained on private rows, so the choice has a cost (unlike
-in A, Remark IV.2). There are two ways to charge it, both for learners with delta zero. "sum": each
-of K candidates is trained once, on :math:`\epsilon_i/K`, and all may be published. "trials": J
-times, a candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is
-published, and not J, with :math:`P(J=k) \propto (1-\gamma)^k/k`. The total is at most
-:math:`\epsilon_i`, for any number of candidates (Papernot and Steinke, Hyperparameter Tuning with
+in A, Remark IV.2). For learners with delta zero there are two ways to charge it. "sum": each of K
+candidates is trained once, on :math:`\epsilon_i/K`, and all may be published. "trials": J times, a
+candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is published, and
+not J, with :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and Steinke, Hyperparameter Tuning with
 Renyi Differential Privacy; docs/theory/objective-perturbation.md has the proof).
 """
 
@@ -36,8 +35,6 @@ from convexmarket.privacy.random_sources import (
     resolve_generator,
 )
 
-__all__ = ["PrivateSearch"]
-
 Charge = Literal["trials", "sum"]
 
 #: Relative margin for the roundings of a share.
@@ -63,10 +60,8 @@ class PrivateSearch(BaseEstimator):
         Candidates, as for :class:`sklearn.model_selection.ParameterGrid`.
     validation : (X, y)
         Public rows and labels, by which candidates are scored.
-    charge : {"trials", "sum"}, default "trials"
-        Method of charging; see the module. ``"sum"`` is better for two candidates.
-    trials : float, default 10.0
-        Mean number of trials; for ``charge="trials"``.
+    charge, trials : {"trials", "sum"}, default "trials"; float, default 10.0
+        Method of charging, and the mean number of trials; ``"sum"`` is better for two candidates.
     epsilon : default None
         Default ``epsilon`` of ``fit``.
 
@@ -125,17 +120,14 @@ class PrivateSearch(BaseEstimator):
 
         Parameters
         ----------
-        X, y, rows, accountant, random_state
-            Those of the learner.
-        epsilon : array_like of shape (n_rows,) or float, optional
-            What each row granted to the whole search, finite; charged once.
+        X, y, epsilon, rows, accountant, random_state
+            As for the learner; epsilon is finite, and charged once for the whole search.
 
         Raises
         ------
-        ParameterError
-            If an argument is out of its range, or a candidate cannot keep its share.
-        BudgetExceededError
-            If a row cannot pay, or a candidate loses more than its share.
+        ParameterError, BudgetExceededError
+            If an argument is out of its range, a candidate cannot keep its share, or the account
+            refuses.
         """
         default = self.epsilon if epsilon is None else epsilon
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
@@ -181,11 +173,11 @@ class PrivateSearch(BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> Any:
-        """Return the predictions of the chosen model.
+        """Return the predictions of the chosen model for rows of shape (n_rows, n_features).
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features)
+        X : array_like
         """
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
@@ -206,7 +198,7 @@ class PrivateSearch(BaseEstimator):
             candidates = list(ParameterGrid(dict(self.grid)))
         except (TypeError, ValueError) as error:
             raise ParameterError(f"grid must map parameters to their values: {error}") from None
-        if not candidates or not dict(self.grid):
+        if candidates in ([], [{}]):
             raise ParameterError("grid is empty; give parameters, and values to choose from")
         return candidates
 

@@ -1,9 +1,9 @@
 r"""Ridge regression with a guarantee for each seller.
 
 The model minimises the weighted mean of squared errors plus :math:`\lambda\|\theta\|^2` on the
-unit scale: features in [0, 1] and labels in [-1, 1], mapped there by public ranges. Noise is added
-to the objective, to the model, or to its sufficient statistics. All choices of a fit depend only on
-public numbers: the granted epsilons, the numbers of rows and features, and the ranges.
+unit scale: features in [0, 1] and labels in [-1, 1], mapped there by public ranges. All choices of
+a fit depend only on public numbers: the granted epsilons, the numbers of rows and features, and the
+ranges. The derivations are in docs/theory/ridge.md, section 7.4.
 
 **Objective perturbation** replaces the square of residuals beyond a threshold T by a linear
 function (Huber), which bounds the pull of a row by T instead of by the largest residual. The
@@ -11,13 +11,13 @@ threshold, like :math:`\lambda` (:mod:`.perturbed`), follows a public rule:
 
 .. math:: T = \min\Big(1, \max\Big(\frac18, \frac1{160}\sqrt{\frac\eta n}\Big)\Big).
 
-**Statistics and output** take a :math:`\lambda` from a bound on the excess loss. The derivations
-are in docs/theory/ridge.md, section 7.4.
+**Statistics and output** take a :math:`\lambda` from a bound on the excess loss.
 """
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from math import sqrt
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -34,7 +34,7 @@ from convexmarket.checks import (
     is_number,
 )
 from convexmarket.data.features import PublicFeatures
-from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.domain import (
     TRACE,
     Box,
@@ -52,6 +52,7 @@ from convexmarket.learners.ridge_math import (
     NoisyLoss,
     OutputPerturbation,
     StatisticsPerturbation,
+    noise_length,
     noisy_loss,
     ridge_risk_constants,
     statistics_sensitivity,
@@ -60,8 +61,6 @@ from convexmarket.privacy.accounting import check_weights
 from convexmarket.privacy.guarantee import check_delta
 from convexmarket.privacy.random_sources import RandomSource
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
-
-__all__ = ["PersonalizedRidge", "expected_loss"]
 
 Floats = NDArray[np.float64]
 Where: TypeAlias = Literal["auto", "objective", "statistics", "output"]
@@ -81,9 +80,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     Parameters
     ----------
     regularization : "auto" or float, default "auto"
-        :math:`\lambda`. The loss is the weighted mean of squared errors plus
-        ``regularization * ||coef||**2``, on the unit scale. ``"auto"`` follows from public numbers
-        by the rules of the module. 0 is for rows without a guarantee.
+        :math:`\lambda`, on the unit scale. ``"auto"`` follows from public numbers by the rules of
+        the module. 0 is for rows without a guarantee.
     perturbation : {"auto", "objective", "statistics", "output"}, default "auto"
         Where noise is added. ``"auto"`` takes ``"objective"``, which is best in nearly all
         simulations. ``"statistics"`` perturbs sums, by noise that grows with the square of the
@@ -97,8 +95,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         Whether there is a constant feature, regularised like the others. Features are then centred
         unless the perturbation is ``"output"``.
     max_norm, sensitivity : float or None, default None; {"tight", "paper"}, default "tight"
-        For ``"output"``: how far a row can move the model, as in
-        :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
+        For ``"output"``, as in :func:`~convexmarket.privacy.ridge_sensitivity`.
     label_noise, failure_probability : float or None, default None; float, default 0.05
         Public standard deviation of the labels' noise on the unit scale, and the chance that the
         bound of :meth:`risk` fails; for ``weighting="bound"``.
@@ -113,9 +110,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         For ``"output"``. A number: the model is rounded, on the unit scale, to multiples of the
         largest power of two that is at most this, and gets exact discrete noise. ``"auto"`` takes a
         step that adds less than a hundredth to the noise, and leaves out rows of less than a
-        millionth of the mean weight; where the error of the solve has no bound the noise is in
-        floating point, which the guarantee states. ``None``: noise in floating point, as in the
-        paper, whose last digits distinguish neighbours, with a
+        millionth of the mean weight; where the error of the solve has no bound it is ``None``,
+        noise in floating point as in the paper: its last digits distinguish neighbours, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
     features, epsilon, random_state : default None
         As for :class:`PrivateLogisticRegression`; rows of a table lie in the unit box.
@@ -129,8 +125,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     regularization_, rounding_ : float, float or None
         The :math:`\lambda` that was used, and the step of the lattice; None for floating point.
     noise_rate_ : float
-        With ``"output"`` and ``"statistics"``, :math:`\eta`: probabilities of each coordinate are
-        proportional to :math:`e^{-\eta|z_j|}` on the unit scale; in floating point the density is
+        With ``"output"`` and ``"statistics"``, :math:`\eta`: the density of each coordinate is
+        :math:`e^{-\eta|z_j|}` on the unit scale; in floating point it is
         :math:`e^{-\eta\|z\|}`, and Gaussian noise has deviation :math:`1/\eta`.
 
     References
@@ -190,10 +186,9 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         Parameters
         ----------
         n_features : int
-        label_noise : float, optional
-            Standard deviation of the labels' noise, on the unit scale; by default the
-            constructor's, else 1, which no noise within the labels' range exceeds.
-        failure_probability : float, default 0.05
+        label_noise, failure_probability : float
+            The first is by default the constructor's, else 1, which no noise in the labels' range
+            exceeds.
         """
         if label_noise is None:
             label_noise = 1.0 if self.label_noise is None else self.label_noise
@@ -208,20 +203,12 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             return ridge_risk_constants(*terms, self.max_norm, self.sensitivity, exact=exact)
         mu, _ = ridge_risk_constants(*terms)
         norm = np.sqrt(min(value, size)) / (min(value, size) + value)
-        count = n_features * (n_features + 3) / 2.0 + (n_features + 1) * bool(self.fit_intercept)
-        square = 2.0 * (2.0 * count + np.sqrt(40.0 * count / failure_probability))
-        length = np.sqrt((1.0 + norm**2) * square) / value
+        count = n_features * (n_features + 3) // 2 + (n_features + 1) * bool(self.fit_intercept)
+        length = sqrt(2.0 * (1.0 + norm**2)) * noise_length(count, failure_probability) / value
         kappa = statistics_sensitivity(n_features, centred=bool(self.fit_intercept))
         return mu, float(kappa * length)
 
-    def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_ + intercept_``, clipped to ``target_range``.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-        """
-        values = self._predicted(X)
+    def _answers(self, values: Floats) -> Floats:
         return values if self.target_range is None else np.clip(values, *self.target_range)
 
     def _where(self) -> str:
@@ -355,7 +342,7 @@ def expected_loss(
     ----------
     estimator : PersonalizedRidge
         With ``perturbation="output"``, or rows without a guarantee.
-    X, y, epsilon, X_test, y_test
+    X, y, X_test, y_test, epsilon
         As for its ``fit``, and test rows.
     penalty : float, default 0
         :math:`\lambda` of the regularised test loss; 0 is the mean squared error.
@@ -363,13 +350,12 @@ def expected_loss(
     Returns
     -------
     mean, std : float
-        Expectation and standard deviation, in squared units of the label.
+        In squared units of the label.
 
     Raises
     ------
     DataError, NotSupportedError
-        If rows are outside their ranges, or the noise is not added to the output in a way that has
-        a closed form.
+        If rows are outside their ranges, or the noise is not added to the output.
 
     Examples
     --------
@@ -388,18 +374,12 @@ def expected_loss(
     X, y, epsilon = aligned(X=X, y=y, epsilon=default)
     X_test, y_test = aligned(X_test=X_test, y_test=y_test)
     estimator = clone(estimator)
-    estimator._check_parameters()
-    granted, n_features = Granted.of(X, epsilon), estimator._n_features(X, y)
-    read = estimator._read(X, y, granted)
-    domain = estimator._domain(n_features, *read)
-    rows, labels = estimator._checked(*read, granted, domain)
+    granted, plan, domain, data = estimator._begun(X, y, epsilon)
+    data = data or estimator._read(X, y, granted)
+    rows, labels = estimator._checked(*data, granted, domain)
     assert isinstance(domain.rows, Box)
-    try:
-        options: Any = {"box": True, "dtype": np.float64, "y_numeric": True, "reset": False}
-        test_rows, test_labels = dense_rows(estimator, X_test, y_test, **options)
-    except DataError as error:
-        raise DataError(f"the test rows: {error}") from None
-    plan = estimator._plan(granted, n_features, domain)
+    options: Any = {"box": True, "dtype": np.float64, "y_numeric": True, "reset": False}
+    test_rows, test_labels = dense_rows(estimator, X_test, y_test, **options)
     if not isinstance(plan, OutputPerturbation):
         raise NotSupportedError(
             "the expected loss is a closed form for perturbation='output' only; pass that"

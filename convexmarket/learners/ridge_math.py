@@ -1,8 +1,8 @@
 r"""Ridge regression: the solve, closed forms under noise, and two perturbations.
 
-**Output perturbation** (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). The weighted
-ridge solution moves by at most :math:`\kappa w_i` when row i is replaced
-(:func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`), and noise of rate
+**Output perturbation** (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). Replacing row i
+moves the weighted ridge solution by at most :math:`\kappa w_i`
+(:func:`~convexmarket.privacy.ridge_sensitivity`); noise of rate
 :math:`\min_i \epsilon_i/(\kappa w_i)` is added to it.
 
 **Perturbed statistics.** Noisy second moments A of the features and moments m with the labels give
@@ -48,21 +48,6 @@ from convexmarket.privacy.lattice import (
 from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
-__all__ = [
-    "NoisyLoss",
-    "OutputPerturbation",
-    "RidgeErrorBound",
-    "SolveError",
-    "StatisticsPerturbation",
-    "noisy_loss",
-    "ridge_error_bound",
-    "ridge_risk_constants",
-    "row_sum",
-    "solve_error",
-    "solve_ridge",
-    "statistics_sensitivity",
-]
-
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 
@@ -102,10 +87,10 @@ def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> 
     return reduce(operator.add, parts)
 
 
-def _normal_equations(X: Matrix, y: Vector, root: Vector) -> Matrix:
-    """Return the Gram matrix of weighted rows, and their moment as its last column."""
-    weighted = X * root[:, None]
-    return np.column_stack([weighted.T @ weighted, weighted.T @ (y * root)])
+def _moments(X: Matrix, y: Vector, weights: Vector) -> Matrix:
+    """Return weighted second moments, and moments with the labels as the last column."""
+    weighed = (weights[:, None] * X).T
+    return np.column_stack([weighed @ X, weighed @ y])
 
 
 def solve_ridge(
@@ -113,8 +98,8 @@ def solve_ridge(
 ) -> Vector:
     r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
 
-    This is the closed form of PDP-OP, by a Cholesky factorisation of the smaller Gram matrix, or by
-    orthogonal factorisation where squaring would cost digits.
+    This is the closed form of PDP-OP, by a Cholesky factorisation of the normal equations, or by
+    orthogonal factorisation where they would lose digits.
 
     Parameters
     ----------
@@ -132,21 +117,16 @@ def solve_ridge(
     array([0.5, 0.5])
     """
     n_rows, n_features = X.shape
+    if n_rows >= n_features:
+        moments = row_sum(X, _moments, y, weights)
+        gram, moment = moments[:, :-1].copy(), moments[:, -1]
+        if regularization > WELL_CONDITIONED * np.trace(gram):
+            gram.flat[:: n_features + 1] += regularization
+            return np.asarray(cho_solve(cho_factor(gram), moment))
     root = np.sqrt(weights)
-    if n_rows < n_features:
-        weighted = X[:] * root[:, None]
-        gram = weighted @ weighted.T
-    else:
-        equations = row_sum(X, _normal_equations, y, root)
-        gram, moment = equations[:, :-1].copy(), equations[:, -1]
-    if regularization <= WELL_CONDITIONED * np.trace(gram):
-        stacked = np.vstack([X[:] * root[:, None], np.sqrt(regularization) * np.eye(n_features)])
-        target = np.concatenate([y * root, np.zeros(n_features)])
-        return np.asarray(np.linalg.lstsq(stacked, target, rcond=None)[0])
-    gram.flat[:: gram.shape[0] + 1] += regularization
-    if n_rows < n_features:
-        return np.asarray(weighted.T @ cho_solve(cho_factor(gram), y * root))
-    return np.asarray(cho_solve(cho_factor(gram), moment))
+    stacked = np.vstack([X[:] * root[:, None], np.sqrt(regularization) * np.eye(n_features)])
+    target = np.concatenate([y * root, np.zeros(n_features)])
+    return np.asarray(np.linalg.lstsq(stacked, target, rcond=None)[0])
 
 
 class NoisyLoss(NamedTuple):
@@ -166,12 +146,11 @@ def noisy_loss(
 ) -> NoisyLoss:
     r"""Compute the test loss of :math:`\hat\theta = \theta + Z`, exactly.
 
-    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`. Odd moments of Z vanish, so its
-    variance follows from :math:`E z_j^2`, :math:`E z_j^2z_k^2` and :math:`E z_j^4`. For a density
-    proportional to :math:`e^{-\eta\|z\|}` they are :math:`(d+1)/\eta^2`, and once and three times
-    :math:`(d+1)(d+3)/\eta^4`. On a lattice of this step q, with :math:`r = e^{-\eta q}`,
-    coordinates are independent, with :math:`E z^2 = 2q^2r/(1-r)^2` and
-    :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
+    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`, and odd moments of Z vanish. For a
+    density proportional to :math:`e^{-\eta\|z\|}`, :math:`E z_j^2` is :math:`(d+1)/\eta^2`, and
+    the fourth moments are once and three times :math:`(d+1)(d+3)/\eta^4`. On a lattice of this
+    step q, with :math:`r = e^{-\eta q}`, coordinates are independent, with
+    :math:`E z^2 = 2q^2r/(1-r)^2` and :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
     """
     model, rows = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
     if step is not None:
@@ -197,10 +176,7 @@ def noisy_loss(
 
 
 class RidgeErrorBound(NamedTuple):
-    r"""Three terms that bound :math:`\|\theta^* - \hat\theta\|` (Acharya et al., Theorem 3.6).
-
-    They are those of the regularisation, of the noise for privacy, and of the labels' noise.
-    """
+    r"""Bounds on the effects of regularisation, privacy and the labels' noise (R, Theorem 3.6)."""
 
     bias: float
     privacy: float
@@ -230,9 +206,8 @@ def ridge_error_bound(
 
     Parameters
     ----------
-    weights, rate
+    weights, rate, regularization, n_features, failure_probability
         Weights of the loss, summing to one, and rate of the noise; infinity means none.
-    regularization, n_features, failure_probability : float, int, float
     coef_norm, label_noise, smallest_eigenvalue : float
         Public: :math:`\|\theta^*\|` or a bound on it, the standard deviation of the :math:`e_i`,
         and a lower bound on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
@@ -253,17 +228,15 @@ def ridge_error_bound(
     >>> round(bound.bias, 4), round(bound.privacy, 4), round(bound.labels, 4)
     (1.0, 0.0483, 0.2)
     """
-    array = checked_numbers("weights", weights)
-    _check_risk(regularization, n_features, label_noise, failure_probability)
+    labels, length = _risk(regularization, n_features, label_noise, failure_probability)
     check_nonnegative("coef_norm", coef_norm)
     check_nonnegative("smallest_eigenvalue", smallest_eigenvalue)
     if not as_float(rate) > 0:
         raise ParameterError(f"rate must be positive (infinity means no noise), got {rate!r}")
-    deviation = np.sqrt(2.0 * n_features / failure_probability)
     return RidgeErrorBound(
         bias=float(coef_norm / (1.0 + smallest_eigenvalue / regularization)),
-        privacy=float((n_features + deviation) / rate),
-        labels=float(label_noise / regularization * deviation * np.linalg.norm(array)),
+        privacy=float(length / rate),
+        labels=float(labels * np.linalg.norm(checked_numbers("weights", weights))),
     )
 
 
@@ -292,8 +265,7 @@ def ridge_risk_constants(
         As for :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
     exact : bool, default False
         Whether the noise is Laplace noise of a lattice in every coordinate: then sigma is
-        :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality for
-        :math:`\|Z\|^2`, whose mean is 2d and whose variance 20d scales squared.
+        :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality.
 
     Returns
     -------
@@ -305,23 +277,28 @@ def ridge_risk_constants(
     >>> round(mu, 3), round(sigma, 3)
     (0.438, 51.154)
     """
-    _check_risk(regularization, n_features, label_noise, failure_probability)
-    kappa = ridge_sensitivity(regularization, n_features, max_norm, sensitivity)
-    deviation = np.sqrt(2.0 * n_features / failure_probability)
-    length = n_features + deviation
+    mu, length = _risk(regularization, n_features, label_noise, failure_probability)
     if exact:
-        squared = 2.0 * n_features + np.sqrt(40.0 * n_features / failure_probability)
-        length = np.sqrt(n_features * squared)
-    return float(label_noise / regularization * deviation), float(kappa * length)
+        length = sqrt(n_features) * noise_length(n_features, failure_probability)
+    kappa = ridge_sensitivity(regularization, n_features, max_norm, sensitivity)
+    return mu, float(kappa * length)
 
 
-def _check_risk(
+def noise_length(count: int, failure_probability: float) -> float:
+    """Bound the norm of Laplace noise of scale 1 in a number of coordinates, by Chebyshev."""
+    return sqrt(2.0 * count + sqrt(40.0 * count / failure_probability))
+
+
+def _risk(
     regularization: float, n_features: int, label_noise: float, failure_probability: float
-) -> None:
+) -> tuple[float, float]:
+    """Return mu, and the length of noise of rate one."""
     check_positives(regularization=regularization)
     check_count("n_features", n_features)
     check_nonnegative("label_noise", label_noise)
     check_share("failure_probability", failure_probability)
+    deviation = sqrt(2.0 * n_features / failure_probability)
+    return label_noise / regularization * deviation, n_features + deviation
 
 
 class SolveError(NamedTuple):
@@ -435,11 +412,7 @@ class OutputPerturbation(Perturbation):
             model = lattice_release(model, self.step, self.scale, rng)
         elif self.noisy:
             model = model + gamma_sphere_noise(model.size, rng) / self.rate
-        return model, {
-            "noise_rate_": self.rate,
-            "regularization_": self.regularization,
-            "rounding_": self.step,
-        }
+        return model, _fitted(self.rate, self.regularization, self.step)
 
     def noise_effect(self, second: Vector) -> float:
         """Return the deviation that noise adds to a prediction."""
@@ -518,11 +491,8 @@ class StatisticsPerturbation(Perturbation):
         second[np.triu_indices(d)] = np.append(noisy[:-d], corner)
         values, vectors = np.linalg.eigh(second, UPLO="U")
         scaled = (vectors.T @ noisy[-d:]) / (np.maximum(values, 0.0) + self.regularization)
-        return np.asarray(vectors @ scaled), {
-            "noise_rate_": 1.0 / (self.scale * self.step),
-            "regularization_": self.regularization,
-            "rounding_": self.step,
-        }
+        rate = 1.0 / (self.scale * self.step)
+        return np.asarray(vectors @ scaled), _fitted(rate, self.regularization, self.step)
 
     def noise_effect(self, second: Vector) -> float:
         """Return the deviation that noise adds to a prediction."""
@@ -530,6 +500,10 @@ class StatisticsPerturbation(Perturbation):
         # The gradient of a model of norm 1.
         effect = np.sqrt(np.sum(second / (second + self.regularization) ** 2))
         return float(deviation * sqrt(2.0) * effect)
+
+
+def _fitted(rate: float, regularization: float, step: float | None) -> dict[str, Any]:
+    return {"noise_rate_": rate, "regularization_": regularization, "rounding_": step}
 
 
 def _lattice(
@@ -556,12 +530,6 @@ def _lattice(
 def _chain(n_rows: int) -> int:
     """Return the longest chain of roundings in a sum over rows."""
     return min(n_rows, CHUNK) + -(-n_rows // CHUNK)
-
-
-def _moments(X: Vector, y: Vector, weights: Vector) -> Vector:
-    """Return second moments, and moments with the labels as the last column."""
-    weighed = weights[:, None] * X
-    return np.column_stack([weighed.T @ X, weighed.T @ y])
 
 
 def _misfit(model: Vector, X: Vector, y: Vector, weights: Vector) -> Vector:

@@ -24,8 +24,6 @@ from convexmarket.learners.predictor import Kernel, PublicPredictor
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
-__all__ = ["Document", "load_model", "save_model", "saved_model"]
-
 LINEAR = PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor
 KINDS: dict[str, Any] = {x.__name__: x for x in (*LINEAR, PersonalizedRidge, PublicPredictor)}
 #: Largest numbers of bytes in a file, and of certain bytes: parsing takes far more memory.
@@ -102,8 +100,8 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     Raises
     ------
     NotSupportedError, DataError
-        If the model carries no guarantee, such as :class:`KernelERM`; or if it is not fitted, has
-        no form in JSON, or the file cannot be written.
+        If the model carries no guarantee, is not fitted, has no form in JSON, or the file cannot be
+        written.
 
     Examples
     --------
@@ -116,9 +114,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
 
 def load_model(path: str | Path) -> Any:
-    """Load the model of :func:`save_model`; its predictions are equal to the last bit.
-
-    No code in the file is executed. Its checksum detects accidental damage only.
+    """Load the model of :func:`save_model`, whose predictions are equal to the last bit, as data.
 
     Parameters
     ----------
@@ -127,8 +123,7 @@ def load_model(path: str | Path) -> Any:
     Returns
     -------
     object
-        Model of the saved class. If the file lacks the epsilon of single rows, each row has the
-        largest one.
+        If the file lacks the epsilon of single rows, each row has the largest one.
 
     Raises
     ------

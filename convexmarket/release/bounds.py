@@ -30,8 +30,6 @@ from convexmarket.release.scales import (
     semi_interactive_epsilon,
 )
 
-__all__ = ["ErrorBounds"]
-
 
 class SemiInteractiveBound(NamedTuple):
     """Mean absolute error of a fit at its points, and the additional error at a fresh point."""

@@ -29,8 +29,6 @@ from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.guarantee import check_delta
 from convexmarket.release.lattice_noise import ARITHMETIC, Noise
 
-__all__ = ["FixedRelease", "Release", "SingleCopy", "bounded_predictions"]
-
 Floats = NDArray[np.float64]
 
 

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-__all__ = ["KernelBasis"]
-
 Floats = NDArray[np.float64]
 
 

@@ -20,8 +20,6 @@ from convexmarket.release.calibrated_release import SingleCopy, bounded_predicti
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import MOST_POINTS, Process, process_noise
 
-__all__ = ["FunctionRelease"]
-
 Floats = NDArray[np.float64]
 
 

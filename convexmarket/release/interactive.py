@@ -22,8 +22,6 @@ from convexmarket.release.calibrated_release import SingleCopy, bounded_predicti
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.scales import interactive_epsilon
 
-__all__ = ["InteractiveRelease"]
-
 Floats = NDArray[np.float64]
 
 BLOCK = 64  # answers whose noise is drawn together

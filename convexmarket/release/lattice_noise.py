@@ -30,18 +30,6 @@ from convexmarket.privacy import Profile
 from convexmarket.privacy.lattice import check_reach, lattice_release, lattice_scale, lattice_step
 from convexmarket.release.scales import Calibration, calibrate, function_epsilon
 
-__all__ = [
-    "ARITHMETIC",
-    "LAPLACE_SLACK",
-    "MOST_POINTS",
-    "PROCESS_SLACK",
-    "Noise",
-    "Process",
-    "laplace_noise",
-    "noise_scale",
-    "process_noise",
-]
-
 Floats = NDArray[np.float64]
 
 #: Error of a computed prediction, in sensitivities. Measured errors are below a

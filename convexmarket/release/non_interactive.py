@@ -25,8 +25,6 @@ from convexmarket.release.calibrated_release import FixedRelease, bounded_predic
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.scales import non_interactive_epsilon, selection_factor
 
-__all__ = ["PublicRelease", "ball_net", "net_size"]
-
 Floats = NDArray[np.float64]
 
 CHUNK = 2_000_000  # entries of a kernel matrix computed at once

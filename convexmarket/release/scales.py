@@ -24,17 +24,6 @@ from convexmarket.privacy.composition import (
     update_moments,
 )
 
-__all__ = [
-    "Calibration",
-    "NoiseKind",
-    "calibrate",
-    "function_epsilon",
-    "interactive_epsilon",
-    "non_interactive_epsilon",
-    "selection_factor",
-    "semi_interactive_epsilon",
-]
-
 Floats = NDArray[np.float64]
 
 #: Increasing function from the change of a prediction, in units of the scale, to the epsilon.

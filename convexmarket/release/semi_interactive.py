@@ -19,8 +19,6 @@ from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import MOST_POINTS, Process, laplace_noise, process_noise
 from convexmarket.release.scales import NoiseKind, semi_interactive_epsilon
 
-__all__ = ["TestSetRelease"]
-
 Floats = NDArray[np.float64]
 
 

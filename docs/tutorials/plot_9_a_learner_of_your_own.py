@@ -46,7 +46,8 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         ``D * sqrt((C**2 + d * v) / T)`` of the best model of norm D.
         """
         reach = self.max_norm * self.clip
-        mu, _ = cm.learners.logistic_risk_constants(failure_probability, 0.5, reach, n_features)
+        loss, chances = cm.learners.LogisticLoss(), (failure_probability, 0.5)
+        mu, _ = cm.learners.lipschitz_risk_constants(loss, *chances, reach, n_features)
         rate = float(gaussian_shift(10.0, self.delta)) / 10.0
         return mu, 2.0 * reach * np.sqrt(self.size(n_features)) / (rate * np.log(2.0))
 

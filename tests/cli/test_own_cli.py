@@ -52,7 +52,7 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     offers = pd.read_csv(here / "sale" / "offers.csv", index_col="id")
     model = cm.load_model(here / "sale" / "model.json")
     assert len(model.predict(patients(5))) == 5
-    assert json.loads((here / "sale" / "certificate.json").read_text())["gap"] < 1e-6
+    assert json.loads((here / "sale" / "certificate.json").read_text())["optimality"]["gap"] < 1e-6
     with cm.Ledger(here / "books.sqlite") as ledger:
         recorded = ledger.sales().set_index("id")["epsilon"]
     assert recorded.sort_index().equals(offers["epsilon"][offers["epsilon"] > 0].sort_index())

@@ -16,7 +16,6 @@ from convexmarket.errors import (
     SolverError,
     UnattainedOptimumError,
 )
-from convexmarket.joint import convexity_constant
 from convexmarket.joint.alternating import (
     Descent,
     GlobalSearch,
@@ -38,7 +37,7 @@ def exponential_hessian(t, c):
 
 
 def test_the_constant_is_where_hessians_stop_being_indefinite():
-    constant = convexity_constant()
+    constant = cm.joint.convexity_threshold([[1.0]])
     assert constant == pytest.approx(0.2620117781146, rel=1e-12)
     t = np.linspace(-40, 40, 20001)
     smallest = [np.linalg.eigvalsh(exponential_hessian(x, constant))[0] for x in t]
@@ -389,7 +388,7 @@ def test_it_says_that_nothing_is_private():
     ("change", "error", "message"),
     [
         ({"market": 3}, ParameterError, "market must be a Market"),
-        ({"X": [[1.0]]}, DataError, "one row of features for each of 2 sellers"),
+        ({"X": [[1.0]]}, DataError, "a row of features for each of 2 sellers"),
         ({"X": [["a"], [1]]}, DataError, "must hold numbers"),
         ({"X": [[np.nan], [1]]}, DataError, "not finite"),
         ({"y": [1]}, DataError, "one label for each of 2"),
@@ -397,7 +396,7 @@ def test_it_says_that_nothing_is_private():
         ({"regularization": 0}, ParameterError, "regularization must .*, got 0"),
         ({"max_norm": -1}, ParameterError, "max_norm must .*, got -1"),
         ({"noise": "none"}, ParameterError, "must be one of 'expected'"),
-        ({"noise": "realised"}, ParameterError, "needs the noise_vector b"),
+        ({"noise": "realised"}, ParameterError, "noise_vector has shape"),
         ({"noise_vector": [1.0]}, ParameterError, 'is for noise="realised"'),
         (
             {"noise": "realised", "noise_vector": [1.0, 2.0]},
@@ -499,6 +498,6 @@ def test_failing_solvers_are_reported(monkeypatch):
     def breaks(*arguments):
         raise np.linalg.LinAlgError("no factor")
 
-    monkeypatch.setattr("convexmarket.joint.alternating.minimise", breaks)
+    monkeypatch.setattr("convexmarket.learners.minimiser.cho_factor", breaks)
     with pytest.raises(SolverError, match="failed: no factor"):
         cm.allocate_jointly(joint)

@@ -144,7 +144,7 @@ def test_a_tolerance_below_what_floats_can_prove_is_refused() -> None:
     X, y, _ = instance(rng, 30, 3, size=1e6)
     X /= np.maximum(1.0, np.linalg.norm(X, axis=1) / 1e7)[:, None]
     model = algorithm_1(1.0, data_norm=1e7)
-    with pytest.raises(SolverError, match=r"rounding error.*larger tol if the rounding"):
+    with pytest.raises(SolverError, match=r"rounding error.*larger regularization, tol or eta"):
         model.fit(X, y, epsilon=100.0 / len(X), random_state=Simulation(0))
     assert not hasattr(model, "coef_")
     model.set_params(tol=1e-6).fit(X, y, epsilon=1e9 / len(X), random_state=Simulation(0))

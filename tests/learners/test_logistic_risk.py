@@ -1,7 +1,5 @@
 """The bound on errors holds against the true error, and is nearly reached; so is that on norms."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,20 +9,17 @@ from scipy.special import expit
 
 import convexmarket as cm
 from convexmarket.errors import ParameterError
-from convexmarket.learners import (
-    logistic_norm_bound,
-    logistic_risk_constants,
-)
 from convexmarket.privacy import Simulation
 from tests.learners.builders import algorithm_1
 from tests.learners.test_logistic import drawn_shift
+from tests.papers.risk import logistic_norm_bound, logistic_risk_constants, printed_risk_constants
 
 CHANCES = st.floats(1e-6, 0.999)
 
 
 def test_the_papers_constants_are_those_that_it_prints():
     delta, delta_prime, beta, n_features = 0.02, 0.1, 1.7, 6
-    mu, sigma = logistic_risk_constants(delta, delta_prime, beta, n_features, constants="paper")
+    mu, sigma = printed_risk_constants(delta, delta_prime, beta, n_features)
     log_term = 3 * np.log(1 / delta) / np.sqrt(2)
     assert mu == pytest.approx(log_term * np.log(1 + np.exp(beta)) + beta / np.log(2))
     t = sigma / ((2 * log_term + 1) * 2 * beta)
@@ -43,7 +38,7 @@ def test_the_noise_quantile_is_that_of_the_noise():
 def test_the_proven_constants_are_below_what_a_plain_contraction_gives(delta, other, beta, n):
     mu, sigma = logistic_risk_constants(delta, other, beta, n)
     assert mu <= beta * (2 + np.sqrt(np.log(1 / delta) / 2)) / np.log(2)
-    printed = logistic_risk_constants(delta, other, beta, n, constants="paper")
+    printed = printed_risk_constants(delta, other, beta, n)
     assert sigma < printed[1]
     if delta <= 0.43 and beta <= 1:
         assert mu < printed[0]
@@ -122,22 +117,11 @@ def test_norms_exceed_their_bound_as_rarely_as_it_says(regularization, eta, seed
     learner.fit(rows, [1, 1, -1, 1], epsilon=eta / 4, random_state=Simulation(seed))
     length = np.linalg.norm(drawn_shift(seed, 3, learner.eta_))
     chance = stats.gamma.sf(length * learner.eta_ / 2, 3)  # of noise that is longer
-    bound = logistic_norm_bound(
-        regularization, learner.eta_, 3, noise_failure_probability=float(chance)
-    )
+    bound = logistic_norm_bound(regularization, learner.eta_, 3, float(chance))
     assert np.linalg.norm(learner.coef_) <= bound * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("call", "arguments"),
-    [
-        *((logistic_risk_constants, wrong) for wrong in [(0.0, 0.5, 1, 1), (1.0, 0.5, 1, 1)]),
-        *((logistic_risk_constants, wrong) for wrong in [(0.5, 1.5, 1, 1), (0.5, 0.5, 0, 1)]),
-        (logistic_risk_constants, (0.5, 0.5, 1, 0)),
-        (partial(logistic_risk_constants, constants="tight"), (0.5, 0.5, 1, 1)),
-        *((logistic_norm_bound, wrong) for wrong in [(0.0, 1, 1), (1, 0.0, 1), (1, 1, 0)]),
-    ],
-)
-def test_what_is_out_of_range_is_refused(call, arguments):
+@pytest.mark.parametrize("wrong", [(0, 0.5, 1, 1), (0.5, 1.5, 1, 1), (0.5, 0.5, 0, 1)])
+def test_what_is_out_of_range_is_refused(wrong):
     with pytest.raises(ParameterError):
-        call(*arguments)
+        logistic_risk_constants(*wrong)

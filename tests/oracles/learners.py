@@ -155,8 +155,6 @@ def _learned(given: dict[str, Any]) -> Numbers:
     risk: dict[str, Any] = {"failure_probability": 0.05}
     if given["kind"] == "objective":
         risk = {**CHANCES, "max_norm": 2.0}
-        if given["loss"] == "logistic":
-            risk["constants"] = "proven"
     elif given["kind"] == "ridge":
         risk["label_noise"] = 0.3
     elif given["kind"] == "kernel":

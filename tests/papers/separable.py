@@ -13,7 +13,7 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from convexmarket.learners import logistic_risk_constants
+from tests.papers.risk import logistic_risk_constants
 
 LN2 = float(np.log(2.0))
 

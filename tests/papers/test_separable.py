@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaincinv
 
 import convexmarket as cm
-from convexmarket.learners import logistic_risk_constants
+from tests.papers.risk import logistic_risk_constants
 from tests.papers.separable import (
     loss_limit,
     separable_budget,

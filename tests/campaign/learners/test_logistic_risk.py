@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from convexmarket.learners import logistic_risk_constants
+from tests.papers.risk import logistic_risk_constants
 
 
 @pytest.mark.parametrize("beta", [0.3, 3.0])

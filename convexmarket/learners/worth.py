@@ -1,0 +1,59 @@
+"""The default learner of a purchase, and what its model is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from sklearn.base import is_classifier
+
+from convexmarket.checks import warn_user
+from convexmarket.errors import ParameterError, UselessModelWarning
+from convexmarket.learners.perturbed import PrivateLogisticRegression
+from convexmarket.learners.private_learner import PrivateLearner
+from convexmarket.learners.ridge import PersonalizedRidge
+
+
+def default_learner(
+    labels: pd.Series[Any], features: Any, classes: Any, target_range: Any
+) -> PrivateLearner:
+    """Choose a learner of numbers or of two classes; undeclared facts are read from the rows."""
+    if classes is not None and target_range is not None:
+        raise ParameterError("give classes or target_range, not both")
+    numbers = is_numeric_dtype(labels) and not is_bool_dtype(labels)
+    if target_range is not None or (classes is None and numbers and labels.nunique() > 2):
+        box: Any = {} if features is not None else {"feature_range": None}
+        return PersonalizedRidge(target_range=target_range, features=features, **box)
+    norm = 1.0 if features is not None else None
+    return PrivateLogisticRegression(data_norm=norm, classes=classes, features=features)
+
+
+def expected_error(learner: Any, epsilon: NDArray[np.float64], n_features: int) -> float | None:
+    """Compute the effect of the noise, and warn if a constant is as good a prediction."""
+    if not hasattr(learner, "noise_effect"):
+        return None
+    try:
+        expected, limit = float(learner.noise_effect(epsilon, n_features)), learner.noise_limit()
+    except ParameterError:  # the domain is not public; or fit raises the same error
+        return None
+    if expected > limit:
+        warn_user(
+            f"the noise adds a standard deviation of {expected:.3g} to a prediction, and a constant"
+            f" is as good from {limit:.3g} on: buy more privacy (a larger budget), or use fewer"
+            " features",
+            UselessModelWarning,
+        )
+    return expected
+
+
+def model_errors(model: Any, X: Any, y: ArrayLike) -> dict[str, float]:
+    """Compute the error of the model and of the best constant."""
+    predicted, labels = np.asarray(model.predict(X)), np.asarray(y)
+    if is_classifier(model):
+        constant = 1.0 - pd.Series(labels).value_counts(normalize=True).iloc[0]
+        return {"model": float(np.mean(predicted != labels)), "constant": float(constant)}
+    error = np.sqrt(np.mean((predicted - labels) ** 2))
+    return {"model": float(error), "constant": float(np.std(labels))}
