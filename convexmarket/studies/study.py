@@ -40,7 +40,7 @@ from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.learners.private_learner import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
-from convexmarket.studies.execution import Execution, Reply
+from convexmarket.studies.execution import Execution, Reply, ending
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
@@ -248,8 +248,6 @@ class Study:
         ------
         ParameterError
             If an argument is not valid, or another study is writing the journal.
-        SolverError
-            If the system ends a worker process.
         """
         check_choice("payments", payments, Extent)
         check_choice("audits", audits, Extent)
@@ -280,7 +278,7 @@ class Study:
             keys["fits"] = (*shared, "noise_draw")
         tables: dict[str, list[pd.DataFrame]] = {name: [] for name in keys}
         for point, reply in zip(points, replies.values(), strict=True):
-            for name, rows in (reply.get("result") or {"runs": [_ended(reply)]}).items():
+            for name, rows in _rows(reply).items():
                 tables[name].append(pd.DataFrame(rows).assign(**point))
         return Runs(
             kind="study",
@@ -382,11 +380,11 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     return table[[*keys, *(name for name in table if name not in keys)]]
 
 
-def _ended(reply: Reply) -> Row:
-    """Build the row of a run that was killed at a limit."""
-    lines = str(reply.get("log", "")).strip().splitlines()
+def _rows(reply: Reply) -> dict[str, Any]:
+    """Return the rows of a run in each table; a run that was ended is a row with its ending."""
     status = "failed" if reply["ended"] == "error" else reply["ended"]
-    return {"status": status, "message": lines[-1] if lines else reply.get("status", "")}
+    ended = {"runs": [{"status": status, "message": ending(reply)}]}
+    return reply.get("result") or ended
 
 
 # ------------------------------------------------------------------ names and digests

@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
+from convexmarket.studies.execution import ending
 from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE, RESIDUALS
 from convexmarket.studies.residuals import ABSOLUTE
 from convexmarket.studies.settings import ACCURACIES
@@ -89,7 +90,7 @@ def references_of(records: Sequence[Record]) -> pd.DataFrame:
                 "doubt": result.get("doubt", np.nan),
                 "reference": result.get("objective", np.nan),
                 "again_reference": result.get("again_objective", np.nan),
-                "message": result.get("message", "") or _ending(reply),
+                "message": result.get("message", "") or ending(reply),
             }
     for labels, reply in records:
         row, result = rows[tuple(labels[name] for name in INSTANCE)], reply.get("result", {})
@@ -119,7 +120,7 @@ def judge(
         if labels["setting"] != REFERENCE:
             known = {name: reply[name] for name in _OF_REPLY if name in reply}
             row = {**labels, **_BLANK, **known, **reply.get("result", {})}
-            row["message"] = row["message"] or _ending(reply)
+            row["message"] = row["message"] or ending(reply)
             rows.append(row | {"ended": "failed" if reply["ended"] == "error" else reply["ended"]})
     targets = references[[*INSTANCE, "certainty", "doubt", "reference", "again_reference"]]
     runs = pd.DataFrame(rows).merge(targets, on=list(INSTANCE))
@@ -144,12 +145,6 @@ def judge(
         judged = pd.Series([outcome_of(*solve) for solve in solves], index=runs.index)
         outcomes = outcomes.where((outcomes != "solved") | (runs[prefix + "status"] == ""), judged)
     return runs.assign(outcome=outcomes).sort_values(list(RUN), ignore_index=True)
-
-
-def _ending(reply: Mapping[str, Any]) -> str:
-    """Return the last printed line of a run that did not finish."""
-    lines = str(reply.get("log", "")).strip().splitlines()
-    return lines[-1] if lines and reply["ended"] != "finished" else ""
 
 
 # ---------------------------------------------------------------------------- the summaries

@@ -75,6 +75,12 @@ Positives = Annotated[
 ]
 Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_ordered)]
 
+#: The schema of an argument of a constructor.
+ARGUMENT: Any = {
+    "type": ["number", "boolean", "string", "array"],
+    "maxLength": LONGEST_TEXT,
+    "maxItems": 2,
+}
 PriorTable = Annotated[
     Prior,
     PlainValidator(prior_from_dict),

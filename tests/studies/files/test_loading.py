@@ -35,8 +35,11 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
         ("sellers.x=1", "sellers: 'x' is not a known key; known are 'sensitivities', 'scenarios'"),
         ("data.label=[1]", "data: 'label' is not a known key; did you mean 'labels'?"),
         ("data.labels=[1, 2]", "data.labels[1] must be -1 or 1, got 2"),
-        ("data.labels=[1]", "data: there are 2 rows of features and 1 labels"),
-        ("data.features=[[1.0], [1.0, 2.0]]", "data: the rows of features have [1, 2] entries"),
+        ("data.labels=[1]", "data: there are 2 rows of features with [1] entries, and 1 labels"),
+        (
+            "data.features=[[1.0], [1.0, 2.0]]",
+            "data: there are 2 rows of features with [1, 2] entries",
+        ),
         ('data.source="wbdc"', "data.source is 'wbdc'; did you mean 'wdbc'?"),
         ('data={source="synthetic", n_sellers=9}', "data.n_features is missing"),
         ('data={source="wdbc", n_test=9}', "data: 'n_test' is not a known key; known are"),
@@ -48,7 +51,6 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
         ("sellers.sensitivities=[0.1, 1.5]", "1 of 2 sensitivities are not in the support"),
         ('sellers.scenarios=["corelated"]', "scenarios[0] is 'corelated'; did you mean"),
         ('sellers.scenarios=["correlated", "correlated"]', "an entry is listed twice"),
-        ("sellers.correlated_with=-1", "sellers.correlated_with: -1 is not a feature"),
         ("learner.draws=1.5", "learner.draws must be a valid integer, got 1.5"),
         ("learner.tolerance=1", "learner: 'tolerance' is not a known key; known are"),
         (

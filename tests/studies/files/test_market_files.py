@@ -8,7 +8,6 @@ import convexmarket as cm
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.report import format_number
 from convexmarket.studies.files import load_file, parse_file
-from convexmarket.studies.files.market_page import change_at_equal
 from tests import ROOT
 from tests.studies.files.builders import for_each
 
@@ -480,17 +479,6 @@ def test_the_page_shows_findings_failures_and_claims(problem, result):
     assert "“contradiction” has no answer: infeasible." in text
     claims = report.tables[0].frame.set_index("claim").verdict
     assert claims["Truthful prices exist by construction"] == "holds"
-
-
-def test_curves_are_compared_at_equal_abscissas():
-    x = np.array([1.0, 2.0, 4.0])
-    base = pd.DataFrame({"pay": x, "error": 1 / x})
-    other = pd.DataFrame({"pay": [1.0, 2.0, 3.9, 9.0], "error": [1.0, 0.55, 0.3, 0.1]})
-    change = change_at_equal(base, other, "pay", "error")
-    assert change.iloc[:2].tolist() == pytest.approx([0.0, 0.1])
-    assert change.iloc[2] > 0.1
-    assert np.isnan(change.iloc[3])
-    assert change_at_equal(base[:1], other, "pay", "error").isna().all()
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,21 @@ def test_the_same_file_gives_the_same_market_and_results_can_be_read_back(result
     assert run("run.seed=1").facts["model"] != result.facts["model"]
 
 
+def test_a_simulation_resumes_from_its_journal(result, tmp_path):
+    journal = tmp_path / "runs.jsonl"
+    problem = parse_file(SMALL, ["simulation.draws=2"])
+    first = problem.perform(journal=journal, progress=False)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(lines[0])  # as if it had been interrupted during the second market
+    again = problem.perform(journal=journal, progress=False)
+    assert journal.read_bytes().splitlines(keepends=True)[0] == lines[0]
+    assert len(journal.read_bytes().splitlines()) == 2
+    for name, table in first.tables.items():
+        pd.testing.assert_frame_equal(table, again.tables[name])
+    pd.testing.assert_frame_equal(again.tables["offers"], result.tables["offers"])
+    assert first.facts == again.facts
+
+
 def test_more_draws_give_intervals_and_leave_the_first_market_as_it_is(result):
     more = run("simulation.draws=3")
     for name in ("offers", "plans", "curves", "audits"):
