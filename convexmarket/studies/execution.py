@@ -192,7 +192,7 @@ def _alone(task: tuple[Any, ...]) -> Reply:
     return reply
 
 
-def ending(reply: Reply) -> str:
+def ending(reply: Mapping[str, Any]) -> str:
     """Return the last printed line of a call that did not finish, or its status."""
     lines = str(reply.get("log", "")).strip().splitlines()
     return "" if reply["ended"] == "finished" else [str(reply.get("status", "")), *lines][-1]
@@ -304,25 +304,15 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """An append-only file with one JSON object per line.
+    """An append-only file with one JSON object per line; without a path nothing is recorded.
 
     A line that was incomplete when the machine stopped is cut off when the journal is opened
     again. Two studies cannot write the same journal; Windows has no such lock.
-
-    Parameters
-    ----------
-    path : path, optional
-        Created with its folder if it does not exist. Without a path nothing is recorded.
 
     Attributes
     ----------
     records : list of dict
         The records of the file when it was opened.
-
-    Raises
-    ------
-    ParameterError
-        If another process writes the file, or it is not a journal.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:

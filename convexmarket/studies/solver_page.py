@@ -27,13 +27,6 @@ _MARKS = {
     "crashed": "crash",
     "unsupported": "–",
 }
-_APPENDIX = {
-    "runs": "The runs",
-    "references": "The references",
-    "means": "Times by size",
-    "rates": "Outcomes by size",
-    "profiles": "Performance profiles",
-}
 #: Outcomes other than a time, from the worst.
 _WORST = (*COUNTED[1:], "unsupported")
 _FASTEST = [*GROUP, "size", "fastest", "seconds", "next", "ratio", "low", "high"]
@@ -53,20 +46,17 @@ def fastest(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     solvers = counted(runs[runs.solver != EXACT])
     for labels, group in solvers.groupby(GROUP, sort=False):
-        size = group["size"].max()
-        group = group[group["size"] == size]
+        group = group[group["size"] == group["size"].max()]
         times = wide(group, seconds(group))
         solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
         order = shifted_geometric_mean(solved).sort_values()
-        names = [*(_name(*contender) for contender in order.index[:2]), "", ""]
-        row = [*labels, size, names[0], order.min(), names[1], np.nan, np.nan, np.nan]
+        names, ends = [_name(*contender) for contender in order.index[:2]], np.full(3, np.nan)
         if len(order) > 1:
-            best, second = (np.log(solved[contender]) for contender in order.index[:2])
-            ratio = compare(second, best)
-            known = np.isfinite([ratio.estimate, ratio.low, ratio.high])
+            ratio = compare(*(np.log(solved[contender]) for contender in order.index[1::-1]))
             ends = np.exp([ratio.estimate, ratio.low, ratio.high])
-            row[-3:] = np.where(known, ends, np.nan)
-        rows.append(row)
+            ends = np.where(np.isfinite(ends), ends, np.nan)
+        first, second, *_ = *names, "", ""
+        rows.append([*labels, group["size"].iloc[0], first, order.min(), second, *ends])
     return pd.DataFrame(rows, columns=_FASTEST)
 
 
@@ -174,10 +164,10 @@ def _tiles(runs: pd.DataFrame, y: str, rows: list[str], x: str, ax: Any = None) 
 
 def fill(report: Report, runs: Any) -> None:
     """Add the matrices, statements and tables to a report; the matrix leads."""
-    tables, keys, facts, table = runs.tables, runs.keys, runs.facts, runs.tables["runs"]
+    tables, facts, table = runs.tables, runs.facts, runs.tables["runs"]
     best = fastest(table)
-    if best.problem_class.nunique() > 1 and (best.fastest != "").any():
-        ranked = best[best.fastest != ""]
+    ranked = best[best.fastest != ""]
+    if best.problem_class.nunique() > 1 and len(ranked):
         leads = ranked.fastest.str.partition(",")[0].value_counts()
         leaders = " and ".join(leads.index[leads == leads.max()])
         report.headline(
@@ -186,26 +176,23 @@ def fill(report: Report, runs: Any) -> None:
             f"{'lead' if ' and ' in leaders else 'leads'} most often ({leads.max()} times); the "
             f"95 % interval to the next one excludes a tie in {int((best.low > 1).sum())}."
         )
-        alt = "Seconds or worst outcome by class and solver, each in its fastest formulation"
-        figure = _overview(table).figure
-        report.add(figure, f"{alt}, at the largest size", name="overview", alt=alt)
-        caption = "The fastest solver at the largest size"
+        caption = "Seconds or worst outcome of the fastest formulations, at the largest size"
+        report.add(_overview(table).figure, caption, name="overview", alt=caption)
         headers = {"low": "95 % from", "high": "to"}
+        caption = "The fastest solver at the largest size"
         report.add(best, caption, name="fastest", keys=GROUP, headers=headers)
     else:
         report.headline(statements(runs)[0])
     groups = table.groupby(GROUP, sort=False)
     for (kind, setting), rows in groups:
         name = f"{kind}-{setting}".lower().replace(" ", "-")
-        caption = f"Seconds of {kind}, setting {setting}"
-        alt = f"{caption}, by solver and size, or the worst outcome"
+        caption = f"Seconds or worst outcome of {kind}, setting {setting}, by solver and size"
         figure = _matrix(rows).figure
-        report.add(figure, caption, name=name, alt=alt, appendix=groups.ngroups > 2)
+        report.add(figure, caption, name=name, alt=caption, appendix=groups.ngroups > 2)
     report.add("\n".join(f"- {escape_markdown(text)}" for text in _exceptions(runs)))
     if "rates" in tables:
-        rates = tables["rates"]
+        rates, names = tables["rates"], [*GROUP, "solver", "formulation"]
         doubtful = ["wrong", "inaccurate", "failed", "crashed"]
-        names = [*GROUP, "solver", "formulation"]
         rows = rates[rates["size"].isna() & (rates[doubtful].sum(axis=1) > 0)]
         rows = rows[[*names, "runs", "solved", *doubtful]].sort_values("wrong", ascending=False)
         report.add(rows, "Contenders with failures other than limits", name="rates", keys=names)
@@ -215,6 +202,5 @@ def fill(report: Report, runs: Any) -> None:
         f"{'each bound to one core' if machine['pinned'] else 'not bound to cores'}."
     )
     report.add("\n".join(f"- {text}" for text in facts["caveats"]), appendix=True)
-    for name, caption in _APPENDIX.items():
-        if name in tables:
-            report.add(tables[name], caption, name=f"all-{name}", keys=keys[name], appendix=True)
+    for name, rows in tables.items():
+        report.add(rows, f"All {name}", name=f"all-{name}", keys=runs.keys[name], appendix=True)

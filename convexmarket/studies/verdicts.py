@@ -214,15 +214,8 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
 
     A run that does not solve counts as its time limit. Contenders that were given all instances of
     the group are compared on all of them, and the others have no mean. Without such contenders,
-    all are compared on their common instances.
-
-    Returns
-    -------
-    DataFrame
-        One row per group and contender: instances (their number), total_s (shifted geometric mean),
-        relative (divided by the group's smallest), and of solved runs the geometric means of
-        again_ratio (second to first solve) and warm_ratio (the solver's part of the second with a
-        warm start to that without).
+    all are compared on their common instances. again_ratio is the mean time of the second solve
+    relative to the first, warm_ratio that of the solver's part with a warm start to that without.
     """
     tables = []
     for place, rows in _groups(runs):

@@ -592,12 +592,11 @@ class RidgeFile(_LearningFile):
 
     Notes
     -----
-    Besides runs, audits and sellers, the table ``curve`` holds for each scenario, gamma and
-    regularization: marked (the best bound at gamma in a market at the prior's quantiles), the
-    purchase, loss_mean and loss_std of the test error (exact over the noise, squared units of the
-    label), rmse, rmse_low and rmse_high (10 % and 90 % of simulated releases), uniform_rmse (one
-    price for all), and the terms of the bound. ``choices`` holds the bounds from public facts,
-    ``baselines`` the rmse without noise.
+    The table ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at
+    gamma in a market at the prior's quantiles), the purchase, loss_mean and loss_std of the test
+    error (exact over the noise), rmse, rmse_low and rmse_high (10 % and 90 % of simulated
+    releases), uniform_rmse (one price for all), and the terms of the bound. ``choices`` holds the
+    bounds from public facts, ``baselines`` the rmse without noise.
     """
 
     learner: RidgeTable

@@ -40,15 +40,10 @@ def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
     overrides : iterable of str
         Such as ``"study.sizes=[100]"``: a key path and a TOML value.
 
-    Returns
-    -------
-    ProblemFile
-
     Raises
     ------
     ProblemFileError
-        If the file cannot be read, is not TOML, or has mistakes: one line for each, with the file,
-        the key, the value and the remedy.
+        If the file cannot be read or has mistakes: one line for each, with file, key and remedy.
     """
     try:
         text = read_limited(path, _LARGEST_FILE).decode("utf-8")

@@ -11,6 +11,7 @@ from convexmarket.report import Report, compare, escape_markdown, format_number
 from convexmarket.report.figures import bars, lines
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT
+from convexmarket.studies.study_page import finish
 
 #: A DataFrame: its columns have known types.
 Frame = Any
@@ -25,32 +26,6 @@ _WORDS = {
     "epsilon_max": "largest ε sold",
     "share": "weight of “{group}”",
 }
-
-
-def _finish(report: Report, runs: Runs) -> Report:
-    """Add the verdicts of the audits, the caveats and all tables."""
-    audits: Frame = runs.tables["audits"]
-    audits = audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
-    if len(audits):
-        keys = [key for key in runs.keys["audits"] if key not in ("model", "value")]
-        audits = audits.set_index(keys)
-        report.claim(
-            "No seller gains from any misreport",
-            holds=audits.incentive_compatible.astype(bool),
-            detail=f"The largest gain is {audits.max_gain.max():.1e}.",
-        )
-        report.claim(
-            "No truthful seller loses",
-            holds=audits.individually_rational.astype(bool),
-            detail=f"The smallest surplus is {format_number(audits.min_surplus.min())}.",
-        )
-    caveats = (f"- {escape_markdown(text)}" for text in runs.facts["caveats"])
-    report.add("\n".join(caveats), appendix=True)
-    for name, table in runs.tables.items():
-        if len(table):
-            caption, stem = name.replace("_", " ").capitalize(), name.replace("_", "-")
-            report.add(table, caption, name=stem, keys=runs.keys[name], appendix=True)
-    return report
 
 
 def _draw_sold(report: Report, sold: Frame, **options: Any) -> None:
@@ -81,7 +56,8 @@ def learning_report(problem: Any, runs: Runs) -> Report:
         counts = ", ".join(f"{number:,} for {part}" for part, number in rows if part != "train")
         text = f"The reports {origin if data.report else 'are simulated'}. Public rows, which are "
         report.add(escape_markdown(f"{text}not bought: {counts}."))
-    return _finish(report, runs)
+    finish(report, runs)
+    return report
 
 
 def _classification(report: Report, runs: Runs) -> None:
@@ -243,7 +219,8 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         name="variants",
         keys=[name for name in ("market", "value") if table[name].notna().any()],
     )
-    return _finish(report, runs)
+    finish(report, runs)
+    return report
 
 
 def _comparison(problem: Any, draws: Frame) -> str:

@@ -339,15 +339,7 @@ def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
 
 
 def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
-    """Create the market of a problem in a folder, after a check of its files.
-
-    Raises
-    ------
-    ProblemFileError
-        If the problem makes no policy, or comes from no file.
-    DataError
-        If public rows cannot be read or are not as declared, or the folder has a market already.
-    """
+    """Create the market of a problem in a folder, after a check of its files."""
     policy, source = problem.policy(), problem.source
     if source is None:
         raise errors.ProblemFileError("the problem has no file; give the result of load_file")
@@ -363,13 +355,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
-    """Load the problem of an open market.
-
-    Raises
-    ------
-    DataError
-        If the market was made without a problem file.
-    """
+    """Load the problem of an open market; a DataError if it was made without a problem file."""
     try:
         source = tables.Source(**json.loads(market.problem))
         problem = OnlineFile.model_validate(source.table)
@@ -390,9 +376,7 @@ def close_market(
     leave_out: Sequence[str] = (),
     regularization: float | None = None,
 ) -> Runs:
-    """Train once, on the sold rows, and close the market for good.
-
-    A market that is closed already keeps its model: it is described again, and nothing is trained.
+    """Train once, on the sold rows, and close the market for good; a closed one keeps its model.
 
     Parameters
     ----------
@@ -405,20 +389,10 @@ def close_market(
     regularization : float, optional
         Lambda in place of the problem's, chosen without looking at the rows.
 
-    Returns
-    -------
-    Runs
-        Tables offers (one row per seller quoted, with its weight in the training and the total
-        guarantee of the model), plans, curves (the terms of each plan) and audits. The facts hold
-        the totals planned and realised, the counts and the model.
-
     Raises
     ------
-    OfferError, ParameterError, DataError
-        If offers are unanswered, no seller accepted, the guarantees are too small to train, or rows
-        are missing or not as declared.
-    BudgetExceededError
-        If the model would cost a seller more than it sold and other releases left; no row was read.
+    OfferError, ParameterError, DataError, BudgetExceededError
+        If the market cannot be closed with a model; no row was read.
     MarketClosedError
         If the market was closed without a model.
     """

@@ -287,8 +287,10 @@ class People:
     def rows(self) -> MarketData | RegressionData:
         """Return all rows as a data set."""
         if self.data.is_classification:
-            arrays = [each for part in (SOLD, "validation", "test") for each in self.rows_of(part)]
-            return MarketData(*arrays, **self.facts, data_norm=self.data.data_norm)
+            arrays: list[Any] = [
+                each for part in (SOLD, "validation", "test") for each in self.rows_of(part)
+            ]
+            return MarketData(*arrays, **(self.facts | {"data_norm": self.data.data_norm}))
         return RegressionData(*self.rows_of(SOLD), *self.rows_of("test"), **self.facts)
 
 

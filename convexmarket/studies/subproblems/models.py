@@ -38,9 +38,7 @@ _TOLERANCE = 1e-13
 def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Draw labelled rows from a data set.
 
-    Up to their number, rows are drawn without replacement. Beyond that, all rows are used once. The
-    others are drawn with replacement, perturbed by 1 % of their length, and scaled to the length of
-    the original.
+    Beyond their number, rows are drawn again, perturbed by 1 % and scaled to their length.
     """
     n_rows, n_features = X.shape
     if size <= n_rows:
@@ -224,18 +222,10 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
 def z_block(joint: JointMarket) -> Instance:
     """Return the best weights of a joint market at a fixed eta, for the losses of two models.
 
-    ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), with the
-    constraint ``sum exp(z) >= 1`` replaced by its tangent at the optimal weights, where the
-    convex-concave procedure ends. ``purchase`` is the same choice in ``m*a``. Both have the same
-    optimum. Eta is the best one without a model; the models are the first two of the alternating
-    method. The noise in the model does not depend on the weights and is left out. The answer is the
-    weights of all sellers.
-
-    Raises
-    ------
-    NotSupportedError
-        If the market has another piece than a spread or squared spread (mu > 0), noise and linear
-        payments under caps and largest guarantees, so that the optimum is not known.
+    ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), linearised at
+    the optimal weights, where the convex-concave procedure ends; ``purchase`` is the same choice in
+    ``m*a``. Eta is the best one without a model; the models are the first two of the alternating
+    method. The noise in the model does not depend on the weights and is left out.
     """
     purchases = PurchaseStep(joint)
     if purchases.form is None:

@@ -112,11 +112,6 @@ def families_of_market(example: Market, market_of: MarketOf | None = None) -> li
 
     ``market_of`` maps a size and a generator to a market of the same pieces. Without it the example
     is the only market, at its size.
-
-    Raises
-    ------
-    NotSupportedError
-        If it has no subproblem that a study can solve.
     """
     of = market_of or (lambda _size, _rng: example)
     own_size = None if market_of else len(example.sellers)
@@ -127,13 +122,7 @@ def families_of_market(example: Market, market_of: MarketOf | None = None) -> li
 def market_family(
     example: Market, market_of: MarketOf, name: str = "", own_size: int | None = None
 ) -> Family:
-    """Return the subproblem of a market at a fixed eta, under guarantees, or with a budget.
-
-    Raises
-    ------
-    NotSupportedError
-        If the market has no noise term or a term that is not smooth, or leaves eta no choice.
-    """
+    """Return the subproblem of a market at a fixed eta, under guarantees, or with a budget."""
     if not any(term.adds_to == "sigma" for term in example.terms):
         raise NotSupportedError(
             f"{example!r} has no Noise term, and studies compare markets with one; add sigma * "
@@ -162,10 +151,8 @@ def market_family(
 def classifier_families(rows: Any, market_of: MarketOf, regularization: float) -> list[Family]:
     """Return the training of a market's classifier on rows, and the fit to its predictions.
 
-    ``rows`` holds the rows to train on, and public rows; ``market_of`` maps a size and a generator
-    to the market that sells the rows. Sellers with weight zero are left out of the training. The
-    private model of the fit is kernel ridge regression with the kernel
-    ``exp(-2*||x - z||^2 / data_norm^2)``, and its norm is the bound.
+    Sellers with weight zero are left out of the training. The private model of the fit is kernel
+    ridge regression, and its norm is the bound.
     """
 
     def logistic(size: int, rng: np.random.Generator) -> Instance:
@@ -198,11 +185,6 @@ def families_of_class(name: str) -> list[Family]:
 
     Markets draw their sellers from the uniform prior of the papers' experiment. Models are trained
     on its breast-cancer records, ridge regression on medical charges.
-
-    Raises
-    ------
-    ParameterError
-        If the class does not exist.
     """
     if name not in CLASSES:
         raise ParameterError(
