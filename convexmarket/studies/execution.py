@@ -103,7 +103,7 @@ class Execution:
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
         the call unnecessary, or None. If the system ends a worker, the calls that were running are
-        performed once more, each alone; one that ends its worker again has crashed.
+        performed once more, each alone. A call that ends its worker again has crashed.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -169,7 +169,7 @@ class Execution:
 
 
 def _workers(number: int) -> Any:
-    """Start workers of a study; they are not those that joblib reuses."""
+    """Start workers for a study; joblib reuses other ones."""
     return loky.ProcessPoolExecutor(
         number,
         timeout=_IDLE,
@@ -180,7 +180,7 @@ def _workers(number: int) -> Any:
 
 
 def _alone(task: tuple[Any, ...]) -> Reply:
-    """Perform a call in a worker of its own, whose end by the system is the outcome."""
+    """Perform a call in a new worker; if the system ends the worker, the call has crashed."""
     worker = _workers(1)
     try:
         reply: Reply = worker.submit(*task).result()

@@ -29,19 +29,15 @@ EXACT = "exact"
 REFERENCE = "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
 #: Measurements of a solve: seconds, counts and relative residuals.
-MEASURED = (
+MEASURED: tuple[str, ...] = (
     "status",
     "message",
     "compilation_s",
     "solver_s",
     "recovery_s",
     "total_s",
-    "iterations",
-    "objective",
-    "scale",
-    *RESIDUALS,
-    *ABSOLUTE,
 )
+MEASURED += ("iterations", "objective", "scale", *RESIDUALS, *ABSOLUTE)
 #: Prefix of the measurements of the second solve, with a changed parameter.
 AGAIN = "again_"
 

@@ -299,25 +299,22 @@ class Study:
     def _digests(self, points: Sequence[_Point]) -> dict[str, str]:
         """Return a digest of each market's definition, by its first run, and of the learner's."""
 
-        def digest(define: Callable[[], str]) -> str:
+        def digest(define: Callable[[Any], str], entry: Any, point: _Point) -> str:
             try:
-                return define()
+                return define(_made(entry, point, self.seed))
             except Exception as error:  # the runs record the same error
                 return str(error)
 
         learner = ""
         if self.learner is not None:
-            made = digest(lambda: repr(_call(self.learner, points[0], self.seed)))
             rows: Any = self.data
+            made = digest(repr, self.learner, points[0])
             learner = short_digest(made, np.asarray(rows.X_train).tobytes().hex())
         first = {point["market"]: point for point in reversed(points)}
         return {
-            name: digest(lambda p=point: market_digest(self._market(p))) + learner
+            name: digest(market_digest, self.markets[name], point) + learner
             for name, point in first.items()
         }
-
-    def _market(self, point: _Point) -> Market:
-        return _market(self.markets[point["market"]], point, self.seed)
 
     def __repr__(self) -> str:
         axes = "".join(f", {name} ({len(values)})" for name, values in self.axes.items())
@@ -338,23 +335,17 @@ def _parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-def _call(function: Any, point: _Point, seed: int) -> Any:
-    """Call a function with the axes and random numbers that its parameters name."""
-    arguments = {name: point.get(name, 0) for name in _parameters(function)}
+def _made(entry: Any, point: _Point, seed: int) -> Any:
+    """Return a market or learner; functions get the axes and random numbers that they name."""
+    if isinstance(entry, Market):
+        return entry
+    if hasattr(entry, "fit"):
+        return unfitted(entry)
+    arguments = {name: point.get(name, 0) for name in _parameters(entry)}
     if _DRAWN in arguments:
         stream = np.random.SeedSequence(seed, spawn_key=(_MARKETS, arguments[_DRAWN]))
         arguments[_DRAWN] = np.random.default_rng(stream)
-    return unfitted(function) if hasattr(function, "fit") else function(**arguments)
-
-
-def _market(entry: Any, point: _Point, seed: int) -> Market:
-    """Return the market of an entry."""
-    market = entry if isinstance(entry, Market) else _call(entry, point, seed)
-    if not isinstance(market, Market):
-        raise errors.ParameterError(
-            f"markets: {point['market']!r} returned a {type(market).__name__}; return a Market"
-        )
-    return market
+    return entry(**arguments)
 
 
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
@@ -433,7 +424,11 @@ def _solve(
     ready(1.0)
     row: Row = {}
     try:
-        market = _market(entry, point, plan["seed"])
+        market = _made(entry, point, plan["seed"])
+        if not isinstance(market, Market):
+            raise errors.ParameterError(
+                f"markets: {point['market']!r} returned a {type(market).__name__}; return a Market"
+            )
         row |= {
             "status": "solved",
             "message": "",
@@ -548,7 +543,7 @@ def _train(
         fits.append(fit)
         try:
             noise = Simulation(np.random.SeedSequence(plan["seed"], spawn_key=(_NOISE, draw)))
-            model = _call(learner, point, plan["seed"]).fit(
+            model = _made(learner, point, plan["seed"]).fit(
                 data.X_train, data.y_train, epsilon=epsilon, random_state=noise
             )
             facts["guarantee_max"] = float(np.max(model.guarantee_.epsilon))

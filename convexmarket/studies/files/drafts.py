@@ -102,12 +102,8 @@ _PARTS = {
         "files": '{ validation = "v.csv", test = "t.csv" }',
         "model": _CLASS,
     },
-    False: {
-        "classes": "",
-        "shares": "{ test = 0.2 }",
-        "files": '{ test = "t.csv" }',
-        "model": _REGRESSION,
-    },
+    False: {"classes": "", "shares": "{ test = 0.2 }", "files": '{ test = "t.csv" }'}
+    | {"model": _REGRESSION},
 }
 
 

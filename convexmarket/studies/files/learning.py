@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -188,15 +187,11 @@ class _LearningFile(tables.ProblemFile):
     learner: LearnerTable
     run: tables.RunTable = tables.RunTable()
 
-    #: The purposes of public rows.
+    #: Purposes of public rows, and arguments of the learner from other tables.
     purposes: ClassVar[tuple[str, ...]]
-    #: Arguments of the learner from other tables, if its class accepts them.
     facts: ClassVar[Any]
-    #: From a learner and the number of features to the candidates for mu and sigma.
-    weights: ClassVar[Any]
-    #: From rows, sellers and the options of a study to its tables, with their keys, and facts.
+    #: From rows, sellers and options to tables and facts; and to the subproblems of a training.
     _measured: ClassVar[Any]
-    #: From rows, a function that returns markets and Lambda to the subproblems of a training.
     _trainings: ClassVar[Any]
 
     @model_validator(mode="after")
@@ -245,9 +240,28 @@ class _LearningFile(tables.ProblemFile):
         tables.refuse_unknown(options, [*type(self.learner).model_fields, *free])
         return made(regularization=regularization, **(facts | options | arguments))
 
+    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
+        known = self.learner.model_dump(include={"label_noise", "failure_probability"})
+        risk = learner.risk(n_features, **known)
+        names = zip(("mu", "sigma"), risk, strict=True)
+        mu, sigma = (getattr(self.objective, name, None) or (value,) for name, value in names)
+        return mu, sigma
+
     def market(self, sellers: Sellers, **numbers: Any) -> Market:
         """Return the papers' market."""
         return Market.standard(sellers, cap=self.objective.cap, **numbers)
+
+    def study(self, markets: Any, axes: Any, rows: Any, draws: int, learner: Any = None) -> Study:
+        """Return a study of models with a regularization, or of the given learner."""
+        return Study(
+            markets,
+            axes=axes,
+            learner=learner or (lambda regularization: self.learner_of(regularization)),
+            data=rows,
+            noise_draws=self.learner.draws or draws,
+            seed=self.run.seed,
+        )
 
     def read(self) -> tuple[Any, dict[str, Sellers]]:
         """Return the rows, and the sellers of each scenario, one for each training row."""
@@ -302,18 +316,8 @@ class _LearningFile(tables.ProblemFile):
     ) -> tuple[Deal, People]:
         """Buy from the sellers of a user's table, and train the model: :func:`convexmarket.buy`.
 
-        Parameters
-        ----------
-        gamma, budget : float, optional
-            Weight of the payments, in place of the file's, or their expected sum.
-        group : str, optional
-            The column of the sellers' groups.
-        at_least : mapping of str to float, optional
-            Smallest share of the weight of groups.
-        na_values, show_cells
-            As for :func:`convexmarket.price`.
-        **options
-            ``random_state`` and ``progress`` of :func:`convexmarket.buy`.
+        ``gamma`` or ``budget`` replace the file's gamma, ``group`` is the column of the sellers'
+        groups, and ``at_least`` the smallest share of the weight of groups.
         """
         data = self.data
         if not isinstance(data, OwnData):
@@ -368,10 +372,15 @@ class _LearningFile(tables.ProblemFile):
             )
         rows, _ = self.read()
         mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
-        gamma, cap = _middle(self.objective.gamma), self.objective.cap
-        market_of = partial(problem_classes.papers_market, self.prior, mu, sigma, gamma, cap)
-        trainings = self._trainings(rows, market_of, value)
-        return [*problem_classes.allocation_families(market_of), *trainings]
+        numbers = {"mu": mu, "sigma": sigma, "gamma": _middle(self.objective.gamma)}
+
+        def market_of(size: int, rng: np.random.Generator) -> Market:
+            sellers, cap = Sellers(self.prior.sample(size, rng), self.prior), self.objective.cap
+            return Market.standard(sellers, **numbers, cap=cap if cap is None else min(cap, size))
+
+        example = market_of(50, np.random.default_rng(0))
+        markets = problem_classes.families_of_market(example, market_of)
+        return [*markets, *self._trainings(rows, market_of, value)]
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
@@ -405,7 +414,7 @@ def _words(guarantee: Any) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------- classification
 
-_KEY = ["scenario", "model", "gamma"]
+_KEY, _DRAWS = ["scenario", "model", "gamma"], 15
 #: The columns of a curve.
 _CURVE = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean", "error_std"]
 _CURVE += ["overall_mean", "validation_error", "guarantee_max", "objective", "lower_bound", "gap"]
@@ -444,19 +453,12 @@ class ClassifierFile(_LearningFile):
         """Public facts, and the accuracy of the solver."""
         return {"data_norm": self.data.data_norm, "cap": self.objective.cap, "tol": 1e-9}
 
-    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
-        mu, sigma = learner.risk(n_features)
-        return self.objective.mu or (mu,), self.objective.sigma or (sigma,)
-
     def _measured(
         self, rows: MarketData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
         values, gammas = self.learner.candidates, self.objective.gamma
         n_features, is_charged = rows.X_train.shape[1], self.learner.tuning == "charged"
         mus, sigmas = self.weights(self.learner_of(values[0]), n_features)
-        training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws or 15}
-        training["seed"] = self.run.seed
 
         def market(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
             return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
@@ -471,10 +473,7 @@ class ClassifierFile(_LearningFile):
         if self.naive is not None:
             markets[NAIVE] = naive
             axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
-        tried = Study(
-            markets, axes=axes, learner=lambda regularization: self.learner_of(regularization),
-            **training,
-        ).run(audits="none", **options)  # fmt: skip
+        tried = self.study(markets, axes, rows, _DRAWS).run(audits="none", **options)
         runs, keys = tried.tables["runs"], list(tried.keys["runs"])
         chosen = _chosen(runs, gammas)
         places = chosen[[*keys, "model", "price"]]
@@ -497,26 +496,24 @@ class ClassifierFile(_LearningFile):
             return self._search(epsilon, (rows.X_validation, rows.y_validation))
 
         axes = {name: axes[name] for name in ("scenario", "gamma")}
-        again = Study(
-            {MECHANISM: bought}, axes=axes, **(training | {"learner": search} if is_charged else {})
-        ).run(payments="exact" if is_charged else "none", **options)
+        markets = {MECHANISM: bought}
+        again = Study(markets, axes=axes)
+        if is_charged:
+            again = self.study(markets, axes, rows, _DRAWS, search)
+        audited = again.run(payments="exact" if is_charged else "none", **options).tables
         if is_charged:  # the mechanism's purchase, with a model that chooses Lambda
-            charged = {name: table.assign(model=CHARGED) for name, table in again.tables.items()}
+            charged = {name: table.assign(model=CHARGED) for name, table in audited.items()}
             weights = best[["mu", "sigma"]].reset_index()
             more = charged["runs"].merge(weights, on=["scenario", "gamma"])
             curve, sold, fits = (
                 pd.concat(pair, ignore_index=True)
                 for pair in ((curve, more), (sold, charged["sellers"]), (fits, charged["fits"]))
             )
-        epsilons = []
-        for row, (_, offers) in zip(
-            curve.itertuples(), sold.groupby(_KEY, sort=False), strict=True
-        ):
-            epsilon = offers.epsilon.to_numpy()
+        bought_at, epsilons = [part.epsilon for _, part in sold.groupby(_KEY, sort=False)], []
+        for row, epsilon in zip(curve.itertuples(), bought_at, strict=True):
             if row.model != CHARGED:  # a search uses all of the privacy bought
                 guarantee = self.learner_of(row.regularization).promise(epsilon, n_features)
-                epsilon = guarantee.epsilon
-            epsilons.append(epsilon)
+            epsilons.append(epsilon if row.model == CHARGED else guarantee.epsilon)
         curve = curve.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
         curve["overall_mean"] = curve.error_mean + curve.gamma * curve.payments
         draws = fits.rename(columns={"noise_draw": "draw"})
@@ -527,7 +524,7 @@ class ClassifierFile(_LearningFile):
             "curve": (_KEY, curve[[*_KEY, *_CURVE]]),
             "draws": ([*_KEY, "draw"], draws[[*_KEY, "draw", "test_error"]]),
             "sellers": ([*_KEY, "id"], _offers(sold, _KEY, epsilons)),
-            "audits": (_KEY, again.tables["audits"].rename(columns={"market": "model"})),
+            "audits": (_KEY, audited["audits"].rename(columns={"market": "model"})),
         }, facts | {"guarantee": _words(guarantee), "caveats": CAVEATS}
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> learners.PrivateSearch:
@@ -609,12 +606,6 @@ class RidgeFile(_LearningFile):
         """The learner of Theorem 3.6."""
         return {"perturbation": "output", "fit_intercept": False}
 
-    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return mu and sigma, one each."""
-        known = self.learner.model_dump(include={"label_noise", "failure_probability"})
-        mu, sigma = learner.risk(n_features, **known)
-        return (mu,), (sigma,)
-
     def _plain(self, regularization: float, **arguments: Any) -> learners.PersonalizedRidge:
         """Return the learner of Theorem 3.6, with noise in floating point."""
         return self.learner_of(regularization, rounding=None, **arguments)
@@ -642,14 +633,12 @@ class RidgeFile(_LearningFile):
         def market(scenario: str, gamma: float, regularization: float) -> Market:
             return self._market(sellers[scenario], gamma, regularization, n_features)
 
-        runs = Study(
-            {MECHANISM: market},
-            axes=dict(zip(_RIDGE_KEY, (list(sellers), self.objective.gamma, values), strict=True)),
-            seed=self.run.seed,
-            learner=lambda regularization: self._plain(regularization),
-            data=rows,
-            noise_draws=self.learner.draws or 200,
-        ).run(**options)
+        axes = dict(zip(_RIDGE_KEY, (list(sellers), self.objective.gamma, values), strict=True))
+
+        def plain(regularization: float) -> Any:
+            return self._plain(regularization)
+
+        runs = self.study({MECHANISM: market}, axes, rows, 200, plain).run(**options)
         table, sold, fits = (runs.tables[name] for name in ("runs", "sellers", "fits"))
         failed = table[table.get("test_error", pd.Series(np.nan, table.index)).isna()]
         for row in failed.itertuples():

@@ -205,7 +205,10 @@ class OnlineFile(tables.ProblemFile):
                 f"simulation.arrivals is {arrivals}, and the data have rows of {len(rows.ids)} "
                 "sellers; give at most as many"
             )
-        given = joblib.hash([repr(self), rows.ids, rows.X, rows.y, rows.reports, rows.X_test])
+        free = {"prior": True, "run": True, "title": True, "description": True, "notes": True}
+        asked = self.model_dump(exclude=free | {"simulation": {"draws"}})
+        arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
+        given = joblib.hash([asked, self.prior.to_dict(), self.run.seed, *arrays])
         calls = {
             f"{given}-{version('convexmarket')}-{draw}": (self, rows, draw)
             for draw in range(self.simulation.draws)

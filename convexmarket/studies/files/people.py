@@ -19,30 +19,14 @@ from numpy.typing import NDArray
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from convexmarket.checks import is_number
-from convexmarket.data import datasets
+from convexmarket.data import datasets, lists
 from convexmarket.data.columns import refuse_reports
 from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import OTHER, Missing, PublicFeatures
-from convexmarket.data.lists import (
-    blame,
-    blank,
-    checked_ids,
-    clipped,
-    columns_listed,
-    is_class,
-    report_faults,
-)
 from convexmarket.data.tables import read_parquet
 from convexmarket.errors import DataError
-from convexmarket.studies.files.file_tables import (
-    LONGEST_TEXT,
-    MOST_ENTRIES,
-    Column,
-    FileName,
-    Share,
-    Table,
-)
+from convexmarket.studies.files import file_tables as tables
 
 Floats = NDArray[np.float64]
 
@@ -56,7 +40,7 @@ Norm = Annotated[float, Field(gt=0, description="Public bound on the norm of a r
 _Sold = Annotated[float, Field(gt=0, lt=1, description="Share of the rows that is sold.")]
 
 
-class _Drawn(Table):
+class _Drawn(tables.Table):
     """A data set of the package; each training row belongs to a seller."""
 
     is_classification: ClassVar[bool] = True
@@ -80,7 +64,7 @@ class Wdbc(_Drawn):
 
     source: Literal["wdbc"]
     train_fraction: _Sold = 0.6
-    validation_fraction: Share = 0.2
+    validation_fraction: tables.Share = 0.2
     """Share of the rows that chooses parameters; the remaining rows are for the test."""
     data_norm: Norm = 1.0
 
@@ -117,7 +101,7 @@ PackageData: TypeAlias = Wdbc | Synthetic | Medical
 _Some = Field(strict=False, min_length=1, max_length=10_000)
 
 
-class InlineData(Table):
+class InlineData(tables.Table):
     """Rows in the problem file; the sellers' rows validate and test as well."""
 
     is_classification: ClassVar[bool] = True
@@ -176,30 +160,30 @@ def _public_column(value: Any) -> tuple[float, float] | list[str]:
 
 
 def _list_of(least: int, most: int, *types: str) -> WithJsonSchema:
-    items = {"type": list(types), "maxLength": LONGEST_TEXT}
+    items = {"type": list(types), "maxLength": tables.LONGEST_TEXT}
     return WithJsonSchema({"type": "array", "items": items, "minItems": least, "maxItems": most})
 
 
 _Classes = Annotated[Any, PlainValidator(_classes), _list_of(2, 2, "string", "number")]
-_Range = _list_of(1, MOST_ENTRIES, "number", "string", "boolean")
+_Range = _list_of(1, tables.MOST_ENTRIES, "number", "string", "boolean")
 _PublicColumn = Annotated[Any, PlainValidator(_public_column), _Range]
 
 
-class OwnData(Table):
+class OwnData(tables.Table):
     """Sellers in a CSV or Parquet file, each with a row."""
 
     source: Literal["csv", "parquet"]
-    file: FileName
+    file: tables.FileName
     """The file of rows, relative to the problem file."""
-    id: Column | None = None
+    id: tables.Column | None = None
     """Column of the sellers' ids; by default ids are line numbers."""
-    report: Column | None = None
+    report: tables.Column | None = None
     """Column of prices asked per unit of epsilon; by default reports are drawn from the prior."""
-    label: Column
+    label: tables.Column
     """Column of the labels."""
     classes: _Classes | None = None
     """The two labels of a classification, [negative, positive]: public."""
-    features: Annotated[dict[Column, _PublicColumn], Field(min_length=1, max_length=1_000)]
+    features: Annotated[dict[tables.Column, _PublicColumn], Field(min_length=1, max_length=1_000)]
     """The range of each column of numbers, [low, high], or its categories, in which "other" stands
     for all undeclared values. Other columns are not read."""
     missing: Missing = "error"
@@ -207,7 +191,9 @@ class OwnData(Table):
     intercept: bool = True
     """Whether a constant is added to the features."""
     data_norm: Norm = 1.0
-    public: dict[Literal["validation", "test"], Share | FileName] = Field(default_factory=dict)
+    public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field(
+        default_factory=dict
+    )
     """Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
     "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
     file."""
@@ -354,8 +340,8 @@ def _cells(
         for column, key in keys.items():
             if column not in columns:
                 raise DataError(
-                    f"{path}: no column is called {column!r}; {columns_listed(columns)}. Name "
-                    f"one of them ({key})"
+                    f"{path}: no column is called {column!r}; {lists.columns_listed(columns)}. "
+                    f"Name one of them ({key})"
                 )
         return list(keys)
 
@@ -385,22 +371,22 @@ def _read(
     unit = place.rpartition(" ")[2]
     ids = pd.Series([f"{unit}-{line}" for line in lines], frame.index, object)
     if data.id is not None and not public:
-        ids = checked_ids(_texts(frame[data.id]), place)
+        ids = lists.checked_ids(_texts(frame[data.id]), place)
 
     def refuse(wrong: Any, what: str, why: str) -> None:
         if len(bad := np.flatnonzero(wrong)):
-            owner = "" if public else f" of {clipped(ids.iloc[bad[0]])}"
-            raise DataError(blame(place, lines[bad], what + owner, why))
+            owner = "" if public else f" of {lists.clipped(ids.iloc[bad[0]])}"
+            raise DataError(lists.blame(place, lines[bad], what + owner, why))
 
     columns: dict[str, Any] = {}
     if not public and data.report is not None:
         columns[data.report] = reports = numbers_in(frame[data.report])
-        for wrong, why in report_faults(reports, problem.prior):
+        for wrong, why in lists.report_faults(reports, problem.prior):
             cell = frame[data.report][wrong].iloc[:1] if show_cells else ()
-            refuse(wrong, " ".join(["the report", *map(clipped, cell)]), why)
+            refuse(wrong, " ".join(["the report", *map(lists.clipped, cell)]), why)
     if group is not None:
         columns[group] = _texts(frame[group])
-        refuse(blank(columns[group]), f"the group (column {group!r})", "is missing")
+        refuse(lists.blank(columns[group]), f"the group (column {group!r})", "is missing")
     for column, declared in data.features.items():
         columns[column], *faults = _feature(frame[column], column, declared, data.missing)
         for wrong, why in faults:
@@ -414,7 +400,7 @@ def _read(
 
 def _feature(cells: pd.Series[Any], name: str, declared: Any, missing: str) -> Iterator[Any]:
     """Yield a feature in the form of PublicFeatures, then its wrong cells with reasons."""
-    empty, texts = blank(cells), _texts(cells)
+    empty, texts = lists.blank(cells), _texts(cells)
     if isinstance(declared, tuple):
         numbers = numbers_in(cells)
         yield numbers.where(~empty, np.nan)
@@ -444,7 +430,7 @@ def _labels(cells: pd.Series[Any], classes: Any, target_range: Any) -> Iterator[
         why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider one"
         yield ~numbers.between(low, high), why
         return
-    negative, positive = (is_class(_texts(cells), known) for known in classes)
+    negative, positive = (lists.is_class(_texts(cells), known) for known in classes)
     yield np.array(classes, object)[positive.astype(int)]
     yield ~(negative | positive), f"is neither of the classes {classes[0]!r} and {classes[1]!r}"
 
