@@ -34,7 +34,7 @@ import psutil
 from joblib.externals import loky
 
 from convexmarket.checks import check_instance, check_jobs, check_positive
-from convexmarket.errors import NotSupportedError, ParameterError, SolverError
+from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.io import sync_folder
 from convexmarket.report.folders import lock
 from convexmarket.studies.progress import Progress, reporter
@@ -102,7 +102,8 @@ class Execution:
         exception), ``status`` the signal or exit code of a crash, ``log`` the end of the output,
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
-        the call unnecessary, or None.
+        the call unnecessary, or None. If the system ends a worker, the calls that were running are
+        performed once more, each alone. A call that ends its worker again has crashed.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -130,42 +131,71 @@ class Execution:
             for key, arguments in calls.items():
                 yield key, known(key) or _finished(function, *arguments)
             return
-        workers = loky.ProcessPoolExecutor(  # not the one that joblib reuses
-            len(cores),
-            timeout=_IDLE,
-            env=_ONE_THREAD,
-            initializer=signal.signal,  # the study handles Ctrl-C and ends its workers
-            initargs=(signal.SIGINT, signal.SIG_IGN),
-        )
-        limits = [limit or math.inf for limit in (self.time_limit, self.memory_limit)]
-        running: dict[Any, tuple[str, int]] = {}
-        left = deque(calls.items())
+        left, running = deque(calls), dict[Any, tuple[str, int]]()
+        workers = _workers(len(cores))
         try:
             while left or running:
-                while left and cores:
-                    key, arguments = left.popleft()
-                    if reply := known(key):
+                try:
+                    while left and cores:
+                        key = left[0]
+                        if reply := known(key):
+                            yield left.popleft(), reply
+                            continue
+                        call = workers.submit(*self._task(function, calls[key], cores[-1]))
+                        running[call] = left.popleft(), cores.pop()
+                    for call in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
+                        reply = call.result()
+                        key, core = running.pop(call)
+                        cores.append(core)
                         yield key, reply
-                        continue
-                    core = cores.pop()
-                    if self._limited:
-                        content = cloudpickle.dumps((function, arguments))
-                        bound = core if self.pin else -1
-                        call = workers.submit(_in_child, sys.path, content, *limits, bound)
-                    else:
-                        call = workers.submit(_finished, function, *arguments)
-                    running[call] = key, core
-                for call in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
-                    key, core = running.pop(call)
-                    cores.append(core)
-                    yield key, call.result()
-        except BrokenProcessPool:
-            raise SolverError(
-                "the system ended a worker process, as it does when memory runs out; use fewer "
-                "jobs, or set memory_limit"
-            ) from None
+                except BrokenProcessPool:  # the system ended a worker: repeat its calls, each alone
+                    lost = list(running.values())
+                    running.clear()
+                    workers.shutdown(kill_workers=True)
+                    for key, core in lost:
+                        cores.append(core)
+                        yield key, _alone(self._task(function, calls[key], core))
+                    workers = _workers(len(cores))
         finally:
             workers.shutdown(kill_workers=bool(running))
+
+    def _task(self, function: Function, arguments: tuple[Any, ...], core: int) -> tuple[Any, ...]:
+        """Return the function and the arguments that a worker gets."""
+        if not self._limited:
+            return _finished, function, *arguments
+        content = cloudpickle.dumps((function, arguments))
+        limits = [limit or math.inf for limit in (self.time_limit, self.memory_limit)]
+        return _in_child, sys.path, content, *limits, core if self.pin else -1
+
+
+def _workers(number: int) -> Any:
+    """Start workers for a study; joblib reuses other ones."""
+    return loky.ProcessPoolExecutor(
+        number,
+        timeout=_IDLE,
+        env=_ONE_THREAD,
+        initializer=signal.signal,  # the study handles Ctrl-C and ends its workers
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
+
+
+def _alone(task: tuple[Any, ...]) -> Reply:
+    """Perform a call in a new worker; if the system ends the worker, the call has crashed."""
+    worker = _workers(1)
+    try:
+        reply: Reply = worker.submit(*task).result()
+    except BrokenProcessPool:
+        status = "the system ended its process, as it does when memory runs out"
+        reply = {"ended": "crashed", "status": status, "log": ""}
+    finally:
+        worker.shutdown(kill_workers=True)
+    return reply
+
+
+def ending(reply: Mapping[str, Any]) -> str:
+    """Return the last printed line of a call that did not finish, or its status."""
+    lines = str(reply.get("log", "")).strip().splitlines()
+    return "" if reply["ended"] == "finished" else [str(reply.get("status", "")), *lines][-1]
 
 
 def usable_cores() -> list[int]:
@@ -274,25 +304,15 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """An append-only file with one JSON object per line.
+    """An append-only file with one JSON object per line; without a path nothing is recorded.
 
     A line that was incomplete when the machine stopped is cut off when the journal is opened
     again. Two studies cannot write the same journal; Windows has no such lock.
-
-    Parameters
-    ----------
-    path : path, optional
-        Created with its folder if it does not exist. Without a path nothing is recorded.
 
     Attributes
     ----------
     records : list of dict
         The records of the file when it was opened.
-
-    Raises
-    ------
-    ParameterError
-        If another process writes the file, or it is not a journal.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:

@@ -29,19 +29,15 @@ EXACT = "exact"
 REFERENCE = "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
 #: Measurements of a solve: seconds, counts and relative residuals.
-MEASURED = (
+MEASURED: tuple[str, ...] = (
     "status",
     "message",
     "compilation_s",
     "solver_s",
     "recovery_s",
     "total_s",
-    "iterations",
-    "objective",
-    "scale",
-    *RESIDUALS,
-    *ABSOLUTE,
 )
+MEASURED += ("iterations", "objective", "scale", *RESIDUALS, *ABSOLUTE)
 #: Prefix of the measurements of the second solve, with a changed parameter.
 AGAIN = "again_"
 
@@ -69,11 +65,9 @@ def measure_run(
     *,
     ready: Callable[[float], None],
 ) -> Row:
-    """Build an instance and measure one run of it.
+    """Build an instance by a seed, and measure one run of it.
 
-    ``seed`` is that of the study and of the instance, and ``solver`` a name, "exact" and
-    "reference" included, or a solver of CVXPY. ``ready`` starts the clock when the instance is
-    built and the solver is loaded.
+    ``ready`` starts the clock when the instance is built and the solver is loaded.
     """
     instance = make(size, np.random.default_rng(seed))
     name = ""
@@ -98,15 +92,10 @@ def warm_up(solver: Any, **options: Any) -> None:
 
 
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
-    """Solve an instance twice and return the measurements.
+    """Solve an instance twice; return the keys of :data:`MEASURED` for each solve.
 
-    Returns
-    -------
-    dict
-        The keys of :data:`MEASURED` for the first solve and, with the prefix :data:`AGAIN`, for
-        the second; ``declaration_s``, which counts in the first total, and ``again_cold_s``, the
-        solver's seconds for the second without a warm start. ``status`` is that of the solver,
-        "unsupported" where it takes no such problem, or "error".
+    Those of the second solve have the prefix :data:`AGAIN`; ``declaration_s`` counts in the first
+    total, and ``again_cold_s`` are the solver's seconds for the second without a warm start.
     """
     start = time.perf_counter()
     solve: Callable[[Any], Row]

@@ -9,8 +9,8 @@ import pandas as pd
 
 from convexmarket.display import axes
 from convexmarket.online.release import model_text
-from convexmarket.report import Report, compare, escape_markdown, format_number
-from convexmarket.report.figures import lines
+from convexmarket.report import Report, compare, format_number
+from convexmarket.studies.study_page import finish, with_legend
 
 _QUANTITIES = {
     "sellers": "sellers quoted",
@@ -38,7 +38,6 @@ def statements(runs: Any) -> list[str]:
             texts.append(errors.sentence(subject, "that of the more common class"))
         return [" ".join(texts)]
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
-    test = facts["model"]["test"]
     finding = (
         f"In {'one simulated' if facts['simulated'] else 'this'} market "
         f"{counts['accepted']:,} of {counts['expected']:,} expected sellers sold "
@@ -46,7 +45,7 @@ def statements(runs: Any) -> list[str]:
         f"{format_number(realised['payments'])}, {realised['eta'] / planned['eta']:.0%} of the "
         "privacy planned"
     )
-    if test:
+    if test := facts["model"]["test"]:
         finding += (
             f"; the model misclassifies {test['error']:.1%} of the public rows, the more common "
             f"class {test['error_of_one_class']:.1%}"
@@ -62,67 +61,25 @@ def plot(runs: Any, ax: Any = None) -> Any:
     for plan, style in zip((plans[place] for place in places), _STYLES, strict=False):
         curve = curves[curves.plan == plan]
         ax.plot(curve.sensitivity, curve.epsilon, style, label=f"plan {plan}")
-    ax.legend(frameon=False)
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    return with_legend(ax)
 
 
 def fill(report: Report, runs: Any) -> None:
     """Add the finding, claims, figures and tables to a report, and attach the model."""
-    tables, facts, keys = runs.tables, runs.facts, runs.keys
-    offers, audits, model = tables["offers"], tables["audits"].set_index("plan"), facts["model"]
+    facts, model = runs.facts, runs.facts["model"]
     report.headline(statements(runs)[0])
-    report.claim(
-        "No seller gains from any misreport",
-        holds=audits.incentive_compatible.astype(bool),
-        detail=f"The largest gain is {audits.max_gain.max():.1e}.",
-    )
-    report.claim(
-        "No truthful seller loses",
-        holds=audits.individually_rational.astype(bool),
-        detail=f"The smallest surplus is {audits.min_surplus.min():.1e}.",
-    )
     report.claim(
         "The total guarantee of every seller is at most the guarantee sold",
         holds=bool(model["largest_excess_over_sold"] <= 0),
-        detail=f"The largest is ε = {format_number(offers.guarantee.max())}.",
+        detail=f"The largest is ε = {format_number(runs.tables['offers'].guarantee.max())}.",
     )
-    planned, realised = facts["planned"], facts["realised"]
-    parts = []
-    for column, key, label in (
-        ("epsilon", "eta", "privacy η"),
-        ("payment", "payments", "payments"),
-    ):
-        total = offers[column].where(offers.status == "accepted", 0.0).cumsum()
-        ahead = 100.0 * (total / planned[key] - offers.number / planned["sellers"])
-        parts.append(pd.DataFrame({"number": offers.number, "ahead": ahead, "of": label}))
-    figure = lines(
-        pd.concat(parts),
-        "number",
-        "ahead",
-        hue="of",
-        levels={"first plan": 0.0},
-        xlabel="sellers",
-        ylabel="ahead of the plan (% of its total)",
-    )
-    where = ", in the first simulated market" if facts["simulated"] else ""
-    caption = f"Sold and paid after each seller, relative to an even course of the plan{where}"
-    report.add(figure, caption, name="total")
     report.add(plot(runs).figure, "Privacy bought at each report", name="terms")
+    planned, realised = facts["planned"], facts["realised"]
     rows = [(w, planned.get(k, np.nan), realised[k]) for k, w in _QUANTITIES.items()]
     frame = pd.DataFrame(rows, columns=["quantity", "planned", "realised"])
+    where = ", in the first simulated market" if facts["simulated"] else ""
     caption = f"Planned if all came and accepted, and realised{where}"
     report.add(frame, caption, name="comparison", keys=["quantity"])
-    if test := model["test"]:
-        errors = {"released model": test, "without noise": test.get("without_noise") or {}}
-        errors["more common class"] = {"error": test["error_of_one_class"], "auc": 0.5}
-        frame = pd.DataFrame(errors).T.rename_axis("model")[["error", "auc"]].astype(float)
-        frame = frame.dropna(how="all").dropna(axis="columns", how="all")
-        caption = f"Errors on {test['rows']:,} public rows; an AUC of 0.5 is guessing"
-        report.add(frame, caption, name="errors")
-    frame = pd.DataFrame({"feature": model["features"], "coefficient": model["coef"]})
-    caption = "Released coefficients; model.json has them in full"
-    report.add(frame, caption, name="coefficients", keys=["feature"], appendix=True)
     assumptions = "".join(f"\n- {text}" for text in model["assumptions"])
     report.add(
         f"## Guarantee\n\nMechanism: {model['mechanism']}, by the accounting "
@@ -130,9 +87,5 @@ def fill(report: Report, runs: Any) -> None:
         "carry no privacy guarantee: do not publish the table of offers.",
         appendix=True,
     )
-    for name, table in tables.items():
-        caption = name.capitalize()
-        report.add(table, caption, name=name, keys=keys[name], appendix=True)
-    caveats = "\n".join(f"- {escape_markdown(text)}" for text in facts["caveats"])
-    report.add(f"## Caveats\n\n{caveats}", appendix=True)
+    finish(report, runs)
     report.attach("model.json", model_text(model))

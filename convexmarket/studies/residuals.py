@@ -40,10 +40,7 @@ _BOUNDS = {"nonneg", "pos", "nonpos", "neg", "bounds"}
 
 
 class Residuals(NamedTuple):
-    """Relative distance of a point and its multipliers from the optimality conditions.
-
-    Infinite where a variable, a multiplier or a gradient has no value.
-    """
+    """Relative distances from the optimality conditions; infinite without a value."""
 
     primal: float
     violation: float
@@ -55,18 +52,8 @@ class Residuals(NamedTuple):
 def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     """Return the residuals at the present values of variables and multipliers.
 
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-        Convex, of equations, inequalities and variables with signs or bounds, differentiable at
-        the point.
-    least : float
-        Replaces the size of the objective where that is smaller; an optimum may be zero.
-
-    Raises
-    ------
-    NotSupportedError
-        If a constraint or an attribute of a variable is of another kind.
+    The problem is convex, of equations, inequalities and variables with signs or bounds, and
+    differentiable at the point. ``least`` replaces the size of an objective that is smaller.
     """
     variables = problem.variables()
     unknown: list[Any] = [
@@ -164,10 +151,7 @@ class MatrixProblem(NamedTuple):
 
     @classmethod
     def of(cls, data: dict[str, Any], exp_order: list[int] | None = None) -> Self:
-        """Build from the data of :meth:`cvxpy.Problem.get_problem_data`.
-
-        ``exp_order`` is the solver's order of the rows of an exponential cone.
-        """
+        """Build from CVXPY's data; ``exp_order`` is the solver's order in an exponential cone."""
         q = np.asarray(data["q" if "q" in data else "c"], dtype=float)
         first, second = ("F", "G") if "F" in data else ("G", "h")
         blocks = [data[name] for name in ("A", first) if data.get(name) is not None]
@@ -183,11 +167,10 @@ class MatrixProblem(NamedTuple):
 
     @np.errstate(all="ignore")  # NaN without a value
     def residuals(self, x: Floats, y: Floats) -> tuple[float, float, float]:
-        """Return the residuals of a point and its multipliers, and their gap.
+        """Return the violation of ``b - A*x in K``, that of the dual conditions, and the gap.
 
-        The primal residual is the violation of ``b - A*x in K``. The dual residual is the largest
-        entry of ``P*x + q + A'y``, or the violation of the dual cone by y if that is larger. The
-        gap is ``|x'Px + q'x + b'y|``.
+        The dual violation is the largest entry of ``P*x + q + A'y``, or that of the dual cone by y
+        if that is larger. The gap is ``|x'Px + q'x + b'y|``.
         """
         curved = self.P @ x
         slack, slope = self.b - self.A @ x, curved + self.q + self.A.T @ y

@@ -66,13 +66,7 @@ class Runs(Shown):
         object.__setattr__(self, "facts", json.loads(json.dumps(facts)))
 
     def to_frame(self, table: str = "runs") -> pd.DataFrame:
-        """Return a copy of a table.
-
-        Raises
-        ------
-        ParameterError
-            If the table does not exist.
-        """
+        """Return a copy of a table; a ParameterError if it does not exist."""
         if table not in self.tables:
             known = ", ".join(map(repr, self.tables))
             raise ParameterError(f"table must be one of {known}, got {table!r}")
@@ -92,10 +86,6 @@ class Runs(Shown):
         Parameters
         ----------
         title : str
-
-        Returns
-        -------
-        Report
         """
         report = Report(title, settings=self.facts)
         _PAGES[self.kind].fill(report, self)
@@ -109,14 +99,7 @@ class Runs(Shown):
         folder : path
             Created if needed.
         force : bool, default False
-            Whether existing files may be replaced.
-
-        Raises
-        ------
-        ParameterError
-            If a file exists and may not be replaced.
-        DataError
-            If the files cannot be written.
+            Whether existing files may be replaced; otherwise they are a ParameterError.
         """
         place, tables = Path(folder), {}
         contents: dict[Path, Content] = {}
@@ -132,13 +115,7 @@ class Runs(Shown):
 
     @classmethod
     def read(cls, folder: str | PathLike[str]) -> Self:
-        """Read the files of :meth:`write`; numbers are equal to the last bit.
-
-        Raises
-        ------
-        DataError
-            If a file is missing, damaged or was changed.
-        """
+        """Read the files of :meth:`write`, equal to the last bit; a DataError if one is damaged."""
         place = Path(folder)
         try:
             written = read_content(place / RESULTS, FORMAT)

@@ -9,15 +9,8 @@ import pandas as pd
 
 from convexmarket.display import axes
 from convexmarket.report import Report, compare, escape_markdown
+from convexmarket.studies import verdicts
 from convexmarket.studies.measure import EXACT
-from convexmarket.studies.verdicts import (
-    COUNTED,
-    GROUP,
-    counted,
-    seconds,
-    shifted_geometric_mean,
-    wide,
-)
 
 #: Labels of outcomes on a tile; other outcomes are shown by their names.
 _MARKS = {
@@ -27,16 +20,9 @@ _MARKS = {
     "crashed": "crash",
     "unsupported": "–",
 }
-_APPENDIX = {
-    "runs": "The runs",
-    "references": "The references",
-    "means": "Times by size",
-    "rates": "Outcomes by size",
-    "profiles": "Performance profiles",
-}
 #: Outcomes other than a time, from the worst.
-_WORST = (*COUNTED[1:], "unsupported")
-_FASTEST = [*GROUP, "size", "fastest", "seconds", "next", "ratio", "low", "high"]
+_WORST = (*verdicts.COUNTED[1:], "unsupported")
+_FASTEST = [*verdicts.GROUP, "size", "fastest", "seconds", "next", "ratio", "low", "high"]
 
 
 def _name(solver: Any, formulation: Any) -> str:
@@ -48,25 +34,22 @@ def fastest(runs: pd.DataFrame) -> pd.DataFrame:
 
     Only solvers that solve every instance compete, by the shifted geometric mean of their times.
     ``ratio`` is the geometric mean of the next one's time to the fastest one's on the same
-    instances, ``low`` and ``high`` the ends of its 95 % interval; missing where there is none.
+    instances, ``low`` and ``high`` the ends of its 95 % interval; missing without a next one.
     """
     rows = []
-    solvers = counted(runs[runs.solver != EXACT])
-    for labels, group in solvers.groupby(GROUP, sort=False):
-        size = group["size"].max()
-        group = group[group["size"] == size]
-        times = wide(group, seconds(group))
+    solvers = verdicts.counted(runs[runs.solver != EXACT])
+    for labels, group in solvers.groupby(verdicts.GROUP, sort=False):
+        group = group[group["size"] == group["size"].max()]
+        times = verdicts.wide(group, verdicts.seconds(group))
         solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
-        order = shifted_geometric_mean(solved).sort_values()
-        names = [*(_name(*contender) for contender in order.index[:2]), "", ""]
-        row = [*labels, size, names[0], order.min(), names[1], np.nan, np.nan, np.nan]
+        order = verdicts.shifted_geometric_mean(solved).sort_values()
+        names, ends = [_name(*contender) for contender in order.index[:2]], np.full(3, np.nan)
         if len(order) > 1:
-            best, second = (np.log(solved[contender]) for contender in order.index[:2])
-            ratio = compare(second, best)
-            known = np.isfinite([ratio.estimate, ratio.low, ratio.high])
+            ratio = compare(*(np.log(solved[contender]) for contender in order.index[1::-1]))
             ends = np.exp([ratio.estimate, ratio.low, ratio.high])
-            row[-3:] = np.where(known, ends, np.nan)
-        rows.append(row)
+            ends = np.where(np.isfinite(ends), ends, np.nan)
+        first, second, *_ = *names, "", ""
+        rows.append([*labels, group["size"].iloc[0], first, order.min(), second, *ends])
     return pd.DataFrame(rows, columns=_FASTEST)
 
 
@@ -94,7 +77,7 @@ def _exceptions(runs: Any) -> list[str]:
         if len(wrong := rows[rows.outcome == "wrong"]):
             texts.append(
                 f"{solver}: a status that our residuals refute in {len(wrong)} of "
-                f"{len(counted(rows))} runs ({', '.join(wrong.formulation.unique())})."
+                f"{len(verdicts.counted(rows))} runs ({', '.join(wrong.formulation.unique())})."
             )
     refused: dict[str, list[str]] = {}
     for solver, rows in table[table.outcome == "unsupported"].groupby("solver", sort=False):
@@ -107,7 +90,7 @@ def _exceptions(runs: Any) -> list[str]:
 
 def plot(runs: Any, ax: Any = None) -> Any:
     """Draw the matrix of the first class and setting."""
-    return _matrix(next(iter(runs.tables["runs"].groupby(GROUP, sort=False)))[1], ax)
+    return _matrix(next(iter(runs.tables["runs"].groupby(verdicts.GROUP, sort=False)))[1], ax)
 
 
 def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
@@ -116,7 +99,7 @@ def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
     A tile holds the geometric mean of the seconds, or the worst outcome. Solvers that cannot take a
     formulation have no row.
     """
-    runs = counted(runs) if len(counted(runs)) else runs
+    runs = verdicts.counted(runs) if len(verdicts.counted(runs)) else runs
     names = [_name(*pair) for pair in zip(runs.solver, runs.formulation, strict=True)]
     return _tiles(runs.assign(row=names), "row", _exact_first(names), "size", ax)
 
@@ -127,11 +110,11 @@ def _exact_first(names: Any) -> list[str]:
 
 def _overview(runs: pd.DataFrame) -> Any:
     """Draw a matrix of the solvers in their first formulation by class, at the largest sizes."""
-    able = counted(runs)
+    able = verdicts.counted(runs)
     able = able[able["size"] == able.groupby("problem_class")["size"].transform("max")]
     able = able[able.setting == able.setting.iloc[0]]
     contender = ["problem_class", "solver", "formulation"]
-    times = able.assign(seconds=seconds(able)).groupby(contender).seconds.mean()
+    times = able.assign(seconds=verdicts.seconds(able)).groupby(contender).seconds.mean()
     best = times[times.groupby(level=[0, 1]).idxmin()].index
     able = able[pd.MultiIndex.from_frame(able[contender]).isin(best)]
     return _tiles(able, "problem_class", list(able.problem_class.unique()), "solver")
@@ -174,10 +157,10 @@ def _tiles(runs: pd.DataFrame, y: str, rows: list[str], x: str, ax: Any = None) 
 
 def fill(report: Report, runs: Any) -> None:
     """Add the matrices, statements and tables to a report; the matrix leads."""
-    tables, keys, facts, table = runs.tables, runs.keys, runs.facts, runs.tables["runs"]
+    tables, facts, table = runs.tables, runs.facts, runs.tables["runs"]
     best = fastest(table)
-    if best.problem_class.nunique() > 1 and (best.fastest != "").any():
-        ranked = best[best.fastest != ""]
+    ranked = best[best.fastest != ""]
+    if best.problem_class.nunique() > 1 and len(ranked):
         leads = ranked.fastest.str.partition(",")[0].value_counts()
         leaders = " and ".join(leads.index[leads == leads.max()])
         report.headline(
@@ -186,35 +169,30 @@ def fill(report: Report, runs: Any) -> None:
             f"{'lead' if ' and ' in leaders else 'leads'} most often ({leads.max()} times); the "
             f"95 % interval to the next one excludes a tie in {int((best.low > 1).sum())}."
         )
-        alt = "Seconds or worst outcome by class and solver, each in its fastest formulation"
-        figure = _overview(table).figure
-        report.add(figure, f"{alt}, at the largest size", name="overview", alt=alt)
-        caption = "The fastest solver at the largest size"
+        caption = "Seconds or worst outcome of the fastest formulations, at the largest size"
+        report.add(_overview(table).figure, caption, name="overview", alt=caption)
         headers = {"low": "95 % from", "high": "to"}
-        report.add(best, caption, name="fastest", keys=GROUP, headers=headers)
+        caption = "The fastest solver at the largest size"
+        report.add(best, caption, name="fastest", keys=verdicts.GROUP, headers=headers)
     else:
         report.headline(statements(runs)[0])
-    groups = table.groupby(GROUP, sort=False)
+    groups = table.groupby(verdicts.GROUP, sort=False)
     for (kind, setting), rows in groups:
         name = f"{kind}-{setting}".lower().replace(" ", "-")
-        caption = f"Seconds of {kind}, setting {setting}"
-        alt = f"{caption}, by solver and size, or the worst outcome"
+        caption = f"Seconds or worst outcome of {kind}, setting {setting}, by solver and size"
         figure = _matrix(rows).figure
-        report.add(figure, caption, name=name, alt=alt, appendix=groups.ngroups > 2)
+        report.add(figure, caption, name=name, alt=caption, appendix=groups.ngroups > 2)
     report.add("\n".join(f"- {escape_markdown(text)}" for text in _exceptions(runs)))
     if "rates" in tables:
-        rates = tables["rates"]
+        rates, names = tables["rates"], [*verdicts.GROUP, "solver", "formulation"]
         doubtful = ["wrong", "inaccurate", "failed", "crashed"]
-        names = [*GROUP, "solver", "formulation"]
         rows = rates[rates["size"].isna() & (rates[doubtful].sum(axis=1) > 0)]
         rows = rows[[*names, "runs", "solved", *doubtful]].sort_values("wrong", ascending=False)
         report.add(rows, "Contenders with failures other than limits", name="rates", keys=names)
     machine = facts["machine"]
-    report.add(
-        f"{len(counted(table)):,} runs on {', '.join(machine['cpus'])}, {machine['system']}; "
-        f"{'each bound to one core' if machine['pinned'] else 'not bound to cores'}."
-    )
+    pinned = "each bound to one core" if machine["pinned"] else "not bound to cores"
+    where = f"{', '.join(machine['cpus'])}, {machine['system']}"
+    report.add(f"{len(verdicts.counted(table)):,} runs on {where}; {pinned}.")
     report.add("\n".join(f"- {text}" for text in facts["caveats"]), appendix=True)
-    for name, caption in _APPENDIX.items():
-        if name in tables:
-            report.add(tables[name], caption, name=f"all-{name}", keys=keys[name], appendix=True)
+    for name, rows in tables.items():
+        report.add(rows, f"All {name}", name=f"all-{name}", keys=runs.keys[name], appendix=True)

@@ -23,38 +23,22 @@ from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.checks import check_count, check_list, check_positive, shown
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
+from convexmarket.studies import verdicts
 from convexmarket.studies.execution import Execution, Reply
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
 from convexmarket.studies.study import market_digest, named_entries, short_digest
-from convexmarket.studies.subproblems.problem_classes import (
-    CLASSES,
-    Family,
-    families_of_class,
-    families_of_market,
-)
-from convexmarket.studies.verdicts import (
-    CONTENDER,
-    GROUP,
-    INSTANCE,
-    RUN,
-    counted,
-    judge,
-    means,
-    profiles,
-    rates,
-    references_of,
-)
+from convexmarket.studies.subproblems import problem_classes
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
 KEYS = {
-    "runs": RUN,
-    "references": INSTANCE,
-    "rates": (*GROUP, "size", *CONTENDER),
-    "means": (*GROUP, "size", *CONTENDER),
-    "profiles": (*GROUP, "of", *CONTENDER, "tau"),
+    "runs": verdicts.RUN,
+    "references": verdicts.INSTANCE,
+    "rates": (*verdicts.GROUP, "size", *verdicts.CONTENDER),
+    "means": (*verdicts.GROUP, "size", *verdicts.CONTENDER),
+    "profiles": (*verdicts.GROUP, "of", *verdicts.CONTENDER, "tau"),
 }
 
 CAVEATS = (
@@ -75,7 +59,7 @@ _Run = tuple[dict[str, Any], tuple[Any, ...]]
 class Problem(NamedTuple):
     """One problem of a solver study: its subproblems, and a digest of its definition."""
 
-    families: Sequence[Family]
+    families: Sequence[problem_classes.Family]
     digest: str
 
 
@@ -179,33 +163,28 @@ def compare_solvers(
     check_positive("time_limit", time_limit)
     check_positive("memory_limit", memory_limit)
     execution = Execution(jobs, time_limit, memory_limit, journal, progress, pin)
-    _check_names("formulations", formulations, {name for each in CLASSES.values() for name in each})
-    _check_names("classes", classes, set(CLASSES))
+    _check_names(
+        "formulations",
+        formulations,
+        {name for each in problem_classes.CLASSES.values() for name in each},
+    )
+    _check_names("classes", classes, set(problem_classes.CLASSES))
     chosen, absent = _solvers(solvers)
     tolerances, options = _settings(settings, chosen)
     entries = {
         name: _problem(name, entry, sizes)
         for name, entry in named_entries("problems", problems).items()
     }
-    families = [
-        (name, family)
-        for name, problem in entries.items()
-        for family in problem.families
-        if not classes or family.problem_class in classes
-    ]
-    if not families:
-        raise ParameterError(
-            f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
-            "other problems or classes"
-        )
     limits = [time_limit, memory_limit, version("convexmarket")]
     identity = {name: _identity(solver) for name, solver in chosen.items()}
     runs: list[_Run] = []
+    families = [(name, family) for name, each in entries.items() for family in each.families]
     for name, family in families:
-        known = CLASSES[family.problem_class]
-        names = [each for each in formulations if each in known] or (
-            known[:1] if formulations else known
-        )
+        if classes and family.problem_class not in classes:
+            continue
+        known = problem_classes.CLASSES[family.problem_class]
+        names = [each for each in formulations if each in known]
+        names = names or list(known[:1] if formulations else known)
         contenders = [
             (setting, solver, formulation)
             for setting, solver in options
@@ -214,11 +193,10 @@ def compare_solvers(
         repeats = 1 if family.own_size is not None and not sizes else draws
         for size, draw in product(family.sizes(sizes or ()), range(repeats)):
             place = (name, family.problem_class, family.name, size, draw)
-            for contender in [(REFERENCE,) * 3, *contenders]:
-                setting, solver, formulation = contender
+            for setting, solver, formulation in [(REFERENCE,) * 3, *contenders]:
                 interface = chosen.get(solver, REFERENCE)
                 given = {} if interface in (EXACT, REFERENCE) else options[setting, solver]
-                labels = dict(zip(INSTANCE, place, strict=True))
+                labels: dict[str, Any] = dict(zip(verdicts.INSTANCE, place, strict=True))
                 labels |= {"formulation": formulation, "solver": solver, "setting": setting}
                 # A solver without options in a setting runs with none.
                 text = json.dumps(given) if given else ""
@@ -228,6 +206,11 @@ def compare_solvers(
                 labels |= {"key": key, "time_limit_s": time_limit}
                 call = (family.make, size, (seed, draw), formulation, interface, given or {})
                 runs.append((labels, call))
+    if not runs:
+        raise ParameterError(
+            f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
+            "other problems or classes"
+        )
     # References first, then from the smallest size up, in random order within a size: drift of the
     # machine affects all contenders equally.
     runs = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))]
@@ -236,8 +219,8 @@ def compare_solvers(
     decide = _foregone([labels for labels, _ in runs])
     replies = execution.run(measure_run, calls, "runs", decide)
     records = [(labels, replies[labels["key"]]) for labels, _ in runs]
-    references = references_of(records)
-    table = judge(records, references, tolerances)
+    references = verdicts.references_of(records)
+    table = verdicts.judge(records, references, tolerances)
     return Runs(
         kind="solvers",
         keys=KEYS,
@@ -258,7 +241,9 @@ def compare_solvers(
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Compute rates, means and profiles of runs; empty if no solver supports any problem."""
-    parts = (rates, means, profiles) if len(counted(runs)) else ()
+    parts = (
+        (verdicts.rates, verdicts.means, verdicts.profiles) if len(verdicts.counted(runs)) else ()
+    )
     return {part.__name__: part(runs) for part in parts}
 
 
@@ -327,36 +312,37 @@ def _settings(
             tolerances[name] = SETTINGS[name]
             options |= {(name, solver): options_of(name, solver) for solver in solvers}
             continue
-        if value is None:
-            raise ParameterError(
-                f"settings names {name!r}; known are {', '.join(map(repr, SETTINGS))}, or give "
-                f'{{{name!r}: {{"tolerance": 1e-4, "options": {{"CLARABEL": {{...}}}}}}}}'
-            )
         if name in (*SETTINGS, REFERENCE):
             raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
         if not (
             isinstance(value, Mapping) and {"tolerance"} <= set(value) <= {"tolerance", "options"}
         ):
             raise ParameterError(
-                f'settings.{name} must be {{"tolerance": float, "options": {{solver: {{...}}}}}}, '
-                f"got {value!r}"
+                f"settings names {name!r}, with {value!r}; known are "
+                f'{", ".join(map(repr, SETTINGS))}, or give {{"tolerance": 1e-4, "options": '
+                '{"CLARABEL": {...}}}'
             )
         tolerances[name] = check_positive(f"settings.{name}.tolerance", value["tolerance"])
         named = {solver.upper(): each for solver, each in value.get("options", {}).items()}
         for solver, interface in solvers.items():
-            given_options = named.get(solver.upper(), None if named else {})
-            options[name, solver] = given_options
-            if interface != EXACT and given_options:
-                try:
-                    warm_up(interface, **given_options)
-                except cp.error.SolverError:
-                    pass  # options such as few iterations may prevent a solution
-                except Exception as error:
-                    raise ParameterError(
-                        f"settings.{name}.options.{solver}: the solver refuses {given_options!r} "
-                        f"({type(error).__name__}: {error}); give options of this solver"
-                    ) from None
+            options[name, solver] = named.get(solver.upper(), None if named else {})
+            if interface != EXACT and options[name, solver]:
+                _check_options(
+                    f"settings.{name}.options.{solver}", interface, options[name, solver]
+                )
     return tolerances, options
+
+
+def _check_options(argument: str, solver: Any, options: Mapping[str, Any]) -> None:
+    try:
+        warm_up(solver, **options)
+    except cp.error.SolverError:
+        pass  # options such as few iterations may prevent a solution
+    except Exception as error:
+        raise ParameterError(
+            f"{argument}: the solver refuses {options!r} ({type(error).__name__}: {error}); give "
+            "options of this solver"
+        ) from None
 
 
 def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
@@ -369,11 +355,11 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
                 f"problems: {name!r} is a Market of a fixed size; with sizes, give a function n -> "
                 "Market or the name of a class, or leave out sizes"
             )
-        return Problem(families_of_market(entry), market_digest(entry))
+        return Problem(problem_classes.families_of_market(entry), market_digest(entry))
     if sizes is None or isinstance(sizes, str) or not len(sizes):
         raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
     if isinstance(entry, str):
-        return Problem(families_of_class(entry), f"class {entry}")
+        return Problem(problem_classes.families_of_class(entry), f"class {entry}")
     if not callable(entry):
         raise ParameterError(
             f"problems: {name!r} is a {type(entry).__name__}; give a Market, a function n -> "
@@ -391,7 +377,7 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         return market
 
     example = market_of(min(sizes), np.random.default_rng(0))
-    return Problem(families_of_market(example, market_of), market_digest(example))
+    return Problem(problem_classes.families_of_market(example, market_of), market_digest(example))
 
 
 def _foregone(
@@ -404,23 +390,20 @@ def _foregone(
     alike: dict[Any, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     places = {}
     for labels in runs:
-        place = tuple(labels[name] for name in RUN if name not in ("size", "seed"))
+        place = tuple(labels[name] for name in verdicts.RUN if name not in ("size", "seed"))
         alike[place][labels["size"]].append(labels["key"])
-        places[labels["key"]] = (place, labels["size"])
+        places[labels["key"]] = place, labels["size"]
 
     def decide(key: str, replies: Mapping[str, Reply]) -> Reply | None:
         place, size = places[key]
         below = max((other for other in alike[place] if other < size), default=None)
         if below is None or REFERENCE in place:
             return None
-        entries = [replies.get(other, {}) for other in alike[place][below]]
-        endings = {_limit(entry) for entry in entries}
-        if len(endings) != 1 or "" in endings:
+        smaller = [replies.get(other, {}) for other in alike[place][below]]
+        if len(endings := {_limit(reply) for reply in smaller}) > 1 or "" in endings:
             return None
-        return {name: value for name, value in entries[0].items() if name != "key"} | {
-            "peak_memory_mb": float("nan"),
-            "log": f"not run: every instance of size {below} ended so",
-        }
+        text = f"not run: every instance of size {below} ended so"
+        return smaller[0] | {"key": key, "peak_memory_mb": float("nan"), "log": text}
 
     return decide
 

@@ -16,31 +16,15 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import is_regressor
 
+from convexmarket import checks, errors
 from convexmarket.allocation import Allocation, allocate
-from convexmarket.checks import (
-    check_choice,
-    check_count,
-    check_instance,
-    check_list,
-    check_share,
-    is_iterable,
-    shown,
-)
 from convexmarket.data.datasets import MarketData, RegressionData
-from convexmarket.errors import (
-    ConvexMarketError,
-    InfeasibleMarketError,
-    NotSupportedError,
-    ParameterError,
-    SolverError,
-    UnattainedOptimumError,
-)
 from convexmarket.incentives.audit import audit_incentives
 from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.learners.private_learner import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
-from convexmarket.studies.execution import Execution, Reply
+from convexmarket.studies.execution import Execution, Reply, ending
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
@@ -60,12 +44,12 @@ _MARKETS, _NOISE = 0, 1
 #: The parameter of a function that receives random numbers.
 _DRAWN = "draw"
 
-_FAILED: dict[type[ConvexMarketError], str] = {
-    InfeasibleMarketError: "infeasible",
-    UnattainedOptimumError: "not attained",
-    SolverError: "solver failed",
-    NotSupportedError: "not supported",
-    ConvexMarketError: "failed",
+_FAILED: dict[type[Exception], str] = {
+    errors.InfeasibleMarketError: "infeasible",
+    errors.UnattainedOptimumError: "not attained",
+    errors.SolverError: "solver failed",
+    errors.NotSupportedError: "not supported",
+    errors.ConvexMarketError: "failed",
 }
 
 CAVEATS = (
@@ -139,49 +123,49 @@ class Study:
     ) -> None:
         self.markets = named_entries("markets", markets)
         axes = {} if axes is None else axes
-        check_instance("axes", axes, Mapping, "lists of values by name, {'gamma': [0.1, 1]}")
+        checks.check_instance("axes", axes, Mapping, "lists of values by name, {'gamma': [1]}")
+        self.axes: dict[str, list[Any]] = {}
         for name, values in axes.items():
-            check_list(f"axes.{name}", values, "numbers or text")
-        self.axes = {name: list(values) for name, values in axes.items()}
-        self.draws, self.seed = check_count("draws", draws), check_count("seed", seed, 0)
+            checks.check_list(f"axes.{name}", values, "numbers or text")
+            self.axes[name] = list(values)
+            if not values or not all(isinstance(value, str | int | float) for value in values):
+                raise errors.ParameterError(f"axes.{name} must be a list of numbers or text")
+            if name in ("market", _DRAWN) or not str(name).isidentifier():
+                raise errors.ParameterError(f"axes: {name!r} cannot name an axis; choose another")
+        self.draws, self.seed = (
+            checks.check_count("draws", draws),
+            checks.check_count("seed", seed, 0),
+        )
         self.learner, self.data = learner, data
-        self.noise_draws = check_count("noise_draws", noise_draws)
+        self.noise_draws = checks.check_count("noise_draws", noise_draws)
         for name, market in self.markets.items():
             if not (isinstance(market, Market) or callable(market)):
-                raise ParameterError(
+                raise errors.ParameterError(
                     f"markets: {name!r} must be a Market or a function that returns one, got "
-                    f"{shown(market)}"
+                    f"{checks.shown(market)}"
                 )
         if (learner is None) != (data is None):
-            raise ParameterError("learner and data belong together; give both, or neither")
+            raise errors.ParameterError("learner and data belong together; give both, or neither")
         able = hasattr(learner, "fit") or callable(learner)
         if learner is not None and (isinstance(learner, type) or not able):
-            raise ParameterError(
+            raise errors.ParameterError(
                 "learner must be a learner such as PrivateLogisticRegression(), or a function that"
-                f" returns one, got {shown(learner)}"
+                f" returns one, got {checks.shown(learner)}"
             )
         if data is not None:
             kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
-            check_instance("data", data, (MarketData, RegressionData), kinds)
-        self._check_axes()
-
-    def _check_axes(self) -> None:
-        for name, values in self.axes.items():
-            if name in ("market", _DRAWN) or not str(name).isidentifier():
-                raise ParameterError(f"axes: {name!r} cannot name an axis; choose another name")
-            if not values or not all(isinstance(value, str | int | float) for value in values):
-                raise ParameterError(f"axes.{name} must be a list of numbers or text")
-        used: set[str] = set()
-        for name, function in [*self.markets.items(), ("learner", self.learner)]:
+            checks.check_instance("data", data, (MarketData, RegressionData), kinds)
+        idle = set(self.axes)
+        for name, function in [*self.markets.items(), ("learner", learner)]:
             wanted = _parameters(function)
+            idle -= wanted
             if unknown := wanted - set(self.axes) - {_DRAWN}:
-                raise ParameterError(
+                raise errors.ParameterError(
                     f"{name!r} has the parameter {sorted(unknown)[0]!r}, which is not an axis; add "
                     "it to axes"
                 )
-            used |= wanted
-        if idle := set(self.axes) - used:
-            raise ParameterError(
+        if idle:
+            raise errors.ParameterError(
                 f"axes names {sorted(idle)[0]!r}, and no function has such a parameter; leave it "
                 "out"
             )
@@ -235,32 +219,30 @@ class Study:
             - ``runs``: status ("solved", or how it failed) and message; objective, lower_bound,
               gap; error (the objective without payments), spread (Euclidean norm of the weights),
               noise (1/eta), n_effective, eta, n_sellers, n_bought, epsilon_max; expected_payments
-              (psi'u(eps)); payments, payments_error, payments_method; incentives and reason;
-              method, solver, solves, seconds. With a learner also test_error, test_error_std,
-              validation_error (means over the noise draws) and guarantee_max;
-            - ``sellers``: one row per seller: id, group, sensitivity, virtual_cost, weight,
-              epsilon, expected_payment, payment;
+              (psi'u(eps)); payments, with their error and method; incentives and reason; method,
+              solver, solves, seconds. With a learner also the mean test_error and
+              validation_error, test_error_std and guarantee_max;
+            - ``sellers``: id, group, sensitivity, virtual_cost, weight, epsilon, expected_payment
+              and payment of each seller;
             - ``audits``: sellers_audited, max_gain, min_surplus, max_rise, incentive_compatible,
               individually_rational; message of a failed audit;
-            - ``fits``: with a learner, noise_draw, test_error and validation_error.
+            - ``fits``: with a learner, the errors of each noise_draw.
 
         Raises
         ------
         ParameterError
             If an argument is not valid, or another study is writing the journal.
-        SolverError
-            If the system ends a worker process.
         """
-        check_choice("payments", payments, Extent)
-        check_choice("audits", audits, Extent)
+        checks.check_choice("payments", payments, Extent)
+        checks.check_choice("audits", audits, Extent)
         plan = {
             "payments": payments,
             "audits": audits,
-            "tol": check_share("tol", tol),
-            "audit_sellers": check_count("audit_sellers", audit_sellers),
-            "misreports": check_count("misreports", misreports, 2),
+            "tol": checks.check_share("tol", tol),
+            "audit_sellers": checks.check_count("audit_sellers", audit_sellers),
+            "misreports": checks.check_count("misreports", misreports, 2),
             "solver": solver,
-            "gap": check_share("gap", gap),
+            "gap": checks.check_share("gap", gap),
             "seed": self.seed,
             "noise_draws": self.noise_draws,
         }
@@ -280,7 +262,7 @@ class Study:
             keys["fits"] = (*shared, "noise_draw")
         tables: dict[str, list[pd.DataFrame]] = {name: [] for name in keys}
         for point, reply in zip(points, replies.values(), strict=True):
-            for name, rows in (reply.get("result") or {"runs": [_ended(reply)]}).items():
+            for name, rows in _rows(reply).items():
                 tables[name].append(pd.DataFrame(rows).assign(**point))
         return Runs(
             kind="study",
@@ -301,49 +283,49 @@ class Study:
 
     def _points(self) -> list[_Point]:
         """Return the runs: for each market, the axes that it depends on, and draws."""
-        empty = {
-            name: "" if any(isinstance(value, str) for value in values) else np.nan
-            for name, values in self.axes.items()
-        }
-        wanted = {name: _parameters(market) for name, market in self.markets.items()}
-        if any(_DRAWN in names for names in wanted.values()):
-            empty[_DRAWN] = 0
+        axes: dict[str, Any] = dict(self.axes)
+        drawn = any(_DRAWN in _parameters(each) for each in self.markets.values())
+        if drawn:
+            axes[_DRAWN] = range(self.draws)
         points = []
-        for name, names in wanted.items():
-            axes = {
-                axis: self.axes[axis]
-                for axis in self.axes
-                if axis in names | _parameters(self.learner)
-            }
-            if _DRAWN in names:
-                axes[_DRAWN] = list(range(self.draws))
-            for values in product(*axes.values()):
-                points.append({"market": name, **empty, **dict(zip(axes, values, strict=True))})
+        for name, market in self.markets.items():
+            wanted = _parameters(market) | _parameters(self.learner)
+            values = [axes[axis] if axis in wanted else [_missing(axes[axis])] for axis in axes]
+            points += [
+                {"market": name, **dict(zip(axes, each, strict=True))} for each in product(*values)
+            ]
         return points
 
     def _digests(self, points: Sequence[_Point]) -> dict[str, str]:
         """Return a digest of each market's definition, by its first run, and of the learner's."""
+
+        def digest(define: Callable[[Any], str], entry: Any, point: _Point) -> str:
+            try:
+                return define(_made(entry, point, self.seed))
+            except Exception as error:  # the runs record the same error
+                return str(error)
+
         learner = ""
         if self.learner is not None:
-            rows = np.asarray(self.data.X_train).tobytes().hex()  # type: ignore[union-attr]
-            try:
-                made = repr(_call(self.learner, points[0], self.seed))
-            except Exception as error:  # the runs record the same error
-                made = str(error)
-            learner = short_digest(made, rows)
-        digests: dict[str, str] = {}
-        for point in points:
-            if (name := point["market"]) not in digests:
-                try:
-                    definition = market_digest(_market(self.markets[name], point, self.seed))
-                except Exception as error:  # the run records the same error
-                    definition = str(error)
-                digests[name] = definition + learner
-        return digests
+            rows: Any = self.data
+            made = digest(repr, self.learner, points[0])
+            learner = short_digest(made, np.asarray(rows.X_train).tobytes().hex())
+        first = {point["market"]: point for point in reversed(points)}
+        return {
+            name: digest(market_digest, self.markets[name], point) + learner
+            for name, point in first.items()
+        }
 
     def __repr__(self) -> str:
         axes = "".join(f", {name} ({len(values)})" for name, values in self.axes.items())
         return f"Study({', '.join(self.markets)}{axes})"
+
+
+def _missing(values: Sequence[Any]) -> Any:
+    """Return the value of an axis, or of the draws, on which a run does not depend."""
+    if isinstance(values, range):
+        return 0
+    return "" if any(isinstance(value, str) for value in values) else np.nan
 
 
 def _parameters(function: Any) -> set[str]:
@@ -353,23 +335,17 @@ def _parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-def _call(function: Any, point: _Point, seed: int) -> Any:
-    """Call a function with the axes and random numbers that its parameters name."""
-    arguments = {name: point.get(name, 0) for name in _parameters(function)}
+def _made(entry: Any, point: _Point, seed: int) -> Any:
+    """Return a market or learner; functions get the axes and random numbers that they name."""
+    if isinstance(entry, Market):
+        return entry
+    if hasattr(entry, "fit"):
+        return unfitted(entry)
+    arguments = {name: point.get(name, 0) for name in _parameters(entry)}
     if _DRAWN in arguments:
         stream = np.random.SeedSequence(seed, spawn_key=(_MARKETS, arguments[_DRAWN]))
         arguments[_DRAWN] = np.random.default_rng(stream)
-    return unfitted(function) if hasattr(function, "fit") else function(**arguments)
-
-
-def _market(entry: Any, point: _Point, seed: int) -> Market:
-    """Return the market of an entry."""
-    market = entry if isinstance(entry, Market) else _call(entry, point, seed)
-    if not isinstance(market, Market):
-        raise ParameterError(
-            f"markets: {point['market']!r} returned a {type(market).__name__}; return a Market"
-        )
-    return market
+    return entry(**arguments)
 
 
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
@@ -382,11 +358,11 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     return table[[*keys, *(name for name in table if name not in keys)]]
 
 
-def _ended(reply: Reply) -> Row:
-    """Build the row of a run that was killed at a limit."""
-    lines = str(reply.get("log", "")).strip().splitlines()
+def _rows(reply: Reply) -> dict[str, Any]:
+    """Return the rows of a run in each table; a run that was ended is a row with its ending."""
     status = "failed" if reply["ended"] == "error" else reply["ended"]
-    return {"status": status, "message": lines[-1] if lines else reply.get("status", "")}
+    ended = {"runs": [{"status": status, "message": ending(reply)}]}
+    return reply.get("result") or ended
 
 
 # ------------------------------------------------------------------ names and digests
@@ -415,28 +391,24 @@ def market_digest(market: Market) -> str:
 
 
 def named_entries(argument: str, given: Any) -> dict[str, Any]:
-    """Return the entries of a mapping, a list or a single entry by name.
-
-    Raises
-    ------
-    ParameterError
-        If ``given`` is empty, a name is not text, or two entries have the same name.
-    """
+    """Return the entries of a mapping, a list or a single entry by different names."""
     if isinstance(given, Mapping):
         pairs = list(given.items())
     else:
-        single = isinstance(given, Market | str | PathLike) or not is_iterable(given)
+        single = isinstance(given, Market | str | PathLike) or not checks.is_iterable(given)
         pairs = []
         for place, entry in enumerate([given] if single else given, 1):
             name = entry if isinstance(entry, str) else getattr(entry, "__name__", "<lambda>")
             pairs.append((f"market {place}" if name == "<lambda>" else name, entry))
     entries = dict(pairs)
     if not entries or not all(isinstance(name, str) and name for name in entries):
-        raise ParameterError(f"{argument} must be a mapping from names to markets, or a list")
+        raise errors.ParameterError(
+            f"{argument} must be a mapping from names to markets, or a list"
+        )
     if len(entries) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = min(name for name in names if names.count(name) > 1)
-        raise ParameterError(
+        raise errors.ParameterError(
             f"{argument}: two entries are named {repeated!r}; give a mapping with different names"
         )
     return entries
@@ -452,7 +424,11 @@ def _solve(
     ready(1.0)
     row: Row = {}
     try:
-        market = _market(entry, point, plan["seed"])
+        market = _made(entry, point, plan["seed"])
+        if not isinstance(market, Market):
+            raise errors.ParameterError(
+                f"markets: {point['market']!r} returned a {type(market).__name__}; return a Market"
+            )
         row |= {
             "status": "solved",
             "message": "",
@@ -468,7 +444,7 @@ def _solve(
     amounts, paid = _pay(market, allocation, plan)
     try:
         expected = np.asarray(sellers.virtual_costs * market.privacy_cost(allocation.epsilon))
-    except ConvexMarketError:  # the payment terms have different privacy costs
+    except errors.ConvexMarketError:  # the payment terms have different privacy costs
         expected = np.full(len(sellers), np.nan)
     row |= _bought(market, allocation) | {"expected_payments": float(expected.sum())} | paid
     table = {
@@ -485,13 +461,13 @@ def _solve(
     if _wanted(plan["audits"], market):
         rows["audits"] = [_audit(market, plan)]
     if learner is not None:
-        rows["fits"], errors = _train(learner, data, point, plan, allocation.epsilon)
-        row |= errors
+        rows["fits"], trained = _train(learner, data, point, plan, allocation.epsilon)
+        row |= trained
     return rows
 
 
 def _message(error: Exception) -> str:
-    name = "" if isinstance(error, ConvexMarketError) else f"{type(error).__name__}: "
+    name = "" if isinstance(error, errors.ConvexMarketError) else f"{type(error).__name__}: "
     return f"{name}{error}"
 
 
@@ -510,7 +486,7 @@ def _pay(market: Market, allocation: Allocation, plan: Row) -> tuple[Floats, Row
                 estimate = estimate_payments(market, allocation, tol=plan["tol"])
                 amounts, method = estimate.amounts, estimate.method
                 error = float(estimate.errors.sum())
-        except ConvexMarketError as failure:
+        except errors.ConvexMarketError as failure:
             method = f"none: {failure}"
     total = float(amounts.sum())
     return amounts, {"payments": total, "payments_error": error, "payments_method": method}
@@ -521,7 +497,7 @@ def _audit(market: Market, plan: Row) -> Row:
         audit = audit_incentives(
             market, misreports=plan["misreports"], max_sellers=plan["audit_sellers"]
         )
-    except ConvexMarketError as error:
+    except errors.ConvexMarketError as error:
         return {"message": str(error)}
     return {
         "sellers_audited": len(audit.to_frame()),
@@ -561,29 +537,27 @@ def _train(
     learner: Any, data: Any, point: _Point, plan: Row, epsilon: Floats
 ) -> tuple[list[Row], Row]:
     """Train and test a model under each draw of the noise; NaN if the learner refuses."""
-    fits, largest, message = [], np.nan, ""
+    fits, facts = [], {"guarantee_max": np.nan, "learner_message": ""}
     for draw in range(plan["noise_draws"]):
-        errors: Row = {}
-        fits.append(errors)
+        fit: Row = {"noise_draw": draw, "test_error": np.nan}
+        fits.append(fit)
         try:
             noise = Simulation(np.random.SeedSequence(plan["seed"], spawn_key=(_NOISE, draw)))
-            model = _call(learner, point, plan["seed"]).fit(
+            model = _made(learner, point, plan["seed"]).fit(
                 data.X_train, data.y_train, epsilon=epsilon, random_state=noise
             )
-            largest = float(np.max(model.guarantee_.epsilon))
+            facts["guarantee_max"] = float(np.max(model.guarantee_.epsilon))
             for part in ("validation", "test"):
                 if hasattr(data, f"X_{part}"):
                     labels = getattr(data, f"y_{part}")
                     predicted = np.asarray(model.predict(getattr(data, f"X_{part}")))
-                    wrong = (
-                        (predicted - labels) ** 2 if is_regressor(model) else predicted != labels
-                    )
-                    errors[f"{part}_error"] = float(np.mean(wrong))
+                    wrong = predicted != labels
+                    if is_regressor(model):
+                        wrong = (predicted - labels) ** 2
+                    fit[f"{part}_error"] = float(np.mean(wrong))
         except Exception as error:  # a learner of the user may raise anything
-            message = _message(error)
-            errors["test_error"] = np.nan
-    table = pd.DataFrame(fits)
-    means: Row = {str(name): float(table[name].mean(skipna=False)) for name in table}
+            facts["learner_message"] = _message(error)
+    table = pd.DataFrame(fits).drop(columns="noise_draw")
+    means = {str(name): float(table[name].mean(skipna=False)) for name in table}
     means["test_error_std"] = float(table.test_error.std(skipna=False))
-    rows = [{"noise_draw": draw, **errors} for draw, errors in enumerate(fits)]
-    return rows, means | {"guarantee_max": largest, "learner_message": message}
+    return fits, means | facts

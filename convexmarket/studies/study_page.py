@@ -1,4 +1,4 @@
-"""Statements, figures and the report of a study of markets."""
+"""Statements, figures and the report of a study of markets; the last part of every report."""
 
 from __future__ import annotations
 
@@ -8,21 +8,11 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.display import axes
-from convexmarket.report import Report, escape_markdown
+from convexmarket.report import Report, escape_markdown, format_number
 
 #: Columns of the main table on a page, where they hold something.
-_SHOWN = (
-    "status",
-    "error",
-    "payments",
-    "expected_payments",
-    "eta",
-    "n_bought",
-    "epsilon_max",
-    "test_error",
-    "objective",
-    "gap",
-)
+_SHOWN = ["status", "error", "payments", "expected_payments", "eta", "n_bought", "epsilon_max"]
+_SHOWN += ["test_error", "objective", "gap"]
 _WORDS = {
     "payments": "payments",
     "expected_payments": "expected payments",
@@ -80,10 +70,11 @@ def plot(runs: Any, ax: Any = None) -> Any:
         names = [name for name in _axes(runs) if rows[name].notna().all()]
         line = rows.groupby(names or "market")[[x, y]].mean().sort_values(x)
         ax.plot(line[x], line[y], "o-" if len(line) > 1 else "o", ms=4, label=str(market))
-    return _with_legend(ax)
+    return with_legend(ax)
 
 
-def _with_legend(ax: Any) -> Any:
+def with_legend(ax: Any) -> Any:
+    """Add a legend without a frame."""
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
@@ -96,34 +87,50 @@ def _guarantees(sellers: pd.DataFrame) -> Any:
         again = np.flatnonzero(rows.id == rows.id.iloc[0])
         first = rows[: again[1]] if again.size > 1 else rows
         ax.plot(first.sensitivity, first.epsilon, ".", ms=4, label=str(market))
-    return _with_legend(ax)
+    return with_legend(ax)
 
 
 def fill(report: Report, runs: Any) -> None:
     """Add statements, figures and tables to a report."""
-    tables, facts, keys = runs.tables, runs.facts, runs.keys
-    table, names = tables["runs"], list(keys["runs"])
+    table, names = runs.tables["runs"], list(runs.keys["runs"])
     first, *others = statements(runs)
     report.headline(first)
     for text in others:
         report.add(escape_markdown(text))
     if (table.status == "solved").any():
         report.add(plot(runs).figure, "Payments and error of each market", name="trade-off")
-        figure = _guarantees(tables["sellers"]).figure
+        figure = _guarantees(runs.tables["sellers"]).figure
         report.add(figure, "Guarantees sold by sensitivity", name="guarantees")
     filled = [
         name for name in _SHOWN if name in table and table[name].replace("", None).notna().any()
     ]
-    report.add(table[[*names, *filled]], "The runs", name="runs", keys=names)
-    if len(tables["audits"]):
-        report.add(tables["audits"], "Audits of incentives", name="audits", keys=names)
-    if formulas := facts.get("formulas"):
+    report.add(table[[*names, *filled]], "The runs", name="overview", keys=names)
+    if formulas := runs.facts.get("formulas"):
         problems = pd.DataFrame({"market": formulas.keys(), "problem": formulas.values()})
         report.add(problems, "The markets", name="markets", keys=["market"])
-    report.add("\n".join(f"- {text}" for text in facts["caveats"]), appendix=True)
-    rest = table.drop(columns=filled)
-    report.add(rest, "More of the runs", name="more", keys=names, appendix=True)
-    for name in ("sellers", "fits"):
-        if len(tables.get(name, ())):
-            caption = f"The {name}"
-            report.add(tables[name], caption, name=name, keys=keys[name], appendix=True)
+    finish(report, runs)
+
+
+def finish(report: Report, runs: Any) -> None:
+    """Add the verdicts of the audits, the caveats and all tables."""
+    audits: Any = runs.tables.get("audits", pd.DataFrame())
+    audits = audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
+    if len(audits):
+        keys = [key for key in runs.keys["audits"] if key not in ("model", "value")]
+        audits = audits.set_index(keys)
+        report.claim(
+            "No seller gains from any misreport",
+            holds=audits.incentive_compatible.astype(bool),
+            detail=f"The largest gain is {audits.max_gain.max():.1e}.",
+        )
+        report.claim(
+            "No truthful seller loses",
+            holds=audits.individually_rational.astype(bool),
+            detail=f"The smallest surplus is {format_number(audits.min_surplus.min())}.",
+        )
+    caveats = "\n".join(f"- {escape_markdown(text)}" for text in runs.facts["caveats"])
+    report.add(caveats, appendix=True)
+    for name, table in runs.tables.items():
+        if len(table):
+            caption, stem = name.replace("_", " ").capitalize(), name.replace("_", "-")
+            report.add(table, caption, name=stem, keys=runs.keys[name], appendix=True)

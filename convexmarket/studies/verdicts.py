@@ -16,6 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
+from convexmarket.studies.execution import ending
 from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE, RESIDUALS
 from convexmarket.studies.residuals import ABSOLUTE
 from convexmarket.studies.settings import ACCURACIES
@@ -36,15 +37,12 @@ _VERIFIED, _REFUTES = 1e-6, 1e-5
 #: Seconds added to every time before the geometric mean, so that milliseconds do not decide it.
 _SHIFT = 0.01
 _CONFIDENCE = 0.95
-_NUMBERS = tuple(name for name in MEASURED if name not in ("status", "message"))
-
-#: The columns of a run without results, and what its reply holds besides.
-_BLANK = {
-    **dict.fromkeys(("solver_version", "status", "message", "again_status", "again_message"), ""),
-    **dict.fromkeys(("declaration_s", "again_cold_s", "peak_memory_mb"), np.nan),
-    "core": -1,
-    **dict.fromkeys((*_NUMBERS, *(AGAIN + name for name in _NUMBERS)), np.nan),
-}
+_TEXTS = ("status", "message")
+#: Measurements of both solves, numbers apart from two texts; and what a reply holds besides.
+_MEASURED = [prefix + name for prefix in ("", AGAIN) for name in MEASURED]
+_BLANK = {name: "" if name.endswith(_TEXTS) else np.nan for name in _MEASURED}
+_BLANK |= {"solver_version": "", "core": -1}
+_BLANK |= dict.fromkeys(("declaration_s", "again_cold_s", "peak_memory_mb"), np.nan)
 _OF_REPLY = ("status", "peak_memory_mb", "core")
 
 #: The labels of a run, and its reply.
@@ -63,13 +61,9 @@ def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
         return "solved"
     if status in (cp.OPTIMAL, EXACT, cp.INFEASIBLE, cp.UNBOUNDED):
         return "wrong"
-    return (
-        "inaccurate"
-        if status.endswith("_inaccurate")
-        else "unsupported"
-        if status == "unsupported"
-        else "failed"
-    )
+    if status.endswith("_inaccurate"):
+        return "inaccurate"
+    return "unsupported" if status == "unsupported" else "failed"
 
 
 def references_of(records: Sequence[Record]) -> pd.DataFrame:
@@ -89,7 +83,7 @@ def references_of(records: Sequence[Record]) -> pd.DataFrame:
                 "doubt": result.get("doubt", np.nan),
                 "reference": result.get("objective", np.nan),
                 "again_reference": result.get("again_objective", np.nan),
-                "message": result.get("message", "") or _ending(reply),
+                "message": result.get("message", "") or ending(reply),
             }
     for labels, reply in records:
         row, result = rows[tuple(labels[name] for name in INSTANCE)], reply.get("result", {})
@@ -119,7 +113,7 @@ def judge(
         if labels["setting"] != REFERENCE:
             known = {name: reply[name] for name in _OF_REPLY if name in reply}
             row = {**labels, **_BLANK, **known, **reply.get("result", {})}
-            row["message"] = row["message"] or _ending(reply)
+            row["message"] = row["message"] or ending(reply)
             rows.append(row | {"ended": "failed" if reply["ended"] == "error" else reply["ended"]})
     targets = references[[*INSTANCE, "certainty", "doubt", "reference", "again_reference"]]
     runs = pd.DataFrame(rows).merge(targets, on=list(INSTANCE))
@@ -146,12 +140,6 @@ def judge(
     return runs.assign(outcome=outcomes).sort_values(list(RUN), ignore_index=True)
 
 
-def _ending(reply: Mapping[str, Any]) -> str:
-    """Return the last printed line of a run that did not finish."""
-    lines = str(reply.get("log", "")).strip().splitlines()
-    return lines[-1] if lines and reply["ended"] != "finished" else ""
-
-
 # ---------------------------------------------------------------------------- the summaries
 
 
@@ -163,10 +151,9 @@ def counted(runs: pd.DataFrame) -> pd.DataFrame:
 def _groups(runs: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     """Yield the labels and the rows of each class and setting: all sizes (NaN), then each."""
     for labels, rows in counted(runs).groupby(GROUP, sort=False):
-        place = dict(zip(GROUP, labels, strict=True))
-        yield {**place, "size": np.nan}, rows
-        for size in sorted(rows["size"].unique()):
-            yield {**place, "size": float(size)}, rows[rows["size"] == size]
+        for size in (np.nan, *sorted(rows["size"].unique())):
+            part = rows if np.isnan(size) else rows[rows["size"] == size]
+            yield {**dict(zip(GROUP, labels, strict=True)), "size": float(size)}, part
 
 
 def rates(runs: pd.DataFrame) -> pd.DataFrame:
@@ -178,10 +165,9 @@ def rates(runs: pd.DataFrame) -> pd.DataFrame:
     table = []
     for place, rows in _groups(runs):
         for contender, part in rows.groupby(CONTENDER, sort=False):
-            counts = {name.replace(" ", "_"): int((part.outcome == name).sum()) for name in COUNTED}
-            row = {**place, **dict(zip(CONTENDER, contender, strict=True)), "runs": len(part)}
-            row |= counts
-            for name, count in (("success", counts["solved"]), ("wrong_rate", counts["wrong"])):
+            row = place | dict(zip(CONTENDER, contender, strict=True)) | {"runs": len(part)}
+            row |= {name.replace(" ", "_"): int((part.outcome == name).sum()) for name in COUNTED}
+            for name, count in (("success", row["solved"]), ("wrong_rate", row["wrong"])):
                 ends = binomtest(count, len(part)).proportion_ci(_CONFIDENCE, method="wilson")
                 row |= {name: count / len(part), f"{name}_low": ends.low, f"{name}_high": ends.high}
             table.append(row)
@@ -219,15 +205,8 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
 
     A run that does not solve counts as its time limit. Contenders that were given all instances of
     the group are compared on all of them, and the others have no mean. Without such contenders,
-    all are compared on their common instances.
-
-    Returns
-    -------
-    DataFrame
-        One row per group and contender: instances (their number), total_s (shifted geometric mean),
-        relative (divided by the group's smallest), and of solved runs the geometric means of
-        again_ratio (second to first solve) and warm_ratio (the solver's part of the second with a
-        warm start to that without).
+    all are compared on their common instances. again_ratio is the mean time of the second solve
+    relative to the first, warm_ratio that of the solver's part with a warm start to that without.
     """
     tables = []
     for place, rows in _groups(runs):
@@ -237,12 +216,10 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
         table = pd.DataFrame({"instances": np.where(mean.isna(), 0, len(shared)), "total_s": mean})
         table["relative"] = mean / mean.min()
         solved = rows[rows.outcome == "solved"].set_index(CONTENDER)
-        for name, ratio in (
-            ("again_ratio", solved.again_total_s / solved.total_s),
-            ("warm_ratio", solved.again_solver_s / solved.again_cold_s),
-        ):
-            logs: pd.Series = np.log(ratio)  # type: ignore[assignment]
-            table[name] = np.exp(logs.groupby(level=CONTENDER).mean())
+        ratios = pd.DataFrame({"again_ratio": solved.again_total_s / solved.total_s})
+        ratios["warm_ratio"] = solved.again_solver_s / solved.again_cold_s
+        logs = ratios.transform(np.log).groupby(level=CONTENDER).mean()
+        table = table.join(logs.transform(np.exp))
         tables.append(table.reset_index().assign(**place))
     return pd.concat(tables, ignore_index=True)
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.interpolate import PchipInterpolator
 
 import convexmarket as cm
 from convexmarket.report import compare
 from convexmarket.report.figures import lines
 from convexmarket.studies.files import load_file
-from convexmarket.studies.files.market_page import change_at_equal
 from problems.papers.methods import Experiment, Together
 
 GAMMA, PROMISE = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1], [0.1, 0.2, 0.5, 1, 2, 5]
@@ -31,6 +31,20 @@ def efficient(values):
 def distinct(points):
     """Return the efficient points once each: a promise that binds nothing repeats another."""
     return points[points.efficient & ~points[CRITERIA].round(9).duplicated()]
+
+
+def change_at_equal(base, other, x, y):
+    """Return the relative difference of y between two curves at the points of the second.
+
+    The first curve is interpolated in x, monotonely and on a logarithmic scale; missing values are
+    outside its range.
+    """
+    known = base[base[x] > 0].sort_values(x).drop_duplicates(x)
+    if len(known) < 2:
+        return pd.Series(np.nan, index=other.index)
+    curve = PchipInterpolator(np.log(known[x]), known[y], extrapolate=False)
+    there = pd.Series(curve(np.log(other[x].where(other[x] > 0))), index=other.index)
+    return (other[y] - there) / there.abs()
 
 
 def solve(seed, gamma, promise):

@@ -1,9 +1,11 @@
-"""The loss of many sellers: the leading order against exact allocations and online markets."""
+"""The loss of many sellers, to leading order; and curves compared at equal payments."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import convexmarket as cm
+from problems.papers.limits import change_at_equal
 from tests.papers.separable import loss_limit
 
 MU, SIGMA, GAMMA = 1.3, 0.7, 0.4
@@ -46,3 +48,14 @@ def test_the_last_term_of_e_4_is_xi_not_3_xi(share):
     assert loss == pytest.approx(limit.sum(), rel=3e-3)
     printed = limit.sum() + 2 * limit[2]
     assert loss < 0.95 * printed
+
+
+def test_curves_are_compared_at_equal_abscissas():
+    x = np.array([1.0, 2.0, 4.0])
+    base = pd.DataFrame({"pay": x, "error": 1 / x})
+    other = pd.DataFrame({"pay": [1.0, 2.0, 3.9, 9.0], "error": [1.0, 0.55, 0.3, 0.1]})
+    change = change_at_equal(base, other, "pay", "error")
+    assert change.iloc[:2].tolist() == pytest.approx([0.0, 0.1])
+    assert change.iloc[2] > 0.1
+    assert np.isnan(change.iloc[3])
+    assert change_at_equal(base[:1], other, "pay", "error").isna().all()

@@ -127,15 +127,6 @@ def test_an_objective_without_a_slope_has_no_stationary_point_there():
         assert residuals.dual == (pytest.approx(0.0, abs=1e-15) if stationary else np.inf)
 
 
-def test_a_constraint_of_numbers_alone_needs_no_multiplier():
-    x = cp.Variable(name="x")
-    bound = x >= 1
-    problem = cp.Problem(cp.Minimize(x**2), [bound, cp.Constant(1.0) <= 2.0])
-    x.save_value(np.asarray(1.0))
-    bound.dual_variables[0].save_value(np.asarray(2.0))
-    assert max(kkt_residuals(problem)) == 0.0
-
-
 # ------------------------------------------------------------------------------ residuals
 
 

@@ -190,29 +190,24 @@ def test_a_learner_is_trained_on_the_privacy_sold_and_tested():
     assert (frame.guarantee_max <= frame.epsilon_max * (1 + 1e-9)).all()
 
 
-def test_a_learner_that_refuses_leaves_the_market_solved():
-    class Refusing:
-        def fit(self, X, y, *, epsilon, random_state=None):
-            raise ValueError("too little privacy")
-
-    data = synthetic(30, 3, random_state=0)
-    sellers = cm.Sellers(PRIOR.sample(len(data.X_train), 0), PRIOR)
-    market = cm.Market(sellers, BASE)
-    frame = cm.Study([market], learner=Refusing(), data=data).run(progress=False).to_frame()
-    assert frame.status.tolist() == ["solved"]
-    assert frame.test_error.isna().all()
-    assert "too little privacy" in frame.learner_message[0]
+class Refusing:
+    def fit(self, X, y, *, epsilon, random_state=None):
+        raise ValueError("too little privacy")
 
 
-def test_a_learner_that_cannot_be_made_is_reported_also_with_a_journal(tmp_path):
-    def none():
-        raise ValueError("no learner")
+def no_learner():
+    raise ValueError("too little privacy")
 
+
+@pytest.mark.parametrize("learner", [Refusing(), no_learner])
+def test_a_learner_that_refuses_leaves_the_market_solved(learner, tmp_path):
     data = synthetic(30, 3, random_state=0)
     market = cm.Market(cm.Sellers(PRIOR.sample(len(data.X_train), 0), PRIOR), BASE)
-    study = cm.Study([market], learner=none, data=data)
+    study = cm.Study([market], learner=learner, data=data)
     frame = study.run(journal=tmp_path / "runs.jsonl", progress=False).to_frame()
-    assert frame.learner_message.tolist() == ["ValueError: no learner"]
+    assert frame.status.tolist() == ["solved"]
+    assert frame.test_error.isna().all()
+    assert frame.learner_message.tolist() == ["ValueError: too little privacy"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +219,6 @@ def test_a_learner_that_cannot_be_made_is_reported_also_with_a_journal(tmp_path)
         ([by_gamma], {"axes": {"gamma": [1], "k": [2]}}, "axes names 'k'"),
         ([by_gamma], {"axes": {"gamma": []}}, "axes.gamma must be a list of numbers or text"),
         ([by_gamma], {"axes": {"gamma": 1}}, "axes.gamma must be a list of numbers or text, got 1"),
-        ([by_gamma], {"axes": {"gamma": "12"}}, "axes.gamma must be a list of numbers or text"),
         ([by_gamma], {"axes": {3: [1], "gamma": [1]}}, "axes: 3 cannot name an axis"),
         ([by_gamma], {"axes": ["gamma"]}, r"axes must be lists of values by name, .* got \['gamma"),
         (
@@ -232,7 +226,6 @@ def test_a_learner_that_cannot_be_made_is_reported_also_with_a_journal(tmp_path)
             {"learner": by_gamma, "data": 4},
             "data must be a MarketData or RegressionData, such",
         ),
-        ([cm.Market(SELLERS, BASE)], {"learner": 3, "data": 4}, "learner must be .* got 3"),
         ([by_gamma], {"learner": cm.PersonalizedRidge, "data": 4}, "learner must be a learner"),
         ([by_gamma], {"axes": {"draw": [1], "gamma": [1]}}, "'draw' cannot name an axis"),
         ([by_gamma, by_gamma], {"axes": {"gamma": [1]}}, "two entries are named 'by_gamma'"),
@@ -249,9 +242,7 @@ def test_a_bad_argument_is_named_with_a_remedy(markets, options, words):
     ("options", "words"),
     [
         ({"payments": "some"}, "payments must be one of 'exact', 'all', 'none'"),
-        ({"gap": 0}, "gap must"),
         ({"jobs": 0}, "jobs must"),
-        ({"time_limit": -1}, "time_limit must"),
         ({"journal": 3}, "journal must be the path of a file, got 3"),
         ({"progress": 3}, "progress must be True, False or a callable"),
     ],
@@ -281,21 +272,14 @@ def test_damaged_runs_are_refused(tmp_path):
         cm.Runs.read(tmp_path)
     results = runs.write(tmp_path, force=True)
     text = results.read_text()
-    for damaged in (text.replace('"study"', '"other"'), text.replace('"tables"', '"tubles"'), "{"):
+    for damaged, words in (
+        (text.replace('"study"', '"other"'), "kind is"),
+        (text.replace('"tables"', '"tubles"'), "damaged"),
+        (json.dumps({"format": "other"}), "has the format 'other'"),
+    ):
         results.write_text(damaged)
-        with pytest.raises(cm.errors.DataError, match=r"kind is|damaged|not valid JSON"):
+        with pytest.raises(cm.errors.DataError, match=words):
             cm.Runs.read(tmp_path)
-    results.write_text(json.dumps({"format": "other"}))
-    with pytest.raises(cm.errors.DataError, match="has the format 'other'"):
-        cm.Runs.read(tmp_path)
-    with pytest.raises(cm.errors.DataError, match="name the folder"):
-        cm.Runs.read(tmp_path / "none")
-
-
-def test_a_figure_has_one_line_per_market():
-    runs = run({"a": by_gamma, "b": lambda gamma: by_gamma(2 * gamma)}, {"axes": {"gamma": [1, 2]}})
-    ax = runs.plot()
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
 
 
 def test_a_report_leads_with_the_result_and_holds_every_table(tmp_path):
@@ -304,6 +288,8 @@ def test_a_report_leads_with_the_result_and_holds_every_table(tmp_path):
     report = runs.report("Two markets")
     assert report.finding.startswith("2 of 3 runs were solved")
     assert {"runs", "sellers", "audits", "markets"} <= {table.name for table in report.tables}
+    legend = runs.plot().get_legend().get_texts()
+    assert [text.get_text() for text in legend] == ["good"]
     report.write(tmp_path / "report")
     assert "bad" in (tmp_path / "report" / "report.md").read_text()
 

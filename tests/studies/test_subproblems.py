@@ -19,7 +19,6 @@ from convexmarket.studies.subproblems.markets import (
     guarantees,
 )
 from convexmarket.studies.subproblems.models import (
-    draw_ridge,
     draw_rows,
     fit,
     logistic,
@@ -207,13 +206,6 @@ def test_models_of_degenerate_data(seed, kind, declared):
     check(instance, declared[1])
 
 
-def test_the_second_labels_have_noise_of_its_scale():
-    rng = np.random.default_rng(1)
-    X, y = rows_of(rng, 6)
-    first, second = draw_ridge(X, y, np.full(2000, 1 / 2000), 0.1, 0.05, rng).values
-    assert np.std(second - first) == pytest.approx(0.05, rel=0.1)
-
-
 @given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1.0), st.booleans())
 def test_the_exact_fit_satisfies_the_optimality_conditions(seed, bound, repeated):
     rng = np.random.default_rng(seed)
@@ -259,13 +251,3 @@ def test_the_classifier_of_a_market_has_the_noise_of_what_was_sold(monkeypatch):
     assert (trained["noise"] == 2 * 0.7 / bought.eta).all()
     assert 0 < len(trained["X"]) < 30
     np.testing.assert_array_equal(trained["weights"], bought.weights[bought.weights > 0])
-
-
-def test_guarantees_of_two_sellers_by_hand():
-    instance = guarantees(np.array([1.0, 3.0]), 1.0, 2.0)
-    assert instance.objective(np.array([0.5, 0.5, 0.25]), instance.values[0]) == pytest.approx(
-        0.5**0.5 + 0.5
-    )
-    first, second = instance.exact(instance.values[0]), instance.exact(instance.values[1])
-    assert first[1::-1] == pytest.approx(second[:2])
-    assert (first[:2] <= first[2] * np.array([1.0, 3.0]) + 1e-12).all()

@@ -15,11 +15,8 @@ from tests import ROOT
     ("status", "accuracy", "outcome"),
     [
         ("optimal", 1e-4, "solved"),
-        ("optimal", 1e-3, "solved"),
         ("optimal", 1.1e-3, "wrong"),
-        ("optimal", np.inf, "wrong"),
         ("optimal", np.nan, "wrong"),
-        ("exact", 1e-12, "solved"),
         ("exact", 1e-2, "wrong"),
         ("optimal_inaccurate", 1e-4, "solved"),
         ("optimal_inaccurate", 1e-2, "inaccurate"),
@@ -38,22 +35,6 @@ def test_outcomes(status, accuracy, outcome):
 PLACE = {"problem": "wdbc", "problem_class": "allocation", "instance": "", "size": 100, "seed": 0}
 RUN = PLACE | {"formulation": "primal", "solver": "SCS", "setting": "default"}
 REFERENCE = PLACE | dict.fromkeys(("formulation", "solver", "setting"), "reference")
-REFERENCES = references_of(
-    [
-        (
-            REFERENCE,
-            {
-                "ended": "finished",
-                "result": {
-                    "objective": 2.0,
-                    "again_objective": 4.0,
-                    "certainty": "exact",
-                    "doubt": 0.0,
-                },
-            },
-        )
-    ]
-)
 
 
 def measured(objective=2.0, again=4.0, **changes):
@@ -63,18 +44,23 @@ def measured(objective=2.0, again=4.0, **changes):
     return {"ended": "finished", "result": answer | {"again_objective": again} | changes}
 
 
-def verdict(reply):
-    return judge([(RUN, reply)], REFERENCES, {"default": 1e-3}).iloc[0]
-
-
-def test_an_objective_below_the_optimum_is_as_wrong_as_one_above():
-    assert verdict(measured(1.9)).outcome == "wrong"
-    assert verdict(measured(2.1)).outcome == "wrong"
-
-
 def reference_with(**changes):
     answer = {"objective": 2.0, "again_objective": 4.0, "certainty": "gap 1e-03", "doubt": 1e-3}
     return {"ended": "finished", "result": answer | changes}
+
+
+def verdict(reply, **changes):
+    references = references_of([(REFERENCE, reference_with(doubt=0.0, **changes))])
+    return judge([(RUN, reply)], references, {"default": 1e-3}).iloc[0]
+
+
+def test_an_objective_below_the_optimum_is_as_wrong_as_one_above():
+    assert verdict(measured(1.9)).outcome == verdict(measured(2.1)).outcome == "wrong"
+
+
+def test_at_an_optimum_of_zero_errors_are_relative_to_the_scale():
+    row = verdict(measured(1e-5, scale=1.0), objective=1e-31)
+    assert (row.excess, row.outcome) == (pytest.approx(1e-5), "solved")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +71,6 @@ def reference_with(**changes):
         (measured(2.0 - 1e-6, 4.0), False),
         (measured(1.99, 4.0, gap=1e-5), False),
         (measured(1.99, 4.0, status="infeasible"), False),
-        (measured(2.1, 4.1), False),
     ],
 )
 def test_a_better_value_with_clean_residuals_refutes_even_an_exact_method(better, refuted):
@@ -98,14 +83,6 @@ def test_a_better_value_with_clean_residuals_refutes_even_an_exact_method(better
         records = [(RUN | {"key": "a"}, better), (RUN | {"key": "b"}, ours)]
         rows = judge(records, references, {"default": 1e-3})
         assert rows.set_index("key").outcome.to_dict() == {"a": "solved", "b": "wrong"}
-
-
-def test_at_an_optimum_of_zero_errors_are_relative_to_the_scale():
-    references = references_of([(REFERENCE, reference_with(objective=1e-31, doubt=0.0))])
-    reply = measured(1e-5, scale=1.0)
-    row = judge([(RUN, reply)], references, {"default": 1e-3}).iloc[0]
-    assert row.excess == pytest.approx(1e-5)
-    assert row.outcome == "solved"
 
 
 def test_the_shipped_runs_are_judged_as_they_were():

@@ -102,12 +102,8 @@ _PARTS = {
         "files": '{ validation = "v.csv", test = "t.csv" }',
         "model": _CLASS,
     },
-    False: {
-        "classes": "",
-        "shares": "{ test = 0.2 }",
-        "files": '{ test = "t.csv" }',
-        "model": _REGRESSION,
-    },
+    False: {"classes": "", "shares": "{ test = 0.2 }", "files": '{ test = "t.csv" }'}
+    | {"model": _REGRESSION},
 }
 
 
@@ -119,21 +115,9 @@ class Draft(NamedTuple):
 
 
 def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = None) -> Draft:
-    """Draft a problem file for the purchase of the rows of a table.
+    """Draft a problem file in a folder for the purchase of the rows of a CSV or Parquet file.
 
-    Parameters
-    ----------
-    path : path of a CSV file, or of a Parquet file (.parquet)
-        Read for the names and the types of its columns.
-    folder : path
-        The folder of the problem file.
-    learns : {"class", "number"}, optional
-        What is predicted; by default a number if the label has decimals.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, or has no rows.
+    ``learns`` is the kind of prediction; by default a number if the label has decimals.
     """
     path = Path(path)
     types = _types(path)

@@ -75,6 +75,12 @@ Positives = Annotated[
 ]
 Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_ordered)]
 
+#: The schema of an argument of a constructor.
+ARGUMENT: Any = {
+    "type": ["number", "boolean", "string", "array"],
+    "maxLength": LONGEST_TEXT,
+    "maxItems": 2,
+}
 PriorTable = Annotated[
     Prior,
     PlainValidator(prior_from_dict),
@@ -261,21 +267,19 @@ def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
 
 def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
     path = _path(table, detail["loc"], detail["type"] == "missing") or "the file"
+    if detail["type"] == "missing":
+        return f"{path} is missing"
+    if detail["type"] == "value_error":
+        return f"{path}: {detail['ctx']['error']}" if detail["loc"] else str(detail["ctx"]["error"])
     context, given = detail.get("ctx", {}), detail["input"]
-    match detail["type"]:
-        case "missing":
-            return f"{path} is missing"
-        case "value_error":
-            return f"{path}: {context['error']}" if detail["loc"] else str(context["error"])
-        case "literal_error" if isinstance(given, str):
-            known = re.findall(r"'(.*?)'", context["expected"])
+    if detail["type"] == "union_tag_not_found":
+        return f"{path}.{context['discriminator'][1:-1]} is missing"
+    if detail["type"] in ("literal_error", "union_tag_invalid"):
+        known = re.findall(r"'(.*?)'", context.get("expected", context.get("expected_tags", "")))
+        if "tag" in context:
+            path, given = f"{path}.{context['discriminator'][1:-1]}", context["tag"]
+        if known and isinstance(given, str):
             return f"{path} is {given!r}; {suggestion(given, known)}"
-        case "union_tag_invalid":
-            key, known = context["discriminator"].strip("'"), context["expected_tags"]
-            remedy = suggestion(context["tag"], re.findall(r"'(.*?)'", known))
-            return f"{path}.{key} is {context['tag']!r}; {remedy}"
-        case "union_tag_not_found":
-            return f"{path}.{context['discriminator'].strip(chr(39))} is missing"
     text = re.sub(r"^\w+ should", "must", detail["msg"]).replace("valid tuple", "list")
     text = re.sub("valid dictionary.*", "table", text).partition(" after validation")[0]
     return f"{path} {text}, got {given!r:.60}"

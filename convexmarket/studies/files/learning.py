@@ -9,74 +9,39 @@ fixed in advance. All models are trained on paired noise draws.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
-from functools import partial
-from inspect import signature
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-import convexmarket.learners as shipped
+from convexmarket import errors, learners
 from convexmarket.allocation import allocate
 from convexmarket.data.datasets import MarketData, RegressionData, correlate
 from convexmarket.deal import Deal, buy
-from convexmarket.errors import (
-    ConvexMarketError,
-    NotSupportedError,
-    ParameterError,
-    ProblemFileError,
-)
-from convexmarket.learners import PersonalizedRidge, PrivateSearch, expected_loss
-from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
+from convexmarket.learners import ridge_math
 from convexmarket.market import Market
 from convexmarket.privacy.sensitivity import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
+from convexmarket.studies.files import file_tables as tables
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.file_tables import (
-    LONGEST_TEXT,
-    MOST_ENTRIES,
-    Column,
-    Nonnegative,
-    Positive,
-    Positives,
-    PriorTable,
-    ProblemFile,
-    Range,
-    Reports,
-    RunTable,
-    Share,
-    Table,
-    listed_once,
-    refuse_unknown,
-)
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, Data, OwnData, People, read_people
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
+from convexmarket.studies.subproblems import problem_classes
 from convexmarket.studies.subproblems.models import draw_ridge
-from convexmarket.studies.subproblems.problem_classes import (
-    Family,
-    allocation_families,
-    classifier_families,
-    papers_market,
-)
-from convexmarket.terms import Cap, Constraint, GroupShare, Noise, Spread
+from convexmarket.terms import Cap, GroupShare, Noise, Spread
 
 Floats = NDArray[np.float64]
-Rows = MarketData | RegressionData
 #: A DataFrame: its columns have known types.
 Frame = Any
+#: Tables with their keys, and facts.
+_Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
 #: The scenario of the reports in a user's table.
 REPORTED = "reported"
@@ -84,6 +49,8 @@ REPORTED = "reported"
 _SENSITIVITIES = 0
 #: Number of audited sellers, and of misreports of each.
 _AUDIT = {"audit_sellers": 200, "misreports": 17}
+#: Arguments of constructors without a key in the file.
+_OURS = {"regularization", "epsilon", "random_state", "features", "classes"}
 
 CAVEATS = (
     "The guarantees are those of one model whose parameters are fixed before reports and rows are "
@@ -100,44 +67,31 @@ CAVEATS_OF_RIDGE = (
     "The expected errors are computed from the sold rows, without a guarantee.",
 )
 
-
 # ------------------------------------------------------------------------------------- tables
 
-
-def _feature(value: Any) -> str | int:
-    if (isinstance(value, str) and len(value) <= 200) or (type(value) is int and value >= 0):
-        return value
-    raise ValueError(f"{value!r} is not a feature; give its name, or its position from 0")
-
-
-_Feature = Annotated[
-    str | int,
-    PlainValidator(_feature),
-    WithJsonSchema({"type": ["string", "integer"], "maxLength": 200, "maximum": MOST_ENTRIES}),
-]
 _Scenarios = Annotated[
     tuple[Literal["independent", "correlated"], ...],
     Field(strict=False, min_length=1, max_length=2),
-    AfterValidator(listed_once),
+    AfterValidator(tables.listed_once),
 ]
 
 
-class ReportsTable(Table):
+class ReportsTable(tables.Table):
     """The reports of the sellers, and their relation to the rows."""
 
-    sensitivities: Reports | None = None
+    sensitivities: tables.Reports | None = None
     """One per training row; drawn from the prior by default."""
     scenarios: _Scenarios = ("independent",)
     """If "correlated", the k-th smallest sensitivity belongs to the row with the k-th smallest
     value of a feature (B, section 5)."""
-    correlated_with: _Feature = 0
+    correlated_with: tables.Column | Annotated[int, Field(ge=0, le=tables.MOST_ENTRIES)] = 0
     """That feature, by name or position."""
 
 
-class BuyerTable(Table):
+class BuyerTable(tables.Table):
     """The buyer's objective and constraints."""
 
-    gamma: Positives
+    gamma: tables.Positives
     """Weights of the payments: the price of money in units of the objective."""
     cap: Annotated[float, Field(ge=1)] | None = None
     """Largest weight, in multiples of the average."""
@@ -146,28 +100,22 @@ class BuyerTable(Table):
 class CandidatesTable(BuyerTable):
     """The buyer's objective and constraints, with candidates for its weights."""
 
-    mu: Positives | None = None
+    mu: tables.Positives | None = None
     """Weights of the spread; by default the constant of the learner's error bound."""
-    sigma: Positives | None = None
+    sigma: tables.Positives | None = None
     """Weights of the noise; by default the constant of the learner's error bound."""
 
 
-#: The schema of arguments of a constructor.
-_ARGUMENT: Any = {
-    "type": ["number", "boolean", "string", "array"],
-    "maxLength": LONGEST_TEXT,
-    "maxItems": 2,
-}
-
-
-class LearnerTable(Table):
+class LearnerTable(tables.Table):
     """A private learner. Other keys are arguments of its constructor."""
 
-    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": _ARGUMENT})
+    model_config = ConfigDict(
+        extra="allow", json_schema_extra={"additionalProperties": tables.ARGUMENT}
+    )
 
-    name: Column = "PrivateLogisticRegression"
+    name: tables.Column = "PrivateLogisticRegression"
     """A class of convexmarket.learners; :class:`convexmarket.Study` takes others."""
-    regularization: Positives | Literal["auto"]
+    regularization: tables.Positives | Literal["auto"]
     """Candidates, or "auto": the public rule of a classifier."""
     draws: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Noise draws of each model; by default 15 for a classifier and 200 for a regression."""
@@ -193,33 +141,33 @@ class RidgeTable(LearnerTable):
     """
 
     name: Literal["PersonalizedRidge"]
-    regularization: Positives
+    regularization: tables.Positives
     """Candidates."""
-    label_noise: Nonnegative
+    label_noise: tables.Nonnegative
     """Standard deviation of the labels' noise, an estimate on that scale."""
-    coef_norm: Nonnegative
+    coef_norm: tables.Nonnegative
     """Norm of the true coefficients, an estimate on that scale."""
-    smallest_eigenvalue: Nonnegative = 0.0
+    smallest_eigenvalue: tables.Nonnegative = 0.0
     """Bound on the eigenvalues of the rows' second moments."""
-    failure_probability: Share = 0.05
+    failure_probability: tables.Share = 0.05
     """Probability that the error bound fails."""
 
 
-class NaiveTable(Table):
+class NaiveTable(tables.Table):
     """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only."""
 
-    eta_range: Range
+    eta_range: tables.Range
     """Smallest and largest eta."""
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
     """Values of eta that are tried, in geometric progression."""
 
 
-class UnitsTable(Table):
+class UnitsTable(tables.Table):
     """Names of the units."""
 
     label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
     """Unit of the labels."""
-    per_label: Positive = 1.0
+    per_label: tables.Positive = 1.0
     """Units per label of 1."""
     money: Annotated[str, Field(max_length=50)] = ""
     """Unit of money."""
@@ -227,32 +175,23 @@ class UnitsTable(Table):
 
 # -------------------------------------------------------------------------------------- files
 
-#: Arguments of constructors without a key in the file.
-_OURS = {"regularization", "epsilon", "random_state", "features", "classes"}
-#: Tables with their keys, and facts.
-_Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
-
-class _LearningFile(ProblemFile):
+class _LearningFile(tables.ProblemFile):
     """The common part of files with a learner."""
 
     kind: Literal["market"]
     data: Data
-    prior: PriorTable
+    prior: tables.PriorTable
     sellers: ReportsTable = ReportsTable()
     objective: BuyerTable
     learner: LearnerTable
-    run: RunTable = RunTable()
+    run: tables.RunTable = tables.RunTable()
 
-    #: The purposes of public rows.
+    #: Purposes of public rows, and arguments of the learner from other tables.
     purposes: ClassVar[tuple[str, ...]]
-    #: Arguments of the learner from other tables, if its class accepts them.
     facts: ClassVar[Any]
-    #: From a learner and the number of features to the candidates for mu and sigma.
-    weights: ClassVar[Any]
-    #: From rows, sellers and the options of a study to its tables, with their keys, and facts.
+    #: From rows, sellers and options to tables and facts; and to the subproblems of a training.
     _measured: ClassVar[Any]
-    #: From rows, a function that returns markets and Lambda to the subproblems of a training.
     _trainings: ClassVar[Any]
 
     @model_validator(mode="after")
@@ -282,28 +221,47 @@ class _LearningFile(ProblemFile):
                 learner = self.learner_of(value)
                 self.weights(learner, 1)
                 learner.promise([np.inf])
-        except (ConvexMarketError, TypeError, ValueError, OverflowError) as error:
+        except (errors.ConvexMarketError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"learner: {error}") from None
         return self
 
     def learner_of(self, regularization: Any, **arguments: Any) -> Any:
         """Return the learner for one regularization."""
         name, options = self.learner.name, self.learner.options
-        made = vars(shipped).get(name)
+        made = vars(learners).get(name)
         if not (isinstance(made, type) and hasattr(made, "fit") and hasattr(made, "risk")):
-            raise ParameterError(
+            raise errors.ParameterError(
                 f"{name!r} is not a learner; give a class of convexmarket.learners, or pass "
                 "your learner to convexmarket.Study"
             )
-        known = signature(made).parameters
+        known = inspect.signature(made).parameters
         facts = {key: value for key, value in self.facts.items() if key in known}
         free = [key for key in known if key not in _OURS | self.facts.keys()]
-        refuse_unknown(options, [*type(self.learner).model_fields, *free])
+        tables.refuse_unknown(options, [*type(self.learner).model_fields, *free])
         return made(regularization=regularization, **(facts | options | arguments))
+
+    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
+        known = self.learner.model_dump(include={"label_noise", "failure_probability"})
+        risk = learner.risk(n_features, **known)
+        names = zip(("mu", "sigma"), risk, strict=True)
+        mu, sigma = (getattr(self.objective, name, None) or (value,) for name, value in names)
+        return mu, sigma
 
     def market(self, sellers: Sellers, **numbers: Any) -> Market:
         """Return the papers' market."""
         return Market.standard(sellers, cap=self.objective.cap, **numbers)
+
+    def study(self, markets: Any, axes: Any, rows: Any, draws: int, learner: Any = None) -> Study:
+        """Return a study of models with a regularization, or of the given learner."""
+        return Study(
+            markets,
+            axes=axes,
+            learner=learner or (lambda regularization: self.learner_of(regularization)),
+            data=rows,
+            noise_draws=self.learner.draws or draws,
+            seed=self.run.seed,
+        )
 
     def read(self) -> tuple[Any, dict[str, Sellers]]:
         """Return the rows, and the sellers of each scenario, one for each training row."""
@@ -320,7 +278,7 @@ class _LearningFile(ProblemFile):
         given = table.sensitivities or self.prior.sample(m, np.random.default_rng(stream))
         reports = {"independent": np.asarray(given)}
         if len(given) != m:
-            raise ProblemFileError(
+            raise errors.ProblemFileError(
                 f"sellers.sensitivities has {len(given)} entries for {m} training rows; give one "
                 "for each, or leave them out to draw them from the prior"
             )
@@ -328,7 +286,7 @@ class _LearningFile(ProblemFile):
             feature = table.correlated_with
             column = names.index(str(feature)) if feature in names else feature
             if not (isinstance(column, int) and column < len(names)):
-                raise ProblemFileError(
+                raise errors.ProblemFileError(
                     f"sellers.correlated_with must be a position below {len(names)} or one of "
                     f"{', '.join(names)}, got {feature!r}"
                 )
@@ -358,32 +316,22 @@ class _LearningFile(ProblemFile):
     ) -> tuple[Deal, People]:
         """Buy from the sellers of a user's table, and train the model: :func:`convexmarket.buy`.
 
-        Parameters
-        ----------
-        gamma, budget : float, optional
-            Weight of the payments, in place of the file's, or their expected sum.
-        group : str, optional
-            The column of the sellers' groups.
-        at_least : mapping of str to float, optional
-            Smallest share of the weight of groups.
-        na_values, show_cells
-            As for :func:`convexmarket.price`.
-        **options
-            ``random_state`` and ``progress`` of :func:`convexmarket.buy`.
+        ``gamma`` or ``budget`` replace the file's gamma, ``group`` is the column of the sellers'
+        groups, and ``at_least`` the smallest share of the weight of groups.
         """
         data = self.data
         if not isinstance(data, OwnData):
-            raise NotSupportedError(
+            raise errors.NotSupportedError(
                 'buying needs a table of sellers: a file with data.source = "csv" or "parquet" '
                 "(convexmarket init writes one)"
             )
         if data.report is None:
-            raise ParameterError(
+            raise errors.ParameterError(
                 "data.report is missing, and a purchase needs a column of reports; simulated "
                 "reports are for convexmarket run"
             )
         if at_least and group is None:
-            raise ParameterError("at_least needs the column of groups: --group-column")
+            raise errors.ParameterError("at_least needs the column of groups: --group-column")
         if gamma is None and budget is None:
             gamma = _single("objective.gamma", self.objective.gamma, ", or --gamma or --budget")
         features = data.public_features
@@ -393,10 +341,7 @@ class _LearningFile(ProblemFile):
         mus, sigmas = self.weights(learner, features.n_features_out_)
         mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
         people = read_people(self, group, na_values, show_cells)
-        table = people.parts[SOLD]
-        constraints: list[Constraint] = [] if (cap := self.objective.cap) is None else [Cap(cap)]
-        if at_least:
-            constraints.append(GroupShare(table[group], at_least))
+        table, cap = people.parts[SOLD], self.objective.cap
         deal = buy(
             table,
             ask=data.report,
@@ -405,7 +350,10 @@ class _LearningFile(ProblemFile):
             learner=learner,
             test=people.parts["test"],
             objective=mu * Spread() + sigma * Noise(),
-            constraints=constraints,
+            constraints=[
+                *([] if cap is None else [Cap(cap)]),
+                *([GroupShare(table[group], at_least)] if at_least else []),
+            ],
             gamma=gamma,
             budget=budget,
             group=group,
@@ -416,17 +364,23 @@ class _LearningFile(ProblemFile):
     def _page(self, runs: Runs) -> Report:
         return market_page.learning_report(self, runs)
 
-    def subproblems(self) -> list[Family]:
+    def subproblems(self) -> list[problem_classes.Family]:
         """Return the market, the training of its model, and the fit to predictions."""
         if (value := _middle(self.learner.candidates)) == "auto":
-            raise NotSupportedError(
+            raise errors.NotSupportedError(
                 "learner.regularization is 'auto', and a comparison of solvers needs a number"
             )
         rows, _ = self.read()
         mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
-        gamma, cap = _middle(self.objective.gamma), self.objective.cap
-        market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
-        return [*allocation_families(market_of), *self._trainings(rows, market_of, value)]
+        numbers = {"mu": mu, "sigma": sigma, "gamma": _middle(self.objective.gamma)}
+
+        def market_of(size: int, rng: np.random.Generator) -> Market:
+            sellers, cap = Sellers(self.prior.sample(size, rng), self.prior), self.objective.cap
+            return Market.standard(sellers, **numbers, cap=cap if cap is None else min(cap, size))
+
+        example = market_of(50, np.random.default_rng(0))
+        markets = problem_classes.families_of_market(example, market_of)
+        return [*markets, *self._trainings(rows, market_of, value)]
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
@@ -434,7 +388,7 @@ def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
     if len(values) == 1:
         return values[0]
     listed = ", ".join(f"{value:g}" for value in values)
-    raise ParameterError(
+    raise errors.ParameterError(
         f"{key} lists {listed}, and a purchase needs one value, fixed before reports and rows are "
         f"read; give --set {key}=[{values[0]!r}]{instead}"
     )
@@ -460,7 +414,11 @@ def _words(guarantee: Any) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------- classification
 
-_KEY, _WEIGHTS = ["scenario", "model", "gamma"], ["mu", "sigma", "eta_fixed"]
+_KEY, _DRAWS = ["scenario", "model", "gamma"], 15
+#: The columns of a curve.
+_CURVE = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean", "error_std"]
+_CURVE += ["overall_mean", "validation_error", "guarantee_max", "objective", "lower_bound", "gap"]
+_CURVE += ["epsilon_max"]
 
 
 class ClassifierFile(_LearningFile):
@@ -495,147 +453,130 @@ class ClassifierFile(_LearningFile):
         """Public facts, and the accuracy of the solver."""
         return {"data_norm": self.data.data_norm, "cap": self.objective.cap, "tol": 1e-9}
 
-    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
-        mu, sigma = learner.risk(n_features)
-        return self.objective.mu or (mu,), self.objective.sigma or (sigma,)
-
     def _measured(
         self, rows: MarketData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
-        values, n_features = self.learner.candidates, rows.X_train.shape[1]
+        values, gammas = self.learner.candidates, self.objective.gamma
+        n_features, is_charged = rows.X_train.shape[1], self.learner.tuning == "charged"
         mus, sigmas = self.weights(self.learner_of(values[0]), n_features)
-        gammas, charged = self.objective.gamma, self.learner.tuning == "charged"
-        training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws or 15}
-        training["seed"] = self.run.seed
 
-        def market(
-            scenario: str, gamma: float, mu: float, sigma: float, eta: float = np.nan
-        ) -> Market:
-            fixed = None if np.isnan(eta) else (eta, eta)
-            numbers = {"mu": mu, "sigma": sigma, "gamma": gamma}
-            return self.market(sellers[scenario], **numbers, eta_range=fixed)
+        def market(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
+            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
 
-        markets: dict[str, Any] = {
-            MECHANISM: lambda scenario, gamma, mu, sigma: market(scenario, gamma, mu, sigma)
-        }
+        def naive(scenario: str, eta_bought: float) -> Market:
+            fixed = eta_bought, eta_bought
+            return self.market(sellers[scenario], mu=0, sigma=0, gamma=1.0, eta_range=fixed)
+
+        markets: dict[str, Any] = {MECHANISM: market}
         axes: dict[str, Any] = {"scenario": list(sellers), "gamma": gammas, "mu": mus}
         axes |= {"sigma": sigmas, "regularization": values}
         if self.naive is not None:
-            markets[NAIVE] = lambda scenario, eta_bought: market(scenario, 1.0, 0, 0, eta_bought)
+            markets[NAIVE] = naive
             axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
-
-        def tried(regularization: float) -> Any:
-            return self.learner_of(regularization)
-
-        first = Study(markets, axes=axes, learner=tried, **training).run(audits="none", **options)
-        chosen = _chosen(first.tables["runs"], gammas, charged)
-        best = chosen.set_index(_KEY)
-
-        def chosen_market(scenario: str, model: str, gamma: float) -> Market:
-            return market(scenario, gamma, *best.loc[(scenario, model, gamma), _WEIGHTS])
-
-        def chosen_learner(scenario: str, model: str, gamma: float) -> Any:
-            if model != CHARGED:
-                return self.learner_of(best.loc[(scenario, model, gamma), "regularization"])
-            sold = allocate(chosen_market(scenario, model, gamma)).epsilon
-            return self._search(sold, (rows.X_validation, rows.y_validation))
-
-        axes = {name: chosen[name].unique().tolist() for name in _KEY}
-        second = Study({"chosen": chosen_market}, axes=axes, learner=chosen_learner, **training)
-        tables: dict[str, Frame] = dict(second.run(audits="none", **options).tables)
-
-        def honest(scenario: str, gamma: float) -> Market:
-            return chosen_market(scenario, MECHANISM, gamma)
-
-        third = Study(
-            {MECHANISM: honest}, axes={name: axes[name] for name in ("scenario", "gamma")}
+        tried = self.study(markets, axes, rows, _DRAWS).run(audits="none", **options)
+        runs, keys = tried.tables["runs"], list(tried.keys["runs"])
+        chosen = _chosen(runs, gammas)
+        places = chosen[[*keys, "model", "price"]]
+        curve: Frame = chosen.fillna({"mu": 0.0, "sigma": 0.0}).assign(gamma=chosen.price)
+        scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive one is bought at gamma = 1
+        curve = curve.assign(
+            objective=curve.objective * scale, lower_bound=curve.lower_bound * scale
         )
-        audits = third.run(payments="none", **options).tables["audits"]
-        curve = chosen.merge(tables["runs"].dropna(subset=["test_error"]), on=_KEY)
-        sold, fits = (curve[_KEY].merge(tables[name], on=_KEY) for name in ("sellers", "fits"))
-        epsilons = []
-        for row, (_, offers) in zip(
-            curve.itertuples(), sold.groupby(_KEY, sort=False), strict=True
-        ):
-            epsilon = offers.epsilon.to_numpy()
+        sold, fits = (
+            places.merge(tried.tables[name], on=keys).assign(gamma=lambda table: table.price)
+            for name in ("sellers", "fits")
+        )
+        best = curve[curve.model == MECHANISM].set_index(["scenario", "gamma"])
+
+        def bought(scenario: str, gamma: float) -> Market:
+            return market(scenario, gamma, *best.loc[(scenario, gamma), ["mu", "sigma"]])
+
+        def search(scenario: str, gamma: float) -> Any:
+            epsilon = allocate(bought(scenario, gamma)).epsilon
+            return self._search(epsilon, (rows.X_validation, rows.y_validation))
+
+        axes = {name: axes[name] for name in ("scenario", "gamma")}
+        markets = {MECHANISM: bought}
+        again = Study(markets, axes=axes)
+        if is_charged:
+            again = self.study(markets, axes, rows, _DRAWS, search)
+        audited = again.run(payments="exact" if is_charged else "none", **options).tables
+        if is_charged:  # the mechanism's purchase, with a model that chooses Lambda
+            charged = {name: table.assign(model=CHARGED) for name, table in audited.items()}
+            weights = best[["mu", "sigma"]].reset_index()
+            more = charged["runs"].merge(weights, on=["scenario", "gamma"])
+            curve, sold, fits = (
+                pd.concat(pair, ignore_index=True)
+                for pair in ((curve, more), (sold, charged["sellers"]), (fits, charged["fits"]))
+            )
+        bought_at, epsilons = [part.epsilon for _, part in sold.groupby(_KEY, sort=False)], []
+        for row, epsilon in zip(curve.itertuples(), bought_at, strict=True):
             if row.model != CHARGED:  # a search uses all of the privacy bought
                 guarantee = self.learner_of(row.regularization).promise(epsilon, n_features)
-                epsilon = guarantee.epsilon
-            epsilons.append(epsilon)
-        fits["draw"] = fits.noise_draw
+            epsilons.append(epsilon if row.model == CHARGED else guarantee.epsilon)
+        curve = curve.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
+        curve["overall_mean"] = curve.error_mean + curve.gamma * curve.payments
+        draws = fits.rename(columns={"noise_draw": "draw"})
         common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
         facts = self._baseline(rows) | {"one_class_error": float(1 - common)}
         return {
-            "runs": (first.keys["runs"], first.tables["runs"]),
-            "curve": (_KEY, _curve(curve)),
-            "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
+            "runs": (keys, runs),
+            "curve": (_KEY, curve[[*_KEY, *_CURVE]]),
+            "draws": ([*_KEY, "draw"], draws[[*_KEY, "draw", "test_error"]]),
             "sellers": ([*_KEY, "id"], _offers(sold, _KEY, epsilons)),
-            "audits": (_KEY, audits.rename(columns={"market": "model"})),
+            "audits": (_KEY, audited["audits"].rename(columns={"market": "model"})),
         }, facts | {"guarantee": _words(guarantee), "caveats": CAVEATS}
 
-    def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
+    def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> learners.PrivateSearch:
         """Build the search for Lambda, with candidates that retain half of the privacy sold."""
         candidates = []
         for value in self.learner.candidates:
             try:
                 self.learner_of(value).promise(sold / 2 * (1 - 1e-9), validation[0].shape[1])
-            except ParameterError:
+            except errors.ParameterError:
                 continue
             candidates.append(value)
         if not (candidates and sold.any()):
-            raise ParameterError("no regularization retains half of the privacy sold")
+            raise errors.ParameterError("no regularization retains half of the privacy sold")
         learner, grid = self.learner_of(candidates[0]), {"regularization": candidates}
-        return PrivateSearch(learner, grid, validation=validation, trials=float(len(candidates)))
+        trials = float(len(candidates))
+        return learners.PrivateSearch(learner, grid, validation=validation, trials=trials)
 
     def _baseline(self, rows: MarketData) -> dict[str, Any]:
         """Return the test error without privacy, with the Lambda of the best validation error."""
-        errors = []
+        found = []
         for value in sorted(self.learner.candidates, reverse=True):  # the largest of ties
             model = self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
             validation = model.score(rows.X_validation, rows.y_validation)
-            errors.append((validation, value, np.mean(model.predict(rows.X_test) != rows.y_test)))
-        _, value, error = max(errors, key=lambda each: each[0])
+            found.append((validation, value, np.mean(model.predict(rows.X_test) != rows.y_test)))
+        _, value, error = max(found, key=lambda each: each[0])
         return {"baseline_error": float(error), "baseline_regularization": value}
 
-    def _trainings(self, rows: MarketData, market_of: Any, value: float) -> list[Family]:
-        return classifier_families(rows, market_of, value)
+    def _trainings(self, rows: MarketData, market_of: Any, value: float) -> Any:
+        return problem_classes.classifier_families(rows, market_of, value)
 
 
-def _chosen(runs: Frame, gammas: Sequence[float], charged: bool) -> Frame:
-    """Select the candidate with the smallest overall error for each scenario, model and gamma.
+def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
+    """Select the run with the smallest overall error for each scenario, model and price gamma.
 
     Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
     first.
     """
-    runs = runs.rename(columns={"market": "model", "eta_bought": "eta_fixed"})
-    every = pd.DataFrame({"gamma": gammas})
-    fixed = runs[runs.model == NAIVE].drop(columns="gamma").merge(every, how="cross")
-    fixed = fixed.assign(mu=0.0, sigma=0.0)
+    runs = runs.assign(model=runs.market, price=runs.gamma)
+    points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})
+    fixed = runs[runs.model == NAIVE].drop(columns="price").merge(every, how="cross")
     tried = pd.concat([runs[runs.model == MECHANISM], fixed], ignore_index=True)
-    tried["overall"] = tried.get("validation_error", np.nan) + tried.gamma * tried.payments
+    tried["overall"] = tried.get("validation_error", np.nan) + tried.price * tried.payments
     order = tried.sort_values(["overall", "regularization"], ascending=[True, False], kind="stable")
-    best = tried[_KEY].drop_duplicates().merge(order.drop_duplicates(_KEY))
+    best = tried[points].drop_duplicates().merge(order.drop_duplicates(points))
     for row in best[best.overall.isna()].itertuples():
-        raise ParameterError(
-            f"no candidate of the {row.model} model at gamma = {row.gamma:g} ({row.scenario}) "
+        raise errors.ParameterError(
+            f"no candidate of the {row.model} model at gamma = {row.price:g} ({row.scenario}) "
             "fits its purchase; give larger values of learner.regularization, or of "
             "objective.sigma (of naive.eta_range for the naive model). The last error: "
             f"{getattr(row, 'learner_message', '') or row.message}"
         )
-    if charged:  # it buys as the mechanism does
-        more = best[best.model == MECHANISM].assign(model=CHARGED, regularization=np.nan)
-        best = pd.concat([best, more], ignore_index=True)
-    return best.reindex(columns=[*_KEY, *_WEIGHTS, "regularization"])
-
-
-def _curve(chosen: Frame) -> Frame:
-    """Build the row of each point in the report."""
-    table = chosen.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
-    table["overall_mean"] = table.error_mean + table.gamma * table.payments
-    columns = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean"]
-    columns += ["error_std", "overall_mean", "validation_error", "guarantee_max", "objective"]
-    return table[[*_KEY, *columns, "lower_bound", "gap", "epsilon_max"]]
+    return best
 
 
 # ------------------------------------------------------------------------------------- regression
@@ -648,12 +589,11 @@ class RidgeFile(_LearningFile):
 
     Notes
     -----
-    Besides runs, audits and sellers, the table ``curve`` holds for each scenario, gamma and
-    regularization: marked (the best bound at gamma in a market at the prior's quantiles), the
-    purchase, loss_mean and loss_std of the test error (exact over the noise, squared units of the
-    label), rmse, rmse_low and rmse_high (10 % and 90 % of simulated releases), uniform_rmse (one
-    price for all), and the terms of the bound. ``choices`` holds the bounds from public facts,
-    ``baselines`` the rmse without noise.
+    The table ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at
+    gamma in a market at the prior's quantiles), the purchase, loss_mean and loss_std of the test
+    error (exact over the noise), rmse, rmse_low and rmse_high (10 % and 90 % of simulated
+    releases), uniform_rmse (one price for all), and the terms of the bound. ``choices`` holds the
+    bounds from public facts, ``baselines`` the rmse without noise.
     """
 
     learner: RidgeTable
@@ -666,13 +606,7 @@ class RidgeFile(_LearningFile):
         """The learner of Theorem 3.6."""
         return {"perturbation": "output", "fit_intercept": False}
 
-    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return mu and sigma, one each."""
-        known = self.learner.model_dump(include={"label_noise", "failure_probability"})
-        mu, sigma = learner.risk(n_features, **known)
-        return (mu,), (sigma,)
-
-    def _plain(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
+    def _plain(self, regularization: float, **arguments: Any) -> learners.PersonalizedRidge:
         """Return the learner of Theorem 3.6, with noise in floating point."""
         return self.learner_of(regularization, rounding=None, **arguments)
 
@@ -682,15 +616,13 @@ class RidgeFile(_LearningFile):
 
     def _bound(
         self, weights: Floats, eta: float, regularization: float, n_features: int
-    ) -> RidgeErrorBound:
+    ) -> ridge_math.RidgeErrorBound:
         """Return the terms of Theorem 3.6 for a purchase."""
         learner = self._plain(regularization)
         kappa = ridge_sensitivity(regularization, n_features, learner.max_norm, learner.sensitivity)
         names = {"label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability"}
-        known = self.learner.model_dump(include=names)
-        return ridge_error_bound(
-            weights, eta / kappa, regularization, n_features=n_features, **known
-        )
+        known = {"n_features": n_features, **self.learner.model_dump(include=names)}
+        return ridge_math.ridge_error_bound(weights, eta / kappa, regularization, **known)
 
     def _measured(
         self, rows: RegressionData, sellers: dict[str, Sellers], options: dict[str, Any]
@@ -701,23 +633,20 @@ class RidgeFile(_LearningFile):
         def market(scenario: str, gamma: float, regularization: float) -> Market:
             return self._market(sellers[scenario], gamma, regularization, n_features)
 
-        runs = Study(
-            {MECHANISM: market},
-            axes=dict(zip(_RIDGE_KEY, (list(sellers), self.objective.gamma, values), strict=True)),
-            seed=self.run.seed,
-            learner=lambda regularization: self._plain(regularization),
-            data=rows,
-            noise_draws=self.learner.draws or 200,
-        ).run(**options)
+        axes = dict(zip(_RIDGE_KEY, (list(sellers), self.objective.gamma, values), strict=True))
+
+        def plain(regularization: float) -> Any:
+            return self._plain(regularization)
+
+        runs = self.study({MECHANISM: market}, axes, rows, 200, plain).run(**options)
         table, sold, fits = (runs.tables[name] for name in ("runs", "sellers", "fits"))
         failed = table[table.get("test_error", pd.Series(np.nan, table.index)).isna()]
         for row in failed.itertuples():
-            raise ParameterError(
+            raise errors.ParameterError(
                 f"the market at gamma = {row.gamma:g} and regularization = {row.regularization:g} "
                 f"has no model: {getattr(row, 'learner_message', '') or row.message}"
             )
         curve: Frame = table.merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
-        constant = float(rows.y_test.mean())  # the best constant for the public rows
         groups = (table.groupby(_RIDGE_KEY, sort=False) for table in (sold, fits))
         measured, guarantees = [], []
         for row, (_, bought), (_, releases) in zip(curve.itertuples(), *groups, strict=True):
@@ -727,25 +656,25 @@ class RidgeFile(_LearningFile):
         columns = ["marked", "mu", "sigma", "eta", "n_bought", "payments", *measured[0]]
         columns += ["objective", "lower_bound", "gap", "epsilon_max"]
         offers = _offers(sold, _RIDGE_KEY, [guarantee.epsilon for guarantee in guarantees])
-        baselines = []
-        for value in values:
-            model = self.learner_of(value, weighting="equal", epsilon=np.inf)
-            errors = model.fit(rows.X_train, rows.y_train).predict(rows.X_test) - rows.y_test
-            rmse = float(np.sqrt(np.mean(errors**2)))
-            baselines.append({"regularization": value, "rmse": rmse})
+        constant = float(rows.y_test.mean())  # the best constant for the public rows
         return {
             "runs": (runs.keys["runs"], table),
             "curve": (_RIDGE_KEY, curve[[*_RIDGE_KEY, *columns]]),
             "sellers": ([*_RIDGE_KEY, "id"], offers.merge(curve[[*_RIDGE_KEY, "marked"]])),
             "audits": (_RIDGE_KEY, runs.tables["audits"].drop(columns="market")),
             "choices": (_RIDGE_KEY[1:], choices),
-            "baselines": (_RIDGE_KEY[2:], pd.DataFrame(baselines)),
+            "baselines": (_RIDGE_KEY[2:], pd.DataFrame([self._baseline(v, rows) for v in values])),
         }, {
             "constant": constant,
             "constant_rmse": float(np.sqrt(np.mean((rows.y_test - constant) ** 2))),
             "caveats": CAVEATS_OF_RIDGE,
             "guarantee": _words(guarantees[0]),
         }
+
+    def _baseline(self, value: float, rows: RegressionData) -> dict[str, float]:
+        model = self.learner_of(value, weighting="equal", epsilon=np.inf)
+        wrong = model.fit(rows.X_train, rows.y_train).predict(rows.X_test) - rows.y_test
+        return {"regularization": value, "rmse": float(np.sqrt(np.mean(wrong**2)))}
 
     def _choices(self, m: int, n_features: int) -> Frame:
         """Return the bound at each gamma and lambda in a market at the prior's quantiles.
@@ -770,13 +699,12 @@ class RidgeFile(_LearningFile):
         arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self._plain(value, weighting=weights)
-        exact = expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
+        exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
         low, high = np.sqrt(losses.quantile([0.1, 0.9]))
-        price = self.prior.support[1]
-        uniform = run.payments / (len(sold) * price) if np.isfinite(price) else 0.0
+        uniform = run.payments / (len(sold) * self.prior.support[1])  # zero without an upper end
         uniform_rmse = np.nan
         if uniform > 0:
-            alike = expected_loss(self._plain(value), *arrays, epsilon=uniform)
+            alike = learners.expected_loss(self._plain(value), *arrays, epsilon=uniform)
             uniform_rmse = float(np.sqrt(alike.mean))
         bound = self._bound(weights, run.eta, value, rows.X_train.shape[1])
         return {
@@ -794,10 +722,10 @@ class RidgeFile(_LearningFile):
             "bound": bound.total,
         }
 
-    def _trainings(self, rows: RegressionData, market_of: Any, value: float) -> list[Family]:
+    def _trainings(self, rows: RegressionData, market_of: Any, value: float) -> Any:
         def ridge(size: int, rng: np.random.Generator) -> Any:
             weights = allocate(market_of(size, rng)).weights
             arguments = rows.X_train, rows.y_train, weights, value, self.learner.label_noise
             return draw_ridge(*arguments, rng)
 
-        return [Family("ridge", ridge)]
+        return [problem_classes.Family("ridge", ridge)]

@@ -40,15 +40,10 @@ def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
     overrides : iterable of str
         Such as ``"study.sizes=[100]"``: a key path and a TOML value.
 
-    Returns
-    -------
-    ProblemFile
-
     Raises
     ------
     ProblemFileError
-        If the file cannot be read, is not TOML, or has mistakes: one line for each, with the file,
-        the key, the value and the remedy.
+        If the file cannot be read or has mistakes: one line for each, with file, key and remedy.
     """
     try:
         text = read_limited(path, _LARGEST_FILE).decode("utf-8")
@@ -73,15 +68,15 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
     for override in overrides:
         _override(table, override)
     kind, learner = str(table.get("kind", "")), table.get("learner")
+    model = KINDS.get(kind)
+    if kind == "market" and learner is not None:
+        name = learner.get("name") if isinstance(learner, Mapping) else None
+        model = RidgeFile if name == "PersonalizedRidge" else ClassifierFile
     try:
-        if kind not in KINDS:
+        if model is None:
             what = f"is {table['kind']!r:.60}" if "kind" in table else "is missing"
             wrong = [f"kind {what}; {suggestion(kind, KINDS)}"]
         elif not (wrong := list(_undeclared(table))):
-            model = KINDS[kind]
-            if kind == "market" and learner is not None:
-                name = learner.get("name") if isinstance(learner, Mapping) else None
-                model = RidgeFile if name == "PersonalizedRidge" else ClassifierFile
             problem = model.model_validate(table)
             problem._source = Source(path, text, overrides, table)
             return problem

@@ -46,7 +46,7 @@ from convexmarket.studies.files.pieces import (
 )
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
-from convexmarket.studies.subproblems.problem_classes import Family, market_family
+from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
 
 #: The keys of a market, which a variant may change.
 _KEYS = tuple(MarketTable.model_fields)
@@ -276,25 +276,21 @@ class VariantsFile(ProblemFile):
         use it, if one is not regular.
         """
         points, extent = self.points(), self.run.audits
-        given = self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
-        options |= given
+        options |= self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
         markets = {str(place): point.market for place, point in enumerate(points)}
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
         tables: dict[str, Any] = dict(runs.tables)
         solved = set(tables["runs"].market[tables["runs"].status == "solved"])
-        middles = [variant.middle for variant in self.variants]
-        audited = {
-            place: market
-            for (place, market), point in zip(markets.items(), points, strict=True)
-            if place in solved and any(point.table is table for table in middles)
-        }
+        middles = [id(variant.middle) for variant in self.variants]
+        audited = {name: m for name, m in markets.items() if id(points[int(name)].table) in middles}
+        audited = {name: market for name, market in audited.items() if name in solved}
         if audited and extent != "none":
             audits = Study(audited).run(payments="none", audits=extent, **options)
             tables["audits"] = audits.tables["audits"]
-        for table in tables.values():
+        names = pd.DataFrame(points)[["variant", "value"]].set_axis(["market", "value"], axis=1)
+        for name, table in tables.items():
             places = table.pop("market").astype(int)
-            table.insert(0, "market", [points[place].variant for place in places])
-            table.insert(1, "value", [points[place].value for place in places])
+            tables[name] = names.iloc[places].reset_index(drop=True).join(table)
         tables["groups"] = _groups(tables["sellers"])
         tables["virtual_costs"] = _virtual_costs(points)
         if self.run.compare is not None:
@@ -325,30 +321,27 @@ class VariantsFile(ProblemFile):
         return market_page.variants_report(self, runs)
 
     def subproblems(self) -> list[Family]:
-        """Return one subproblem for each variant; of a sweep, the market of its middle value."""
+        """Return the subproblems of each variant; of a sweep, of the market of its middle value."""
         families, build = [], self._builder()
         for variant in self.variants:
             try:
-                families.append(_family(variant.name, variant.middle, build))
+                families += _families(variant.name, variant.middle, build)
             except NotSupportedError:  # studies have no such class
                 continue
         return families
 
 
-def _family(name: str, table: MarketTable, build: Callable[[MarketTable, int], Market]) -> Family:
-    """Return the subproblem of a market, at any size if no number belongs to one seller."""
+def _families(name: str, table: MarketTable, build: Callable[..., Market]) -> list[Family]:
+    """Return the subproblems of a market, at any size if no number belongs to one seller."""
     each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
     if each or table.sellers.count is None:
-        market = build(table, 0)
-        return market_family(market, lambda _size, _rng: market, name, len(market.sellers))
-
-    def sized(size: int, seed: int) -> Market:
-        return table.model_copy(update={"sellers": SellersTable(count=size)}).build(seed)
+        return families_of_market(build(table, 0), name=name)
 
     def drawn(size: int, rng: np.random.Generator) -> Market:
-        return sized(size, int(rng.integers(2**31)))
+        sized = table.model_copy(update={"sellers": SellersTable(count=size)})
+        return sized.build(int(rng.integers(2**31)))
 
-    return market_family(sized(50, 0), drawn, name, None)
+    return families_of_market(drawn(50, np.random.default_rng(0)), drawn, name)
 
 
 # ------------------------------------------------------------------------------------- tables

@@ -6,21 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from scipy.interpolate import PchipInterpolator
 
 from convexmarket.report import Report, compare, escape_markdown, format_number
 from convexmarket.report.figures import bars, lines
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT
+from convexmarket.studies.study_page import finish
 
 #: A DataFrame: its columns have known types.
 Frame = Any
 #: The names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda
 #: chosen within the privacy that was sold.
 MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
-#: Relative differences between interpolated curves that count as a tie.
-CLOSE = 2e-3
 _WORDS = {
     "objective": "objective",
     "error": "error",
@@ -29,32 +26,6 @@ _WORDS = {
     "epsilon_max": "largest ε sold",
     "share": "weight of “{group}”",
 }
-
-
-def _finish(report: Report, runs: Runs) -> Report:
-    """Add the verdicts of the audits, the caveats and all tables."""
-    audits: Frame = runs.tables["audits"]
-    audits = audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
-    if len(audits):
-        keys = [key for key in runs.keys["audits"] if key not in ("model", "value")]
-        audits = audits.set_index(keys)
-        report.claim(
-            "No seller gains from any misreport",
-            holds=audits.incentive_compatible.astype(bool),
-            detail=f"The largest gain is {audits.max_gain.max():.1e}.",
-        )
-        report.claim(
-            "No truthful seller loses",
-            holds=audits.individually_rational.astype(bool),
-            detail=f"The smallest surplus is {format_number(audits.min_surplus.min())}.",
-        )
-    caveats = (f"- {escape_markdown(text)}" for text in runs.facts["caveats"])
-    report.add("\n".join(caveats), appendix=True)
-    for name, table in runs.tables.items():
-        if len(table):
-            caption, stem = name.replace("_", " ").capitalize(), name.replace("_", "-")
-            report.add(table, caption, name=stem, keys=runs.keys[name], appendix=True)
-    return report
 
 
 def _draw_sold(report: Report, sold: Frame, **options: Any) -> None:
@@ -85,7 +56,8 @@ def learning_report(problem: Any, runs: Runs) -> Report:
         counts = ", ".join(f"{number:,} for {part}" for part, number in rows if part != "train")
         text = f"The reports {origin if data.report else 'are simulated'}. Public rows, which are "
         report.add(escape_markdown(f"{text}not bought: {counts}."))
-    return _finish(report, runs)
+    finish(report, runs)
+    return report
 
 
 def _classification(report: Report, runs: Runs) -> None:
@@ -93,6 +65,9 @@ def _classification(report: Report, runs: Runs) -> None:
     curve: Frame = runs.tables["curve"]
     honest = CHARGED if CHARGED in set(curve.model) else MECHANISM
     shown = curve[curve.model == honest]
+    draws: Frame = runs.tables["draws"].merge(curve[[*key, "payments"]], on=key)
+    draws["error"] = draws.test_error + draws.gamma * draws.payments
+    errors = draws.pivot(index=["scenario", "gamma", "draw"], columns="model", values="error")
     point = shown.iloc[shown.gamma.nunique() // 2]
     at_middle = (
         f"At γ = {format_number(point.gamma)} ({point.scenario} sensitivities), "
@@ -101,26 +76,24 @@ def _classification(report: Report, runs: Runs) -> None:
         f"test rows, and {facts['baseline_error']:.1%} without privacy; one class for all is wrong "
         f"on {facts['one_class_error']:.1%}."
     )
-    draws: Frame = runs.tables["draws"].merge(curve[[*key, "payments"]], on=key)
-    draws["error"] = draws.test_error + draws.gamma * draws.payments
-    errors = draws.pivot(index=["scenario", "gamma", "draw"], columns="model", values="error")
     if NAIVE in errors:
         _against_naive(report, errors[[honest, NAIVE]].dropna())
         report.add(at_middle)
     else:
         report.headline(at_middle)
-    bands = curve.assign(
-        low=curve.error_mean - curve.error_std, high=curve.error_mean + curve.error_std
-    )
-    options: dict[str, Any] = {"hue": "model", "panels": "scenario", "low": "low", "high": "high"}
-    options["levels"] = {"without privacy": facts["baseline_error"]}
+    spread = curve.error_std
+    bands = curve.assign(low=curve.error_mean - spread, high=curve.error_mean + spread)
     for name, x, words in (
         ("error", "gamma", "γ, weight of payments"),
         ("frontier", "payments", "total payments"),
     ):
-        options |= {"log": "x", "xlabel": words, "ylabel": "test error"}
+        figure = lines(
+            bands, x, "error_mean", hue="model", panels="scenario", low="low", high="high",
+            levels={"without privacy": facts["baseline_error"]}, log="x", xlabel=words,
+            ylabel="test error",
+        )  # fmt: skip
         caption = f"Test error over {words}. Bands: one standard deviation over noise draws."
-        report.add(lines(bands, x, "error_mean", **options), caption, name=name)
+        report.add(figure, caption, name=name)
     columns = ["n_bought", "payments", "error_mean", "error_std", "overall_mean", "guarantee_max"]
     report.add(
         shown[["scenario", "gamma", *columns]],
@@ -157,40 +130,38 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
     errors = ["rmse", "rmse_low", "rmse_high", "uniform_rmse"]
     curve: Frame = runs.tables["curve"].copy()
     curve[errors] *= scale
-    constant = runs.facts["constant_rmse"] * scale
+    constant, plain = runs.facts["constant_rmse"] * scale, runs.tables["baselines"].rmse.min()
     curve["series"] = [f"λ = {format_number(value)}" for value in curve.regularization]
     points = curve.set_index(["scenario", "series", "gamma"])
-    priced, best = points.dropna(subset=["uniform_rmse"]), curve.loc[curve.rmse.idxmin()]
+    priced = points.dropna(subset=["uniform_rmse"])
     better, useful = priced.rmse < priced.uniform_rmse, points.rmse < constant
-    finding = (
-        "The released model predicts better than the mean of the public rows, an RMSE of "
-        f"{format_number(constant)} {unit}, at {useful.sum()} of {len(curve)} points; the smallest "
-        f"expected RMSE of the market is {format_number(best.rmse)} {unit}."
-    )
+    finding = ""
     if len(priced):
         mean = 1 - np.exp(np.log(priced.rmse / priced.uniform_rmse).mean())
         finding = (
             f"The expected test RMSE of the market is {mean:.0%} lower than that of one price for "
             f"all (geometric mean of {len(priced)} points, exact; lower at {better.sum()}). "
-            f"{finding}"
         )
-    report.headline(finding)
-    report.claim(
-        "At equal expense the market predicts better than one price",
-        holds=better if len(priced) else None,
+    report.headline(
+        f"{finding}The released model predicts better than the mean of the public rows, an RMSE of "
+        f"{format_number(constant)} {unit}, at {useful.sum()} of {len(curve)} points; the smallest "
+        f"expected RMSE of the market is {format_number(curve.rmse.min())} {unit}."
     )
+    claim = "At equal expense the market predicts better than one price"
+    report.claim(claim, holds=better if len(priced) else None)
     report.claim(
         "The released model predicts better than the mean of the public rows",
         holds=useful,
         detail=f"That mean has an RMSE of {format_number(constant)} {unit}.",
     )
-    plain = runs.tables["baselines"].rmse.min() * scale
-    options: dict[str, Any] = {"hue": "series", "panels": "scenario", "log": "x"}
-    options |= {"low": "rmse_low", "high": "rmse_high", "ylabel": f"test RMSE ({unit})"}
-    options["levels"] = {"mean of the public rows": constant, "without privacy": plain}
-    options["xlabel"] = f"payments ({units.money or 'money'})"
+    figure = lines(
+        curve, "payments", "rmse", hue="series", panels="scenario", log="x",
+        low="rmse_low", high="rmse_high", ylabel=f"test RMSE ({unit})",
+        levels={"mean of the public rows": constant, "without privacy": plain * scale},
+        xlabel=f"payments ({units.money or 'money'})",
+    )  # fmt: skip
     report.add(
-        lines(curve, "payments", "rmse", **options),
+        figure,
         "Expected test RMSE over payments, one point for each γ. Bands: 10 % to 90 % of simulated "
         "releases.",
         name="tradeoff",
@@ -210,17 +181,15 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     solved, failed = table[table.status == "solved"], table[table.status != "solved"]
     curves, groups = solved[solved.value.notna()], groups[groups.value.isna()]
     single = sellers[sellers.value.isna()]
-    first, *findings = _of_curves(problem, curves) or [""]
-    lead = " ".join([first, *_comparison(problem, tables.get("draws"))]).strip()
-    report.headline(lead or runs.statements()[0])
+    report.headline(_comparison(problem, tables.get("draws")) or runs.statements()[0])
     files = {market.sellers.file for each in problem.variants for market in each.markets} - {None}
-    findings += [f"The reports come from {name}." for name in sorted(files)]
+    findings = [f"The reports come from {name}." for name in sorted(files)]
     findings += [
         f"“{row.market}” has no answer: {row.status}. {row.message}"
         for row in failed.head(5).itertuples()
     ]
     if findings:
-        report.add("\n".join(f"- {escape_markdown(each)}" for each in findings[:7]))
+        report.add("\n".join(f"- {escape_markdown(each)}" for each in findings))
     verdicts = table.dropna(subset=["incentives"]).groupby("market", sort=False).incentives.first()
     report.claim(
         "Truthful prices exist by construction",
@@ -237,12 +206,9 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         panels = "group" if len(groups) else None
         _draw_sold(report, bought, hue="market", panels=panels, joined=panels is None)
     if len(groups):
-        figure = bars(
-            groups, "share_of_weight", "group", hue="market", xlabel="share of the weight"
-        )
+        words = {"hue": "market", "xlabel": "share of the weight"}
+        figure = bars(groups, "share_of_weight", "group", **words)
         report.add(figure, "Share of the weight of each group", name="shares")
-    if len(tables["virtual_costs"]):
-        _draw_costs(report, tables["virtual_costs"])
     names = ["market", "value", "status", "n_bought", "n_effective", "eta", "epsilon_max", "error"]
     few: list[int] = []
     for _, rows in table.groupby("market", sort=False):
@@ -253,51 +219,14 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         name="variants",
         keys=[name for name in ("market", "value") if table[name].notna().any()],
     )
-    return _finish(report, runs)
+    finish(report, runs)
+    return report
 
 
-def change_at_equal(base: Frame, other: Frame, x: str, y: str) -> Any:
-    """Return the relative difference of y between two curves at the points of the second.
-
-    The first curve is interpolated in x, monotonely and on a logarithmic scale; missing values are
-    outside its range.
-    """
-    known = base[base[x] > 0].sort_values(x).drop_duplicates(x)
-    if len(known) < 2:
-        return pd.Series(np.nan, index=other.index)
-    curve = PchipInterpolator(np.log(known[x]), known[y], extrapolate=False)
-    there = pd.Series(curve(np.log(other[x].where(other[x] > 0))), index=other.index)
-    return (other[y] - there) / there.abs()
-
-
-def _of_curves(problem: Any, curves: Frame) -> list[str]:
-    """Compare each curve with the first at equal payments, if all minimise the same error."""
-    errors = [
-        {label: term for label, term in each.markets[0].objective.items() if not term.kind.pays}
-        for each in problem.variants
-    ]
-    names = list(curves.market.unique()) if all(each == errors[0] for each in errors) else []
-    findings = []
-    for other in names[1:]:
-        base, new = (curves[curves.market == name] for name in (names[0], other))
-        change = change_at_equal(base, new, "expected_payments", "error")
-        known = change.dropna()
-        known = known.where(known.abs() >= CLOSE, 0.0)  # below it interpolation decides
-        words = f"differs from that of “{names[0]}” by {known.min():+.1%} to {known.max():+.1%}"
-        if not known.any():
-            words = f"and that of “{names[0]}” tie, within {CLOSE:.1%}"
-        if len(known):
-            findings.append(
-                f"At equal expected payments the error of “{other}” {words} ({len(known)} of "
-                f"{len(change)} points, interpolated)."
-            )
-    return findings
-
-
-def _comparison(problem: Any, draws: Frame) -> list[str]:
+def _comparison(problem: Any, draws: Frame) -> str:
     """Compare the two variants that the file names, paired over draws of the sellers."""
     if (pair := problem.run.compare) is None:
-        return []
+        return ""
     texts: list[str] = []
     for quantity in pair.quantities:
         wide = draws.pivot(index="draw", columns="market", values=quantity).dropna()
@@ -313,18 +242,4 @@ def _comparison(problem: Any, draws: Frame) -> list[str]:
         if each.name == pair.variant and each.sweep
     ]
     sellers = "over draws of the sellers" if len(draws) > 2 else "for these sellers"
-    return [f"{'; '.join(texts)}{''.join(at)}, {sellers}."]
-
-
-def _draw_costs(report: Report, costs: Frame) -> None:
-    """Draw virtual costs up to where they begin to grow without bound."""
-    prior = costs.market.where(costs.group == "", costs.market + ", " + costs.group)
-    long = costs.assign(prior=prior).melt(
-        ["prior", "sensitivity"], ["raw", "ironed"], var_name="cost", value_name="psi"
-    )
-    top = 1.3 * long.groupby("prior").psi.transform(lambda values: values.quantile(0.9))
-    report.add(
-        lines(long[long.psi <= top], "sensitivity", "psi", hue="cost", panels="prior"),
-        "Virtual costs, raw and ironed. Where the ironed one is flat, sellers are treated alike.",
-        name="costs",
-    )
+    return f"{'; '.join(texts)}{''.join(at)}, {sellers}."

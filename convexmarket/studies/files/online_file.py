@@ -12,57 +12,32 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import joblib
 import numpy as np
 import pandas as pd
 from pydantic import Field, model_validator
 
-from convexmarket.errors import (
-    ConvexMarketError,
-    DataError,
-    MarketClosedError,
-    ParameterError,
-    ProblemFileError,
-)
+from convexmarket import errors
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.online import AdaptivePolicy, OnlineOutcome, OnlinePolicy, audit_quotes
+from convexmarket.online import AdaptivePolicy, OnlineOutcome, OnlinePolicy, audit_quotes, release
 from convexmarket.online.online_market import MarketPlan, OnlineMarket
 from convexmarket.online.outcome import planned
-from convexmarket.online.release import (
-    WITHOUT_MODEL,
-    MarketRows,
-    check_closing,
-    model_guarantee,
-    release_model,
-)
-from convexmarket.privacy.accounting import Accounting
-from convexmarket.studies.files.file_tables import (
-    Column,
-    Positive,
-    PriorTable,
-    ProblemFile,
-    RunTable,
-    Source,
-    Table,
-)
-from convexmarket.studies.files.people import (
-    SOLD,
-    InlineData,
-    OwnData,
-    PackageData,
-    check_file,
-    read_people,
-    read_public,
-)
-from convexmarket.studies.progress import reporter
+from convexmarket.privacy import Accounting
+from convexmarket.studies.execution import Execution, ending
+from convexmarket.studies.files import file_tables as tables
+from convexmarket.studies.files import people
 from convexmarket.studies.runs import Runs
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 # Branches of the seed.
 _ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
+_KEYS = {"offers": ("number",), "plans": ("plan",), "curves": ("plan", "sensitivity")}
+_KEYS |= {"audits": ("plan",)}
 _OFFERS = ["number", "id", "sensitivity", "epsilon", "payment", "status", "plan"]
 _STATUSES = ("accepted", "declined", "nothing bought")
 _PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
@@ -84,26 +59,26 @@ _LEARNT = (
 )
 
 
-class OwnSellers(OwnData):
+class OwnSellers(people.OwnData):
     """Sellers in a CSV or Parquet file; offers are made by id.
 
     Their rows are read when the market closes; the public file ``public.test`` is read when it
     opens. A simulation quotes the sellers by the column ``report``, if it is named.
     """
 
-    id: Column = "id"
+    id: tables.Column = "id"
 
 
-class BuyerTable(Table):
+class BuyerTable(tables.Table):
     """The arguments of OnlinePolicy."""
 
     expected_sellers: Count
     """Number of sellers that the plan expects."""
-    mu: Positive
+    mu: tables.Positive
     """Weight of the spread."""
-    sigma: Positive
+    sigma: tables.Positive
     """Weight of the noise."""
-    gamma: Positive
+    gamma: tables.Positive
     """Weight of the payments."""
     cap: Annotated[float, Field(gt=1)] | None = None
     """Largest weight of a seller, in multiples of the average."""
@@ -111,7 +86,7 @@ class BuyerTable(Table):
     """How the plan is made: "expectation", or "algorithm-3" of the paper."""
 
 
-class PlanTable(Table):
+class PlanTable(tables.Table):
     """The arguments of AdaptivePolicy: when the terms change during the market."""
 
     replan: bool = False
@@ -122,17 +97,17 @@ class PlanTable(Table):
     """Whether sellers before the first new plan are bought from, where the prior is learnt."""
 
 
-class LearnerTable(Table):
+class LearnerTable(tables.Table):
     """Arguments of the PrivateLogisticRegression that is trained when the market closes."""
 
-    regularization: Positive
+    regularization: tables.Positive
     accounting: Accounting = "sharp"
     """Accounting of the guarantees."""
     calibration: Literal["total", "noise"] = "total"
     """By default the total guarantee of each seller is at most what it sold."""
 
 
-class SimulationTable(Table):
+class SimulationTable(tables.Table):
     """The random part of a simulation."""
 
     arrivals: Count | None = None
@@ -143,19 +118,21 @@ class SimulationTable(Table):
     """Simulated markets. The tables are those of the first; intervals need at least two."""
 
 
-class OnlineFile(ProblemFile):
+class OnlineFile(tables.ProblemFile):
     """A market with sellers who arrive one by one, and the model trained when it closes."""
 
     kind: Literal["online"]
-    prior: PriorTable
+    prior: tables.PriorTable
     buyer: BuyerTable
     """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
-    data: Annotated[PackageData | InlineData | OwnSellers, Field(discriminator="source")]
+    data: Annotated[
+        people.PackageData | people.InlineData | OwnSellers, Field(discriminator="source")
+    ]
     """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()
-    run: RunTable = RunTable()
+    run: tables.RunTable = tables.RunTable()
 
     @model_validator(mode="after")
     def _rows_of_two_classes(self) -> Self:
@@ -184,31 +161,31 @@ class OnlineFile(ProblemFile):
         try:
             start = OnlinePolicy(self.prior, **self.buyer.model_dump())
             return AdaptivePolicy(start, **plan) if any(plan.values()) else start
-        except ConvexMarketError as error:
+        except errors.ConvexMarketError as error:
             where = self.source.path if self.source else "the problem"
             message = f"{where}: prior, buyer and plan make no market: {error}"
-            raise ProblemFileError(message) from None
+            raise errors.ProblemFileError(message) from None
 
-    def market_rows(self) -> MarketRows:
+    def market_rows(self) -> release.MarketRows:
         """Read the rows, with their owners."""
         data = self.data
         if isinstance(data, OwnSellers):
-            people = read_people(self)
-            X, y = people.signed_rows(SOLD)
-            public = people.signed_rows("test") if data.public else (X[:0], y[:0])
-            return MarketRows(
-                people.ids,
+            owners = people.read_people(self)
+            X, y = owners.rows_of(people.SOLD)
+            public = owners.rows_of("test") if data.public else (X[:0], y[:0])
+            return release.MarketRows(
+                owners.ids,
                 *(X, y, *public),
                 data_norm=data.data_norm,
                 classes=data.classes or (-1, 1),
-                reports=people.reports,
+                reports=owners.reports,
                 features=data.public_features,
-                **people.facts,
+                **owners.facts,
             )
         rows: Any = data.rows()
-        inline = isinstance(data, InlineData)  # all rows of the file are private
+        inline = isinstance(data, people.InlineData)  # all rows of the file are private
         n_public = 0 if inline else len(rows.y_test)
-        return MarketRows(
+        return release.MarketRows(
             [f"row-{number}" for number in range(rows.y_train.size)],
             *(rows.X_train, rows.y_train, rows.X_test[:n_public], rows.y_test[:n_public]),
             feature_names=rows.feature_names,
@@ -222,33 +199,35 @@ class OnlineFile(ProblemFile):
         The tables are those of :func:`close_market`, of the first draw, and ``draws``, a row for
         each draw.
         """
-        policy, rows, advance = self.policy(), self.market_rows(), reporter(options["progress"])
-        owners, arrivals = len(rows.ids), self.simulation.arrivals
-        if arrivals is not None and arrivals > owners:
-            raise ProblemFileError(
-                f"simulation.arrivals is {arrivals}, and the data have rows of {owners} sellers; "
-                "give at most as many"
+        rows, arrivals = self.market_rows(), self.simulation.arrivals
+        if arrivals is not None and arrivals > len(rows.ids):
+            raise errors.ProblemFileError(
+                f"simulation.arrivals is {arrivals}, and the data have rows of {len(rows.ids)} "
+                "sellers; give at most as many"
             )
-        first, draws = self._simulated(policy, rows, advance), []
-        for draw in range(self.simulation.draws):
-            facts = self._simulated(policy, rows, advance, draw).facts if draw else first.facts
-            row = {"draw": draw, "planned_eta": facts["planned"]["eta"], **facts["realised"]}
-            tested = facts["model"]["test"] or {}
-            row |= {name: tested.get(name, np.nan) for name in ("error", "error_of_one_class")}
-            draws.append(row)
-        tables = {**first.tables, "draws": pd.DataFrame(draws)}
-        return Runs("online", {**first.keys, "draws": ("draw",)}, tables, first.facts)
+        free = {"prior": True, "run": True, "title": True, "description": True, "notes": True}
+        asked = self.model_dump(exclude=free | {"simulation": {"draws"}})
+        arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
+        given = joblib.hash([asked, self.prior.to_dict(), self.run.seed, *arrays])
+        calls = {
+            f"{given}-{version('convexmarket')}-{draw}": (self, rows, draw)
+            for draw in range(self.simulation.draws)
+        }
+        draws = []
+        for draw, reply in enumerate(Execution(**options).run(_draw, calls, "markets").values()):
+            if "result" not in reply:
+                raise errors.SolverError(f"simulated market {draw}: {ending(reply)}")
+            draws.append(reply["result"])
+        stored, facts = draws[0]["tables"], draws[0]["facts"]
+        found = {name: pd.DataFrame(table) for name, table in stored.items()}
+        found["draws"] = pd.DataFrame([each["row"] for each in draws])
+        return Runs("online", _KEYS | {"draws": ("draw",)}, found, facts)
 
-    def _simulated(
-        self,
-        policy: OnlinePolicy | AdaptivePolicy,
-        rows: MarketRows,
-        advance: Callable[[str, int, int], None],
-        *draw: int,
-    ) -> Runs:
+    def simulated(self, rows: release.MarketRows, draw: int) -> Runs:
         """Simulate one market; further draws are further branches of the seed."""
+        policy, learner, branch = self.policy(), self.classifier(), [draw] if draw else []
         arrival, cost, answer = (
-            np.random.default_rng(self.run.stream(k, *draw)) for k in range(_NOISE)
+            np.random.default_rng(self.run.stream(k, *branch)) for k in range(_NOISE)
         )
         owners, arrivals = len(rows.ids), self.simulation.arrivals
         number = min(owners, policy.expected_sellers) if arrivals is None else arrivals
@@ -256,7 +235,6 @@ class OnlineFile(ProblemFile):
         reports = self.prior.sample(number, cost) if rows.reports is None else rows.reports[order]
         quoted = min(number, policy.expected_sellers)
         accepts = answer.random(quoted) < self.simulation.acceptance
-        learner = self.classifier()
         with (
             tempfile.TemporaryDirectory(prefix="online-market-") as folder,
             OnlineMarket.create(folder, policy) as market,
@@ -265,10 +243,11 @@ class OnlineFile(ProblemFile):
                 owner = rows.ids[order[place]]
                 if market.quote(owner, float(reports[place])).epsilon > 0:
                     (market.accept if accepts[place] else market.decline)(owner)
-                advance("quote and answer", place + 1, quoted)
             released = market.close(
-                partial(release_model, learner, rows, seed=self.run.stream(_NOISE, *draw)),
-                guarantee=partial(model_guarantee, learner),
+                partial(
+                    release.release_model, learner, rows, seed=self.run.stream(_NOISE, *branch)
+                ),
+                guarantee=partial(release.model_guarantee, learner),
             )
             return self._result(market, released, turned_away=number - quoted, simulated=True)
 
@@ -317,9 +296,22 @@ class OnlineFile(ProblemFile):
             "seed": self.run.seed if simulated else None,
             "caveats": caveats,
         }
-        keys = {"offers": ("number",), "curves": ("plan", "sensitivity")}
-        keys |= {"plans": ("plan",), "audits": ("plan",)}
-        return Runs("online", keys, {"offers": offers, **_terms(market.plans())}, facts)
+        return Runs("online", _KEYS, {"offers": offers, **_terms(market.plans())}, facts)
+
+
+def _draw(
+    problem: OnlineFile, rows: release.MarketRows, draw: int, *, ready: Callable[[float], None]
+) -> dict[str, Any]:
+    """Simulate one market; return its totals, and of the first market also tables and facts."""
+    ready(1.0)
+    runs = problem.simulated(rows, draw)
+    row = {"draw": draw, "planned_eta": runs.facts["planned"]["eta"], **runs.facts["realised"]}
+    tested = runs.facts["model"]["test"] or {}
+    row |= {name: tested.get(name, np.nan) for name in ("error", "error_of_one_class")}
+    if draw:
+        return {"row": row}
+    stored = {name: table.to_dict("list") for name, table in runs.tables.items()}
+    return {"row": row, "tables": stored, "facts": dict(runs.facts)}
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
@@ -350,21 +342,13 @@ def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
 
 
 def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
-    """Create the market of a problem in a folder, after a check of its files.
-
-    Raises
-    ------
-    ProblemFileError
-        If the problem makes no policy, or comes from no file.
-    DataError
-        If public rows cannot be read or are not as declared, or the folder has a market already.
-    """
+    """Create the market of a problem in a folder, after a check of its files."""
     policy, source = problem.policy(), problem.source
     if source is None:
-        raise ProblemFileError("the problem has no file; give the result of load_file")
+        raise errors.ProblemFileError("the problem has no file; give the result of load_file")
     if isinstance(problem.data, OwnSellers):
-        read_public(problem)
-        check_file(problem)
+        people.read_public(problem)
+        people.check_file(problem)
     try:
         path = os.path.relpath(source.path, folder)  # survives a move of both
     except ValueError:  # another drive
@@ -374,18 +358,12 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
-    """Load the problem of an open market.
-
-    Raises
-    ------
-    DataError
-        If the market was made without a problem file.
-    """
+    """Load the problem of an open market; a DataError if it was made without a problem file."""
     try:
-        source = Source(**json.loads(market.problem))
+        source = tables.Source(**json.loads(market.problem))
         problem = OnlineFile.model_validate(source.table)
     except (ValueError, TypeError):
-        raise DataError(
+        raise errors.DataError(
             f"the market in {market.folder} was made without a problem file, so its rows and its "
             "learner are unknown; close it with OnlineMarket.close"
         ) from None
@@ -401,9 +379,7 @@ def close_market(
     leave_out: Sequence[str] = (),
     regularization: float | None = None,
 ) -> Runs:
-    """Train once, on the sold rows, and close the market for good.
-
-    A market that is closed already keeps its model: it is described again, and nothing is trained.
+    """Train once, on the sold rows, and close the market for good; a closed one keeps its model.
 
     Parameters
     ----------
@@ -416,39 +392,29 @@ def close_market(
     regularization : float, optional
         Lambda in place of the problem's, chosen without looking at the rows.
 
-    Returns
-    -------
-    Runs
-        Tables offers (one row per seller quoted, with its weight in the training and the total
-        guarantee of the model), plans, curves (the terms of each plan) and audits. The facts hold
-        the totals planned and realised, the counts and the model.
-
     Raises
     ------
-    OfferError, ParameterError, DataError
-        If offers are unanswered, no seller accepted, the guarantees are too small to train, or rows
-        are missing or not as declared.
-    BudgetExceededError
-        If the model would cost a seller more than it sold and other releases left; no row was read.
+    OfferError, ParameterError, DataError, BudgetExceededError
+        If the market cannot be closed with a model; no row was read.
     MarketClosedError
         If the market was closed without a model.
     """
     problem, released = problem_of(market), market.released
-    if released == WITHOUT_MODEL:
-        raise MarketClosedError(
+    if released == release.WITHOUT_MODEL:
+        raise errors.MarketClosedError(
             f"the market in {market.folder} was closed without a model, for good; open another"
         )
     if released is not None and regularization is not None:
-        raise ParameterError(
+        raise errors.ParameterError(
             f"regularization is {regularization:g}, but the market in {market.folder} was closed "
             "with a model; leave regularization out to load that model"
         )
     learner = problem.classifier(regularization)
     if not market.is_closed:  # errors are raised before quoting ends
-        check_closing(market, learner, problem.market_rows, leave_out)
+        release.check_closing(market, learner, problem.market_rows, leave_out)
 
     def train(accepted: pd.DataFrame) -> str:
-        return release_model(learner, problem.market_rows(), accepted, leave_out)
+        return release.release_model(learner, problem.market_rows(), accepted, leave_out)
 
-    guarantee = partial(model_guarantee, learner, leave_out=leave_out)
+    guarantee = partial(release.model_guarantee, learner, leave_out=leave_out)
     return problem._result(market, market.close(train, lapse, guarantee))

@@ -23,18 +23,7 @@ from convexmarket.errors import ConvexMarketError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
-from convexmarket.studies.files.file_tables import (
-    MOST_ENTRIES,
-    Column,
-    FileName,
-    Name,
-    PriorTable,
-    Reports,
-    Table,
-    listed_once,
-    refuse_unknown,
-    suggestion,
-)
+from convexmarket.studies.files import file_tables as tables
 from convexmarket.terms import Constraint, Objective, PrivacyCost, Term
 from convexmarket.terms.objectives import Kind, Of, Rule
 
@@ -44,7 +33,7 @@ Groups = NDArray[np.str_] | None
 
 
 def _list_of(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items, "maxItems": MOST_ENTRIES}
+    return {"type": "array", "items": items, "maxItems": tables.MOST_ENTRIES}
 
 
 _NUMBER = {"type": "number"}
@@ -125,7 +114,7 @@ class Piece:
 
     def checked(self) -> Self:
         """Return the piece if its class accepts the arguments."""
-        refuse_unknown(self.arguments, _keys(self.kind))
+        tables.refuse_unknown(self.arguments, _keys(self.kind))
         if not self.needs_groups:
             try:
                 inspect.signature(self.kind).bind(**self.arguments)
@@ -142,7 +131,7 @@ def _term(labelled: tuple[str, Any]) -> Piece:
     arguments = dict(given)
     known, name = named(Term, "-"), arguments.pop("term", label)
     if name not in known:
-        raise ValueError(f"term is {name!r}; {suggestion(str(name), known)}")
+        raise ValueError(f"term is {name!r}; {tables.suggestion(str(name), known)}")
     if "weight" not in arguments:
         raise ValueError("weight is missing")
     return Piece(name, known[name], arguments, arguments.pop("weight")).checked()
@@ -150,17 +139,14 @@ def _term(labelled: tuple[str, Any]) -> Piece:
 
 def _constraint(labelled: tuple[str, Any]) -> Piece:
     (name, given), known = labelled, named(Constraint, "_")
-    refuse_unknown([name], known)
+    tables.refuse_unknown([name], known)
     keys = list(_keys(known[name]))
-    if len(keys) == 1:
-        arguments = {keys[0]: given}
-    elif isinstance(given, Mapping):
-        arguments = dict(given)
-    elif isinstance(given, list) and len(given) == len(keys):
-        arguments = dict(zip(keys, given, strict=True))
-    else:
-        raise ValueError(f"{given!r:.60} does not give {', '.join(keys)}; give a table of them")
-    return Piece(name, known[name], arguments).checked()
+    if not isinstance(given, Mapping) or len(keys) == 1:
+        values = given if isinstance(given, list) and len(keys) > 1 else [given]
+        if len(values) != len(keys):
+            raise ValueError(f"{given!r:.60} does not give {', '.join(keys)}; give a table of them")
+        given = dict(zip(keys, values, strict=True))
+    return Piece(name, known[name], dict(given)).checked()
 
 
 def _labelled(table: Any) -> Any:
@@ -210,22 +196,27 @@ ConstraintsTable = Annotated[
 
 # ------------------------------------------------------------------------------------ sellers
 
-_Count = Annotated[int, Field(ge=1, le=MOST_ENTRIES)]
+_Count = Annotated[int, Field(ge=1, le=tables.MOST_ENTRIES)]
 
 
-class _SomeSellers(Table):
+class _SomeSellers(tables.Table):
     count: _Count | None = None
     """Sellers that are drawn from the prior; or"""
-    sensitivities: Reports | None = None
+    sensitivities: tables.Reports | None = None
     """the sellers' reports."""
+
+    @property
+    def size(self) -> int:
+        """Number of sellers."""
+        return self.count or len(self.sensitivities or ())
 
 
 class GroupTable(_SomeSellers):
     """A group of sellers."""
 
-    name: Name
+    name: tables.Name
     """Name in figures and tables."""
-    prior: PriorTable | None = None
+    prior: tables.PriorTable | None = None
     """Prior of the group; that of all sellers by default."""
 
     @validator(mode="after")
@@ -234,25 +225,22 @@ class GroupTable(_SomeSellers):
             raise ValueError("give either count, to draw so many from the prior, or sensitivities")
         return self
 
-    @property
-    def size(self) -> int:
-        """Number of sellers."""
-        return self.count or len(self.sensitivities or ())
-
 
 class SellersTable(_SomeSellers):
     """The sellers of a market: drawn, listed, groups of either, or those of a file."""
 
     groups: Annotated[
-        tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(listed_once)
+        tuple[GroupTable, ...],
+        Field(strict=False, max_length=50),
+        AfterValidator(tables.listed_once),
     ] = ()
-    file: FileName | None = None
+    file: tables.FileName | None = None
     """A CSV or Parquet file of sellers and their reports, relative to the problem file."""
-    id: Column | None = None
+    id: tables.Column | None = None
     """Column of the file: ids."""
-    report: Column | None = None
+    report: tables.Column | None = None
     """Column of the file: prices asked per unit of epsilon."""
-    group: Column | None = None
+    group: tables.Column | None = None
     """Column of the file: groups."""
 
     @validator(mode="after")
@@ -273,11 +261,11 @@ class SellersTable(_SomeSellers):
 # ------------------------------------------------------------------------------------- market
 
 
-class MarketTable(Table):
+class MarketTable(tables.Table):
     """A complete market."""
 
     sellers: SellersTable
-    prior: PriorTable | None = None
+    prior: tables.PriorTable | None = None
     objective: TermsTable
     """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
@@ -303,21 +291,21 @@ class MarketTable(Table):
         The k-th seller that is drawn has the same quantile of every prior, so that variants with
         different priors are compared on paired draws.
         """
-        priors, ids, groups, reports = self.priors, None, None, np.array([])
-        if listed is not None:
-            reports, ids = listed["sensitivity"].to_numpy(), listed["id"].tolist()
-            if "group" in listed:
-                groups = listed["group"].astype(str).to_numpy(np.str_)
-        else:
-            some, rng = self.sellers, np.random.default_rng(seed)
-            everyone: Any = {"count": some.count, "sensitivities": some.sensitivities}
-            parts = some.groups or (GroupTable(name="all", **everyone),)
+        priors, groups, rng = self.priors, None, np.random.default_rng(seed)
+        if listed is None:
+            parts: Any = self.sellers.groups or (self.sellers,)
+            reports = np.array([])
             for part, prior in zip(parts, priors.values(), strict=True):
                 drawn: Any = prior.quantile(rng.random(part.size))
                 reports = np.append(reports, part.sensitivities or drawn)
-            if some.groups:
+            if self.sellers.groups:
                 groups = np.repeat([part.name for part in parts], [part.size for part in parts])
+        else:
+            reports = listed["sensitivity"].to_numpy()
+            if "group" in listed:
+                groups = listed["group"].astype(str).to_numpy(np.str_)
         of_sellers: Any = priors if self.sellers.groups else priors[""]
+        ids = None if listed is None else listed["id"].tolist()
         sellers = Sellers(reports, of_sellers, ids=ids, groups=groups)
         weighted = [term.build(groups) for term in self.objective.values()]
         objective: Objective = sum(weighted[1:], start=weighted[0])

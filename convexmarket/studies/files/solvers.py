@@ -9,15 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from convexmarket.studies.files.file_tables import (
-    FileName,
-    ProblemFile,
-    RunTable,
-    Share,
-    Table,
-    listed_once,
-    suggestion,
-)
+from convexmarket.studies.files import file_tables as tables
 from convexmarket.studies.measure import REFERENCE
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS
@@ -33,13 +25,15 @@ def _without_files(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-_Once = AfterValidator(listed_once)
+_Once = AfterValidator(tables.listed_once)
 Names = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z][\w .-]{0,59}$")], ...],
     Field(strict=False, max_length=100),
     _Once,
 ]
-Problems = Annotated[tuple[FileName, ...], Field(strict=False, min_length=1, max_length=200), _Once]
+Problems = Annotated[
+    tuple[tables.FileName, ...], Field(strict=False, min_length=1, max_length=200), _Once
+]
 Sizes = Annotated[
     tuple[Annotated[int, Field(ge=2, le=1_000_000)], ...],
     Field(strict=False, min_length=1, max_length=20),
@@ -52,16 +46,16 @@ Options = Annotated[
 ]
 
 
-class SettingTable(Table):
+class SettingTable(tables.Table):
     """Tolerances of the solvers, and the largest error of a correct answer."""
 
-    tolerance: Share
+    tolerance: tables.Share
     """Largest relative error of the objective, and largest relative residual, of a solved run."""
     options: Annotated[dict[str, Options], Field(max_length=50)] = Field(default_factory=dict)
     """Options of each solver, by its name in any case; those of CVXPY's solve."""
 
 
-class ComparisonTable(Table):
+class ComparisonTable(tables.Table):
     """Problems, formulations, solvers, sizes and draws of a comparison."""
 
     problems: Problems
@@ -81,21 +75,21 @@ class ComparisonTable(Table):
     1e-6, 1e-9), or the name of a table in [settings]."""
 
 
-class LimitsTable(Table):
+class LimitsTable(tables.Table):
     """Limits of each run."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
     megabytes: Annotated[float, Field(ge=500, le=10_000_000)] = 4_000.0
 
 
-class SolversRunTable(RunTable):
+class SolversRunTable(tables.RunTable):
     """Execution of a comparison."""
 
     pin: bool = True
     """Whether each run is bound to one core."""
 
 
-class SolversFile(ProblemFile):
+class SolversFile(tables.ProblemFile):
     """A comparison of solvers and formulations on the subproblems of other problem files."""
 
     kind: Literal["solvers"]
@@ -115,7 +109,7 @@ class SolversFile(ProblemFile):
         for name in self.study.settings:
             if name not in (known := {**SETTINGS, **self.settings}):
                 raise ValueError(
-                    f"study.settings names {name!r}; {suggestion(name, known)}; or give "
+                    f"study.settings names {name!r}; {tables.suggestion(name, known)}; or give "
                     f"[settings.{name}] with a tolerance"
                 )
         return self

@@ -126,13 +126,7 @@ def _at(market: Market, problem_class: str, method: Any, etas: tuple[float, floa
 
 
 def at_best_eta(market: Market) -> Instance:
-    """Return the papers' market, with mu > 0, at the eta of its optimum.
-
-    Raises
-    ------
-    NotSupportedError
-        If the market's range of eta contains a single value.
-    """
+    """Return the papers' market, with mu > 0, at the eta of its optimum."""
     eta = allocate(market).eta
     low, high = market.form.eta_range
     for other in (CHANGE * eta, eta / CHANGE):
@@ -142,13 +136,7 @@ def at_best_eta(market: Market) -> Instance:
 
 
 def at_natural_eta(market: Market) -> Instance:
-    """Return any market at an eta of the order of magnitude of its constraints.
-
-    Raises
-    ------
-    NotSupportedError
-        If the feasible range of eta contains a single value.
-    """
+    """Return any market at an eta of the order of magnitude of its constraints."""
     low, high = market.form.eta_range
     natural = float(np.clip(market.form.natural_eta, low, high))
     etas = [natural * CHANGE**step for step in sorted(range(-_STEPS, _STEPS), key=abs)]

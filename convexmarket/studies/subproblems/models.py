@@ -21,13 +21,7 @@ from convexmarket.joint.alternating import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.release.fit import KernelBasis
-from convexmarket.studies.subproblems.markets import (
-    Declared,
-    Floats,
-    Instance,
-    numbers,
-    off_simplex,
-)
+from convexmarket.studies.subproblems import markets
 
 #: Length of the perturbation of a repeated row, relative to the row.
 _JITTER = 0.01
@@ -35,12 +29,12 @@ _JITTER = 0.01
 _TOLERANCE = 1e-13
 
 
-def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def draw_rows(
+    X: markets.Floats, y: markets.Floats, size: int, rng: np.random.Generator
+) -> tuple[markets.Floats, markets.Floats]:
     """Draw labelled rows from a data set.
 
-    Up to their number, rows are drawn without replacement. Beyond that, all rows are used once. The
-    others are drawn with replacement, perturbed by 1 % of their length, and scaled to the length of
-    the original.
+    Beyond their number, rows are drawn again, perturbed by 1 % and scaled to their length.
     """
     n_rows, n_features = X.shape
     if size <= n_rows:
@@ -56,8 +50,12 @@ def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tupl
 
 
 def logistic(
-    X: Floats, y: Floats, weights: Floats, regularization: float, noise: Floats
-) -> Instance:
+    X: markets.Floats,
+    y: markets.Floats,
+    weights: markets.Floats,
+    regularization: float,
+    noise: markets.Floats,
+) -> markets.Instance:
     r"""Return logistic regression by objective perturbation, with two draws of the noise.
 
     .. math:: \min_w\; \sum_j a_j \log(1 + e^{-y_j w^\top x_j}) + \tfrac{\Lambda}{2}\|w\|^2
@@ -76,10 +74,10 @@ def logistic(
     signed = y[:, None] * X
     longest = float(np.linalg.norm(X, axis=1).max()) or 1.0
 
-    def perturbed(b: Floats) -> PerturbedObjective:
+    def perturbed(b: markets.Floats) -> PerturbedObjective:
         return PerturbedObjective(X, y, weights, b, regularization)
 
-    def declared(formulation: str) -> Declared:
+    def declared(formulation: str) -> markets.Declared:
         w, b = cp.Variable(n_features, name="w"), cp.Parameter(n_features, name="noise")
         scale = 1 if formulation == "unscaled" else m
         quadratic = (scale * regularization / 2) * cp.sum_squares(w)
@@ -91,9 +89,9 @@ def logistic(
         else:
             losses = (scale * weights) @ cp.logistic(-signed @ w)
             problem = cp.Problem(cp.Minimize(losses + quadratic + scale * (b @ w)))
-        return Declared(problem, partial(setattr, b, "value"), partial(numbers, w))
+        return markets.Declared(problem, partial(setattr, b, "value"), partial(markets.numbers, w))
 
-    return Instance(
+    return markets.Instance(
         "weighted logistic regression",
         (noise[0], noise[1]),
         declared,
@@ -102,7 +100,9 @@ def logistic(
     )
 
 
-def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> Instance:
+def ridge(
+    X: markets.Floats, labels: markets.Floats, weights: markets.Floats, regularization: float
+) -> markets.Instance:
     r"""Return weighted ridge regression, with two vectors of labels.
 
     .. math:: \min_\theta\; \sum_j a_j (y_j - x_j^\top\theta)^2 + \lambda\|\theta\|^2
@@ -115,12 +115,12 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
     m, n_features = X.shape
     root = np.sqrt(weights)[:, None]
 
-    def triangle(y: Floats) -> Floats:
+    def triangle(y: markets.Floats) -> markets.Floats:
         """Return R with ``||R (theta, -1)||^2`` the objective, shape (n_features + 1,) twice."""
         penalty = np.sqrt(regularization) * np.eye(n_features, n_features + 1)
         return np.asarray(np.linalg.qr(np.vstack([root * np.column_stack([X, y]), penalty]), "r"))
 
-    def declared(formulation: str) -> Declared:
+    def declared(formulation: str) -> markets.Declared:
         theta = cp.Variable(n_features, name="theta")
         small = formulation in ("normal", "factor")
         data = cp.Parameter(n_features + 1 if small else m, name="data")
@@ -141,13 +141,13 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
             scaled = np.sqrt(m) * root
             residuals = (scaled * X) @ theta - cp.multiply(scaled[:, 0], data)
             objective = cp.sum_squares(residuals) + m * penalty
-        return Declared(
+        return markets.Declared(
             cp.Problem(cp.Minimize(objective)),
             lambda y: setattr(data, "value", data_of(y)),
-            partial(numbers, theta),
+            partial(markets.numbers, theta),
         )
 
-    return Instance(
+    return markets.Instance(
         "ridge",
         (labels[0], labels[1]),
         declared,
@@ -157,20 +157,20 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
 
 
 def draw_ridge(
-    X: Floats,
-    y: Floats,
-    weights: Floats,
+    X: markets.Floats,
+    y: markets.Floats,
+    weights: markets.Floats,
     regularization: float,
     label_noise: float,
     rng: np.random.Generator,
-) -> Instance:
+) -> markets.Instance:
     """Draw the rows of :func:`ridge`, and labels with noise of a standard deviation as second."""
     rows, labels = draw_rows(X, y, weights.size, rng)
     changed = labels + label_noise * rng.standard_normal(labels.size)
     return ridge(rows, np.array([labels, changed]), weights, regularization)
 
 
-def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
+def fit(kernel: markets.Floats, predictions: markets.Floats, max_norm: float) -> markets.Instance:
     r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
     A private model predicts at T public points. Its predictions p are released with noise, and a
@@ -179,12 +179,12 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     """
     basis, size = KernelBasis(kernel), len(kernel)
 
-    def turned(p: Floats) -> Floats:
+    def turned(p: markets.Floats) -> markets.Floats:
         """Return coordinates in the basis, and the norm of the rest."""
         inside = basis.vectors.T @ p
         return np.append(inside, np.linalg.norm(p - basis.vectors @ inside))
 
-    def declared(formulation: str) -> Declared:
+    def declared(formulation: str) -> markets.Declared:
         beta = cp.Variable(size if formulation == "quadratic" else basis.roots.size, name="beta")
         if formulation == "quadratic":
             values, square = kernel @ beta, cp.quad_form(beta, cp.psd_wrap(kernel))
@@ -199,17 +199,19 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
             data = cp.Parameter(size, name="predictions")
             residuals = values - data
 
-        def place(p: Floats) -> None:
+        def place(p: markets.Floats) -> None:
             data.value = turned(p) if formulation == "diagonal" else p
 
         problem = cp.Problem(cp.Minimize(cp.sum_squares(residuals)), [bound])
-        return Declared(problem, place, lambda: np.append(numbers(values), numbers(norm)))
+        return markets.Declared(
+            problem, place, lambda: np.append(markets.numbers(values), markets.numbers(norm))
+        )
 
-    def exact(p: Floats) -> Floats:
+    def exact(p: markets.Floats) -> markets.Floats:
         beta = basis.fit(p, max_norm)
         return np.append(basis.values(beta), np.linalg.norm(beta))
 
-    return Instance(
+    return markets.Instance(
         "semi-interactive fit",
         (predictions[0], predictions[1]),
         declared,
@@ -221,21 +223,13 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     )
 
 
-def z_block(joint: JointMarket) -> Instance:
+def z_block(joint: JointMarket) -> markets.Instance:
     """Return the best weights of a joint market at a fixed eta, for the losses of two models.
 
-    ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), with the
-    constraint ``sum exp(z) >= 1`` replaced by its tangent at the optimal weights, where the
-    convex-concave procedure ends. ``purchase`` is the same choice in ``m*a``. Both have the same
-    optimum. Eta is the best one without a model; the models are the first two of the alternating
-    method. The noise in the model does not depend on the weights and is left out. The answer is the
-    weights of all sellers.
-
-    Raises
-    ------
-    NotSupportedError
-        If the market has another piece than a spread or squared spread (mu > 0), noise and linear
-        payments under caps and largest guarantees, so that the optimum is not known.
+    ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), linearised at
+    the optimal weights, where the convex-concave procedure ends; ``purchase`` is the same choice in
+    ``m*a``. Eta is the best one without a model; the models are the first two of the alternating
+    method. The noise in the model does not depend on the weights and is left out.
     """
     purchases = PurchaseStep(joint)
     if purchases.form is None:
@@ -248,7 +242,7 @@ def z_block(joint: JointMarket) -> Instance:
     start = purchases(np.zeros(joint.X.shape[1]))
     eta, costs = start.eta, joint.market.sellers.virtual_costs
 
-    def optimum(model: Floats) -> Floats:
+    def optimum(model: markets.Floats) -> markets.Floats:
         return purchases.at(model, eta).weights
 
     first = best_model(joint, start.weights, eta)
@@ -256,30 +250,30 @@ def z_block(joint: JointMarket) -> Instance:
     losses = [joint.losses(model) for model in models]
     best = [optimum(model) for model in models]
 
-    def declared(formulation: str) -> Declared:
+    def declared(formulation: str) -> markets.Declared:
         if formulation == "exponential":
             block = ExponentialBlock(joint, losses[0], eta, best[0])
             (z,) = block.variables()
-            return Declared(
+            return markets.Declared(
                 block,
                 lambda k: block.place(losses[k], best[k]),
-                lambda: embed(np.exp(numbers(z)) / able.size, able),
+                lambda: embed(np.exp(markets.numbers(z)) / able.size, able),
             )
         market = declare(joint.market, eta)
         (scaled,) = market.variables()
         charged = cp.Parameter(scaled.size, name="losses", nonneg=True)
         objective = market.objective + cp.Minimize(charged @ scaled / able.size)
-        return Declared(
+        return markets.Declared(
             cp.Problem(objective, market.constraints),
             lambda k: setattr(charged, "value", losses[k][able]),
-            lambda: embed(numbers(scaled) / able.size, able),
+            lambda: embed(markets.numbers(scaled) / able.size, able),
         )
 
-    return Instance(
+    return markets.Instance(
         "z-block",
         (0, 1),
         declared,
         lambda a, k: joint.market.objective.value(a, eta, costs) + float(losses[k] @ a),
         lambda k: optimum(models[k]),
-        lambda weights: off_simplex(weights[able], form.limit(eta)),
+        lambda weights: markets.off_simplex(weights[able], form.limit(eta)),
     )

@@ -17,12 +17,12 @@ from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterE
 from convexmarket.joint import JointMarket
 from convexmarket.learners import ridge_risk_constants
 from convexmarket.market import Market
-from convexmarket.priors import Prior, Uniform
-from convexmarket.privacy.random_sources import gamma_sphere_noise
+from convexmarket.priors import Uniform
+from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.sellers import Sellers
 from convexmarket.studies.subproblems import markets, models
 from convexmarket.studies.subproblems.markets import Floats, Instance
-from convexmarket.terms import Budget, Cap, MaxEpsilon, Noise, Payments, PowerCost, Spread
+from convexmarket.terms import Budget, MaxEpsilon, Noise, Payments, PowerCost, Spread
 
 #: Every class of subproblems, with its formulations.
 CLASSES: dict[str, tuple[str, ...]] = {
@@ -67,21 +67,6 @@ class Family:
         return [size for size in wanted if size <= self.largest]
 
 
-def papers_market(
-    prior: Prior,
-    mu: float,
-    sigma: float,
-    gamma: float,
-    cap: float | None,
-    size: int,
-    rng: np.random.Generator,
-) -> Market:
-    """Return a market of sellers drawn from a prior."""
-    sellers = Sellers(prior.sample(size, rng), prior)
-    objective = mu * Spread() + sigma * Noise() + gamma * Payments()
-    return Market(sellers, objective, [] if cap is None else [Cap(min(cap, size))])
-
-
 #: The subproblem of a market, of each class that is one.
 _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
     "allocation": markets.at_best_eta,
@@ -94,45 +79,13 @@ _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
 }
 
 
-def _of_class(
-    problem_class: str, market_of: MarketOf, name: str = "", own_size: int | None = None
-) -> Family:
-    make = _OF_MARKET[problem_class]
-    return Family(problem_class, lambda size, rng: make(market_of(size, rng)), name, own_size)
-
-
-def allocation_families(market_of: MarketOf, own_size: int | None = None) -> list[Family]:
-    """Return the papers' market at its optimal eta, and the search for that eta."""
-    names = ("allocation", "certified search")
-    return [_of_class(name, market_of, own_size=own_size) for name in names]
-
-
-def families_of_market(example: Market, market_of: MarketOf | None = None) -> list[Family]:
+def families_of_market(
+    example: Market, market_of: MarketOf | None = None, name: str = ""
+) -> list[Family]:
     """Return the subproblems of a market; its pieces decide their classes.
 
     ``market_of`` maps a size and a generator to a market of the same pieces. Without it the example
     is the only market, at its size.
-
-    Raises
-    ------
-    NotSupportedError
-        If it has no subproblem that a study can solve.
-    """
-    of = market_of or (lambda _size, _rng: example)
-    own_size = None if market_of else len(example.sellers)
-    first = market_family(example, of, own_size=own_size)
-    return allocation_families(of, own_size) if first.problem_class == "allocation" else [first]
-
-
-def market_family(
-    example: Market, market_of: MarketOf, name: str = "", own_size: int | None = None
-) -> Family:
-    """Return the subproblem of a market at a fixed eta, under guarantees, or with a budget.
-
-    Raises
-    ------
-    NotSupportedError
-        If the market has no noise term or a term that is not smooth, or leaves eta no choice.
     """
     if not any(term.adds_to == "sigma" for term in example.terms):
         raise NotSupportedError(
@@ -144,28 +97,34 @@ def market_family(
             f"{rough[0]!r} is not smooth, so that residuals cannot be computed from its gradient; "
             "leave it out"
         )
-    form = example.form
+    form, classes = example.form, ["variants"]
     if form.epsilon_caps is not None:
-        problem_class = "given guarantees"
+        classes = ["given guarantees"]
     elif form.standard is not None and form.mu > 0:
-        problem_class = "allocation"
-    else:
-        budgets_alone = form.budgets and not form.payment_terms
-        problem_class = "budget" if budgets_alone else "variants"
+        classes = ["allocation", "certified search"]
+    elif form.budgets and not form.payment_terms:
+        classes = ["budget"]
     try:
-        _OF_MARKET[problem_class](example)
+        _OF_MARKET[classes[0]](example)
     except ConvexMarketError as error:
         raise NotSupportedError(f"{example!r} has no subproblem to compare: {error}") from None
-    return _of_class(problem_class, market_of, name, own_size)
+    of = market_of or (lambda _size, _rng: example)
+    own_size = None if market_of else len(example.sellers)
+    return [_of_class(each, of, name, own_size) for each in classes]
+
+
+def _of_class(
+    problem_class: str, market_of: MarketOf, name: str = "", own_size: int | None = None
+) -> Family:
+    make = _OF_MARKET[problem_class]
+    return Family(problem_class, lambda size, rng: make(market_of(size, rng)), name, own_size)
 
 
 def classifier_families(rows: Any, market_of: MarketOf, regularization: float) -> list[Family]:
     """Return the training of a market's classifier on rows, and the fit to its predictions.
 
-    ``rows`` holds the rows to train on, and public rows; ``market_of`` maps a size and a generator
-    to the market that sells the rows. Sellers with weight zero are left out of the training. The
-    private model of the fit is kernel ridge regression with the kernel
-    ``exp(-2*||x - z||^2 / data_norm^2)``, and its norm is the bound.
+    Sellers with weight zero are left out of the training. The private model of the fit is kernel
+    ridge regression, and its norm is the bound.
     """
 
     def logistic(size: int, rng: np.random.Generator) -> Instance:
@@ -198,11 +157,6 @@ def families_of_class(name: str) -> list[Family]:
 
     Markets draw their sellers from the uniform prior of the papers' experiment. Models are trained
     on its breast-cancer records, ridge regression on medical charges.
-
-    Raises
-    ------
-    ParameterError
-        If the class does not exist.
     """
     if name not in CLASSES:
         raise ParameterError(

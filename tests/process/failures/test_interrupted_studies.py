@@ -3,6 +3,8 @@
 import json
 import signal
 
+import pytest
+
 from convexmarket.studies.execution import Journal
 from tests import PROBLEMS
 from tests.process.failures.builders import (
@@ -16,7 +18,7 @@ from tests.process.failures.builders import (
 QUICKSTART = PROBLEMS / "quickstart.toml"
 STUDY = ["compare", QUICKSTART, "--classes", "allocation", "--formulations", "primal"]
 STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--draws", "1", "--jobs", "1", "--no-pin"]
-STUDY += ["--out", "study"]
+ONLINE = ["run", PROBLEMS / "online-wdbc.toml", "--set", "simulation.draws=2", "--jobs", "1"]
 
 
 def after_the_first_run(tell):
@@ -30,19 +32,21 @@ def after_the_first_run(tell):
     Journal.append = told
 
 
-def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, monkeypatch):
+@pytest.mark.parametrize("study", [STUDY, ONLINE], ids=["solvers", "online"])
+def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, study):
     """That it goes on, also after SIGKILL, is in test_compare_cli and test_compare_solvers."""
-    code, command = stop(STUDY, tmp_path, after_the_first_run, signal.SIGINT)
+    study = [*study, "--out", "study"]
+    code, command = stop(study, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
     check_one_line(command.said, "the same command resumes there")
     journal = tmp_path / "study.runs.jsonl"
     assert set(contents(tmp_path)) == {"study.runs.jsonl"}
     before = journal.read_bytes()
     assert len([json.loads(line) for line in before.splitlines()]) == 1
-    stopped_on_full_disk(tmp_path, before)
+    stopped_on_full_disk(study, tmp_path, before)
 
 
-def stopped_on_full_disk(folder, before):
+def stopped_on_full_disk(study, folder, before):
     """A journal that cannot grow ends the study in a line, and loses nothing that it held."""
 
     def patch(_tell):
@@ -53,7 +57,7 @@ def stopped_on_full_disk(folder, before):
 
         Journal.append = full
 
-    code, command = run(STUDY, folder, patch)
+    code, command = run(study, folder, patch)
     assert code == 2
     check_one_line(command.said, "error:", "No space left on device")
     with Journal(folder / "study.runs.jsonl"):

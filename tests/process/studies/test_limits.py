@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import SolverError
 from convexmarket.studies.execution import Execution, usable_cores
 from convexmarket.studies.measure import measure_run
 from convexmarket.studies.subproblems.markets import at_best_eta
@@ -75,17 +74,29 @@ def test_after_all_that_runs_are_as_before():
     assert call()["result"]["status"] == "optimal"
 
 
-def test_a_killed_worker_ends_its_run_and_the_study_and_the_next_study_has_another():
-    failed = []
-    waiting = threading.Thread(target=run_and_fail, args=(failed,))
+def test_the_call_of_a_killed_worker_is_performed_once_more():
+    replies = []
+    waiting = threading.Thread(target=lambda: replies.append(call(Sleeper(), time_limit=8.0)))
     waiting.start()
     while not (sleeping := [each for each in children_of(psutil.Process()) if is_run(each)]):
         time.sleep(0.01)
     sleeping[0].parent().kill()
     waiting.join(60)
-    assert "the system ended a worker process" in failed[0]
+    assert replies[0]["ended"] == "time limit"
     assert not psutil.wait_procs(sleeping, timeout=10)[1], "a run outlives its worker"
-    assert call()["ended"] == "finished"
+
+
+@pytest.mark.parametrize("options", [{}, {"time_limit": 100.0}], ids=["free", "limited"])
+def test_a_market_that_ends_its_worker_is_one_failed_row(options):
+    fine = cm.Market.standard(cm.Sellers([0.1, 0.2], cm.Uniform(0, 1)), mu=1, sigma=1, gamma=1)
+
+    def deadly():
+        os.kill(os.getppid() if options else os.getpid(), signal.SIGKILL)
+
+    study = cm.Study({"one": fine, "deadly": deadly, "other": fine})
+    table = study.run(jobs=2, progress=False, **options).to_frame()
+    assert table.status.tolist() == ["solved", "crashed", "solved"]
+    assert "the system ended its process" in table.message[1]
 
 
 def test_what_a_solver_leaves_behind_does_not_hold_the_run():
@@ -115,13 +126,6 @@ def is_run(process):
     with contextlib.suppress(psutil.Error, ProcessLookupError):
         return os.getpgid(process.pid) == process.pid
     return False
-
-
-def run_and_fail(failed):
-    try:
-        call(Sleeper(), time_limit=3600.0)
-    except SolverError as error:
-        failed.append(str(error))
 
 
 SLEEPING = """

@@ -119,11 +119,6 @@ def test_the_naive_model_buys_from_the_cheapest(result):
     assert rows.eta.between(5.0, 200.0).all()
 
 
-def test_every_allocation_is_certified(result):
-    assert (result.tables["curve"].gap < 1e-12).all()
-    assert (result.tables["runs"].status == "solved").all()
-
-
 def test_the_page_is_short_and_compares_paired_draws(result):
     report = tiny().report(result)
     assert "overall error of the mechanism is" in report.finding

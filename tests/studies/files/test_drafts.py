@@ -105,11 +105,3 @@ def test_tables_without_a_draft_are_refused(tmp_path, content, words):
     (tmp_path / "rows.csv").write_text(content)
     with pytest.raises(DataError, match=words):
         draft_problem(tmp_path / "rows.csv", tmp_path)
-
-
-def test_files_that_are_not_parquet_are_refused(tmp_path):
-    (tmp_path / "rows.parquet").write_text("a,b\n1,2\n")
-    with pytest.raises(DataError, match="cannot be read as Parquet"):
-        draft_problem(tmp_path / "rows.parquet", tmp_path)
-    with pytest.raises(DataError, match="No such file"):
-        draft_problem(tmp_path / "none.parquet", tmp_path)

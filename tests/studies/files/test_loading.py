@@ -25,31 +25,25 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
     [
         ("objective.gamma=[0.1, -0.1]", "objective.gamma[1] must be greater than 0, got -0.1"),
         ("objective.gamma=[0.1, nan]", "objective.gamma[1] must be a finite number, got nan"),
-        ('objective.gamma=["a"]', "objective.gamma[0] must be a valid number, got 'a'"),
         ("objective.gamma=[true]", "objective.gamma[0] must be a valid number, got True"),
         ("objective.gamma=[]", "objective.gamma must have at least 1 item, got []"),
         ("objective.gamma=0.1", "objective.gamma must be a list, got 0.1"),
-        ("objective.mu=[0]", "objective.mu[0] must be greater than 0, got 0"),
         ("objective.cap=0.5", "objective.cap must be greater than or equal to 1, got 0.5"),
         ("objective.gama=[1]", "objective: 'gama' is not a known key; did you mean 'gamma'?"),
-        ("sellers.x=1", "sellers: 'x' is not a known key; known are 'sensitivities', 'scenarios'"),
-        ("data.label=[1]", "data: 'label' is not a known key; did you mean 'labels'?"),
         ("data.labels=[1, 2]", "data.labels[1] must be -1 or 1, got 2"),
-        ("data.labels=[1]", "data: there are 2 rows of features and 1 labels"),
-        ("data.features=[[1.0], [1.0, 2.0]]", "data: the rows of features have [1, 2] entries"),
+        ("data.labels=[1]", "data: there are 2 rows of features with [1] entries, and 1 labels"),
+        (
+            "data.features=[[1.0], [1.0, 2.0]]",
+            "data: there are 2 rows of features with [1, 2] entries",
+        ),
         ('data.source="wbdc"', "data.source is 'wbdc'; did you mean 'wdbc'?"),
         ('data={source="synthetic", n_sellers=9}', "data.n_features is missing"),
-        ('data={source="wdbc", n_test=9}', "data: 'n_test' is not a known key; known are"),
         ('data={source="medical"}', "data: the rows do not fit a classifier"),
         ("data=3", "data must be a table, got 3"),
         ('prior.family="unifrm"', "prior: prior family 'unifrm' is unknown"),
         ("prior.high=-1", "prior: Uniform: low = 0, high = -1; give 0 <= low < high"),
-        ("prior.top=1", "prior: Uniform: got an unexpected keyword argument 'top'"),
         ("sellers.sensitivities=[0.1, 1.5]", "1 of 2 sensitivities are not in the support"),
         ('sellers.scenarios=["corelated"]', "scenarios[0] is 'corelated'; did you mean"),
-        ('sellers.scenarios=["correlated", "correlated"]', "an entry is listed twice"),
-        ("sellers.correlated_with=-1", "sellers.correlated_with: -1 is not a feature"),
-        ("learner.draws=1.5", "learner.draws must be a valid integer, got 1.5"),
         ("learner.tolerance=1", "learner: 'tolerance' is not a known key; known are"),
         (
             'learner.accounting="shrp"',
@@ -108,10 +102,6 @@ def test_shipped_problems_are_valid():
     assert {problem.kind for problem in problems} == set(KINDS)
 
 
-def test_the_main_problem_files_are_shipped():
-    assert {"medical-market", "quickstart", "synthetic", "wdbc"} <= {path.stem for path in SHIPPED}
-
-
 MARKET = """
 kind = "market"
 title = "Charges"
@@ -135,27 +125,17 @@ coef_norm = 1.0
     [
         ("learner.target_range=[1.0, 1.0]", "learner"),
         ("learner.regularization=[1.0, 1.0]", "learner.regularization"),
-        ("learner.regularization=[0.0]", "learner.regularization[0]"),
         ("learner.label_noise=-1.0", "learner.label_noise"),
         (
             'learner={name="PersonalizedRidge", regularization=[1], coef_norm=1}',
             "learner.label_noise",
         ),
-        ('learner.label_noise="a"', "learner.label_noise"),
-        ('learner.coef_norm="a"', "learner.coef_norm"),
         ("learner.smallest_eigenvalue=-1", "learner.smallest_eigenvalue"),
-        ("learner.target_range=[1]", "learner"),
-        ("learner.random_state=1", "learner"),
-        ("learner.epsilon=1", "learner"),
         ("learner.features=1", "learner"),
         ('learner.regularization="auto"', "learner.regularization"),
         ("learner.failure_probability=1.0", "learner.failure_probability"),
         ('learner.sensitivity="loose"', "learner"),
-        ("objective.gamma=[0.1, 0.1]", "objective.gamma"),
         ("objective.mu=[1.0]", "objective"),
-        ('data.source="wdbc"', "data"),
-        ("data.n_rows=5", "data"),
-        ("data.train_fraction=1.0", "data.train_fraction"),
         ("units.per_label=0.0", "units.per_label"),
         ("naive.grid=2", "'naive' is not"),
     ],
@@ -174,15 +154,10 @@ def refusal_of_a_table(*overrides):
         ("data.features.age=[18]", "data.features.age: [18] is not a public fact of a column"),
         ("data.features.age=[18, inf]", "[18, inf] is not a public fact of a column"),
         ('data.features.smoker=["no", "no "]', "data.features.smoker: ['no', 'no ']"),
-        ("data.features={}", "data.features must have at least 1 item, got {}"),
         ("data.features.ask=[0, 1]", "data: the column 'ask' is named twice among id, report"),
-        ('data.id="ask"', "data: the column 'ask' is named twice among id, report, label"),
-        ('data.group="region"', "data: 'group' is not a known key"),
         ('data.classes=["no", 1]', "data.classes: ['no', 1] is not [negative, positive]"),
         ('data.missing="guess"', "data.missing is 'guess'; known are 'error', 'middle'"),
         ("data.public={test=0.2}", "public = { validation = 0.2, test = 0.2 }"),
-        ("data.public.test=1.5", "data.public.test"),
-        ('data.source="xls"', "data.source is 'xls'; known are"),
         ("sellers.sensitivities=[0.1]", "(data.report, 'ask')"),
     ]
 )

@@ -125,14 +125,6 @@ def test_the_mark_depends_on_public_things_alone(result):
     assert row.expected_objective == pytest.approx(row.bias + allocate(market).objective)
 
 
-def test_scenarios_permute_the_same_reports(result):
-    reports = {
-        scenario: np.sort(rows.sensitivity)
-        for scenario, rows in result.tables["sellers"].groupby("scenario")
-    }
-    np.testing.assert_array_equal(reports["independent"], reports["correlated"])
-
-
 def test_a_cap_and_the_papers_sensitivity_are_obeyed():
     settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.max_norm=0.8")
     answer = run(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
