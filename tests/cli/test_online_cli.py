@@ -281,7 +281,7 @@ def test_a_file_of_offers_is_accepted_also_after_a_german_spreadsheet_saved_it(s
     assert "has accepted already" in refused("answer", "m", "--decline", "--csv", "offers.csv")
     offers[offers.status == "nothing bought"].to_csv("none.csv", index=False)
     refusal = refused("answer", "m", "--accept", "--csv", "none.csv")
-    assert "no seller in the list was offered anything" in refusal
+    assert "no seller in the list has an offer" in refusal
     lines = Path("offers.csv").read_text("utf-8-sig").replace(separator, ",").splitlines()
     Path("offers.csv").write_text("".join(f'"{line}"\r\n' for line in lines))
     refusal = refused("answer", "m", "--accept", "--csv", "offers.csv")
@@ -315,7 +315,7 @@ def test_a_list_of_answers_is_checked_as_a_whole(opened):
         ("b d", "line 3: 'd' was offered nothing"),
         ("b c", "line 3: 'c' has declined already"),
         ("b b", "line 3: 'b' is the id of an earlier line"),
-        ("", "no id in the list"),
+        ("", "no seller in the list has an offer"),
     ]:
         (opened / "answers.csv").write_text("\n".join(["id", *ids.split()]) + "\n")
         assert words in refused("answer", "m", "--accept", "--csv", "answers.csv")
