@@ -163,7 +163,7 @@ def where_no_number(values: Any, *, truth_values: bool = False) -> str:
         return f"it is of type {type(values).__name__}"
     named = isinstance(values, pd.DataFrame)
     try:
-        table = values if named else pd.DataFrame(np.array(values, object), dtype=object)
+        table = pd.DataFrame(values if named else np.array(values, object), dtype=object)
     except (TypeError, ValueError):
         return "the rows have different lengths"
     for column, cells in table.items():

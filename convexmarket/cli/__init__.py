@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from convexmarket.cli.consoles import File, Force, errors_in_one_line, run_to_the_end, say
+from convexmarket.cli.consoles import run_to_the_end, say
 from convexmarket.cli.experiments import compare_command, diff_command, report_command, run
 from convexmarket.cli.online import online_app
 from convexmarket.cli.sales import buy, init, ledger_command, price
@@ -37,7 +37,6 @@ _EXAMPLES: dict[Callable[..., None], list[str]] = {
     ledger_command: [
         "ledger sold.sqlite --create",
         "ledger sold.sqlite --record offers.csv",
-        "ledger sold.sqlite --seller p001",
         "ledger sold.sqlite --export balance.csv",
         "ledger sold.sqlite --backup backups/sold.sqlite",
     ],
@@ -85,18 +84,8 @@ def _options(
 
 
 @app.command()
-def schema(
-    file: Annotated[File, typer.Option("--out", help="File to write.")] = None, force: Force = False
-) -> None:
+def schema() -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
-    from convexmarket.io import check_place, write_together
     from convexmarket.studies.files import json_schema
 
-    text = json.dumps(json_schema(), indent=2) + "\n"
-    if file is None:
-        sys.stdout.write(text)
-        return
-    with errors_in_one_line():
-        check_place(file, force=force)
-        write_together({file: text.encode()}, force=force)
-    say(f"Wrote {file}")
+    sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")

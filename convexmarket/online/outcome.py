@@ -104,7 +104,7 @@ class OnlineOutcome(Shown):
         """
         bought = self.epsilon > 0
         costs = np.asarray(as_prior(prior).ironed_virtual_cost(self.sensitivities[bought]))
-        return self._loss(costs @ self.epsilon[bought])
+        return self._loss(float(costs @ self.epsilon[bought]))
 
     def paid_loss(self) -> float:
         """Compute the loss with the payments instead of psi'eps."""

@@ -25,18 +25,9 @@ from convexmarket.data.csv_cells import write_csv
 from convexmarket.deal import versions
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import keep_access, write_together
+from convexmarket.report import results
 from convexmarket.report.folders import put_back, replacing
-from convexmarket.report.results import (
-    RESULTS,
-    is_report,
-    plain,
-    read_bytes,
-    read_content,
-    restored_frame,
-    results_text,
-    stored_frame,
-    tidy,
-)
+from convexmarket.report.results import RESULTS, plain, read_bytes
 from convexmarket.report.table_formats import Table, escape_markdown, printable
 
 Format: TypeAlias = Literal["md", "html", "csv", "tex", "svg", "pdf"]
@@ -44,10 +35,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
 _CLAIMS = "claims"
 _FIELDS = ("title", "question", "finding", "settings", "versions")
-#: Words of text, figures, tables, and claims on a page.
-_WORDS, _FIGURES, _TABLES, _CLAIMED = 400, 3, 2, 8
-#: Failing parts of a claim that its verdict names.
-_NAMED = 5
+#: Words of text, figures, tables, and claims on a page; failing parts that a verdict names.
+_WORDS, _FIGURES, _TABLES, _CLAIMED, _NAMED = 400, 3, 2, 8, 5
 
 
 @dataclass(frozen=True)
@@ -130,11 +119,6 @@ class Report:
     versions : dict
         Versions of the packages in use.
 
-    See Also
-    --------
-    compare : difference of two quantities with an interval and a verdict, for headlines.
-    compare_reports : differences of two reports.
-
     Notes
     -----
     Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown:
@@ -170,7 +154,6 @@ class Report:
         Parameters
         ----------
         finding : str
-            The index of reports repeats it.
         """
         self.finding = _text("finding", finding)
 
@@ -198,21 +181,18 @@ class Report:
             Markdown; a table; a figure; or an object with at least one of the methods
             ``statements()``, ``plot()`` and ``to_frame()``, all of which are used.
         caption, name : str, optional
-            Of a table or figure. The name is the stem of the files, of lower-case letters, digits,
-            ``_`` and ``-``; by default ``table-1`` or ``figure-1``.
+            Of a table or figure. The name is the stem of the files; by default ``table-1``.
         alt : str
             Description of a figure for readers who do not see it; by default the caption.
         keys : sequence of str
-            Columns of a table that identify its rows when two reports are compared; by default
-            named levels of the index, or ``frame.attrs["keys"]``.
+            Columns that identify the rows of a table; by default named levels of the index, or
+            ``frame.attrs["keys"]``.
         formats, headers : mapping of str to str, optional
-            Format specifications and headers of columns; by default four significant digits, and
-            the name of the column.
+            Format specifications and headers of columns.
         appendix : bool, default False
-            Whether the block belongs to ``appendix.md`` and ``appendix.html``.
+            Whether the block belongs to the appendix.
         rows : int, optional
-            Rows of a table that are shown, by default 8, and 15 in the appendix; ``results.json``
-            and CSV hold all.
+            Rows of a table that are shown, by default 8, and 15 in the appendix.
 
         Raises
         ------
@@ -226,22 +206,21 @@ class Report:
             name = self._name(name, "table", [_CLAIMS, *(table.name for table in self.tables)])
             levels = [str(level) for level in block.index.names if level is not None]
             keys = list(keys) or levels or list(block.attrs.get("keys", []))
-            frame, formats, headers = tidy(name, block), formats or {}, headers or {}
-            if frame.columns.empty:
-                raise ParameterError(f"the table {name!r} has no columns; give one with columns")
-            if missing := [c for c in (*keys, *formats, *headers) if c not in frame]:
-                raise ParameterError(
-                    f"the table {name!r} has no column {missing[0]!r}; its columns are "
-                    f"{', '.join(map(repr, frame))}"
-                )
+            frame = results.tidy(name, block)
+            for column in (*keys, *(formats or ()), *(headers or ())):
+                if column not in frame:
+                    raise ParameterError(
+                        f"the table {name!r} has no column {column!r}; its columns are "
+                        f"{', '.join(map(repr, frame))}"
+                    )
             if keys and frame.duplicated(keys).any():
                 raise ParameterError(
                     f"the keys {', '.join(keys)} do not identify the rows of the table {name!r}; "
                     "add a column to keys"
                 )
-            private, rows = {"id", "sensitivity"} <= set(frame), rows or (15 if appendix else 8)
-            table = Table(name, caption, frame, keys, formats, headers, rows, private, appendix)
-            self.blocks.append(table)
+            looks = formats or {}, headers or {}, rows or (15 if appendix else 8)
+            private = {"id", "sensitivity"} <= set(frame)
+            self.blocks.append(Table(name, caption, frame, keys, *looks, private, appendix))
         elif hasattr(block, "savefig"):
             if not (alt or caption):
                 raise ParameterError("a figure needs alt=, a text for readers who do not see it")
@@ -302,12 +281,10 @@ class Report:
         frame = pd.DataFrame(rows, columns=["claim", "verdict", "source", "detail"], dtype="str")
         if frame.claim.duplicated().any():
             raise ParameterError(f"the claim {text!r} is made twice; give each its own text")
-        table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(frame))
-        if len(rows) == 1:
-            self.blocks.append(table)
-        else:
-            places = [_is_claims(block) for block in self.blocks]
-            self.blocks[places.index(True)] = table
+        place = next((k for k, b in enumerate(self.blocks) if _is_claims(b)), len(self.blocks))
+        self.blocks[place : place + 1] = [
+            Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(rows))
+        ]
 
     def attach(self, name: str, content: str | bytes) -> None:
         """Add a file to the folder.
@@ -326,6 +303,12 @@ class Report:
         if not _ATTACHMENT.fullmatch(name):
             raise ParameterError(f"name must be a file name such as 'runs.jsonl', got {name!r}")
         self.attachments[name] = content.encode() if isinstance(content, str) else content
+
+    def __repr__(self) -> str:
+        return (
+            f"Report({self.title!r}: {len(self.tables)} tables, {len(self.figures)} figures, "
+            f"{len(self.claims)} claims)"
+        )
 
     @property
     def tables(self) -> list[Table]:
@@ -365,10 +348,11 @@ class Report:
         appendix : bool, default False
         """
         body = "\n".join(block.to_html() for block in self._of(appendix))
-        if appendix:
-            return _page(self.title, body, link="index.html", footer=html_of(self._footer))
-        link = "appendix.html" if self._of(True) else ""
-        return _page(self.title, body, self.question, self.finding, link, html_of(self._footer))
+        texts = {} if appendix else {"question": self.question, "finding": self.finding}
+        link = '<p><a href="index.html">Report</a></p>' if appendix else ""
+        if not appendix and self._of(True):
+            link = '<p><a href="appendix.html">Appendix</a></p>'
+        return _page(self.title, body, **texts, link=link, footer=html_of(self._footer))
 
     @property
     def _footer(self) -> str:
@@ -381,14 +365,14 @@ class Report:
         left = {Text: words, Figure: _FIGURES, Table: _TABLES - any(map(_is_claims, self.blocks))}
         chosen: list[Block] = []
         for block in self.blocks:
+            if _is_claims(block):
+                many = len(self.claims) > _CLAIMED
+                chosen += _failing(block) if many and not appendix else [block] * (many == appendix)
+                continue
             cost = len(block.markdown.split()) if isinstance(block, Text) else 1
-            cost = 0 if _is_claims(block) else cost
             fits = not block.appendix and cost <= left[type(block)]
             left[type(block)] -= cost if fits else 0
-            if isinstance(block, Table) and _is_claims(block) and len(block.frame) > _CLAIMED:
-                chosen += [block] if appendix else _failing(block)
-            elif fits != appendix:
-                chosen.append(block)
+            chosen += [block] * (fits != appendix)
         return chosen
 
     def _repr_html_(self) -> str:
@@ -412,8 +396,8 @@ class Report:
         folder : path
             A report in it is replaced.
         formats : collection of {"md", "html", "csv", "tex", "svg", "pdf"}
-            Pages as Markdown and HTML, tables as CSV and LaTeX, figures as SVG and PDF. Figures as
-            PNG and ``results.json`` are always written.
+            Pages as Markdown and HTML, tables as CSV and LaTeX, figures as SVG and PDF. PNG files
+            and ``results.json`` are always written.
         force : bool, default False
             Whether a folder that holds something else may be replaced, with all files in it.
 
@@ -468,20 +452,22 @@ class Report:
                 for kind in ("png", *({"svg", "pdf"} & set(formats))):
                     files[f"figures/{block.name}.{kind}"] = block.saved(kind)
             elif isinstance(block, Table):
-                rows, content = stored_frame(block.frame)
+                rows, content = results.stored_frame(block.frame)
                 fields |= rows
-                if content:
-                    files[f"tables/{block.name}.parquet"] = content
-                if "tex" in formats:
-                    files[f"tables/{block.name}.tex"] = block.to_latex().encode()
-                if "csv" in formats:
-                    cells = StringIO(newline="")
-                    write_csv(block.frame, cells)
-                    files[f"tables/{block.name}.csv"] = cells.getvalue().encode()
+                place = f"tables/{block.name}"
+                files |= {f"{place}.parquet": content} if content else {}
+                files |= {f"{place}.tex": block.to_latex().encode()} if "tex" in formats else {}
+                files |= {f"{place}.csv": _csv(block.frame)} if "csv" in formats else {}
             blocks.append({"kind": type(block).__name__, **plain(fields)})
         described = {each: getattr(self, each) for each in _FIELDS}
         described |= {"files": sorted(self.attachments), "blocks": blocks}
-        return files | {RESULTS: results_text(described)}
+        return files | {RESULTS: results.results_text(described)}
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    content = StringIO(newline="")
+    write_csv(frame, content)
+    return content.getvalue().encode()
 
 
 def read_report(folder: str | Path) -> Report:
@@ -510,7 +496,7 @@ def read_report(folder: str | Path) -> Report:
     file = Path(folder)
     put_back((file.parent if file.name == RESULTS else file).resolve())
     file = file / RESULTS if file.is_dir() else file
-    place, content = file.parent, read_content(file)
+    place, content = file.parent, results.read_content(file)
     try:
         report = Report(content["title"])
         for each in _FIELDS:
@@ -521,7 +507,7 @@ def read_report(folder: str | Path) -> Report:
                 raise ValueError(f"{name!r} is not a valid name")
             if kind == "Table":
                 stored = {k: fields.pop(k, None) for k in ("columns", "dtypes", "data", "sha256")}
-                frame = restored_frame(name, stored, place)
+                frame = results.restored_frame(name, stored, place)
                 report.blocks.append(Table(frame=frame, **fields))
             elif kind == "Figure":
                 picture = read_bytes(place / f"figures/{name}.png")
@@ -577,7 +563,7 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
     for file in sorted(folder.glob(f"*/{RESULTS}")):
         name = file.parent.name
         try:
-            content = read_content(file)
+            content = results.read_content(file)
             title, finding = content["title"], content["finding"] or content["question"]
         except (DataError, KeyError) as error:
             title, finding = name, f"cannot be read: {error}".replace(f"{file.parent}/", "")
@@ -603,7 +589,7 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
             "from another folder"
         )
     others = sorted(path.name for path in target.iterdir())
-    if not force and others and not is_report(target):
+    if not force and others and not results.is_report(target):
         raise ParameterError(
             f"the folder {target} holds {others[0]!r} and no {RESULTS} of a report; choose another "
             "folder, or pass --force (in Python force=True) to replace all of it"
@@ -614,7 +600,7 @@ def _is_claims(block: Block) -> bool:
     return isinstance(block, Table) and block.name == _CLAIMS
 
 
-def _failing(claims: Table) -> list[Block]:
+def _failing(claims: Any) -> list[Block]:
     """Return the number of claims that hold, and a table of the first others."""
     frame = claims.frame
     others = frame[frame.verdict != "holds"].head(_CLAIMED)
@@ -658,19 +644,12 @@ def _template(name: str) -> str:
     return folder.joinpath(name).read_text("utf-8").strip()
 
 
-def _page(
-    title: str, body: str, question: str = "", finding: str = "", link: str = "", footer: str = ""
-) -> str:
+def _page(title: str, body: str, *, link: str = "", footer: str = "", **texts: str) -> str:
     """Return an HTML page in the style of reports, which loads nothing from other places."""
     script = _template("page.js")
-    texts = {"title": title, "question": question, "finding": finding}
-    target = "Report" if link == "index.html" else "Appendix"
-    parts = {name: escape(printable(text)) for name, text in texts.items()} | {
-        "body": body,
-        "link": f'<p><a href="{link}">{target}</a></p>' if link else "",
-        "footer": footer,
-        "script": script,
-        "style": _template("page.css"),
-        "digest": b64encode(sha256(script.encode()).digest()).decode(),
-    }
-    return Template(_template("page.html")).substitute(parts) + "\n"
+    plain_texts = {"question": "", "finding": "", "title": title} | texts
+    parts = {name: escape(printable(text)) for name, text in plain_texts.items()}
+    parts |= {"body": body, "link": link, "footer": footer, "script": script}
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    page = Template(_template("page.html"))
+    return page.substitute(parts, style=_template("page.css"), digest=digest) + "\n"

@@ -31,7 +31,6 @@ FOLDERS = {
     "compare": (["compare", QUICKSTART], "--out"),
     "report": (["report", "one"], "--out"),
     "report --all": (["report", "--all", "--problems", PROBLEMS], "--reports"),
-    "diff": (["diff", "a/one", "b/two"], "--out"),
     "buy": (["buy", "market.toml"], "--out"),
     "online close": (["online", "close", "m"], "--out"),
 }
@@ -41,7 +40,6 @@ WORK = {
     "compare": (solver_study, "compare_solvers"),
     "report": (reports, "read_report"),
     "report --all": (experiments, "run_file"),
-    "diff": (reports, "compare_reports"),
     "price": (deal, "price"),
     "init": (drafts, "draft_problem"),
     "buy": (files, "load_file"),
@@ -157,7 +155,7 @@ def test_an_index_of_reports_is_replaced_with_force(filled):
     assert (filled / "reports" / "README.md").read_text() != "precious"
 
 
-@pytest.mark.parametrize("command", ["run", "compare", "report", "diff"])
+@pytest.mark.parametrize("command", ["run", "compare", "report"])
 @pytest.mark.parametrize(
     "files",
     [
@@ -171,8 +169,6 @@ def test_a_folder_that_is_not_a_report_is_kept(filled, command, files):
     for name, content in files.items():
         (filled / "found" / name).write_bytes(content)
     given = [PROBLEMS / "solver-study.toml"]
-    if command == "diff":
-        given = ["a/one", "b/two"]
     if command == "report":
         given = [filled / "a"]
     given += ["--set", "run.jobs=1"] if command == "run" else []  # nothing is said of the cores

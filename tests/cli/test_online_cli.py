@@ -301,7 +301,7 @@ def test_answers_are_recorded_once():
         (["--accept", "--id", "z"], "never quoted"),
         (["--accept"], "give --id of a seller, or --csv"),
         (["--id", "a"], "give the answer, --accept or --decline"),
-        (["--accept", "--id", "a", "--csv", "x.csv"], "--csv and --id exclude"),
+        (["--accept", "--id", "a", "--csv", "x.csv"], "give --id of a seller, or --csv"),
         (["--accept", "--id", "a", "--id-column", "x"], "--id-column requires --csv"),
     ]:
         assert words in refused("answer", "m", *options)
@@ -332,7 +332,7 @@ def test_status_counts_and_sums_and_a_backup_continues_the_market():
     assert f"privacy sold, eta {format_cell(sold['epsilon'].sum())}" in text
     assert f"payments promised {format_cell(sold['payment'].sum())}" in text
     state = json.loads(invoke("status", "m", "--json").stdout)
-    assert state["eta"]["privacy sold, eta"] == pytest.approx(sold["epsilon"].sum(), rel=1e-12)
+    assert state["totals"]["privacy sold, eta"] == pytest.approx(sold["epsilon"].sum(), rel=1e-12)
     for option in ([], ["--force"]):
         text = done("status", "m", "--backup", "restored/market.sqlite", *option)
         assert "Wrote restored/market.sqlite" in text
@@ -428,7 +428,7 @@ def test_a_market_can_end_without_a_model():
     words = "--without-model and --out exclude each other"
     assert words in refused("close", "m", "--without-model", "--out", "x")
     for _ in range(2):
-        assert "No model was trained" in done("close", "m", "--without-model", "--lapse")
+        assert "closed without a model" in done("close", "m", "--without-model", "--lapse")
     assert "closed without a model, for good" in refused("close", "m")
 
 

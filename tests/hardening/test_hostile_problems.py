@@ -131,24 +131,5 @@ def test_pipes_and_devices_are_no_problem_files(tmp_path):
         load_file(tmp_path)
 
 
-def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "market.toml").write_text(MARKET)
-    (tmp_path / "study.toml").write_text(TWO_SELLERS)
-    run = CliRunner().invoke
-    written = run(app, ["run", "study.toml", "--data", "x.csv"])
-    assert written.exit_code == 2
-    assert "'file' is not a known key" in written.stderr.replace("\n", " ")
-    written = run(app, ["run", "deep/market.toml", "--data", "missing.csv"])
-    assert "missing.csv: No such file" in written.stderr
-    (tmp_path / "mine.csv").write_text("id,label,x\na,maybe,0.5\n")
-    written = run(app, ["run", "deep/market.toml", "--data", "mine.csv"])
-    assert (
-        "mine.csv: line 2: the cell of the column 'label' of 'a' is neither of the classes"
-        in written.stderr.replace("\n", " ")
-    )
-
-
 def test_schemas_are_json():
     assert json.loads(json.dumps(json_schema())) == json_schema()

@@ -15,7 +15,7 @@ from tests.process.failures.builders import (
 
 QUICKSTART = PROBLEMS / "quickstart.toml"
 STUDY = ["compare", QUICKSTART, "--classes", "allocation", "--formulations", "primal"]
-STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--draws", "1", "--jobs", "1", "--no-pin"]
+STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--draws", "1", "--jobs", "1"]
 STUDY += ["--out", "study"]
 
 
