@@ -256,7 +256,7 @@ def diff_command(
 ) -> None:
     """Print the differences between two reports: settings, versions and results.
 
-    Times and memory are compared by ratios and never count as a difference.
+    Times and memory are not compared.
     """
     from convexmarket.report import compare_reports
 

@@ -83,13 +83,11 @@ class Figure:
         image = f"![{escape_markdown(self.alt)}](figures/{self.name}.png)"
         return f"{image}\n\n{escape_markdown(self.caption)}".strip()
 
-    def to_html(self, source: str = "") -> str:
-        """Return an HTML figure; ``source`` replaces the path of the image."""
+    def to_html(self) -> str:
+        """Return an HTML figure."""
         alt, caption = (escape(printable(text)) for text in (self.alt, self.caption))
-        return (
-            f'<figure><img src="{source or f"figures/{self.name}.png"}" alt="{alt}">'
-            f"<figcaption>{caption}</figcaption></figure>"
-        )
+        image = f'<img src="figures/{self.name}.png" alt="{alt}">'
+        return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
 
 Block: TypeAlias = Text | Figure | Table
@@ -376,15 +374,12 @@ class Report:
         return chosen
 
     def _repr_html_(self) -> str:
-        title, finding = escape(printable(self.title)), html_of(escape_markdown(self.finding))
-        parts = [f"<h2>{title}</h2>", finding]
-        for block in self._of(False):
-            if isinstance(block, Figure):
-                data = b64encode(block.saved("png")).decode()
-                parts.append(block.to_html(f"data:image/png;base64,{data}"))
-            else:
-                parts.append(block.to_html())
-        return "\n".join(parts)
+        lead = f"## {escape_markdown(self.title)}\n\n{escape_markdown(self.finding)}"
+        html = "\n".join([html_of(lead), *(block.to_html() for block in self._of(False))])
+        for figure in self.figures:
+            data = f"data:image/png;base64,{b64encode(figure.saved('png')).decode()}"
+            html = html.replace(f'src="figures/{figure.name}.png"', f'src="{data}"')
+        return html
 
     def write(
         self, folder: str | Path, formats: Collection[Format] = ("md", "html"), force: bool = False
@@ -438,13 +433,13 @@ class Report:
 
     def _files(self, formats: Collection[Format]) -> dict[str, bytes]:
         """Return the content of all files by their names in the folder."""
-        files: dict[str, bytes] = dict(self.attachments)
+        files: dict[str, str | bytes] = dict(self.attachments)
         for md, html, appendix in (("report", "index", False), ("appendix", "appendix", True)):
             if self._of(appendix) or not appendix:
                 if "md" in formats:
-                    files[f"{md}.md"] = self.to_markdown(appendix=appendix).encode()
+                    files[f"{md}.md"] = self.to_markdown(appendix=appendix)
                 if "html" in formats:
-                    files[f"{html}.html"] = self.to_html(appendix=appendix).encode()
+                    files[f"{html}.html"] = self.to_html(appendix=appendix)
         blocks = []
         for block in self.blocks:
             fields = {k: v for k, v in vars(block).items() if k not in ("picture", "frame")}
@@ -454,20 +449,18 @@ class Report:
             elif isinstance(block, Table):
                 rows, content = results.stored_frame(block.frame)
                 fields |= rows
-                place = f"tables/{block.name}"
-                files |= {f"{place}.parquet": content} if content else {}
-                files |= {f"{place}.tex": block.to_latex().encode()} if "tex" in formats else {}
-                files |= {f"{place}.csv": _csv(block.frame)} if "csv" in formats else {}
+                if content:
+                    files[f"tables/{block.name}.parquet"] = content
+                if "tex" in formats:
+                    files[f"tables/{block.name}.tex"] = block.to_latex()
+                if "csv" in formats:
+                    write_csv(block.frame, cells := StringIO(newline=""))
+                    files[f"tables/{block.name}.csv"] = cells.getvalue()
             blocks.append({"kind": type(block).__name__, **plain(fields)})
         described = {each: getattr(self, each) for each in _FIELDS}
         described |= {"files": sorted(self.attachments), "blocks": blocks}
-        return files | {RESULTS: results.results_text(described)}
-
-
-def _csv(frame: pd.DataFrame) -> bytes:
-    content = StringIO(newline="")
-    write_csv(frame, content)
-    return content.getvalue().encode()
+        files[RESULTS] = results.results_text(described)
+        return {name: t.encode() if isinstance(t, str) else t for name, t in files.items()}
 
 
 def read_report(folder: str | Path) -> Report:
@@ -507,13 +500,10 @@ def read_report(folder: str | Path) -> Report:
                 raise ValueError(f"{name!r} is not a valid name")
             if kind == "Table":
                 stored = {k: fields.pop(k, None) for k in ("columns", "dtypes", "data", "sha256")}
-                frame = results.restored_frame(name, stored, place)
-                report.blocks.append(Table(frame=frame, **fields))
+                fields["frame"] = results.restored_frame(name, stored, place)
             elif kind == "Figure":
-                picture = read_bytes(place / f"figures/{name}.png")
-                report.blocks.append(Figure(picture=picture, **fields))
-            else:
-                report.blocks.append(Text(**fields))
+                fields["picture"] = read_bytes(place / f"figures/{name}.png")
+            report.blocks.append({"Table": Table, "Figure": Figure, "Text": Text}[kind](**fields))
         for name in content["files"]:
             report.attach(name, read_bytes(place / Path(name).name))
     except DataError:
@@ -559,7 +549,7 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
     folder = Path(reports).resolve()
     if not folder.is_dir() or (folder / RESULTS).exists():
         raise ParameterError(f"{folder} is not a folder of reports; name the folder above them")
-    lines = {"index.html": "", "report.md": ""}
+    lines = ""
     for file in sorted(folder.glob(f"*/{RESULTS}")):
         name = file.parent.name
         try:
@@ -567,12 +557,11 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
             title, finding = content["title"], content["finding"] or content["question"]
         except (DataError, KeyError) as error:
             title, finding = name, f"cannot be read: {error}".replace(f"{file.parent}/", "")
-        for target in lines:
-            link = f"[{escape_markdown(title)}](<{name}/{target}>)"
-            lines[target] += f"- {link}: {escape_markdown(finding)}\n"
-    html = _page("Reports", html_of(lines["index.html"])).encode()
-    markdown = f"# Reports\n\n{lines['report.md']}".encode()
-    write_together({folder / "index.html": html, folder / "README.md": markdown}, force=force)
+        link = f"[{escape_markdown(title)}](<{name}/report.md>)"
+        lines += f"- {link}: {escape_markdown(finding)}\n"
+    page = _page("Reports", html_of(lines.replace("/report.md>", "/index.html>")))
+    texts = {"index.html": page, "README.md": f"# Reports\n\n{lines}"}
+    write_together({folder / name: text.encode() for name, text in texts.items()}, force=force)
     return folder / "index.html"
 
 
@@ -588,10 +577,10 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
             f"the working directory lies in {target}, which would be replaced; run the command "
             "from another folder"
         )
-    others = sorted(path.name for path in target.iterdir())
-    if not force and others and not results.is_report(target):
+    other = min((path.name for path in target.iterdir()), default="")
+    if other and not (force or results.is_report(target)):
         raise ParameterError(
-            f"the folder {target} holds {others[0]!r} and no {RESULTS} of a report; choose another "
+            f"the folder {target} holds {other!r} and no {RESULTS} of a report; choose another "
             "folder, or pass --force (in Python force=True) to replace all of it"
         )
 
@@ -602,12 +591,11 @@ def _is_claims(block: Block) -> bool:
 
 def _failing(claims: Any) -> list[Block]:
     """Return the number of claims that hold, and a table of the first others."""
-    frame = claims.frame
-    others = frame[frame.verdict != "holds"].head(_CLAIMED)
-    count = (frame.verdict == "holds").sum()
-    text = Text(f"{count} of {len(frame)} claims hold; the appendix has all.")
-    caption = "Claims that do not hold, or hold in part"
-    return [text, replace(claims, frame=others, caption=caption)] if len(others) else [text]
+    others = claims.frame[claims.frame.verdict != "holds"]
+    n, m = len(claims.frame), len(claims.frame) - len(others)
+    text, caption = f"{m} of {n} claims hold; the appendix has all.", "Claims that do not hold"
+    table = replace(claims, frame=others.head(_CLAIMED), caption=f"{caption}, or hold in part")
+    return [Text(text), table] if len(others) else [Text(text)]
 
 
 def _text(name: str, value: object) -> str:
@@ -625,11 +613,13 @@ def _verdict(holds: Any) -> tuple[str, str]:
         raise ParameterError(f"holds must be True, False, None or truth values, got {shown(holds)}")
     if values.all() or not values.any():
         return ("holds" if values.all() else "does not hold"), ""
-    failing = list(holds.index[~values]) if isinstance(holds, pd.Series) else []
-    failing = [", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in failing]
-    more = f" and {len(failing) - _NAMED} more" if len(failing) > _NAMED else ""
-    labels = f"Fails at {'; '.join(failing[:_NAMED])}{more}." if failing else ""
-    return f"holds in {values.sum():,} of {values.size:,}", labels
+    verdict = f"holds in {values.sum():,} of {values.size:,}"
+    if not isinstance(holds, pd.Series):
+        return verdict, ""
+    labels = [x if isinstance(x, tuple) else (x,) for x in holds.index[~values]]
+    failing = "; ".join(", ".join(map(str, label)) for label in labels[:_NAMED])
+    more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+    return verdict, f"Fails at {failing}{more}."
 
 
 def html_of(markdown: str) -> str:

@@ -71,13 +71,8 @@ def put_back(target: Path) -> None:
         with _locked(target.parent, wait=True) if places else nullcontext():
             for place in places:
                 with _locked(place) as abandoned:
+                    if abandoned and (former := place / "former").is_dir():
+                        # It is moved before the removal, so that no part of it is put back.
+                        os.replace(former, place / "rest" if target.exists() else target)
                     if abandoned:
-                        _remove(place, target)
-
-
-def _remove(place: Path, target: Path) -> None:
-    """Remove a hidden folder; its former report is moved first, so that no part is put back."""
-    former = place / "former"
-    if former.is_dir():
-        os.replace(former, place / "rest" if target.exists() else target)
-    shutil.rmtree(place, ignore_errors=True)
+                        shutil.rmtree(place, ignore_errors=True)

@@ -91,12 +91,12 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
-def results_text(content: dict[str, Any]) -> bytes:
+def results_text(content: dict[str, Any]) -> str:
     """Return ``results.json``, with a line for each key."""
     dump = partial(json.dumps, ensure_ascii=False, allow_nan=False)
     items = ({"format": FORMAT} | content).items()
     lines = ",\n ".join(f"{dump(key)}: {dump(value)}" for key, value in items)
-    return f"{{{lines}}}\n".encode()
+    return f"{{{lines}}}\n"
 
 
 def read_bytes(file: Path) -> bytes:
