@@ -148,13 +148,6 @@ def test_an_existing_file_is_replaced_only_with_force(filled, command, content):
         assert (filled / "found.csv").read_bytes() != content
 
 
-def test_an_index_of_reports_is_replaced_with_force(filled):
-    (filled / "reports").mkdir()
-    (filled / "reports" / "README.md").write_text("precious")
-    assert invoke("report", "--index", "reports", "--force").exit_code == 0
-    assert (filled / "reports" / "README.md").read_text() != "precious"
-
-
 @pytest.mark.parametrize("command", ["run", "compare", "report"])
 @pytest.mark.parametrize(
     "files",

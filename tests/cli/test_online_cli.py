@@ -196,18 +196,6 @@ def test_quote_refuses_in_one_line_and_changes_nothing():
         assert not Path("o.csv").exists()
 
 
-@pytest.mark.usefixtures("here")
-def test_a_folder_without_a_market_is_refused():
-    for command, *options in (
-        ["quote", "--id", "a", "--sensitivity", "2"],
-        ["answer", "--accept", "--id", "a"],
-        ["status"],
-        ["close"],
-    ):
-        assert "there is no market in nowhere" in refused(command, "nowhere", *options)
-        assert not Path("nowhere").exists()
-
-
 @pytest.mark.usefixtures("opened")
 def test_an_interrupted_list_is_continued_in_its_order():
     def interrupt(_stage, number, _total):
@@ -413,23 +401,13 @@ def test_a_seller_whose_row_never_came_is_named_and_can_be_left_out(opened):
     ]:
         assert words in refused("close", "m", "--leave-out", id)
     assert not (opened / "m" / "report").exists()
+    assert "exclude each other" in refused("close", "m", "--without-model", "--leave-out", "c")
     done("close", "m", "--leave-out", "c", "--leave-out", "e")
     model = json.loads((opened / "m/report/model.json").read_text())
     assert model["left_out"] == ["c", "e"]
     sold = quoted().set_index("id")["epsilon"]
     assert model["guarantees"].keys() == {"a", "b"}
     assert all(guarantee <= sold[id] for id, guarantee in model["guarantees"].items())
-
-
-@pytest.mark.usefixtures("opened")
-def test_a_market_can_end_without_a_model():
-    done(*LIST)
-    assert "offers without an answer" in refused("close", "m", "--without-model")
-    words = "--without-model and --out exclude each other"
-    assert words in refused("close", "m", "--without-model", "--out", "x")
-    for _ in range(2):
-        assert "closed without a model" in done("close", "m", "--without-model", "--lapse")
-    assert "closed without a model, for good" in refused("close", "m")
 
 
 def test_a_regularization_that_is_too_small_can_be_replaced(here):
