@@ -67,19 +67,17 @@ def main() -> None:
     run_to_the_end(app)
 
 
-def _print_version(wanted: bool) -> None:
+def _show(wanted: bool) -> None:
     if wanted:
         say(f"convexmarket {installed('convexmarket')}")
         raise typer.Exit
 
 
+_VERSION = typer.Option("--version", callback=_show, is_eager=True, help="Show the version.")
+
+
 @app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
+def _options(version: Annotated[bool, _VERSION] = False) -> None:
     del version
 
 

@@ -34,18 +34,25 @@ _DEFECT = (
 _FORMATS = ("csv", "tex", "svg", "pdf")
 
 
-def _formats(given: str) -> tuple[str, ...]:
-    wanted = [part.strip().lower() for part in given.split(",") if part.strip()]
-    if unknown := set(wanted) - {*_FORMATS, "all"}:
-        raise typer.BadParameter(f"{min(unknown)!r} is none of {', '.join(_FORMATS)}, all")
-    return _FORMATS if "all" in wanted else tuple(wanted)
+def list_of(kind: Callable[[str], Any], help: str) -> Any:
+    """Build an option for a list separated by commas."""
+
+    def parse(text: str) -> list[Any]:
+        return [kind(part.strip()) for part in text.split(",") if part.strip()]
+
+    return typer.Option(parser=parse, metavar="A,B,...", help=help)
 
 
-_FORMAT = typer.Option(parser=_formats, metavar="csv,tex,svg,pdf|all", help="Further formats.")
+def _format(name: str) -> str:
+    if name not in _FORMATS:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(_FORMATS)}")
+    return name
+
+
 _SET = typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the file. Repeatable.")
 _ID = typer.Option(help="Column of the ids.", show_default="id, seller, ...")
 _REPORTS = typer.Option(help="Column of the reports.", show_default="sensitivity, cost, ...")
-Formats = Annotated[Any, _FORMAT]
+Formats = Annotated[Any, list_of(_format, "Also write csv, tex, svg or pdf.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")]
@@ -189,8 +196,7 @@ def errors_in_one_line() -> Iterator[None]:
     except BrokenPipeError:  # standard output failed; run_to_the_end handles it
         raise
     except (ConvexMarketError, OSError) as error:
-        err.print("[bold red]error:[/bold red] ", end="")
-        say(reason(error), to=err, style="red")
+        say(f"error: {reason(error)}", to=err, style="red")
         raise typer.Exit(WRONG) from None
     except KeyboardInterrupt:
         say("stopped; the files are complete, or as they were before", to=err)
@@ -207,14 +213,14 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     warnings.formatwarning = _in_one_line(warnings.formatwarning)
-    code = DONE
+    output, code = _output(), DONE
     try:
         try:
             command()
         except SystemExit as ended:
             code = int(ended.code or DONE)
-            if _out.quiet or type(sys.stdout).__name__ == "PacifyFlushWrapper":
-                raise BrokenPipeError from None  # Rich or Typer have handled it
+            if _output() != output:  # Typer and Rich replace the output when its reader goes away
+                raise BrokenPipeError from None
         except KeyboardInterrupt:
             code = INTERRUPTED
         sys.stdout.flush()  # a command that cannot print its last lines has failed
@@ -251,6 +257,15 @@ def _stop_loading(*_: object) -> None:
         os.write(2, b"stopped while loading; nothing was done\n")
     finally:
         os._exit(INTERRUPTED)
+
+
+def _output() -> tuple[object, ...]:
+    """Identify the standard output: the object, and the file behind it, if there is one."""
+    try:
+        file = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return (id(sys.stdout),)
+    return id(sys.stdout), file.st_dev, file.st_ino
 
 
 def _discard_output() -> None:

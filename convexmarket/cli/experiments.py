@@ -18,22 +18,10 @@ if TYPE_CHECKING:
     from convexmarket.studies.runs import Runs
 
 
-def _list_of(kind: Callable[[str], Any], help: str) -> Any:
-    """Build an option for a list separated by commas."""
-
-    def parse(text: str) -> list[Any]:
-        return [kind(part.strip()) for part in text.split(",") if part.strip()]
-
-    return typer.Option(parser=parse, metavar="A,B,...", help=help)
-
-
-_REPORT = typer.Option("--out", help="Folder for the report.")
-
-
 def run(
     file: Annotated[Path, typer.Argument(help="Problem file, such as problems/wdbc.toml.")],
     settings: ui.Settings = None,
-    folder: Annotated[ui.File, _REPORT] = None,
+    folder: Annotated[ui.File, typer.Option("--out", help="Folder for the report.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Parallel jobs; -1 for all cores.")] = None,
     show: ui.Open = False,
     formats: ui.Formats = "",
@@ -55,13 +43,15 @@ def run(
 
 def compare_command(
     problems: Annotated[list[str], typer.Argument(help="Problem files, or classes such as ridge.")],
-    solvers: Annotated[Any, _list_of(str, "CVXPY's names, and exact for our methods.")] = "",
-    formulations: Annotated[Any, _list_of(str, "Such as primal,dual,projection.")] = "",
-    classes: Annotated[Any, _list_of(str, "Such as allocation,ridge; all by default.")] = "",
-    sizes: Annotated[Any, _list_of(int, "Sellers, rows or points.")] = "100,1000",
+    solvers: Annotated[Any, ui.list_of(str, "CVXPY's names, and exact for our methods.")] = "",
+    formulations: Annotated[Any, ui.list_of(str, "Such as primal,dual,projection.")] = "",
+    classes: Annotated[Any, ui.list_of(str, "Such as allocation,ridge; all by default.")] = "",
+    sizes: Annotated[Any, ui.list_of(int, "Sellers, rows or points.")] = "100,1000",
     draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
-    settings: Annotated[Any, _list_of(str, "default, solver-default, low, mid, high.")] = "",
-    folder: Annotated[Path, _REPORT] = Path("out/study"),
+    settings: Annotated[Any, ui.list_of(str, "default, solver-default, low, mid, high.")] = "",
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path(
+        "out/study"
+    ),
     time_limit: Annotated[float, typer.Option(help="Seconds of a run.")] = 60.0,
     jobs: Annotated[int, typer.Option(help="Runs at a time, -1: one per core.")] = -1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Also repeat recorded runs.")] = False,

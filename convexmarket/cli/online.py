@@ -155,11 +155,11 @@ def answer(
         ui.needs("--csv", file, id_column=id_column)
         if (file is None) == (seller is None):
             raise ParameterError("give --id of a seller, or --csv with a list of ids")
+        given: Any = "accepted" if accept else "declined"
         with OnlineMarket(folder) as market:
-            if seller is not None:
-                ui.say(_sentence((market.accept if accept else market.decline)(seller)))
-            elif file is not None:
-                given: Any = "accepted" if accept else "declined"
+            if file is None:
+                ui.say(_sentence(*market.answer([str(seller)], given)))
+            else:
                 number = answer_list(market, file, given, id_column, ProgressLines())
                 ui.say(f"{number:,} sellers: {given}")
 

@@ -124,8 +124,7 @@ def price(
     if (largest := totals["largest_epsilon"]) > WEAK:
         odds = f"a reader with all other rows {odds_in_words(largest, 0.0)}"
         ui.say(f"An epsilon of {largest:.4g} is a weak promise: {odds}. A larger gamma sells less.")
-    for path in written:
-        ui.say(f"Wrote {path}")
+    ui.say("\n".join(f"Wrote {path}" for path in written))
     ui.warn_of_reports()
 
 
@@ -163,8 +162,7 @@ def init(
         write_together({target: draft.text.encode()}, force=force)
     for role, without in _WITHOUT.items():
         ui.say(f"{role}: {draft.roles.get(role, without)}")
-    ui.say(f"Wrote {target}")
-    ui.say(f'Declare what it marks "{UNDECLARED}", then: convexmarket run {target}')
+    ui.say(f'Wrote {target}\nDeclare what it marks "{UNDECLARED}", then: convexmarket run {target}')
 
 
 def buy(
@@ -207,9 +205,8 @@ def buy(
                 show_cells=show_cells,
                 progress=ui.stages(status),
             )
-            recorded = None
-            if ledger is not None:
-                recorded = deal.record(ledger, None if again else f"sha256:{digest(people.path)}")
+            source = None if again or ledger is None else f"sha256:{digest(people.path)}"
+            recorded = None if ledger is None else deal.record(ledger, source)
             deal.report(target)
     ui.say("\n".join(deal.statements()))
     if recorded is not None:

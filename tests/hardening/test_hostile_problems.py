@@ -1,14 +1,11 @@
 """Problem files from strangers: bounded, and data only."""
 
-import json
-import os
-
 import pytest
 from typer.testing import CliRunner
 
 from convexmarket.cli import app, consoles
 from convexmarket.errors import DataError, ProblemFileError
-from convexmarket.studies.files import json_schema, load_file, parse_file
+from convexmarket.studies.files import json_schema, parse_file
 from convexmarket.studies.files.file_tables import RunTable
 from convexmarket.studies.files.learning import ClassifierFile
 from tests.studies.files.builders import TWO_SELLERS
@@ -119,17 +116,3 @@ def test_everything_that_a_file_may_say_is_bounded():
     assert [place for name, table in tables.items() for place in unbounded(table, name)] == []
     free = {"type": "object", "properties": {"n": {"type": "integer"}}}
     assert list(unbounded(free, "t")) == ["t.n: integer"]
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_pipes_and_devices_are_no_problem_files(tmp_path):
-    os.mkfifo(tmp_path / "pipe.toml")
-    for path in (tmp_path / "pipe.toml", "/dev/zero"):
-        with pytest.raises(ProblemFileError, match="is a pipe or a device, and not a file"):
-            load_file(path)
-    with pytest.raises(ProblemFileError, match=r"[Dd]irectory"):
-        load_file(tmp_path)
-
-
-def test_schemas_are_json():
-    assert json.loads(json.dumps(json_schema())) == json_schema()

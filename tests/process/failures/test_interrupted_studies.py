@@ -34,7 +34,7 @@ def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, monkeypat
     """That it goes on, also after SIGKILL, is in test_compare_cli and test_compare_solvers."""
     code, command = stop(STUDY, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
-    check_one_line(command.said, "the same command resumes there")
+    check_one_line(command.said, "The same command resumes")
     journal = tmp_path / "study.runs.jsonl"
     assert set(contents(tmp_path)) == {"study.runs.jsonl"}
     before = journal.read_bytes()

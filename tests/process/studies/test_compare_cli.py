@@ -56,6 +56,6 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
         text = running.communicate(timeout=60)[1]
     assert running.returncode == 130, text
     assert "Traceback" not in text
-    assert "the same command resumes there" in " ".join(text.split())
+    assert "The same command resumes" in " ".join(text.split())
     assert not (out / "index.html").exists()
     assert len(journal.read_text().splitlines()) >= 3
