@@ -288,7 +288,7 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
         if is_default(index) or is_default(order):
             raise DataError(
                 f"{first} and {name} have different labels, some of which are pandas' default "
-                f"0, 1, 2, ..., which may be meant as positions; give {remedy}, or the same labels"
+                f"0, 1, 2, ..., which may be positions; give {remedy}, or the same labels"
             )
         if (lost := order.symmetric_difference(index, sort=False)).size:
             raise DataError(
@@ -350,9 +350,10 @@ def distinct_ids(ids: Any, m: int) -> Any:
     """Return the ids of m sellers, by default 0 to m - 1."""
     if ids is None:
         return range(m)
+    if not is_iterable(ids):
+        raise SellersError(f"ids must be a list of text or whole numbers, got {ids!r}")
+    names = list(ids)
     try:
-        check_list("ids", ids, "text or whole numbers")
-        names = list(ids)
         forms = forms_of(names)
     except ParameterError as error:
         raise SellersError(str(error)) from None

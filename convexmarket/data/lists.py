@@ -187,7 +187,7 @@ def read_sales(path: str | Path) -> pd.DataFrame:
     """
     table, place = read_texts(path), f"{path}: line"
     if table.empty:
-        raise DataError(f"{path}: there is no seller in it; give one row per seller")
+        raise DataError(f"{path}: the list has no seller; give one row per seller")
     status = next((name for name in table if str(name).strip().lower() == "status"), None)
     if status is not None:
         open_offers = table[status].str.strip().str.lower() != "accepted"
@@ -198,7 +198,7 @@ def read_sales(path: str | Path) -> pd.DataFrame:
         texts = table[column_named(table, None, common)]
         sales[name] = numbers_in(texts)
         bad = ~((sales[name] >= 0) & (sales[name] < np.inf))
-        _refuse(place, bad, "is no finite number >= 0", f"the cell of the column {texts.name!r}")
+        _refuse(place, bad, "is not a finite number >= 0", f"the cell of the column {texts.name!r}")
     return pd.DataFrame(sales)
 
 
@@ -222,7 +222,7 @@ def report_faults(
 
 
 def blank(values: pd.Series[Any]) -> pd.Series[bool]:
-    """Whether entries are missing, or text without a visible character."""
+    """Test for entries that are missing, or text without a visible character."""
     missing = values.isna()
     if not pd.api.types.is_numeric_dtype(values):
         missing |= values.astype(str).str.strip() == ""
@@ -266,7 +266,7 @@ def columns_listed(columns: Iterable[Any]) -> str:
 
 
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
-    """Say which labels are this class: as numbers if it is one, else as they are written."""
+    """Test which labels are this class: as numbers if it is one, else as they are written."""
     if isinstance(known, str):
         return (labels.astype(str).str.strip() == known).to_numpy()
     return (numbers_in(labels) == known).to_numpy()

@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 #: The release of a market that was closed without a model.
 WITHOUT_MODEL = '{"model": null}'
 ASSUMPTIONS = (
-    "who came, what was reported and who accepted does not depend on the rows: weights and eta "
-    "follow from reports and answers alone",
+    "arrivals, reports and answers do not depend on the rows: weights and eta follow from reports "
+    "and answers only",
 )
 
 
@@ -176,8 +176,8 @@ def release_model(
         "assumptions": [*model.guarantee_.assumptions, *ASSUMPTIONS],
         "largest_excess_over_sold": float(np.max(model.epsilon_ - sold)),
         "test": test,
-        "to_publish": "features, coef and classes are what the guarantees cover; what single "
-        "sellers sold, below, is not",
+        "to_publish": "the guarantees cover features, coef and classes; they do not cover what "
+        "single sellers sold, below",
         "guarantees": dict(zip(ids, model.epsilon_.tolist(), strict=True)),
     }
     return model_text(released)

@@ -137,7 +137,7 @@ def bars(
 def scale_axis(
     axes: Axes, which: str, values: pd.Series, *, log: bool = False, beside: int = 1
 ) -> None:
-    """Scale an axis and set its ticks: round numbers, fewer with more panels ``beside``."""
+    """Scale an axis and set its ticks: round numbers, fewer if panels are side by side."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     values = values[np.isfinite(values.astype(float))].astype(float)
     most, digits = max(3, 10 // beside) if which == "x" else 10, 5
