@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from html import escape
-from importlib.resources import files as package_files
 from io import StringIO
 from os import PathLike
 from pathlib import Path
@@ -67,16 +66,14 @@ class Figure:
 
     def saved(self, kind: str) -> bytes:
         """Return the content of a PNG, SVG or PDF file; a stored figure is PNG only."""
-        if not isinstance(self.picture, bytes):
-            from convexmarket.report.figures import saved
+        if isinstance(self.picture, bytes) and kind == "png":
+            return self.picture
+        if isinstance(self.picture, bytes):
+            remedy = f"run the experiment again with the format {kind!r}"
+            raise ParameterError(f"the figure {self.name!r} is stored as PNG only; {remedy}")
+        from convexmarket.report.figures import saved
 
-            return saved(self.picture, kind, self.name)
-        if kind != "png":
-            raise ParameterError(
-                f"the figure {self.name!r} is stored as PNG only; run the experiment again with "
-                f"the format {kind!r}"
-            )
-        return self.picture
+        return saved(self.picture, kind, self.name)
 
     def to_markdown(self) -> str:
         """Return the image and its caption."""
@@ -205,12 +202,9 @@ class Report:
             levels = [str(level) for level in block.index.names if level is not None]
             keys = list(keys) or levels or list(block.attrs.get("keys", []))
             frame = results.tidy(name, block)
-            for column in (*keys, *(formats or ()), *(headers or ())):
-                if column not in frame:
-                    raise ParameterError(
-                        f"the table {name!r} has no column {column!r}; its columns are "
-                        f"{', '.join(map(repr, frame))}"
-                    )
+            for column in {*keys, *(formats or ()), *(headers or ())} - {*frame}:
+                known = ", ".join(map(repr, frame))
+                raise ParameterError(f"the table {name!r} has no column {column!r}; it has {known}")
             if keys and frame.duplicated(keys).any():
                 raise ParameterError(
                     f"the keys {', '.join(keys)} do not identify the rows of the table {name!r}; "
@@ -279,10 +273,9 @@ class Report:
         frame = pd.DataFrame(rows, columns=["claim", "verdict", "source", "detail"], dtype="str")
         if frame.claim.duplicated().any():
             raise ParameterError(f"the claim {text!r} is made twice; give each its own text")
+        table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(rows))
         place = next((k for k, b in enumerate(self.blocks) if _is_claims(b)), len(self.blocks))
-        self.blocks[place : place + 1] = [
-            Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(rows))
-        ]
+        self.blocks[place : place + 1] = [table]
 
     def attach(self, name: str, content: str | bytes) -> None:
         """Add a file to the folder.
@@ -303,10 +296,10 @@ class Report:
         self.attachments[name] = content.encode() if isinstance(content, str) else content
 
     def __repr__(self) -> str:
-        return (
-            f"Report({self.title!r}: {len(self.tables)} tables, {len(self.figures)} figures, "
-            f"{len(self.claims)} claims)"
+        counts = (
+            f"{len(self.tables)} tables, {len(self.figures)} figures, {len(self.claims)} claims"
         )
+        return f"Report({self.title!r}: {counts})"
 
     @property
     def tables(self) -> list[Table]:
@@ -425,10 +418,8 @@ class Report:
                         path.chmod(0o600)
                     keep_access(target / path.relative_to(fresh), path)
         except OSError as error:
-            raise DataError(
-                f"{target}: the report could not be written ({error.strerror or error}); a former "
-                "one is kept"
-            ) from error
+            why = f"the report could not be written ({error.strerror or error})"
+            raise DataError(f"{target}: {why}; a former one is kept") from error
         return target / ("index.html" if "html" in formats else "report.md")
 
     def _files(self, formats: Collection[Format]) -> dict[str, bytes]:
@@ -509,10 +500,8 @@ def read_report(folder: str | Path) -> Report:
     except DataError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise DataError(
-            f"{file} is damaged ({type(error).__name__}: {error}); restore the folder, or run the "
-            "experiment again"
-        ) from None
+        why = f"is damaged ({type(error).__name__}: {error})"
+        raise DataError(f"{file} {why}; restore it, or run the experiment again") from None
     return report
 
 
@@ -573,16 +562,15 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     if not target.is_dir():
         raise ParameterError(f"{target} is a file; name a folder for the report")
     if Path.cwd().is_relative_to(target):
-        raise ParameterError(
-            f"the working directory lies in {target}, which would be replaced; run the command "
-            "from another folder"
-        )
+        why = f"the working directory lies in {target}, which would be replaced"
+        raise ParameterError(f"{why}; run the command from another folder")
     other = min((path.name for path in target.iterdir()), default="")
     if other and not (force or results.is_report(target)):
-        raise ParameterError(
-            f"the folder {target} holds {other!r} and no {RESULTS} of a report; choose another "
-            "folder, or pass --force (in Python force=True) to replace all of it"
+        why = f"the folder {target} holds {other!r} and no {RESULTS} of a report"
+        remedy = (
+            "choose another folder, or pass --force (in Python force=True) to replace all of it"
         )
+        raise ParameterError(f"{why}; {remedy}")
 
 
 def _is_claims(block: Block) -> bool:
@@ -630,8 +618,7 @@ def html_of(markdown: str) -> str:
 
 @cache
 def _template(name: str) -> str:
-    folder = package_files("convexmarket.report").joinpath("templates")
-    return folder.joinpath(name).read_text("utf-8").strip()
+    return (Path(__file__).parent / "templates" / name).read_text("utf-8").strip()
 
 
 def _page(title: str, body: str, *, link: str = "", footer: str = "", **texts: str) -> str:

@@ -148,17 +148,14 @@ class Table:
     def to_html(self) -> str:
         """Return the table as an HTML figure; cells of numbers have the class n."""
         numeric, rows = self._cells(escape)
-
-        def row(tag: str, cells: list[str]) -> str:
-            kinds = [" class=n" if each else "" for each in numeric]
-            pairs = zip(kinds, cells, strict=True)
-            return "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in pairs)
-
-        head = row("th", rows[0])
-        lines = "\n".join(f"<tr>{row('td', cells)}</tr>" for cells in rows[1:])
+        kinds = [" class=n" if each else "" for each in numeric]
+        head, *body = (list(zip(kinds, row, strict=True)) for row in rows)
+        top = "".join(f"<th{kind}>{cell}</th>" for kind, cell in head)
+        filled = ("".join(f"<td{kind}>{cell}</td>" for kind, cell in row) for row in body)
+        lines = "\n".join(f"<tr>{cells}</tr>" for cells in filled)
         return (
             f'<figure class="table" id="{self.name}"><figcaption>{escape(self.note)}</figcaption>'
-            f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+            f'<div class="scroll" tabindex="0"><table><thead><tr>{top}</tr></thead>'
             f"<tbody>{lines}</tbody></table></div></figure>"
         )
 

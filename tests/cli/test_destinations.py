@@ -166,7 +166,7 @@ def test_a_folder_that_is_not_a_report_is_kept(filled, command, files):
         given = [filled / "a"]
     given += ["--set", "run.jobs=1"] if command == "run" else []  # nothing is said of the cores
     text = refused(filled, command, *given, "--out", "found")
-    assert "to replace all of it" in text
+    assert "to replace it all" in text
 
 
 def test_a_device_cannot_be_replaced(filled):
