@@ -296,9 +296,8 @@ class Report:
         self.attachments[name] = content.encode() if isinstance(content, str) else content
 
     def __repr__(self) -> str:
-        counts = (
-            f"{len(self.tables)} tables, {len(self.figures)} figures, {len(self.claims)} claims"
-        )
+        named = {"tables": self.tables, "figures": self.figures, "claims": self.claims}
+        counts = ", ".join(f"{len(parts)} {name}" for name, parts in named.items())
         return f"Report({self.title!r}: {counts})"
 
     @property
@@ -567,9 +566,7 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     other = min((path.name for path in target.iterdir()), default="")
     if other and not (force or results.is_report(target)):
         why = f"the folder {target} holds {other!r} and no {RESULTS} of a report"
-        remedy = (
-            "choose another folder, or pass --force (in Python force=True) to replace all of it"
-        )
+        remedy = "choose another folder, or pass --force (force=True in Python) to replace it all"
         raise ParameterError(f"{why}; {remedy}")
 
 
