@@ -1,65 +1,44 @@
-from . import allocation as allocation
-from . import attacks as attacks
-from . import errors as errors
-from . import incentives as incentives
-from . import joint as joint
-from . import learners as learners
-from . import online as online
-from . import priors as priors
-from . import privacy as privacy
-from . import release as release
-from . import terms as terms
-from .allocation import Allocation as Allocation
-from .allocation import allocate as allocate
-from .allocation import allocate_together as allocate_together
-from .allocation import declare as declare
-from .allocation import sweep as sweep
+# fmt: off
+# ruff: noqa: I001
+from . import (
+    allocation as allocation, attacks as attacks, errors as errors, incentives as incentives,
+    joint as joint, learners as learners, online as online, priors as priors, privacy as privacy,
+    release as release, terms as terms,
+)
+from .allocation import (
+    Allocation as Allocation, allocate as allocate, allocate_together as allocate_together,
+    declare as declare, sweep as sweep,
+)
 from .attacks import audit_privacy as audit_privacy
-from .data import PublicFeatures as PublicFeatures
-from .data import datasets as datasets
-from .deal import Deal as Deal
-from .deal import buy as buy
-from .deal import price as price
-from .errors import ConvexMarketError as ConvexMarketError
-from .errors import PrivacyLeakWarning as PrivacyLeakWarning
-from .incentives import audit_incentives as audit_incentives
-from .incentives import calibrate_gamma as calibrate_gamma
-from .incentives import payments as payments
-from .joint import JointMarket as JointMarket
-from .joint import allocate_jointly as allocate_jointly
-from .learners import KernelERM as KernelERM
-from .learners import PersonalizedRidge as PersonalizedRidge
-from .learners import PrivateLogisticRegression as PrivateLogisticRegression
-from .learners import load_model as load_model
-from .learners import save_model as save_model
+from .data import PublicFeatures as PublicFeatures, datasets as datasets
+from .deal import Deal as Deal, buy as buy, price as price
+from .errors import ConvexMarketError as ConvexMarketError, PrivacyLeakWarning as PrivacyLeakWarning
+from .incentives import (
+    audit_incentives as audit_incentives, calibrate_gamma as calibrate_gamma, payments as payments,
+)
+from .joint import JointMarket as JointMarket, allocate_jointly as allocate_jointly
+from .learners import (
+    KernelERM as KernelERM, PersonalizedRidge as PersonalizedRidge,
+    PrivateLogisticRegression as PrivateLogisticRegression, load_model as load_model,
+    save_model as save_model,
+)
 from .ledger import Ledger as Ledger
 from .market import Market as Market
-from .online import OnlineMarket as OnlineMarket
-from .online import OnlinePolicy as OnlinePolicy
-from .online import run_online as run_online
-from .priors import Beta as Beta
-from .priors import EmpiricalPrior as EmpiricalPrior
-from .priors import Prior as Prior
-from .priors import Uniform as Uniform
-from .privacy import Guarantee as Guarantee
-from .privacy import PrivacyAccountant as PrivacyAccountant
-from .release import InteractiveRelease as InteractiveRelease
-from .release import TestSetRelease as TestSetRelease
+from .online import (
+    OnlineMarket as OnlineMarket, OnlinePolicy as OnlinePolicy, run_online as run_online,
+)
+from .priors import (
+    Beta as Beta, EmpiricalPrior as EmpiricalPrior, Prior as Prior, Uniform as Uniform,
+)
+from .privacy import Guarantee as Guarantee, PrivacyAccountant as PrivacyAccountant
+from .release import InteractiveRelease as InteractiveRelease, TestSetRelease as TestSetRelease
 from .report import Report as Report
 from .sellers import Sellers as Sellers
-from .studies import Runs as Runs
-from .studies import Study as Study
-from .studies import compare_solvers as compare_solvers
-from .terms import Budget as Budget
-from .terms import Cap as Cap
-from .terms import EtaRange as EtaRange
-from .terms import GroupShare as GroupShare
-from .terms import Losses as Losses
-from .terms import MaxEpsilon as MaxEpsilon
-from .terms import Noise as Noise
-from .terms import Payments as Payments
-from .terms import PowerCost as PowerCost
-from .terms import Spread as Spread
-from .terms import Term as Term
+from .studies import Runs as Runs, Study as Study, compare_solvers as compare_solvers
+from .terms import (
+    Budget as Budget, Cap as Cap, EtaRange as EtaRange, GroupShare as GroupShare, Losses as Losses,
+    MaxEpsilon as MaxEpsilon, Noise as Noise, Payments as Payments, PowerCost as PowerCost,
+    Spread as Spread, Term as Term,
+)
 
 __version__: str

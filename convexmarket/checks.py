@@ -7,7 +7,7 @@ import sys
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -89,7 +89,7 @@ def check_positives(**numbers: object) -> None:
 
 
 def check_scales(**numbers: object) -> None:
-    """Check that squares and ratios of numbers, given by name, stay within floating point."""
+    """Check that squares and ratios of positive numbers stay within floating point."""
     check_positives(**numbers)
     for name, value in numbers.items():
         _check_scale(name, value)
@@ -144,36 +144,30 @@ def check_callable(name: str, value: object, *, optional: bool = True) -> None:
 
 
 def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64] | None:
-    """Convert real numbers to floats; None if an entry is text, complex or not a number.
-
-    No error quotes an entry.
-    """
+    """Convert real numbers to floats; None if an entry is text, complex or not a number."""
+    kinds, others = ("fiub", (Decimal, bool, np.bool_)) if truth_values else ("fiu", (Decimal,))
     try:
         array = np.asarray(values)
         if array.dtype.kind == "O":
-            others = (Decimal, bool, np.bool_) if truth_values else Decimal
             real = all(is_number(cell) or isinstance(cell, others) for cell in array.flat)
         else:
-            real = array.dtype.kind in ("fiub" if truth_values else "fiu") or not array.size
+            real = array.dtype.kind in kinds or not array.size
         return array.astype(np.float64, copy=False) if real else None
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):  # these may quote an entry, which is private
         return None
 
 
 def where_no_number(values: Any, *, truth_values: bool = False) -> str:
-    """Describe the position of the first cell that is not a real number.
-
-    The content of the cell may be private, so the text never quotes it, as NumPy would.
-    """
-    named = isinstance(values, pd.DataFrame)
-    if not named and (isinstance(values, str | bytes) or not is_iterable(values)):
+    """Describe the position, not the content, of the first cell that is not a real number."""
+    if isinstance(values, str | bytes) or not is_iterable(values):
         return f"it is of type {type(values).__name__}"
+    named = isinstance(values, pd.DataFrame)
     try:
-        table = values if named else pd.DataFrame(np.array(values, object), dtype=object)
+        table = pd.DataFrame(values if named else np.array(values, object), dtype=object)
     except (TypeError, ValueError):
         return "the rows have different lengths"
-    for place, column in enumerate(table.columns):
-        for row, cell in enumerate(table.iloc[:, place]):
+    for column, cells in table.items():
+        for row, cell in enumerate(cells):
             if numbers_of(cell, truth_values=truth_values) is None:
                 where = f" of column {column!r}" if named or table.shape[1] > 1 else ""
                 return f"row {row}{where} is not a number"
@@ -189,10 +183,9 @@ def checked_numbers(
 ) -> NDArray[np.float64]:
     """Convert real numbers to an array of floats of any shape."""
     array = numbers_of(values, truth_values=truth_values)
-    if array is None:  # raised outside of any handler, so that no context quotes an entry either
-        raise error(
-            f"{name} must hold numbers: {where_no_number(values, truth_values=truth_values)}"
-        )
+    if array is None:
+        where = where_no_number(values, truth_values=truth_values)
+        raise error(f"{name} must hold numbers: {where}")
     return array
 
 
@@ -283,8 +276,7 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
 
     Arguments without labels are matched by position, which requires labels in one order.
     """
-    indices = {name: labels_of(value) for name, value in arguments.items()}
-    labels = {name: index for name, index in indices.items() if index is not None}
+    labels = {k: value.index for k, value in arguments.items() if labels_of(value) is not None}
     if len(labels) < 2:
         return tuple(arguments.values())
     first, order = next(iter(labels.items()))
@@ -295,24 +287,21 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
         index, remedy = labels[name], f"{name}.to_numpy() if it has the order of {first}"
         if is_default(index) or is_default(order):
             raise DataError(
-                f"{first} and {name} have different labels, and those of "
-                f"{name if is_default(index) else first} are pandas' default 0, 1, 2, ..., which "
-                f"may be meant as positions; give {remedy}, or the same labels"
+                f"{first} and {name} have different labels, some of which are pandas' default "
+                f"0, 1, 2, ..., which may be positions; give {remedy}, or the same labels"
             )
-        lost = order.difference(index, sort=False).append(index.difference(order, sort=False))
-        if lost.size:
+        if (lost := order.symmetric_difference(index, sort=False)).size:
             raise DataError(
-                f"{first} and {name} are not about the same rows: only one of them has the label "
+                f"{first} and {name} have different rows: only one of them has the label "
                 f"{lost[0]!r}; give the same labels, or {remedy}"
             )
-    if moved:
-        for name, value in arguments.items():
-            if name not in labels and value is not None and np.ndim(value) > 0:
-                raise DataError(
-                    f"{first} and {moved[0]} have the same labels in different orders, and {name} "
-                    f"has none, so whose order it has is not known; give it labels, or put "
-                    f"{moved[0]} in order first: {moved[0]}.loc[{first}.index]"
-                )
+    for name, value in arguments.items() if moved else ():
+        if name not in labels and np.ndim(value) > 0:
+            raise DataError(
+                f"{first} and {moved[0]} have their labels in different orders, and {name} has "
+                f"none, so whose order it has is not known; give it labels, or put {moved[0]} in "
+                f"order first: {moved[0]}.loc[{first}.index]"
+            )
     return tuple(v.loc[order] if name in moved else v for name, v in arguments.items())
 
 
@@ -332,55 +321,45 @@ def checked_id(id: Any, what: str = "id") -> str:
     """
     if isinstance(id, float) and id.is_integer() and abs(id) < 2**53:
         id = int(id)
-    if isinstance(id, int | np.integer) and not isinstance(id, bool) and -(2**63) <= id < 2**64:
-        id = str(int(id))
-    if not isinstance(id, str):  # Python refuses to print integers of thousands of digits
-        long = isinstance(id, int) and id.bit_length() > 64
-        given = f"a number of {id.bit_length()} bits" if long else shown(id)
+    whole = isinstance(id, int | np.integer) and not isinstance(id, bool)
+    bits = int(id).bit_length() if whole else 0
+    if whole and bits <= 64:
+        id = str(id)
+    if not isinstance(id, str):
+        given = f"a number of {bits} bits" if whole else shown(id)
         raise ParameterError(f"{what} must be text or a whole number, such as 's17', got {given}")
-    form = unicodedata.normalize("NFC", "".join(id))
+    form = unicodedata.normalize("NFC", id)
     if not 1 <= len(form) <= LONGEST:
-        raise ParameterError(
-            f"{what} {form[:20]!r} has {len(form)} characters; give from 1 to {LONGEST}"
-        )
-    if form != form.strip():
-        raise ParameterError(f"{what} {form!a} begins or ends with a blank; remove it")
-    if not form.isprintable():
-        bad = next(c for c in form if not c.isprintable())
-        raise ParameterError(f"{what} {form!a} contains {bad!a}, which is not printable; remove it")
-    return form
+        fault = f"has {len(form)} characters; give from 1 to {LONGEST}"
+    elif form != form.strip():
+        fault = "begins or ends with a blank; remove it"
+    elif not form.isprintable():
+        bad = next(letter for letter in form if not letter.isprintable())
+        fault = f"contains {bad!a}, which is not printable; remove it"
+    else:
+        return form
+    raise ParameterError(f"{what} {form[:LONGEST]!a} {fault}")
 
 
-def forms_of(ids: Sequence[Any], place: Callable[[int], str] = "ids[{}]".format) -> list[str]:
+def forms_of(ids: Iterable[Any], place: Callable[[int], str] = "ids[{}]".format) -> list[str]:
     """Compute the normal form of each id; ``place`` names the id at a position in a message."""
-    try:
-        lines = "\n".join(["", *ids, ""])
-    except TypeError:  # numbers
-        return [checked_id(id, place(k)) for k, id in enumerate(ids)]
-    normal = (  # the same checks for all ids at once, which takes a twentieth of the time
-        "".join(ids).isprintable()
-        and max(map(len, ids), default=0) <= LONGEST
-        and not any(bad in lines for bad in ("\n\n", "\n ", " \n"))
-        and unicodedata.is_normalized("NFC", lines)
-    )
-    return list(ids) if normal else [checked_id(id, place(k)) for k, id in enumerate(ids)]
+    return [checked_id(id, place(k)) for k, id in enumerate(ids)]
 
 
 def distinct_ids(ids: Any, m: int) -> Any:
     """Return the ids of m sellers, by default 0 to m - 1."""
     if ids is None:
         return range(m)
+    if not is_iterable(ids):
+        raise SellersError(f"ids must be a list of text or whole numbers, got {ids!r}")
+    names = list(ids)
     try:
-        names = list(ids)
         forms = forms_of(names)
-        distinct = len(set(forms))
-    except TypeError:
-        raise SellersError(f"ids must be a list of text or whole numbers, got {ids!r}") from None
     except ParameterError as error:
         raise SellersError(str(error)) from None
     if len(names) != m:
         raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
-    if distinct != m:
+    if len(set(forms)) != m:
         twice = Counter(forms).most_common(1)[0][0]
         raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
     return tuple(names)

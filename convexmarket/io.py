@@ -38,7 +38,7 @@ def write_together(
         for path, content in contents.items():
             with _naming(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _write(fresh[path], content, private)
+                _write(fresh[path], content, 0o600 if private else 0o666)
                 _check_free(path, str(path), force=force)
                 keep_access(path, fresh[path])
         for path in contents:
@@ -70,9 +70,9 @@ def check_place(
     path: Path, option: str = "--out", *, folder: bool = False, force: bool = False
 ) -> None:
     """Refuse a place that cannot be written, before any work; leave nothing behind."""
+    if path.is_dir() and not folder:
+        raise ParameterError(f"{option} {path} is a folder; name a file in it")
     if not folder:
-        if path.is_dir():
-            raise ParameterError(f"{option} {path} is a folder; name a file in it")
         _check_free(path, f"{option} {path}", force=force)
     place = path.resolve() if folder else path.absolute()
     for where in (place, place.parent) if place.is_dir() else (place.parent,):
@@ -81,10 +81,9 @@ def check_place(
         try:
             tempfile.TemporaryFile(dir=where).close()
         except OSError as error:
-            raise ParameterError(
-                f"{option} {path}: nothing can be written in {where} "
-                f"({error.strerror or error}); name a place in a folder where you may write"
-            ) from error
+            why = f"nothing can be written in {where} ({error.strerror or error})"
+            remedy = "name a place in a folder where you may write"
+            raise ParameterError(f"{option} {path}: {why}; {remedy}") from error
 
 
 def _check_free(path: Path, place: str, *, force: bool) -> None:
@@ -97,17 +96,15 @@ def _check_free(path: Path, place: str, *, force: bool) -> None:
 
 def keep_access(former: Path, fresh: Path) -> None:
     """Copy mode and owner of a file or folder; without the right to, the group gets no access."""
-    try:
-        before = former.stat()
-    except FileNotFoundError:
-        return
-    mode, now = stat.S_IMODE(before.st_mode) & 0o777, fresh.stat()
-    if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
-        try:
-            os.chown(fresh, before.st_uid, before.st_gid)
-        except PermissionError:
-            mode &= 0o707
-    fresh.chmod(mode)
+    with suppress(FileNotFoundError):
+        before, now = former.stat(), fresh.stat()
+        mode = stat.S_IMODE(before.st_mode) & 0o777
+        if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
+            try:
+                os.chown(fresh, before.st_uid, before.st_gid)
+            except PermissionError:
+                mode &= 0o707
+        fresh.chmod(mode)
 
 
 @contextmanager
@@ -116,15 +113,12 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = error.filename
-        hidden = place is None or Path(str(place)).parent == path.parent
-        raise DataError(
-            f"{path if hidden else place}: {error.strerror or error}; nothing was written"
-        ) from error
+        place = Path(str(error.filename or path))
+        place = path if place.parent == path.parent else place
+        raise DataError(f"{place}: {error.strerror or error}; nothing was written") from error
 
 
-def _write(path: Path, content: Content, private: bool) -> None:
-    mode = 0o600 if private else 0o666
+def _write(path: Path, content: Content, mode: int) -> None:
     how: Any = {"encoding": "utf-8", "newline": ""} if callable(content) else {}
     how["opener"] = lambda name, flags: os.open(name, flags, mode)
     with open(path, "x" if callable(content) else "xb", **how) as file:

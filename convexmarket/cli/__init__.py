@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from convexmarket.cli.consoles import File, Force, errors_in_one_line, run_to_the_end, say
+from convexmarket.cli.consoles import run_to_the_end, say
 from convexmarket.cli.experiments import compare_command, diff_command, report_command, run
 from convexmarket.cli.online import online_app
 from convexmarket.cli.sales import buy, init, ledger_command, price
@@ -37,7 +37,6 @@ _EXAMPLES: dict[Callable[..., None], list[str]] = {
     ledger_command: [
         "ledger sold.sqlite --create",
         "ledger sold.sqlite --record offers.csv",
-        "ledger sold.sqlite --seller p001",
         "ledger sold.sqlite --export balance.csv",
         "ledger sold.sqlite --backup backups/sold.sqlite",
     ],
@@ -68,35 +67,23 @@ def main() -> None:
     run_to_the_end(app)
 
 
-def _print_version(wanted: bool) -> None:
+def _show(wanted: bool) -> None:
     if wanted:
         say(f"convexmarket {installed('convexmarket')}")
         raise typer.Exit
 
 
+_VERSION = typer.Option("--version", callback=_show, is_eager=True, help="Show the version.")
+
+
 @app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
+def _options(version: Annotated[bool, _VERSION] = False) -> None:
     del version
 
 
 @app.command()
-def schema(
-    file: Annotated[File, typer.Option("--out", help="File to write.")] = None, force: Force = False
-) -> None:
+def schema() -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
-    from convexmarket.io import check_place, write_together
     from convexmarket.studies.files import json_schema
 
-    text = json.dumps(json_schema(), indent=2) + "\n"
-    if file is None:
-        sys.stdout.write(text)
-        return
-    with errors_in_one_line():
-        check_place(file, force=force)
-        write_together({file: text.encode()}, force=force)
-    say(f"Wrote {file}")
+    sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")

@@ -10,6 +10,7 @@ import warnings
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -33,19 +34,25 @@ _DEFECT = (
 _FORMATS = ("csv", "tex", "svg", "pdf")
 
 
-def _formats(given: str) -> tuple[str, ...]:
-    wanted = [part.strip().lower() for part in given.split(",") if part.strip()]
-    if unknown := set(wanted) - {*_FORMATS, "all"}:
-        raise typer.BadParameter(f"{min(unknown)!r} is none of {', '.join(_FORMATS)}, all")
-    return _FORMATS if "all" in wanted else tuple(wanted)
+def list_of(kind: Callable[[str], Any], help: str) -> Any:
+    """Build an option for a list separated by commas."""
+
+    def parse(text: str) -> list[Any]:
+        return [kind(part.strip()) for part in text.split(",") if part.strip()]
+
+    return typer.Option(parser=parse, metavar="A,B,...", help=help)
 
 
-_ALSO = "Also write tables and figures in these formats."
-_FORMAT = typer.Option(parser=_formats, metavar="csv,tex,svg,pdf|all", help=_ALSO)
+def _format(name: str) -> str:
+    if name not in _FORMATS:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(_FORMATS)}")
+    return name
+
+
 _SET = typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the file. Repeatable.")
 _ID = typer.Option(help="Column of the ids.", show_default="id, seller, ...")
 _REPORTS = typer.Option(help="Column of the reports.", show_default="sensitivity, cost, ...")
-Formats = Annotated[Any, _FORMAT]
+Formats = Annotated[Any, list_of(_format, "Also write csv, tex, svg or pdf.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")]
@@ -98,17 +105,14 @@ def print_table(title: str, rows: pd.DataFrame | Sequence[Any], names: Sequence[
 
     from convexmarket.report.table_formats import format_cell
 
-    frame = pd.DataFrame(rows)
-    if len(frame):
+    if len(frame := pd.DataFrame(rows)):
         shown = frame[list(names)].map(format_cell)
         say(f"\n{title}\n{shown.to_string(index=False, max_colwidth=60)}")
 
 
 def print_report(report: Report, page: Path, show: bool = False) -> None:
     """Print the title of a report, its finding, its claims and its place; open it on request."""
-    say(report.title)
-    if report.finding:
-        say(report.finding)
+    say("\n".join(filter(None, (report.title, report.finding))))
     for claim in report.claims.itertuples():
         say(f"- {claim.claim}: {claim.verdict}. {claim.detail}")
     say(f"The report:\n{page}")
@@ -117,41 +121,29 @@ def print_report(report: Report, page: Path, show: bool = False) -> None:
 
 
 def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
-    """Write a table as JSON or CSV, by the ending of the file's name; print its path."""
+    """Write a table as CSV and print its path."""
     from convexmarket.data.csv_cells import write_csv
-    from convexmarket.io import Content, write_together
-    from convexmarket.report.results import plain
+    from convexmarket.io import write_together
 
-    content: Content = lambda opened: write_csv(table, opened)  # noqa: E731
-    if file.suffix.lower() == ".json":
-        rows = plain(table.to_dict("records"))
-        content = (json.dumps(rows, indent=2, ensure_ascii=False) + "\n").encode()
-    write_together({file: content}, private=True, force=force)
+    write_together({file: partial(write_csv, table)}, private=True, force=force)
     say(f"Wrote {file}")
 
 
 def warn_of_reports() -> None:
     """Warn that epsilons and payments reveal reports; docs/threat-model.md has the numbers."""
-    say(
-        "Note: an epsilon or a payment reveals the report of its seller. If reports depend on the "
-        "rows, it also reveals information about the row, which no guarantee covers.",
-        to=err,
-    )
+    note = "Note: an epsilon or a payment reveals the report of its seller. If reports depend on "
+    say(f"{note}rows, it also reveals information on the row, which no guarantee covers.", to=err)
 
 
-def check_ending(file: Path, option: str) -> None:
-    """Refuse a file name that ends in neither .csv nor .json."""
-    if file.suffix.lower() not in (".csv", ".json"):
-        raise ParameterError(f"{option} {file} is neither .csv nor .json; name such a file")
-
-
-def check_other_place(file: Path, source: Path, what: str, *, force: bool) -> None:
+def check_other_place(
+    file: Path, source: Path, what: str, option: str = "--out", *, force: bool
+) -> None:
     """Refuse an output file that cannot be written, or that is the source."""
     from convexmarket.io import check_place
 
     if file.exists() and source.exists() and file.samefile(source):
-        raise ParameterError(f"--out {file} is {what}; name another file")
-    check_place(file, force=force)
+        raise ParameterError(f"{option} {file} is {what}; name another file")
+    check_place(file, option, force=force)
 
 
 def check_report_folder(folder: Path, *, force: bool = False) -> None:
@@ -183,15 +175,12 @@ def _given(options: Mapping[str, object]) -> list[str]:
 def reason(error: BaseException) -> str:
     """Describe an error in one line; of an OSError, the reason and the path."""
     if isinstance(error, MemoryError):
-        size = f" ({error})" if str(error) else ""
-        return (
-            f"not enough memory{size}; use fewer rows, sellers, draws or jobs, or a larger machine"
-        )
+        return f"not enough memory ({error}); use fewer rows, sellers, draws or jobs"
+    line = str(error)
     if isinstance(error, OSError):
-        why = error.strerror or str(error) or type(error).__name__
+        why = error.strerror or line or type(error).__name__
         line = f"{error.filename}: {why}" if error.filename else why
-        return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
-    return str(error)
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
 @contextmanager
@@ -207,8 +196,7 @@ def errors_in_one_line() -> Iterator[None]:
     except BrokenPipeError:  # standard output failed; run_to_the_end handles it
         raise
     except (ConvexMarketError, OSError) as error:
-        err.print("[bold red]error:[/bold red] ", end="")
-        say(reason(error), to=err, style="red")
+        say(f"error: {reason(error)}", to=err, style="red")
         raise typer.Exit(WRONG) from None
     except KeyboardInterrupt:
         say("stopped; the files are complete, or as they were before", to=err)
@@ -220,35 +208,36 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop_loading)
     for name in ("stdout", "stderr"):  # print every character; nothing where a stream is closed
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif hasattr(stream, "reconfigure"):
+        stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        setattr(sys, name, stream)
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    output, code = _output(), DONE
     warnings.formatwarning = _in_one_line(warnings.formatwarning)
+    output, code = _output(), DONE
     try:
-        command()
-    except SystemExit as ended:
-        code = int(ended.code or DONE)
-        if _output() != output:  # Typer and Rich replace the output when its reader goes away
-            _forget_output()
-            code = READER_GONE
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-    except OSError as error:  # standard output failed: a command handles errors of its files
-        code = _end_of_output(error)
+        try:
+            command()
+        except SystemExit as ended:
+            code = int(ended.code or DONE)
+            if _output() != output:  # Typer and Rich replace the output when its reader goes away
+                raise BrokenPipeError from None
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        sys.stdout.flush()  # a command that cannot print its last lines has failed
     except MemoryError as error:
         print(f"error: {reason(error)}", file=sys.stderr)
         code = WRONG
+    except OSError as error:  # standard output failed: a command handles errors of its files
+        code = code or WRONG
+        if isinstance(error, BrokenPipeError):
+            code = READER_GONE
+        else:
+            print(f"error: standard output: {reason(error)}", file=sys.stderr)
+        _discard_output()
     except Exception:
         sys.excepthook(*sys.exc_info())
         print(_DEFECT, file=sys.stderr)
         code = BUG
-    try:
-        sys.stdout.flush()
-    except OSError as error:  # a command that cannot print its last lines has failed
-        code = code or _end_of_output(error)
     sys.exit(code)
 
 
@@ -270,25 +259,16 @@ def _stop_loading(*_: object) -> None:
         os._exit(INTERRUPTED)
 
 
-def _output() -> tuple[int, ...]:
-    """Identify the standard output: the object, and the file behind it."""
+def _output() -> tuple[object, ...]:
+    """Identify the standard output: the object, and the file behind it, if there is one."""
     try:
         file = os.fstat(sys.stdout.fileno())
-    except (OSError, ValueError, AttributeError):  # nothing behind it
+    except (OSError, ValueError, AttributeError):
         return (id(sys.stdout),)
     return id(sys.stdout), file.st_dev, file.st_ino
 
 
-def _end_of_output(error: OSError) -> int:
-    _forget_output()
-    if isinstance(error, BrokenPipeError):
-        return READER_GONE
-    where = "" if error.filename else "standard output: "
-    print(f"error: {where}{reason(error)}", file=sys.stderr)
-    return WRONG
-
-
-def _forget_output() -> None:
+def _discard_output() -> None:
     """Discard all further output, including the output at the exit of Python."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,27 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convexmarket.cli.consoles import (
-    INTERRUPTED,
-    PARTLY,
-    AsJson,
-    File,
-    Force,
-    Formats,
-    Open,
-    Settings,
-    check_ending,
-    check_report_folder,
-    err,
-    errors_in_one_line,
-    needs,
-    print_json,
-    print_report,
-    print_table,
-    reason,
-    say,
-    write_table,
-)
+from convexmarket.cli import consoles as ui
 from convexmarket.errors import ConvexMarketError, ParameterError
 
 if TYPE_CHECKING:
@@ -41,27 +18,13 @@ if TYPE_CHECKING:
     from convexmarket.studies.runs import Runs
 
 
-def _list_of(kind: Callable[[str], Any], help: str) -> Any:
-    """Build an option for a list separated by commas."""
-    return typer.Option(
-        parser=lambda text: [kind(part.strip()) for part in text.split(",") if part.strip()],
-        metavar="A,B,...",
-        help=help,
-    )
-
-
-_REPORT = typer.Option("--out", help="Folder for the report.")
-_PLUGIN = typer.Option(metavar="NAME=module:Class", help="A custom solver. Repeatable.")
-
-
 def run(
     file: Annotated[Path, typer.Argument(help="Problem file, such as problems/wdbc.toml.")],
-    settings: Settings = None,
-    data: Annotated[File, typer.Option(help="File of rows, in place of the file's.")] = None,
-    folder: Annotated[File, _REPORT] = None,
+    settings: ui.Settings = None,
+    folder: Annotated[ui.File, typer.Option("--out", help="Folder for the report.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Parallel jobs; -1 for all cores.")] = None,
-    show: Open = False,
-    formats: Formats = "",
+    show: ui.Open = False,
+    formats: ui.Formats = "",
 ) -> None:
     """Run the experiment of a problem file and write its report.
 
@@ -69,37 +32,31 @@ def run(
     """
     from convexmarket.studies.files import load_file
 
-    with errors_in_one_line():
-        changes = list(settings or ())
-        if jobs is not None:
-            changes.append(f"run.jobs={jobs}")
-        if data is not None:
-            seen = os.path.relpath(data.resolve(), file.parent.resolve())
-            changes.append(f"data.file={json.dumps(seen, ensure_ascii=False)}")
-        problem = load_file(file, changes)
-        if problem.run.workers < problem.run.jobs:
-            words = f"run.jobs is {problem.run.jobs}, limited to the {problem.run.workers} cores"
-            say(words, to=err)
+    with ui.errors_in_one_line():
+        workers = [] if jobs is None else [f"run.jobs={jobs}"]
+        problem = load_file(file, [*(settings or ()), *workers])
+        if (cores := problem.run.workers) < problem.run.jobs:
+            ui.say(f"run.jobs is {problem.run.jobs}, limited to the {cores} cores", to=ui.err)
         report, page = run_file(problem, folder or Path("out", file.stem), formats=formats)
-    print_report(report, page, show)
+    ui.print_report(report, page, show)
 
 
 def compare_command(
     problems: Annotated[list[str], typer.Argument(help="Problem files, or classes such as ridge.")],
-    solvers: Annotated[Any, _list_of(str, "CVXPY's names, and exact for our methods.")] = "",
-    formulations: Annotated[Any, _list_of(str, "Such as primal,dual,projection.")] = "",
-    classes: Annotated[Any, _list_of(str, "Such as allocation,ridge; all by default.")] = "",
-    sizes: Annotated[Any, _list_of(int, "Sellers, rows or points.")] = "100,1000",
+    solvers: Annotated[Any, ui.list_of(str, "CVXPY's names, and exact for our methods.")] = "",
+    formulations: Annotated[Any, ui.list_of(str, "Such as primal,dual,projection.")] = "",
+    classes: Annotated[Any, ui.list_of(str, "Such as allocation,ridge; all by default.")] = "",
+    sizes: Annotated[Any, ui.list_of(int, "Sellers, rows or points.")] = "100,1000",
     draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
-    settings: Annotated[Any, _list_of(str, "default, solver-default, low, mid, high.")] = "",
-    folder: Annotated[Path, _REPORT] = Path("out/study"),
+    settings: Annotated[Any, ui.list_of(str, "default, solver-default, low, mid, high.")] = "",
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path(
+        "out/study"
+    ),
     time_limit: Annotated[float, typer.Option(help="Seconds of a run.")] = 60.0,
     jobs: Annotated[int, typer.Option(help="Runs at a time, -1: one per core.")] = -1,
-    pin: Annotated[bool, typer.Option("--pin/--no-pin", help="Bind each run to one core.")] = True,
-    plugin: Annotated[list[str] | None, _PLUGIN] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Also repeat recorded runs.")] = False,
-    show: Open = False,
-    formats: Formats = "",
+    show: ui.Open = False,
+    formats: ui.Formats = "",
 ) -> None:
     """Compare solvers and formulations on the subproblems of problem files.
 
@@ -110,13 +67,12 @@ def compare_command(
     from convexmarket.studies.files.solvers import entries_of
     from convexmarket.studies.solver_study import DEFAULT_SOLVERS, compare_solvers
 
-    with errors_in_one_line():
-        check_report_folder(folder)
-        chosen = {name: name for name in solvers or DEFAULT_SOLVERS}
+    with ui.errors_in_one_line():
+        ui.check_report_folder(folder)
         work = partial(
             compare_solvers,
             entries_of(problems, subproblems_of),
-            solvers=chosen | dict(_plugin(text) for text in plugin or ()),
+            solvers=solvers or DEFAULT_SOLVERS,
             formulations=formulations,
             classes=classes,
             sizes=sizes,
@@ -124,12 +80,11 @@ def compare_command(
             settings=settings or ("default",),
             time_limit=time_limit,
             jobs=jobs,
-            pin=pin,
         )
         runs = _resumable(work, folder, fresh)
         report = runs.report("Solvers compared")
         page = report.write(folder, ("md", "html", *formats))
-    print_report(report, page, show)
+    ui.print_report(report, page, show)
 
 
 def run_file(
@@ -138,7 +93,7 @@ def run_file(
     """Run or resume a problem; return its report and the written page."""
     from convexmarket.studies.files.loading import subproblems_of
 
-    check_report_folder(folder)
+    ui.check_report_folder(folder)
     runs = _resumable(partial(problem.perform, subproblems_of), folder, fresh)
     report = problem.report(runs)
     page = report.write(folder, ("md", "html", *formats))
@@ -162,44 +117,25 @@ def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
     except KeyboardInterrupt:
         if not journal.exists():
             raise
-        say(f"Stopped. Finished runs are in {journal}; the same command resumes there.", to=err)
-        raise typer.Exit(INTERRUPTED) from None
+        ui.say(f"Stopped. The same command resumes with the runs in {journal}.", to=ui.err)
+        raise typer.Exit(ui.INTERRUPTED) from None
     for text in runs.statements()[1:]:
-        say(text)
+        ui.say(text)
     return runs
 
 
-def _plugin(text: str) -> tuple[str, Any]:
-    """Return the name and the solver of ``NAME=module:Class``."""
-    name, _, place = text.partition("=")
-    module, _, kind = place.partition(":")
-    if not (name and module and kind):
-        raise ParameterError(
-            "--plugin must be NAME=module:Class, where the class is a solver interface of "
-            f"CVXPY, got {text!r}"
-        )
-    try:
-        return name, getattr(importlib.import_module(module), kind)()
-    except Exception as error:  # importing runs the module, which may raise anything
-        raise ParameterError(
-            f"the solver {place!r} cannot be imported ({type(error).__name__}: {error}); give "
-            "module:Class of a solver interface of CVXPY that Python finds"
-        ) from None
-
-
 def report_command(
-    folder: Annotated[File, typer.Argument(metavar="DIR", help="Folder of a report.")] = None,
-    target: Annotated[File, typer.Option("--out", help="Folder, or file for --audit.")] = None,
-    index: Annotated[File, typer.Option(help="Write an index of the reports in a folder.")] = None,
+    folder: Annotated[ui.File, typer.Argument(metavar="DIR", help="Folder of a report.")] = None,
+    target: Annotated[ui.File, typer.Option("--out", help="Folder, or file for --audit.")] = None,
+    index: Annotated[ui.File, typer.Option(help="Folder of reports: write an index.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Reports of all problem files.")] = False,
-    problems: Annotated[File, typer.Option(help="With --all: the problem files.")] = None,
-    reports: Annotated[File, typer.Option(help="With --all: the reports.")] = None,
+    problems: Annotated[ui.File, typer.Option(help="With --all: the problem files.")] = None,
+    reports: Annotated[ui.File, typer.Option(help="With --all: the reports.")] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run every problem again.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Attack all privacy guarantees.")] = False,
-    seed: Annotated[int | None, typer.Option(help="With --audit: of the attacks.", min=0)] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="With --audit: only this.")] = None,
-    formats: Formats = "",
-    force: Force = False,
+    formats: ui.Formats = "",
+    force: ui.Force = False,
 ) -> None:
     """Rewrite one report, all reports or their index from results; or audit guarantees.
 
@@ -208,31 +144,28 @@ def report_command(
     """
     from convexmarket.report import read_report, write_index
 
-    with errors_in_one_line():
+    with ui.errors_in_one_line():
         if [folder is not None, index is not None, every, audit].count(True) != 1:
             raise ParameterError("give one of: the folder of a report, --index DIR, --all, --audit")
-        needs("the folder of a report, or with --audit", folder or audit, out=target)
-        needs("--audit", audit, seed=seed, mechanism=mechanism)
-        needs("--all", every, problems=problems, reports=reports, rerun=rerun)
+        ui.needs("the folder of a report, or with --audit", folder or audit, out=target)
+        ui.needs("--audit", audit, mechanism=mechanism)
+        ui.needs("--all", every, problems=problems, reports=reports, rerun=rerun)
         if audit:
-            _audit(seed or 0, mechanism or [], target, force)
+            _audit(mechanism or [], target, force)
         elif every:
             _all(problems or Path("problems"), reports or Path("reports"), rerun, force)
         elif index is not None:
-            say(f"Wrote {write_index(index, force=force)}")
+            ui.say(f"Wrote {write_index(index, force=force)}")
         elif folder is not None:
             if target is not None:
-                check_report_folder(target, force=force)
+                ui.check_report_folder(target, force=force)
             report = read_report(folder)  # it may restore the folder
             place = target or (folder if folder.is_dir() else folder.parent)
-            say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
+            ui.say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
 
 
 def report_names(problems: Path) -> dict[str, Path]:
-    """List the problem files of a folder by the names of their reports.
-
-    These are ``wdbc`` for ``wdbc.toml``, and ``clinic`` for ``clinic/market.toml`` with its data.
-    """
+    """List problem files by the names of their reports: ``NAME.toml`` and ``NAME/market.toml``."""
     names: dict[str, Path] = {}
     for file in sorted([*problems.glob("*.toml"), *problems.glob("*/market.toml")]):
         name = file.stem if file.parent == problems else file.parent.name
@@ -254,19 +187,18 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
     for name in ("index.html", "README.md"):
         check_place(reports / name, "--reports", force=force)
     for number, (name, file) in enumerate(names.items(), start=1):
-        say(f"{number} of {len(names)}: {name}", to=err)
+        ui.say(f"{number} of {len(names)}: {name}", to=ui.err)
         try:
             problem = load_file(file)
-            outdated = "--rerun was given" if rerun else _outdated(problem, reports / name)
-            if outdated:
+            if outdated := "--rerun was given" if rerun else _outdated(problem, reports / name):
                 run_file(problem, reports / name, fresh=rerun)
-            say(f"{name}: {f'run, as {outdated}' if outdated else 'up to date'}")
+            ui.say(f"{name}: {f'run, as {outdated}' if outdated else 'up to date'}")
         except (ConvexMarketError, OSError, MemoryError) as error:  # the others are still written
             failed += 1
-            say(f"{name}: failed: {reason(error)}")
-    say(f"{len(names)} reports, {failed} failed. Wrote {write_index(reports, force=force)}")
+            ui.say(f"{name}: failed: {ui.reason(error)}")
+    ui.say(f"{len(names)} reports, {failed} failed. Wrote {write_index(reports, force=force)}")
     if failed:
-        raise typer.Exit(PARTLY)
+        raise typer.Exit(ui.PARTLY)
 
 
 def _outdated(problem: Any, folder: Path) -> str:
@@ -281,72 +213,50 @@ def _outdated(problem: Any, folder: Path) -> str:
         return str(error)
     if stored.get("text") != problem.source.text:
         return "the problem file has changed"
-    changes = ", ".join(stored.get("overrides", ()))
-    return f"it was run with {changes}" if changes else ""
+    return f"it was run with {', '.join(changes)}" if (changes := stored["overrides"]) else ""
 
 
-def _audit(seed: int, mechanisms: list[str], file: Path | None, force: bool) -> None:
+def _audit(mechanisms: list[str], file: Path | None, force: bool) -> None:
     """Attack the guarantees and print the measured losses; exit with 3 if one was refuted."""
     from convexmarket.attacks.mechanisms import audit_mechanisms
     from convexmarket.io import check_place
     from convexmarket.studies.progress import ProgressLines
 
     if file is not None:
-        check_ending(file, "--out")
         check_place(file, force=force)
-    table = audit_mechanisms(seed, mechanisms, progress=ProgressLines())
+    table = audit_mechanisms(0, mechanisms, progress=ProgressLines())
     refuted = table[~table["passed"]]
     names = ["mechanism", "settings", "method", "claimed", "measured", "ratio", "passed"]
-    print_table("Audits", table, names)
-    say(
-        f"{len(refuted)} of {len(table)} guarantees refuted; the largest measured loss is "
-        f"{table['ratio'].max():.3f} of its guarantee."
-    )
-    for statement in refuted["statement"]:
-        say(statement)
+    ui.print_table("Audits", table, names)
+    largest = f"the largest measured loss is {table['ratio'].max():.3f} of its guarantee"
+    counted = f"{len(refuted)} of {len(table)} guarantees refuted; {largest}."
+    ui.say("\n".join([counted, *refuted["statement"]]))
     if file is not None:
-        write_table(table, file, force=force)
+        ui.write_table(table, file, force=force)
     if len(refuted):
-        raise typer.Exit(PARTLY)
+        raise typer.Exit(ui.PARTLY)
 
 
 def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
-    folder: Annotated[File, typer.Option("--out", help="Folder for a report.")] = None,
     tolerance: Annotated[float, typer.Option(help="Relative difference of equal numbers.")] = 1e-9,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if they differ.")] = False,
-    as_json: AsJson = False,
-    formats: Formats = "",
+    as_json: ui.AsJson = False,
 ) -> None:
     """Print the differences between two reports: settings, versions and results.
 
-    Times and memory are compared by ratios and never count as a difference.
+    Times and memory are not compared.
     """
     from convexmarket.report import compare_reports
 
-    with errors_in_one_line():
-        if folder is not None:
-            for source in (a, b):
-                place = source if source.is_dir() else source.parent
-                if folder.resolve().is_relative_to(place.resolve()) or folder == source:
-                    raise ParameterError(
-                        f"--out {folder} is, or lies in, a compared report; name another one"
-                    )
-            check_report_folder(folder)
+    with ui.errors_in_one_line():
         changes = compare_reports(a, b, tolerance=tolerance)
-        if folder is not None:
-            page = changes.report({"a": a, "b": b}).write(folder, ("md", "html", *formats))
     if as_json:
-        print_json(changes.as_data())
+        ui.print_json(changes.as_data())
     else:
-        say("\n".join(changes.statements()))
-        for title, frame in (("Cells", changes.cells), ("Rows", changes.rows)):
-            if len(frame):
-                more = f", the first 10 of {len(frame):,}" if len(frame) > 10 else ""
-                text = frame.head(10).to_string(index=False, max_colwidth=40)
-                say(f"\n{title}{more}:\n{text}")
-        if folder is not None:
-            say(f"Wrote {page}")
+        ui.say("\n".join(changes.statements()))
+        for title, frame in (("cells", changes.cells), ("rows", changes.rows)):
+            ui.print_table(f"First of {len(frame):,} {title}", frame.head(10), [*frame.columns])
     if exit_code and not changes.same:
         raise typer.Exit(1)

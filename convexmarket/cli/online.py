@@ -9,37 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convexmarket.cli.consoles import (
-    PARTLY,
-    AsJson,
-    File,
-    Force,
-    IdColumn,
-    Open,
-    SensitivityColumn,
-    Settings,
-    Text,
-    check_other_place,
-    check_report_folder,
-    err,
-    errors_in_one_line,
-    excludes,
-    needs,
-    print_json,
-    print_pairs,
-    print_report,
-    print_table,
-    say,
-    warn_of_reports,
-    write_table,
-)
+from convexmarket.cli import consoles as ui
 from convexmarket.errors import ParameterError, ProblemFileError
 
 if TYPE_CHECKING:
     from convexmarket.online.online_market import Offer, OnlineMarket
 
-#: Number of the latest plans that ``status`` lists.
-_MOST_PLANS = 12
 EXAMPLES = """
 [bold]A market from beginning to end[/bold]
 
@@ -63,14 +38,14 @@ online_app = typer.Typer(
     no_args_is_help=True,
 )
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the market.")]
-SellerId = Annotated[Text, typer.Option("--id", help="Id of one seller.")]
+SellerId = Annotated[ui.Text, typer.Option("--id", help="Id of one seller.")]
 
 
 @online_app.command("open")
 def open_(
     folder: Folder,
     file: Annotated[Path, typer.Argument(help='Problem file of kind "online".')],
-    settings: Settings = None,
+    settings: ui.Settings = None,
 ) -> None:
     """Check a problem file and the files that it names, and open its market.
 
@@ -80,29 +55,27 @@ def open_(
     from convexmarket.studies.files import OnlineFile, load_file
     from convexmarket.studies.files.online_file import OwnSellers, open_market
 
-    with errors_in_one_line():
+    with ui.errors_in_one_line():
         problem = load_file(file, settings or [])
         if not isinstance(problem, OnlineFile):
             raise ProblemFileError(f'{file}: kind must be "online", got {problem.kind!r}')
         with open_market(problem, folder) as market:
             start, stages = market.policy.start, market.policy.stages
-            print_pairs(
-                {
-                    "sellers expected": start.expected_sellers,
-                    "nothing is bought from a virtual cost of": start.plan.cutoff,
-                    "largest sensitivity bought from": start.highest_sensitivity,
-                    "new plans on the way": len(stages),
-                    "total privacy eta": start.plan.eta,
-                    "payments, about": planned(start)["payments"],
-                }
-            )
+            pairs = {
+                "sellers expected": start.expected_sellers,
+                "nothing is bought from a virtual cost of": start.plan.cutoff,
+                "largest sensitivity bought from": start.highest_sensitivity,
+                "new plans on the way": len(stages),
+                "total privacy eta": start.plan.eta,
+                "payments, about": planned(start)["payments"],
+            }
+            ui.print_pairs(pairs)
             if market.policy.opening.plan.eta == 0:
-                say(f"Nothing is bought before seller {stages[0] + 1}.")
-    data = problem.data
-    if isinstance(data, OwnSellers) and not problem.place(data.file).exists():
-        say(f"{data.file} does not exist yet; the market needs it to close")
-    say(f"Opened {folder}")
-    warn_of_reports()
+                ui.say(f"Nothing is bought before seller {stages[0] + 1}.")
+    if isinstance(problem.data, OwnSellers) and not problem.place(problem.data.file).exists():
+        ui.say(f"{problem.data.file} does not exist yet; the market needs it to close")
+    ui.say(f"Opened {folder}")
+    ui.warn_of_reports()
 
 
 @online_app.command()
@@ -110,12 +83,12 @@ def quote(
     folder: Folder,
     seller: SellerId = None,
     sensitivity: Annotated[float | None, typer.Option(help="Reported sensitivity.")] = None,
-    file: Annotated[File, typer.Option("--csv", help="List of ids and sensitivities.")] = None,
-    target: Annotated[File, typer.Option("--out", help="File for the offers.")] = None,
-    id_column: IdColumn = None,
-    sensitivity_column: SensitivityColumn = None,
-    as_json: AsJson = False,
-    force: Force = False,
+    file: Annotated[ui.File, typer.Option("--csv", help="List of ids and sensitivities.")] = None,
+    target: Annotated[ui.File, typer.Option("--out", help="File for the offers.")] = None,
+    id_column: ui.IdColumn = None,
+    sensitivity_column: ui.SensitivityColumn = None,
+    as_json: ui.AsJson = False,
+    force: ui.Force = False,
 ) -> None:
     """Quote a seller or a list: the privacy that is bought, and its payment.
 
@@ -127,43 +100,36 @@ def quote(
     from convexmarket.online.quote_lists import quote_list
     from convexmarket.studies.progress import ProgressLines
 
-    with errors_in_one_line():
+    with ui.errors_in_one_line():
         columns = {"id_column": id_column, "sensitivity_column": sensitivity_column}
-        needs("--csv", file, out=target, force=force, **columns)
-        if file is None and (seller is None or sensitivity is None):
-            raise ParameterError("give --id and --sensitivity of a seller, or --csv with a list")
-        if file is not None:
-            excludes("--csv", id=seller, sensitivity=sensitivity, json=as_json)
-        if file is not None and target is not None:
-            check_other_place(target, file, "the list of arrivals", force=force)
-        with OnlineMarket(folder) as market:
-            if file is None:
-                offer = market.quote(str(seller), sensitivity or 0.0)
-                print_json(asdict(offer)) if as_json else say(_sentence(offer))
-                return
-            offers, repeated, turned_away = quote_list(
-                market, file, **columns, progress=ProgressLines()
-            )
-            expected = market.policy.expected_sellers
-        print_pairs(
-            {
-                "quoted": len(offers),
-                "of them before, at the same terms": repeated,
-                "offered something": int((offers["epsilon"] > 0).sum()),
-                "privacy offered to them": float(offers["epsilon"].sum()),
-                "payments offered to them": float(offers["payment"].sum()),
-                "turned away": turned_away,
-            }
-        )
+        ui.needs("--csv", file, out=target, force=force, **columns)
+        if file is None:
+            if seller is None or sensitivity is None:
+                raise ParameterError("give --id and --sensitivity of a seller, or --csv")
+            with OnlineMarket(folder) as market:
+                offer = market.quote(seller, sensitivity)
+            ui.print_json(asdict(offer)) if as_json else ui.say(_sentence(offer))
+            return
+        ui.excludes("--csv", id=seller, sensitivity=sensitivity, json=as_json)
         if target is not None:
-            write_table(offers, target, force=force)
+            ui.check_other_place(target, file, "the list of arrivals", force=force)
+        with OnlineMarket(folder) as market:
+            progress, expected = ProgressLines(), market.policy.expected_sellers
+            offers, repeated, turned_away = quote_list(market, file, **columns, progress=progress)
+        pairs = {
+            "quoted": len(offers),
+            "of them before, at the same terms": repeated,
+            "offered something": int((offers["epsilon"] > 0).sum()),
+            "privacy offered to them": float(offers["epsilon"].sum()),
+            "payments offered to them": float(offers["payment"].sum()),
+            "turned away": turned_away,
+        }
+        ui.print_pairs(pairs)
+        if target is not None:
+            ui.write_table(offers, target, force=force)
     if turned_away:
-        say(
-            f"{turned_away:,} sellers were turned away: the market stops after the "
-            f"{expected:,} sellers that it expected",
-            to=err,
-        )
-        raise typer.Exit(PARTLY)
+        ui.say(f"{turned_away:,} sellers were turned away: {expected:,} were expected", to=ui.err)
+        raise typer.Exit(ui.PARTLY)
 
 
 @online_app.command()
@@ -171,8 +137,8 @@ def answer(
     folder: Folder,
     accept: Annotated[bool | None, typer.Option("--accept/--decline", help="The answer.")] = None,
     seller: SellerId = None,
-    file: Annotated[File, typer.Option("--csv", help="List of ids.")] = None,
-    id_column: IdColumn = None,
+    file: Annotated[ui.File, typer.Option("--csv", help="List of ids.")] = None,
+    id_column: ui.IdColumn = None,
 ) -> None:
     """Record the answer of a seller, or one answer of all sellers of a list.
 
@@ -180,32 +146,30 @@ def answer(
     checked before anything is recorded. An answer is final; giving it again changes nothing.
     """
     from convexmarket.online.online_market import OnlineMarket
-    from convexmarket.online.quote_lists import Answer, answer_list
+    from convexmarket.online.quote_lists import answer_list
     from convexmarket.studies.progress import ProgressLines
 
-    with errors_in_one_line():
+    with ui.errors_in_one_line():
         if accept is None:
             raise ParameterError("give the answer, --accept or --decline")
-        given: Answer = "accepted" if accept else "declined"
-        needs("--csv", file, id_column=id_column)
-        if file is not None:
-            excludes("--csv", id=seller)
-        elif seller is None:
+        ui.needs("--csv", file, id_column=id_column)
+        if (file is None) == (seller is None):
             raise ParameterError("give --id of a seller, or --csv with a list of ids")
+        given: Any = "accepted" if accept else "declined"
         with OnlineMarket(folder) as market:
             if file is None:
-                say(_sentence(*market.answer([str(seller)], given)))
+                ui.say(_sentence(*market.answer([str(seller)], given)))
             else:
                 number = answer_list(market, file, given, id_column, ProgressLines())
-                say(f"{number:,} sellers: {given}")
+                ui.say(f"{number:,} sellers: {given}")
 
 
 @online_app.command()
 def status(
     folder: Folder,
-    as_json: AsJson = False,
-    backup: Annotated[File, typer.Option(help="Copy the database, while it is in use.")] = None,
-    force: Force = False,
+    as_json: ui.AsJson = False,
+    backup: Annotated[ui.File, typer.Option(help="Copy the database, while it is in use.")] = None,
+    force: ui.Force = False,
 ) -> None:
     """Print the sellers, privacy sold, payments and plans of a market.
 
@@ -214,8 +178,8 @@ def status(
     from convexmarket.io import check_place
     from convexmarket.online.online_market import OnlineMarket
 
-    with errors_in_one_line():
-        needs("--backup", backup, force=force)
+    with ui.errors_in_one_line():
+        ui.needs("--backup", backup, force=force)
         if backup is not None:
             check_place(backup, "--backup", force=force)
         with OnlineMarket(folder) as market:
@@ -223,19 +187,18 @@ def status(
                 market.backup(backup, force=force)
             state = _state_of(market)
     if as_json:
-        print_json(state)
+        ui.print_json(state)
         return
     sellers, plans = state["sellers"], state["plans"]
-    say(
+    ui.say(
         f"{state['market']}: the market is {state['state']}; quoted {sellers['quoted']:,} of "
         f"{sellers['expected']:,} expected ({sellers['quoted'] / sellers['expected']:.1%})."
     )
-    statuses = ("accepted", "declined", "offered", "nothing bought")
-    rows = {name: sellers[name] for name in statuses} | state["eta"] | state["payments"]
-    print_pairs(rows)
-    print_table(f"Plans, {len(plans)} in all", plans[-_MOST_PLANS:], list(plans[0]))
+    answers = {k: v for k, v in sellers.items() if k not in ("quoted", "expected")}
+    ui.print_pairs(answers | state["totals"])
+    ui.print_table(f"Plans, {len(plans)} in all", plans[-12:], list(plans[0]))
     if backup is not None:
-        say(f"Wrote {backup}")
+        ui.say(f"Wrote {backup}")
 
 
 @online_app.command()
@@ -244,9 +207,9 @@ def close(
     lapse: Annotated[bool, typer.Option("--lapse", help="No answer counts as declined.")] = False,
     leave_out: Annotated[list[str] | None, typer.Option(help="Seller without a row.")] = None,
     without_model: Annotated[bool, typer.Option("--without-model", help="Train nothing.")] = False,
-    target: Annotated[File, typer.Option("--out", help="Folder; DIR/report by default.")] = None,
+    target: Annotated[ui.File, typer.Option("--out", help="Folder; DIR/report by default.")] = None,
     regularization: Annotated[float | None, typer.Option(help="Lambda, not the file's.")] = None,
-    show: Open = False,
+    show: ui.Open = False,
 ) -> None:
     """Train on the sold rows, close the market for good, and write its report.
 
@@ -257,24 +220,23 @@ def close(
     from convexmarket.online.release import close_without_model
     from convexmarket.studies.files.online_file import close_market, problem_of
 
-    with errors_in_one_line():
+    with ui.errors_in_one_line():
         if without_model:
-            excludes(
-                "--without-model", leave_out=leave_out, out=target, regularization=regularization
-            )
+            others = {"leave_out": leave_out, "out": target, "regularization": regularization}
+            ui.excludes("--without-model", **others)
             with OnlineMarket(folder) as market:
                 close_without_model(market, lapse=lapse)
-            say("The market is closed. No model was trained; the buyer owes the accepted payments.")
+            ui.say("The market is closed without a model; the accepted payments stay due.")
             return
         target = target or folder / "report"
-        check_report_folder(target)  # before the market closes for good
+        ui.check_report_folder(target)  # before the market closes for good
         with OnlineMarket(folder) as market:
-            options: dict[str, Any] = {"lapse": lapse, "regularization": regularization}
+            options: Any = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)
             report = problem_of(market).report(closed)
         page = report.write(target)
-    say("The model is model.json next to the report.")
-    print_report(report, page, show)
+    ui.say("The model is model.json next to the report.")
+    ui.print_report(report, page, show)
 
 
 def _sentence(offer: Offer) -> str:
@@ -298,36 +260,25 @@ def _state_of(market: OnlineMarket) -> dict[str, Any]:
     from convexmarket.online.outcome import planned
 
     counts, start = market.counts(), market.policy.start
-    totals = market.offers().groupby("status")[["epsilon", "payment"]].sum()
-    totals = totals.reindex(["accepted", "offered"], fill_value=0.0)
+    answers = market.offers().groupby("status")
+    eta, paid = (answers[name].sum() for name in ("epsilon", "payment"))
     state = "open"
     if market.is_closed:
         state = "closed" if market.released is not None else "closing: close it again"
     elif counts["quoted"] == counts["expected"]:
         state = "full: answers are taken, no more sellers"
-    eta, paid = totals["epsilon"], totals["payment"]
-    return {
-        "market": str(market.folder),
-        "state": state,
-        "sellers": counts,
-        "eta": {
-            "privacy sold, eta": eta["accepted"],
-            "privacy in unanswered offers": eta["offered"],
-            "privacy planned in all": start.plan.eta,
-        },
-        "payments": {
-            "payments promised": paid["accepted"],
-            "payments in unanswered offers": paid["offered"],
-            "payments planned in all, about": planned(start)["payments"],
-        },
-        "plans": [
-            {
-                "plan": made.number,
-                "after": made.after,
-                "bought up to": made.policy.highest_sensitivity,
-                "expected eta": made.policy.plan.eta,
-                "expected loss": made.policy.plan.objective,
-            }
-            for made in market.plans()
-        ],
+    names = ("plan", "after", "bought up to", "expected eta", "expected loss")
+    plans = []
+    for number, after, terms in market.plans():
+        made = number, after, terms.highest_sensitivity, terms.plan.eta, terms.plan.objective
+        plans.append(dict(zip(names, made, strict=True)))
+    totals = {
+        "privacy sold, eta": eta.get("accepted", 0.0),
+        "privacy in unanswered offers": eta.get("offered", 0.0),
+        "privacy planned in all": start.plan.eta,
+        "payments promised": paid.get("accepted", 0.0),
+        "payments in unanswered offers": paid.get("offered", 0.0),
+        "payments planned in all, about": planned(start)["payments"],
     }
+    folder = str(market.folder)
+    return {"market": folder, "state": state, "sellers": counts, "totals": totals, "plans": plans}

@@ -76,12 +76,12 @@ def feature_columns(
 ) -> tuple[str, ...]:
     """Return the columns of features of a table, checked if the user named them.
 
-    By default they are all columns, except the labels and those that describe the sale.
+    By default these are all columns, except the labels and the columns of the sale.
 
     Raises
     ------
     DataError
-        If there is none.
+        If no column is left.
     ParameterError
         If a feature is the column of labels, or a report.
 
@@ -99,5 +99,5 @@ def feature_columns(
     roles = roles_of(others, **named)
     features = tuple(column for column in others if column not in roles)
     if not features:
-        raise DataError(f"there is no column of features among {', '.join(map(repr, columns))}")
+        raise DataError(f"no column of features is left among {', '.join(map(repr, columns))}")
     return features

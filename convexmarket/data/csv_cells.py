@@ -59,7 +59,7 @@ def unguarded(text: str) -> str:
 
 
 def may_be_guarded(column: Any) -> bool:
-    """Whether :func:`unguarded` may change a text of this pyarrow column."""
+    """Test whether :func:`unguarded` may change a text of this pyarrow column."""
     return bool(pc.any(pc.match_substring_regex(column, f"'[{_SIGNS}]")).as_py())
 
 

@@ -102,7 +102,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         Raises
         ------
         ParameterError
-            If a range or a list of categories is none.
+            If a range or a list of categories is not valid.
         """
         self._check()
         return self
@@ -182,7 +182,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return tags
 
     def _numbers(self) -> NDArray[np.bool_]:
-        """Say which features are numbers of a range."""
+        """Return which features are numbers of a range."""
         mask: list[bool] = []
         for public in self.columns.values():
             mask += [True] if isinstance(public, tuple) else [False] * len(public)
@@ -249,7 +249,7 @@ def _categories(
     if OTHER in categories:
         part[undeclared, categories.index(OTHER)] = 1.0
     else:
-        remedy = f"declare it as the column writes it, or {OTHER!r} for all that are not declared"
+        remedy = f"declare it as the column writes it, or {OTHER!r} for all other values"
         _refuse(undeclared, name, "no declared category", remedy)
     return part
 

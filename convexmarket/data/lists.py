@@ -179,47 +179,27 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
     return forms
 
 
-def read_sales(
-    path: str | Path,
-    id_column: str | None = None,
-    epsilon_column: str | None = None,
-    price_column: str | None = None,
-) -> pd.DataFrame:
-    """Read the columns id, epsilon and price of the sales in a CSV file; the index holds the lines.
+def read_sales(path: str | Path) -> pd.DataFrame:
+    """Read the columns id, epsilon and payment or price of the sales in a CSV file.
 
-    The arguments name columns that are not called id, epsilon and payment or price.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, holds a bad row, or offers that were not accepted; the message
-        names the lines.
+    The index holds the lines, and the column of payments is called price. Bad rows, and offers that
+    were not accepted, are a DataError that names their lines.
     """
     table, place = read_texts(path), f"{path}: line"
     if table.empty:
-        raise DataError(f"{path}: there is no seller in it; give one row per seller")
+        raise DataError(f"{path}: the list has no seller; give one row per seller")
     status = next((name for name in table if str(name).strip().lower() == "status"), None)
     if status is not None:
         open_offers = table[status].str.strip().str.lower() != "accepted"
         why = "is not 'accepted': only what was accepted is sold; leave the others out"
         _refuse(place, open_offers, why, f"the cell of the column {status!r}")
-    ids = checked_ids(table[column_named(table, id_column, ID_NAMES, "--id-column")], place)
-    columns = {
-        "epsilon": _amounts(table, epsilon_column, EPSILON_NAMES, "--epsilon-column", place),
-        "price": _amounts(table, price_column, PRICE_NAMES, "--price-column", place),
-    }
-    return pd.DataFrame({"id": ids, **columns})
-
-
-def _amounts(
-    table: pd.DataFrame, given: str | None, names: tuple[str, ...], option: str, place: str
-) -> pd.Series[Any]:
-    """Return a column of finite numbers >= 0, or say which lines hold others."""
-    texts = table[column_named(table, given, names, option)]
-    numbers = numbers_in(texts)
-    bad = ~((numbers >= 0) & (numbers < np.inf))
-    _refuse(place, bad, "is no finite number >= 0", f"the cell of the column {texts.name!r}")
-    return numbers
+    sales = {"id": checked_ids(table[column_named(table, None, ID_NAMES)], place)}
+    for name, common in (("epsilon", EPSILON_NAMES), ("price", PRICE_NAMES)):
+        texts = table[column_named(table, None, common)]
+        sales[name] = numbers_in(texts)
+        bad = ~((sales[name] >= 0) & (sales[name] < np.inf))
+        _refuse(place, bad, "is not a finite number >= 0", f"the cell of the column {texts.name!r}")
+    return pd.DataFrame(sales)
 
 
 def report_faults(
@@ -242,7 +222,7 @@ def report_faults(
 
 
 def blank(values: pd.Series[Any]) -> pd.Series[bool]:
-    """Whether entries are missing, or text without a visible character."""
+    """Test for entries that are missing, or text without a visible character."""
     missing = values.isna()
     if not pd.api.types.is_numeric_dtype(values):
         missing |= values.astype(str).str.strip() == ""
@@ -250,7 +230,7 @@ def blank(values: pd.Series[Any]) -> pd.Series[bool]:
 
 
 def column_named(
-    columns: Iterable[Any], given: str | None, common: Sequence[str], option: str
+    columns: Iterable[Any], given: str | None, common: Sequence[str], option: str = ""
 ) -> Any:
     """Return the name of a column: that of the command line's ``option``, or a common one."""
     columns = list(columns)
@@ -270,10 +250,8 @@ def column_named(
             return matches[0]
     sought = " or ".join(map(repr, common)) if given is None else repr(given)
     python = _IN_PYTHON.get(option, option.removeprefix("--").replace("-", "_"))
-    raise DataError(
-        f"no column is called {sought}; {columns_listed(columns)}. Name one of them with "
-        f"{option} ({python} in Python)"
-    )
+    remedy = f"Name one of them with {option} ({python} in Python)" if option else "Rename one"
+    raise DataError(f"no column is called {sought}; {columns_listed(columns)}. {remedy}")
 
 
 def columns_listed(columns: Iterable[Any]) -> str:
@@ -288,7 +266,7 @@ def columns_listed(columns: Iterable[Any]) -> str:
 
 
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
-    """Say which labels are this class: as numbers if it is one, else as they are written."""
+    """Test which labels are this class: as numbers if it is one, else as they are written."""
     if isinstance(known, str):
         return (labels.astype(str).str.strip() == known).to_numpy()
     return (numbers_in(labels) == known).to_numpy()

@@ -31,8 +31,8 @@ def as_frame(table: Any) -> pd.DataFrame:
     if hasattr(table, "to_pandas"):
         return as_frame(table.to_pandas())
     raise DataError(
-        f"a {type(table).__name__} is no table with named columns; pass a DataFrame, or a table of"
-        " Polars or pyarrow"
+        f"a {type(table).__name__} is not a table with named columns; pass a DataFrame, or a table"
+        " of Polars or pyarrow"
     )
 
 

@@ -5,7 +5,7 @@ turned into terms (:mod:`convexmarket.online.curves`): the guarantee and the pay
 :class:`OnlineMarket` runs a real market, with its state in a database.
 """
 
-from convexmarket.online.online_market import MarketPlan, Offer, OnlineMarket
+from convexmarket.online.online_market import Offer, OnlineMarket
 from convexmarket.online.outcome import OnlineOutcome, audit_quotes, run_online
 from convexmarket.online.plan import Buyer, Plan
 from convexmarket.online.policy import AdaptivePolicy, OnlinePolicy, Quote, policy_from_dict
@@ -13,7 +13,6 @@ from convexmarket.online.policy import AdaptivePolicy, OnlinePolicy, Quote, poli
 __all__ = [
     "AdaptivePolicy",
     "Buyer",
-    "MarketPlan",
     "Offer",
     "OnlineMarket",
     "OnlineOutcome",

@@ -40,14 +40,8 @@ def charge_model(
     """Charge the model of a market, minus the charges of attempts since the last failure.
 
     A market stores the result of at most one attempt. Attempts that were killed, or that refused
-    their input before noise was drawn, cost each seller together as much as the most expensive of
-    them. The charge of a failed attempt stays, because the failure may depend on the rows and the
-    noise: free repetitions would choose among noises.
-
-    Raises
-    ------
-    BudgetExceededError
-        If the remaining budget of a seller is too small; nothing is charged.
+    their input before noise was drawn, together cost as much as the most expensive of them. A
+    failure may depend on rows and noise: free repetitions would choose among noises.
     """
     ids, name, failures = accepted["id"].tolist(), MODEL, _failures(connection)
     if charged_at(connection, MODEL) is not None:
@@ -73,32 +67,32 @@ def charge_model(
 
 
 def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.DataFrame) -> str:
-    """Call ``release``, and record a failure that may depend on the rows.
-
-    Every error counts, except refusals of the input. A process that is killed or interrupted
-    records nothing.
-    """
-    returned = False
+    """Call ``release``, and record any error except a refusal of the input."""
     try:
         result = release(accepted)
-        returned = True
-        try:
-            if not isinstance(result, str):
-                raise ValueError(f"an object of type {type(result).__name__}")
-            json.loads(result)
-        except ValueError as error:
-            raise ParameterError(
-                f"release returned no JSON text ({error}), so nothing was released; return "
-                "json.dumps(...) of the result, and close again"
-            ) from None
-    except Exception as error:
-        if returned or not isinstance(error, _NOTHING_DRAWN):
-            nothing = Guarantee(np.zeros(0), 0.0, "a failed attempt", "charged before", ())
-            with store.writing() as connection:
-                name = f"{_FAILED}{_failures(connection) + 1}"
-                charge_release(connection, [], nothing, None, name)
+    except _NOTHING_DRAWN:
         raise
+    except Exception:
+        _record_failure(store)
+        raise
+    try:
+        if not isinstance(result, str):
+            raise ValueError(f"an object of type {type(result).__name__}")
+        json.loads(result)
+    except ValueError as error:
+        _record_failure(store)
+        raise ParameterError(
+            f"release returned no JSON text ({error}), so nothing was released; return "
+            "json.dumps(...) of the result, and close again"
+        ) from None
     return result
+
+
+def _record_failure(store: Store) -> None:
+    nothing = Guarantee(np.zeros(0), 0.0, "a failed attempt", "charged before", ())
+    with store.writing() as connection:
+        name = f"{_FAILED}{_failures(connection) + 1}"
+        charge_release(connection, [], nothing, None, name)
 
 
 def _failures(connection: sqlite3.Connection) -> int:

@@ -58,12 +58,10 @@ class Curve:
         if not (low < self._end and terms.scale > 0):
             return
         near = self._end - (self._end - bottom) * 0.5 ** np.arange(1.0, _HALVINGS)
-        nodes: list[Any] = [[low, bottom, self._end], prior.breakpoints, flat]
         exact = prior.is_step or prior.virtual_cost_slope is not None
-        if not prior.is_step:
-            nodes.append(near)
-        if not exact:
-            nodes += [cells_of(prior).edges, np.linspace(bottom, self._end, _EVEN)]
+        nodes: list[Any] = [[low, bottom, self._end], prior.breakpoints, flat]
+        nodes += [] if prior.is_step else [near]
+        nodes += [] if exact else [cells_of(prior).edges, np.linspace(bottom, self._end, _EVEN)]
         places = np.unique(np.concatenate(nodes))
         places = places[(places >= low) & (places <= self._end)]
         places = places[np.append(np.diff(places) > 1e-16 * (self._end - low), True)]

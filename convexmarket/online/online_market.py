@@ -13,13 +13,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
 
-from convexmarket.checks import check_count, check_instance, check_nonnegative, checked_id, forms_of
-from convexmarket.errors import ConvexMarketError, MarketClosedError, OfferError, ParameterError
+from convexmarket.checks import (
+    check_choice,
+    check_count,
+    check_instance,
+    check_nonnegative,
+    checked_id,
+    forms_of,
+)
+from convexmarket.errors import ConvexMarketError, MarketClosedError, OfferError
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger import Ledger
 from convexmarket.ledger.book import lay_ledger
@@ -34,7 +41,6 @@ Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
 
 #: Unanswered ids that an error names.
 _SHOWN = 5
-#: Costs the same for any number of quotes.
 _HEAD = (
     "SELECT coalesce((SELECT max(number) FROM quotes), 0), (SELECT max(number) FROM plans), "
     "EXISTS (SELECT 1 FROM endings)"
@@ -122,15 +128,7 @@ class Offer:
 
 
 class MarketPlan(NamedTuple):
-    """The policy of the sellers after the first ``after``; ``number`` counts from 1.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 10, mu=1, sigma=1, gamma=1)
-    >>> cm.online.MarketPlan(number=1, after=0, policy=policy).after
-    0
-    """
+    """The policy of the sellers after the first ``after``; ``number`` counts from 1."""
 
     number: int
     after: int
@@ -183,9 +181,9 @@ class OnlineMarket:
         self.folder = Path(folder)
         self._store = Store(self.folder / MARKET_FILE, _MARKET)
         with self._store.reading() as connection:
-            row = connection.execute("SELECT expected, problem, policy FROM markets").fetchall()[0]
-        self._expected, self.problem = int(row[0]), str(row[1])
-        self.policy = self._stored(row[2])
+            row = _first(connection, "SELECT expected, problem, policy FROM markets")
+        self._expected, self.problem, policy = row
+        self.policy = self._stored(policy)
 
     @classmethod
     def create(
@@ -204,12 +202,18 @@ class OnlineMarket:
         policies = (OnlinePolicy, AdaptivePolicy)
         check_instance("policy", policy, policies, "an OnlinePolicy or an AdaptivePolicy")
         check_instance("problem", problem, str, "the text of a problem file")
-        numbers = policy.expected_sellers, problem, _json(policy), _json(policy.opening)
-        create_database(
-            Path(folder) / MARKET_FILE,
-            _MARKET,
-            lambda connection: _lay_market(connection, *numbers, now()),
-        )
+
+        def lay(connection: sqlite3.Connection) -> None:
+            for statement in _TABLES:
+                connection.execute(statement)
+            row = policy.expected_sellers, problem, _json(policy), now()
+            connection.execute("INSERT INTO markets VALUES (1, ?, ?, ?, ?)", row)
+            plan = _json(policy.opening), now()
+            connection.execute("INSERT INTO plans VALUES (1, 0, ?, ?)", plan)
+            lay_ledger(connection, "basic", 0.0)
+            connection.execute(_ANSWERS_ARE_SALES)
+
+        create_database(Path(folder) / MARKET_FILE, _MARKET, lay)
         return cls(folder)
 
     def _stored(self, text: str) -> Any:
@@ -264,7 +268,7 @@ class OnlineMarket:
                 raise fault
 
     def _quote(self, connection: sqlite3.Connection, id: str, sensitivity: float) -> Offer:
-        """Return a seller's offer, its stored one or a new one; nothing is stored on an error."""
+        """Return the stored offer of a seller, or store a new one."""
         id = checked_id(id)
         sensitivity = check_nonnegative("sensitivity", sensitivity) + 0.0  # -0.0 becomes 0.0
         if (stored := _offer_to(connection, id)) is not None:
@@ -274,7 +278,7 @@ class OnlineMarket:
                     f"reports {sensitivity!r}; a seller is quoted once; ask with its first report"
                 )
             return stored
-        quoted, plan, ended = connection.execute(_HEAD).fetchall()[0]
+        quoted, plan, ended = _first(connection, _HEAD)
         if ended:
             raise MarketClosedError(
                 f"seller {id!r} comes too late: the market was closed after {quoted} sellers; make "
@@ -283,34 +287,28 @@ class OnlineMarket:
         if quoted >= self._expected:
             raise MarketClosedError(
                 f"seller {id!r} is number {quoted + 1}, but {self._expected} sellers were expected "
-                "and the market stops after them; close it, and make a new market for further "
-                "sellers"
+                "and the market stops after them; make a new market for further sellers"
             )
         if quoted in self.policy.stages:
             self.policy.opening.quote(sensitivity)  # refuses the report before a plan is stored
-            plan = self._replan(connection, quoted, plan)
-        rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,)).fetchall()
-        epsilon, payment = self._stored(rows[0][0]).quote(sensitivity)
-        connection.execute(
-            "INSERT INTO quotes VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (quoted + 1, id, sensitivity, epsilon, payment, plan, now()),
-        )
+            plan = self._replan(connection, quoted, plan + 1)
+        (policy,) = _first(connection, "SELECT policy FROM plans WHERE number = ?", plan)
+        epsilon, payment = self._stored(policy).quote(sensitivity)
+        row = quoted + 1, id, sensitivity, epsilon, payment, plan, now()
+        connection.execute("INSERT INTO quotes VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         status: Status = "offered" if epsilon > 0 else "nothing bought"
         return Offer(id, quoted + 1, sensitivity, epsilon, payment, status)
 
-    def _replan(self, connection: sqlite3.Connection, quoted: int, latest: int) -> int:
-        """Return the number of the plan for the next seller; store a new plan at a stage."""
-        made = connection.execute("SELECT number FROM plans WHERE after = ?", (quoted,)).fetchall()
-        if made:
-            return int(made[0][0])
+    def _replan(self, connection: sqlite3.Connection, quoted: int, number: int) -> int:
+        """Store a new plan after so many quotes; return its number."""
         rows = connection.execute(
             "SELECT q.sensitivity, iif(a.answer IS 'declined', 0.0, q.epsilon) FROM quotes AS q "
             "LEFT JOIN answers AS a ON a.number = q.number ORDER BY q.number"
         ).fetchall()
         policy = self.policy.replanned(*np.array(rows, dtype=float).T.copy())
-        row = (latest + 1, quoted, _json(policy), now())
+        row = number, quoted, _json(policy), now()
         connection.execute("INSERT INTO plans VALUES (?, ?, ?, ?)", row)
-        return latest + 1
+        return number
 
     def accept(self, id: str) -> Offer:
         """Record that a seller accepts its offer; see :meth:`answer`.
@@ -346,8 +344,7 @@ class OnlineMarket:
         ParameterError
             If the answer is neither "accepted" nor "declined".
         """
-        if answer not in ("accepted", "declined"):
-            raise ParameterError(f"answer must be 'accepted' or 'declined', got {answer!r}")
+        check_choice("answer", answer, Answer)
         checked = forms_of(list(ids))
         with self._store.writing() as connection:
             return [self._answer(connection, id, answer) for id in checked]
@@ -384,17 +381,16 @@ class OnlineMarket:
 
     def counts(self) -> dict[str, int]:
         """Count the sellers: quoted, offered (unanswered), accepted, ..., expected."""
-        statuses = ("offered", "accepted", "declined", "nothing bought")
         with self._store.reading() as connection:
             rows = connection.execute(f"SELECT status, count(*) FROM ({_OFFERS}) GROUP BY status")
-            counts = dict.fromkeys(statuses, 0) | dict(rows.fetchall())
+            counts = dict.fromkeys(get_args(Status), 0) | dict(rows.fetchall())
         return {"quoted": sum(counts.values()), **counts, "expected": self._expected}
 
     @property
     def is_closed(self) -> bool:
         """Whether no more sellers are quoted because :meth:`close` was called."""
         with self._store.reading() as connection:
-            return bool(connection.execute("SELECT count(*) FROM endings").fetchall()[0][0])
+            return bool(_first(connection, _HEAD)[2])
 
     @property
     def released(self) -> str | None:
@@ -434,10 +430,9 @@ class OnlineMarket:
         process at a time calls ``release``, and its result is stored. After a failure nothing is
         released, the charge stays, and the market can be closed again.
 
-        After a kill, an interrupt, or an error that refuses the input before noise is drawn, the
-        next attempt is charged as far as it guarantees less than those before, because at most one
-        result is stored. After any other error, or a result that is not JSON text, it is charged in
-        full: the failure may depend on the rows, and free repetitions would choose among noises.
+        After a kill, an interrupt, or a refusal of the input before noise is drawn, the next
+        attempt is charged as far as it guarantees less than those before. After any other error, or
+        a result that is not JSON text, it is charged in full, as the failure may depend on rows.
         """
         stored = self.released
         if stored is not None:
@@ -487,9 +482,15 @@ class OnlineMarket:
         return f"OnlineMarket({str(self.folder)!r}, {self._expected} sellers expected)"
 
 
+def _first(connection: sqlite3.Connection, query: str, *values: object) -> Any:
+    """Return the first row of a query, or None; a statement is never left open."""
+    rows = connection.execute(query, values).fetchall()
+    return rows[0] if rows else None
+
+
 def _offer_to(connection: sqlite3.Connection, id: str) -> Offer | None:
-    rows = connection.execute(f"{_OFFERS} WHERE q.id = ?", (id,)).fetchall()
-    return Offer(*rows[0][:-1]) if rows else None
+    row = _first(connection, f"{_OFFERS} WHERE q.id = ?", id)
+    return Offer(*row[:-1]) if row else None
 
 
 def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:
@@ -500,27 +501,24 @@ def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:
 
 def _end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
     """End quoting, unless it has ended; afterwards every offer is answered."""
-    if connection.execute("SELECT count(*) FROM endings").fetchall()[0][0]:
+    if _first(connection, _HEAD)[2]:
         return
-    unanswered = connection.execute(f"SELECT count(*) {_UNANSWERED}").fetchall()[0][0]
-    if unanswered and not lapse:
-        rows = connection.execute(f"SELECT id {_UNANSWERED} ORDER BY number LIMIT {_SHOWN}")
-        first = ", ".join(row[0] for row in rows.fetchall())
-        more = ", ..." if unanswered > _SHOWN else ""
+    rows = connection.execute(f"SELECT number, id {_UNANSWERED} ORDER BY number").fetchall()
+    if rows and not lapse:
+        first = ", ".join(id for _, id in rows[:_SHOWN]) + ", ..." * (len(rows) > _SHOWN)
         raise OfferError(
-            f"offers without an answer: {unanswered} ({first}{more}); accept or decline them, or "
+            f"offers without an answer: {len(rows)} ({first}); accept or decline them, or "
             "close with --lapse (lapse=True in Python), which counts them as declined"
         )
     when = now()
-    connection.execute(
-        f"INSERT INTO answers SELECT number, 'declined', ? {_UNANSWERED} ORDER BY number", (when,)
-    )
+    declined = [(number, "declined", when) for number, _ in rows]
+    connection.executemany("INSERT INTO answers VALUES (?, ?, ?)", declined)
     connection.execute("INSERT INTO endings VALUES (1, ?)", (when,))
 
 
 def _released(connection: sqlite3.Connection) -> str | None:
-    rows = connection.execute("SELECT release FROM releases").fetchall()
-    return str(rows[0][0]) if rows else None
+    row = _first(connection, "SELECT release FROM releases")
+    return row[0] if row else None
 
 
 @lru_cache(maxsize=8)
@@ -530,17 +528,3 @@ def _policy_of(text: str) -> OnlinePolicy | AdaptivePolicy:
 
 def _json(policy: OnlinePolicy | AdaptivePolicy) -> str:
     return json.dumps(policy.to_dict(), allow_nan=False)
-
-
-def _lay_market(
-    connection: sqlite3.Connection, expected: int, problem: str, policy: str, plan: str, when: str
-) -> None:
-    """Make the tables of a new market, with its ledger and its first plan."""
-    for statement in _TABLES:
-        connection.execute(statement)
-    connection.execute(
-        "INSERT INTO markets VALUES (1, ?, ?, ?, ?)", (expected, problem, policy, when)
-    )
-    connection.execute("INSERT INTO plans VALUES (1, 0, ?, ?)", (plan, when))
-    lay_ledger(connection, "basic", 0.0)
-    connection.execute(_ANSWERS_ARE_SALES)

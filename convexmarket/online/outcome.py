@@ -108,13 +108,11 @@ class OnlineOutcome(Shown):
 
     def paid_loss(self) -> float:
         """Compute the loss with the payments instead of psi'eps."""
-        return self._loss(float(self.payments.sum()))
+        return self._loss(self.payments.sum())
 
     def _loss(self, spent: float) -> float:
-        if self.eta == 0:
-            return np.inf
-        norm = float(np.sqrt(self.epsilon @ self.epsilon))
-        return float(self.buyer.loss(norm, self.eta, spent))
+        norm = np.linalg.norm(self.epsilon)
+        return float(self.buyer.loss(norm, self.eta, spent)) if self.eta else np.inf
 
 
 def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
@@ -149,20 +147,17 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     check_instance("policy", policy, kinds, "an OnlinePolicy or an AdaptivePolicy")
     reports = checked_numbers("sensitivities", sensitivities)
     if reports.ndim != 1 or reports.size == 0:
-        raise ParameterError(
-            f"sensitivities has shape {reports.shape}; give one report for each of at least one "
-            "seller"
-        )
-    come = reports[: policy.expected_sellers]
-    epsilon, paid = np.empty(come.size), np.empty(come.size)
-    stages = [stage for stage in policy.stages if stage < come.size]
+        raise ParameterError(f"sensitivities has shape {reports.shape}; give one per seller")
+    quoted = reports[: policy.expected_sellers]
+    epsilon, paid = np.empty(quoted.size), np.empty(quoted.size)
+    stages = [stage for stage in policy.stages if stage < quoted.size]
     policies: list[OnlinePolicy] = []
-    for start, stop in pairwise((0, *stages, come.size)):
-        made = policy.replanned(come[:start], epsilon[:start]) if start else policy.opening
+    for start, stop in pairwise((0, *stages, quoted.size)):
+        made = policy.replanned(quoted[:start], epsilon[:start]) if start else policy.opening
         policies.append(made)
-        epsilon[start:stop], paid[start:stop] = made.quote(come[start:stop])
-    refused = reports.size - come.size
-    return OnlineOutcome(come, epsilon, paid, refused, policy.buyer, tuple(policies))
+        epsilon[start:stop], paid[start:stop] = made.quote(quoted[start:stop])
+    refused = reports.size - quoted.size
+    return OnlineOutcome(quoted, epsilon, paid, refused, policy.buyer, tuple(policies))
 
 
 def planned(policy: OnlinePolicy) -> dict[str, float]:
@@ -170,17 +165,17 @@ def planned(policy: OnlinePolicy) -> dict[str, float]:
 
     Payments are those to sellers whose sensitivities are the quantiles of the prior.
     """
-    sellers = policy.expected_sellers
+    sellers, eta = float(policy.expected_sellers), policy.plan.eta
     epsilon, payment = policy.quote(policy.prior.quantile(_TYPICAL))
-    largest = float(policy.quote(policy.support[0]).epsilon)
+    largest = policy.quote(policy.support[0]).epsilon
     return {
-        "sellers": float(sellers),
+        "sellers": sellers,
         "bought": sellers * float(np.mean(epsilon > 0)),
-        "eta": policy.plan.eta,
+        "eta": eta,
         "payments": sellers * float(payment.mean()),
         "loss": policy.plan.objective,
         "largest_epsilon": largest,
-        "largest_weight": largest / policy.plan.eta,
+        "largest_weight": largest / eta,
     }
 
 
@@ -216,31 +211,22 @@ def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> Ince
     if not tried.size:
         raise ParameterError("reports are empty; give at least one report")
     epsilon, payment = policy.quote(tried)
-    surplus = payment - tried * epsilon
     best = [int(np.argmax(payment - truth * epsilon)) for truth in tried]
-    table = pd.DataFrame(
-        {
-            "sensitivity": tried,
-            "epsilon": epsilon,
-            "payment": payment,
-            "surplus": surplus,
-            "max_gain": payment[best] - tried * epsilon[best] - surplus,
-            "best_misreport": tried[best],
-            "max_rise": float(np.diff(epsilon[np.argsort(tried)]).max(initial=0.0)),
-        }
-    )
+    table = pd.DataFrame({"sensitivity": tried, "epsilon": epsilon, "payment": payment})
+    table["surplus"] = payment - tried * epsilon
+    table["max_gain"] = payment[best] - tried * epsilon[best] - table["surplus"]
+    table["best_misreport"] = tried[best]
+    table["max_rise"] = float(np.diff(epsilon[np.argsort(tried)]).max(initial=0.0))
     tolerance = _ROUNDING * float(payment.max()) + 2.0 * policy.payment_error
     return IncentiveAudit(table, tried.size, tried.size, tolerance)
 
 
 def _reports(policy: OnlinePolicy) -> Floats:
     """Return reports over the support, most of them where sellers sell."""
-    low, high = policy.support
-    prior = policy.prior
-    end = high if np.isfinite(high) else float(prior.quantile(1.0 - 1e-6))
-    top = policy.highest_sensitivity
-    top = min(high, low + 2.0 * (top - low)) if top > low else end
-    kinks = prior.breakpoints[:200]
+    (low, high), last = policy.support, policy.highest_sensitivity
+    end = high if np.isfinite(high) else float(policy.prior.quantile(1.0 - 1e-6))
+    top = min(high, low + 2.0 * (last - low)) if last > low else end
+    kinks = policy.prior.breakpoints[:200]
     even = np.linspace(low, top, 301), np.linspace(low, end, 101)
     near = np.concatenate((*even, kinks, np.nextafter(kinks, np.inf)))
     return np.unique(near[(near >= low) & (near <= high)])

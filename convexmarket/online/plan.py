@@ -331,8 +331,8 @@ def plan(
         market = _Market(cells.inner, buyer, n, total, squares)
         best, price = market.walk()
         outer, other = _Market(cells.outer, buyer, n, total, squares).walk()
-        best = replace(_between(best, outer, buyer), lower_bound=outer.lower_bound)
-        best = replace(best, lower_bound=min(best.objective, best.lower_bound))
+        bound = min(best.objective, outer.lower_bound)
+        best = replace(_between(best, outer, buyer), lower_bound=bound)
         if best.gap <= gap:
             break
         price, size = max(price, other), 4 * size
@@ -358,12 +358,8 @@ def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
     if not abs(some.price - others.price) < 1e-6 * some.price or not some.scale * others.scale > 0:
         return inner  # another root
     eta = (2.0 * inner.eta + outer.eta) / 3.0
-    terms = Terms(
-        (2.0 * some.price + others.price) / 3.0,
-        (2.0 * some.scale + others.scale) / 3.0,
-        buyer.cap * eta / buyer.m,
-    )
-    return replace(inner, terms=terms, eta=eta)
+    price, scale = (2.0 * some.price + others.price) / 3.0, (2.0 * some.scale + others.scale) / 3.0
+    return replace(inner, terms=Terms(price, scale, buyer.cap * eta / buyer.m), eta=eta)
 
 
 def _check(market: _Market, best: Plan) -> None:
@@ -385,9 +381,8 @@ def _check(market: _Market, best: Plan) -> None:
 def _too_far_apart(market: _Market) -> SolverError:
     atoms, buyer = market.atoms, market.buyer
     return SolverError(
-        f"virtual costs from {atoms.lowest:g} to {atoms.lowest + atoms.above[-1]:g}, mu = "
-        f"{buyer.mu:g}, sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} differ by too many "
-        "orders of magnitude for double precision; bring them closer"
+        f"virtual costs from {atoms.lowest:g} to {atoms.lowest + atoms.above[-1]:g} and {buyer} "
+        "differ by too many orders of magnitude for double precision; bring them closer"
     )
 
 

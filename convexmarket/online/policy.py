@@ -144,29 +144,25 @@ class OnlinePolicy:
     def __post_init__(self) -> None:
         self.prior = as_prior(self.prior, error=ParameterError)
         self.expected_sellers = check_count("expected_sellers", self.expected_sellers)
-        self.mu, self.sigma, self.gamma = (
-            check_positive(name, getattr(self, name)) for name in ("mu", "sigma", "gamma")
-        )
+        for name in ("mu", "sigma", "gamma"):
+            setattr(self, name, check_positive(name, getattr(self, name)))
         if self.cap is not None:
-            cap = as_float(self.cap)
-            if not 1 < cap < np.inf:
+            if not 1 < as_float(self.cap) < np.inf:
                 raise ParameterError(
                     "cap, the largest weight over the average one, must be a number > 1, got "
                     f"{self.cap!r}"
                 )
-            self.cap = cap
+            self.cap = float(self.cap)
         check_choice("rule", self.rule, Rule)
         if self.rule == "algorithm-3" and self.cap is not None:
             raise NotSupportedError(
                 f"cap is {self.cap:g}, but Algorithm 3 supports no cap; give "
                 'rule="expectation", or no cap'
             )
-        if self.plan is None and self.rule == "algorithm-3":
-            self.plan = algorithm_3(self.prior, self.buyer, _density_at_zero(self.prior))
-        elif self.plan is None:
-            self.plan = plan(self.prior, self.buyer)
-        if self.support is None:
-            self.support = self.prior.support
+        if self.plan is None:
+            general = self.rule == "expectation"
+            self.plan = (plan if general else _algorithm_3)(self.prior, self.buyer)
+        self.support = self.support or self.prior.support
         self._curve = Curve(self.prior, self.plan.terms, self.support[0])
         self.payment_error, self.highest_sensitivity = self._curve.error, self._curve.last
 
@@ -191,30 +187,23 @@ class OnlinePolicy:
         """
         low, high = self.support
         reports = checked_numbers("sensitivity", sensitivity)
-        flat = reports.ravel()
-        # One pass: NaN and infinities fail the comparison as well.
-        if flat.size and not (flat.min() >= low and flat.max() <= high and flat.max() < np.inf):
-            outside = ~((flat >= low) & (flat <= high) & np.isfinite(flat))
+        outside = ~((reports >= low) & (reports <= high) & np.isfinite(reports))
+        if outside.any():
             raise PriorError(
-                f"{int(outside.sum())} of {flat.size} sensitivities are not in the support "
-                f"[{low:g}, {high:g}] of {self.prior!r}; the first is {flat[np.argmax(outside)]}. "
+                f"{outside.sum()} of {reports.size} sensitivities are not in the support "
+                f"[{low:g}, {high:g}] of {self.prior!r}; the first is {reports[outside][0]}. "
                 "Correct the report, or declare a prior that covers it"
             )
-        sold, rent = self._curve.sell(flat)
-        paid = flat * sold + rent
-        if reports.ndim == 0:
-            return Quote(float(sold[0]), float(paid[0]))
-        return Quote(sold.reshape(reports.shape), paid.reshape(reports.shape))
+        sold, rent = self._curve.sell(reports)
+        paid = reports * sold + rent
+        return Quote(float(sold), float(paid)) if reports.ndim == 0 else Quote(sold, paid)
 
     @property
     def start(self) -> OnlinePolicy:
-        """The policy before the first seller: this one."""
+        """The policy before the first seller, and of the first sellers: this one."""
         return self
 
-    @property
-    def opening(self) -> OnlinePolicy:
-        """The policy of the first sellers: this one."""
-        return self
+    opening = start
 
     def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
         """Return the policy for the next sellers: this one."""
@@ -222,23 +211,18 @@ class OnlinePolicy:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the policy with its plan, ready for JSON; see :func:`policy_from_dict`."""
-        plan = self.plan
-        numbers = [*vars(plan.terms).values(), plan.eta, plan.objective, plan.lower_bound]
+        plan = vars(self.plan.terms) | vars(self.plan)
         return {
             "policy": "fixed",
             "prior": self.prior.to_dict(),
             **{name: getattr(self, name) for name in _ARGUMENTS},
             "support": [_written(bound) for bound in self.support],
-            "plan": dict(zip(_PLAN, map(_written, numbers), strict=True)),
+            "plan": {name: _written(plan[name]) for name in _PLAN},
         }
 
     def __repr__(self) -> str:
-        cap = "" if self.cap is None else f", cap={self.cap:g}"
-        return (
-            f"OnlinePolicy({self.prior!r}, {self.expected_sellers} sellers, mu={self.mu:g}, "
-            f"sigma={self.sigma:g}, gamma={self.gamma:g}{cap}, {self.rule}: buys up to a virtual "
-            f"cost of {self.plan.cutoff:.6g}, eta={self.plan.eta:.6g})"
-        )
+        given = ", ".join(f"{name}={getattr(self, name)!r}" for name in _ARGUMENTS)
+        return f"OnlinePolicy({self.prior!r}, {given}: eta {self.plan.eta:.6g})"
 
 
 @dataclass(eq=False, repr=False)
@@ -297,8 +281,7 @@ class AdaptivePolicy:
                 'a sample; give a policy with rule="expectation"'
             )
         for name in _OPTIONS:
-            if not isinstance(getattr(self, name), bool):
-                raise ParameterError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            check_instance(name, getattr(self, name), bool, "True or False")
         if not (self.replan or self.learn):
             raise ParameterError("replan and learn are both False; use start itself")
         self.prior, self.expected_sellers = start.prior, start.expected_sellers
@@ -350,14 +333,13 @@ class AdaptivePolicy:
     def _learnt(self, reports: Floats) -> Prior:
         """Return the empirical prior of reports and first guess, reduced to its hull's corners."""
         levels = (np.arange(_GUESS) + 0.5) / _GUESS
-        guessed = np.asarray(self.prior.quantile(levels))
-        known = np.concatenate((reports, guessed))
+        known = np.concatenate((reports, np.asarray(self.prior.quantile(levels))))
         # A single report next to 0 would make the buyer wait for others that cheap.
         sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
         low, high = sample.support
         # Between corners the ironed virtual cost is constant; only they are needed.
         corners = np.unique(np.concatenate(([low], sample.breakpoints, [high])))
-        counts = np.diff(np.rint(sample.cdf(corners) * (reports.size + guessed.size)), prepend=0.0)
+        counts = np.diff(np.rint(sample.cdf(corners) * known.size), prepend=0.0)
         return EmpiricalPrior(corners, counts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -366,10 +348,8 @@ class AdaptivePolicy:
         return {"policy": "adaptive", "start": self.start.to_dict(), **options}
 
     def __repr__(self) -> str:
-        return (
-            f"AdaptivePolicy({self.start!r}, replan={self.replan}, learn={self.learn}, "
-            f"{len(self.stages)} new plans)"
-        )
+        given = ", ".join(f"{name}={getattr(self, name)}" for name in _OPTIONS)
+        return f"AdaptivePolicy({self.start!r}, {given}: {len(self.stages)} new plans)"
 
 
 def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
@@ -408,13 +388,13 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
         low, high = map(float, described["support"])
         given: dict[str, Any] = {name: described[name] for name in _ARGUMENTS}
         prior = prior_from_dict(described["prior"])
+        return OnlinePolicy(prior, **given, plan=made, support=(low, high))
+    except ConvexMarketError:
+        raise
     except (LookupError, TypeError, ValueError) as error:
-        if isinstance(error, ConvexMarketError):
-            raise
         raise ParameterError(
             f"this does not describe an online policy ({error!r}); give the result of to_dict"
         ) from None
-    return OnlinePolicy(prior, **given, plan=made, support=(low, high))
 
 
 def _stages(m: int) -> tuple[int, ...]:
@@ -426,8 +406,8 @@ def _stages(m: int) -> tuple[int, ...]:
     return tuple(sorted({*sizes, *(m - size for size in sizes)}))
 
 
-def _density_at_zero(prior: Prior) -> float:
-    """Return the density of the virtual cost at 0: half that of the sensitivity there."""
+def _algorithm_3(prior: Prior, buyer: Buyer) -> Plan:
+    """Compute the plan of Algorithm 3, whose density at 0 is half that of the sensitivity."""
     if prior.is_step:
         why = "it is a sample, which has no density"
     elif prior.support[0] > 0:
@@ -436,7 +416,7 @@ def _density_at_zero(prior: Prior) -> float:
         near = np.asarray(prior.pdf(prior.quantile(_NEXT_TO_ZERO)), dtype=float)
         settled = np.abs(np.diff(np.log(np.maximum(near, np.finfo(float).tiny))))[-3:]
         if 0 < near[-1] < np.inf and settled.max() <= 1e-2:
-            return 0.5 * float(near[-1])
+            return algorithm_3(prior, buyer, 0.5 * float(near[-1]))
         why = f"its density next to 0 is {near[-1]:.3g}, and tends to 0 or to infinity"
     raise PriorError(
         f"{prior!r} violates A's Assumption IV.3, which Algorithm 3 needs (a density at 0 that "

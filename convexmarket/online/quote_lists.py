@@ -1,14 +1,14 @@
 """CSV lists for an online market: arrivals to quote, and answers to record.
 
-A list is checked as a whole before the first step, because a step cannot be undone. Steps that were
-done before stay as they are.
+A list is checked as a whole before the first step, because a step cannot be undone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import pandas as pd
 
@@ -16,19 +16,12 @@ from convexmarket.data.columns import ID_NAMES
 from convexmarket.data.csv_rows import read_texts
 from convexmarket.data.lists import blame, blank, checked_ids, clipped, column_named, read_list
 from convexmarket.errors import DataError, MarketClosedError
-from convexmarket.online.online_market import OnlineMarket
+from convexmarket.online.online_market import Answer, OnlineMarket
 
-Answer = Literal["accepted", "declined"]
 #: Called with the stage, the steps done and the steps in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
-#: Status of a seller with an offer of zero.
-NOTHING = "nothing bought"
 #: Sellers of a list in one transaction.
 TOGETHER = 10_000
-
-
-def _silent(_stage: str, _done: int, _steps: int) -> None:
-    """Show no progress."""
 
 
 def quote_list(
@@ -36,21 +29,15 @@ def quote_list(
     path: str | Path,
     id_column: str | None = None,
     sensitivity_column: str | None = None,
-    progress: Progress = _silent,
+    progress: Progress = lambda *_: None,
 ) -> tuple[pd.DataFrame, int, int]:
     """Quote the sellers of a CSV file, in its order; sellers quoted before keep their terms.
 
-    Returns their offers, and the numbers of sellers quoted before and turned away.
-
-    Raises
-    ------
-    DataError
-        If a row is bad, or a seller was quoted at another report; the message names the lines.
-    MarketClosedError
-        If the market was closed and the list has sellers that were not quoted before.
+    Returns their offers, and the numbers of sellers quoted before and turned away. A bad row, or a
+    seller quoted at another report, is a DataError that names the lines.
     """
     listed = read_list(path, market.policy.prior, id_column, sensitivity_column)
-    known = _known(market)
+    known = market.offers().set_index("id")
     before = listed["id"].map(known["sensitivity"])
     differs = before.notna() & (before != listed["sensitivity"])
     why = "reports another sensitivity here than it was quoted at; a seller is quoted once"
@@ -63,13 +50,11 @@ def quote_list(
         )
     repeated, total = len(listed) - len(new), len(listed)
     progress("quote", repeated, total)
-    try:
+    with suppress(MarketClosedError):  # the market is full; the database has the quotes
         stream = zip(new["id"].tolist(), new["sensitivity"].tolist(), strict=True)
         for done, _ in enumerate(market.quote_many(stream, TOGETHER), start=repeated + 1):
             progress("quote", done, total)
-    except MarketClosedError:
-        pass  # the market is full; the database has the quotes
-    known = _known(market)
+    known = market.offers().set_index("id")
     offers = known.reindex(listed["id"][listed["id"].isin(known.index)]).reset_index()
     columns = ["id", "number", "sensitivity", "epsilon", "payment", "status"]
     return offers[columns], repeated, total - len(offers)
@@ -80,51 +65,35 @@ def answer_list(
     path: str | Path,
     answer: Answer,
     id_column: str | None = None,
-    progress: Progress = _silent,
+    progress: Progress = lambda *_: None,
 ) -> int:
     """Record the same answer of every seller of a CSV file; return the number of sellers.
 
-    Sellers with the status "nothing bought" in the file are passed over.
-
-    Raises
-    ------
-    DataError
-        If the list cannot be read, or a seller cannot give this answer; the message names the
-        lines. No answer was recorded then.
+    Sellers with the status "nothing bought" in the file are skipped. If a seller cannot give this
+    answer, a DataError names the lines, and nothing is recorded.
     """
     table, place = read_texts(path), f"{path}: line"
     ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
     ids = ids[~blank(ids)]
-    if ids.empty:
-        raise DataError(f"{path}: no id in the list; give one row per seller")
     if "status" in table:
-        ids = ids[table["status"].loc[ids.index] != NOTHING]
+        ids = ids[table["status"].loc[ids.index] != "nothing bought"]
     if ids.empty:
-        raise DataError(
-            f"{path}: no seller in the list was offered anything, so there is nothing to answer"
-        )
+        raise DataError(f"{path}: no seller in the list has an offer to answer")
     ids = checked_ids(ids, place)
-    statuses = ids.map(_known(market)["status"])
-    other = "declined" if answer == "accepted" else "accepted"
+    statuses = ids.map(market.offers().set_index("id")["status"])
     _refuse(ids[statuses.isna()], place, "was not quoted; quote the seller first")
-    faults = {
-        NOTHING: "was offered nothing, so there is nothing to answer",
-        other: f"has {other} already, and an answer cannot be taken back",
-    }
+    faults = {"nothing bought": "was offered nothing, so there is nothing to answer"}
+    for given in get_args(Answer):
+        faults[given] = f"has {given} already, and an answer cannot be taken back"
     if market.is_closed:
         faults["offered"] = "did not answer before the market was closed"
     for status, why in faults.items():
-        _refuse(ids[statuses == status], place, why)
+        _refuse(ids[(statuses == status) & (statuses != answer)], place, why)
     for start in range(0, len(ids), TOGETHER):
         together = ids.iloc[start : start + TOGETHER]
         market.answer(together, answer)
         progress("answer", start + len(together), len(ids))
     return len(ids)
-
-
-def _known(market: OnlineMarket) -> pd.DataFrame:
-    """Return all offers by id."""
-    return market.offers().set_index("id")
 
 
 def _refuse(ids: pd.Series[Any], place: str, why: str) -> None:

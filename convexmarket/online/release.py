@@ -24,11 +24,9 @@ Floats = NDArray[np.float64]
 
 #: The release of a market that was closed without a model.
 WITHOUT_MODEL = '{"model": null}'
-#: Largest number of ids in a message.
-_MOST_NAMES = 5
 ASSUMPTIONS = (
-    "who came, what was reported and who accepted does not depend on the rows: weights and eta "
-    "follow from reports and answers alone",
+    "arrivals, reports and answers do not depend on the rows: weights and eta follow from reports "
+    "and answers only",
 )
 
 
@@ -56,9 +54,8 @@ class MarketRows:
     def of(self, ids: Sequence[str]) -> tuple[Floats, Floats]:
         """Return the rows of owners in their order; a missing row is a DataError."""
         places = pd.Index(self.ids).get_indexer(pd.Index(ids))
-        missing = [owner for owner, place in zip(ids, places, strict=True) if place < 0]
-        if missing:
-            first = ", ".join(missing[:_MOST_NAMES]) + ", ..." * (len(missing) > _MOST_NAMES)
+        if missing := [owner for owner, place in zip(ids, places, strict=True) if place < 0]:
+            first = ", ".join(missing[:5]) + ", ..." * (len(missing) > 5)
             raise DataError(
                 f"{len(missing)} of {len(ids)} sellers who accepted have no row ({first}); add "
                 "their rows, or leave them out with --leave-out"
@@ -74,37 +71,25 @@ def check_closing(
 ) -> None:
     """Check that a market can close with a model; nothing is trained, and it stays open.
 
-    ``rows`` reads the rows of the sellers, after the check of what they have left.
-
-    Raises
-    ------
-    BudgetExceededError
-        If the model would cost a seller more than it has left.
+    The budgets of the sellers are checked before ``rows`` reads their rows.
     """
-    offers = market.offers()
-    accepted = offers[offers["status"] == "accepted"]
+    accepted = market.offers().query("status == 'accepted'")
     guarantee = model_guarantee(learner, accepted, leave_out)
     market.ledger.account(accepted["id"].tolist()).check(guarantee)
     rows().of(_usable(accepted, leave_out)["id"].tolist())
 
 
 def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
-    """Close a market and train nothing; the payments of accepted offers stay due.
+    """Close a market and train nothing; the payments of accepted offers stay due."""
 
-    Raises
-    ------
-    MarketClosedError
-        If the market was closed with a model.
-    """
-    if market.close(lambda _: WITHOUT_MODEL, lapse, _nothing) != WITHOUT_MODEL:
+    def nothing(accepted: pd.DataFrame) -> Guarantee:
+        return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
+
+    if market.close(lambda _: WITHOUT_MODEL, lapse, nothing) != WITHOUT_MODEL:
         raise MarketClosedError(
             f"the market in {market.folder} was closed, and its model was released; close it "
             "without --without-model to see that again"
         )
-
-
-def _nothing(accepted: pd.DataFrame) -> Guarantee:
-    return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
 
 
 def model_guarantee(
@@ -113,11 +98,6 @@ def model_guarantee(
     """Compute the guarantee of the model for each accepted offer, without reading a row.
 
     It includes the Jacobian and the second noise, and is zero for sellers who are left out.
-
-    Raises
-    ------
-    ParameterError
-        If no offer was accepted, or eta is too small for the regularisation.
     """
     used = accepted["id"].isin(_usable(accepted, leave_out)["id"]).to_numpy()
     if not used.any():
@@ -140,8 +120,7 @@ def model_guarantee(
 
 def _usable(accepted: pd.DataFrame, leave_out: Sequence[str]) -> pd.DataFrame:
     """Return the accepted offers without the sellers to leave out, who must have accepted."""
-    wrong = [who for who in leave_out if who not in set(accepted["id"])]
-    if wrong:
+    if wrong := [seller for seller in leave_out if seller not in set(accepted["id"])]:
         raise ParameterError(
             f"leave_out has {wrong[0]!r}, who accepted no offer; name sellers who accepted and "
             "whose rows are missing"
@@ -170,11 +149,11 @@ def release_model(
     paid = PrivacyAccountant(np.full(len(ids), np.inf))  # charged to the market's ledger
     labels = np.asarray(rows.classes)[(y > 0).astype(int)]
     model.fit(X, labels, epsilon=sold, accountant=paid, random_state=source)
-    plain = None
-    if seed is not None:  # coefficients without noise, for simulations
+    test = _measured(model.coef_, rows)
+    if test is not None and seed is not None:  # also without noise, in a simulation
         none = np.zeros(X.shape[1])
         objective = PerturbedObjective(X, y, sold / sold.sum(), none, model.regularization_)
-        plain = minimise(objective, 1e-9)
+        test["without_noise"] = _measured(minimise(objective, 1e-9), rows)
     released = {
         "model": "logistic regression without an intercept; predict classes[1] where the sum of "
         "coef times features is above 0",
@@ -196,9 +175,9 @@ def release_model(
         "accounting": model.guarantee_.accounting,
         "assumptions": [*model.guarantee_.assumptions, *ASSUMPTIONS],
         "largest_excess_over_sold": float(np.max(model.epsilon_ - sold)),
-        "test": _measured(model, rows, plain),
-        "to_publish": "features, coef and classes are what the guarantees cover; what single "
-        "sellers sold, below, is not",
+        "test": test,
+        "to_publish": "the guarantees cover features, coef and classes; they do not cover what "
+        "single sellers sold, below",
         "guarantees": dict(zip(ids, model.epsilon_.tolist(), strict=True)),
     }
     return model_text(released)
@@ -209,22 +188,15 @@ def model_text(released: dict[str, Any]) -> str:
     return json.dumps(released, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _measured(
-    model: PrivateLogisticRegression, rows: MarketRows, plain: Floats | None
-) -> dict[str, Any] | None:
-    """Compute errors and AUC on public rows: of the model, of one class, and without noise."""
+def _measured(coef: Floats, rows: MarketRows) -> dict[str, Any] | None:
+    """Compute error and AUC on public rows, if there are any, and the error of one class."""
     positive = rows.y_test > 0
     if not positive.size:
         return None
-
-    def of(coef: Floats) -> dict[str, float | None]:
-        scores, both = rows.X_test @ coef, bool(positive.any() and not positive.all())
-        auc = float(roc_auc_score(positive, scores)) if both else None
-        return {"error": float(np.mean((scores > 0) != positive)), "auc": auc}
-
-    share = float(positive.mean())
-    measured: dict[str, Any] = {"rows": int(positive.size), **of(model.coef_)}
-    measured["error_of_one_class"] = min(share, 1.0 - share)
-    if plain is not None:
-        measured["without_noise"] = of(plain)
-    return measured
+    scores, share = rows.X_test @ coef, float(positive.mean())
+    return {
+        "rows": int(positive.size),
+        "error": float(np.mean((scores > 0) != positive)),
+        "auc": float(roc_auc_score(positive, scores)) if 0 < share < 1 else None,
+        "error_of_one_class": min(share, 1.0 - share),
+    }

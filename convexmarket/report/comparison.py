@@ -21,19 +21,16 @@ from convexmarket.report.table_formats import Table, format_cell, format_number
 
 #: Differences below these are rounding: absolute for cells, of the larger number for draws.
 _ROUNDING, _OF_DRAWS = 1e-15, 1e-12
-#: Columns that measure the machine; they are compared by ratios.
+#: Columns that measure the machine; they are not compared.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
-_COLUMNS = {
-    "tables": ["table", "matched by", "rows in both", "only in A", "only in B", "cells", "differ"],
-    "cells": ["table", "row", "column", "a", "b", "relative"],
-    "rows": ["table", "row", "only_in"],
-    "times": ["table", "column", "median_a", "median_b", "ratio"],
-}
 
 
 @dataclass(frozen=True, eq=False)
 class Diff:
     """The differences from report A to report B.
+
+    Columns named ``seconds``, ``..._s``, ``..._mb`` or ``...time_ratio`` measure the machine and
+    are not compared.
 
     Attributes
     ----------
@@ -41,15 +38,12 @@ class Diff:
         Relative difference up to which two numbers are the same.
     settings, versions : pandas.DataFrame
         Keys with different values.
-    tables : pandas.DataFrame
-        How each table was matched, and the numbers of rows and cells.
     cells : pandas.DataFrame
         Cells that differ: verdicts of claims first, then the largest differences.
     rows : pandas.DataFrame
         Tables, columns and rows of one report only.
-    times : pandas.DataFrame
-        Columns named ``seconds``, ``..._s``, ``..._mb`` or ``...time_ratio``: medians and the
-        median ratio of B to A. They never count as differences.
+    n_cells : int
+        Number of cells that were compared.
 
     Examples
     --------
@@ -66,10 +60,9 @@ class Diff:
     tolerance: float
     settings: pd.DataFrame
     versions: pd.DataFrame
-    tables: pd.DataFrame
     cells: pd.DataFrame
     rows: pd.DataFrame
-    times: pd.DataFrame
+    n_cells: int
 
     @property
     def same(self) -> bool:
@@ -94,37 +87,28 @@ class Diff:
         texts = [f"{settings} settings, {versions} versions, {results} (times apart).".capitalize()]
         for c in self.verdicts.itertuples():
             texts.append(f"Verdict of {c.row!r}: {c.a} in A, {c.b} in B.")
+        lists = {}
         for name, frame in (("Settings", self.settings), ("Versions", self.versions)):
-            changes = [f"{k} is {_short(a)} in A, {_short(b)} in B" for k, a, b in frame.to_numpy()]
-            texts += [f"{name}: {_some(changes)}."] if changes else []
+            lists[name] = [f"{k} is {_short(a)} in A, {_short(b)} in B" for k, a, b in frame.values]
+        rows = self.rows.itertuples()
+        lists["Only in one report"] = [f"{r.row} of {r.table} in {r.only_in}" for r in rows]
+        for name, changes in lists.items():
+            more = f"; and {len(changes) - 3:,} more" if len(changes) > 3 else ""
+            texts += [f"{name}: {'; '.join(changes[:3])}{more}."] if changes else []
         if len(self.cells):
             first = self.cells.iloc[len(self.verdicts) % len(self.cells)]
             a, b = (format_cell(cell, ".10g") for cell in (first.a, first.b))
             texts.append(
-                f"{len(self.cells):,} of {self.tables.cells.sum():,} cells differ. The largest "
-                f"difference is {format_number(first.relative)}, in {first.column} of "
-                f"{first.table} at {first.row}: {a} in A, {b} in B."
+                f"{len(self.cells):,} of {self.n_cells:,} cells differ. The largest difference is "
+                f"{format_number(first.relative)}, in {first.column} of {first.table} at "
+                f"{first.row}: {a} in A, {b} in B."
             )
-        only = [f"{row.row} of {row.table} in {row.only_in}" for row in self.rows.itertuples()]
-        texts += [f"Only in one report: {_some(only)}."] if only else []
-        ratios = [f"{t.column} of {t.table} {t.ratio:.2f}" for t in self.times.itertuples()]
-        texts += [f"Median ratios of times, B to A: {_some(ratios)}."] if ratios else []
         return texts
-
-    def report(self, settings: Mapping[str, Any] | None = None) -> Report:
-        """Return a report of the comparison."""
-        report = Report("Two reports compared", settings=settings)
-        report.headline(self.statements()[0])
-        report.add(self, "Cells that differ", name="cells")
-        for name in ("tables", "rows", "settings", "times"):
-            report.add(getattr(self, name), name.capitalize(), name=name, appendix=True)
-        return report
 
     def as_data(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
-        frames = {name: value for name, value in vars(self).items() if name != "tolerance"}
-        rows = {name: frame.to_dict("records") for name, frame in frames.items()}
-        return {"same": self.same, "tolerance": self.tolerance, **rows}
+        frames = {k: v.to_dict("records") for k, v in vars(self).items() if hasattr(v, "to_dict")}
+        return {"same": self.same, "tolerance": self.tolerance, **frames}
 
 
 def compare_reports(
@@ -149,51 +133,49 @@ def compare_reports(
     check_nonnegative("tolerance", tolerance)
     left, right = (side if isinstance(side, Report) else read_report(side) for side in (a, b))
     tables, others = ({t.name: t for t in side.tables} for side in (left, right))
-    parts: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _COLUMNS}
+    cells: list[tuple[Any, ...]] = []
+    rows: list[tuple[str, str, str]] = []
     for name in dict.fromkeys([*tables, *others]):
         if name in tables and name in others:
-            _compare_tables(parts, tables[name], others[name], tolerance)
+            _compare_tables(tables[name], others[name], cells, rows)
         else:
-            parts["rows"].append((name, "the table", "A" if name in tables else "B"))
-    parts["cells"].sort(key=lambda c: (c[0] != "claims" or c[2] != "verdict", -c[-1]))
-    frames = {name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in parts.items()}
-    frames["cells"] = frames["cells"].astype({"a": object, "b": object})
-    for name in ("settings", "versions"):
-        one, other = (_flat(getattr(side, name)) for side in (left, right))
-        changed = [key for key in {**one, **other} if one.get(key) != other.get(key)]
-        rows = [(key, one.get(key), other.get(key)) for key in changed]
-        frames[name] = pd.DataFrame(rows, columns=["key", "a", "b"], dtype=object)
-    return Diff(tolerance, **frames)
+            rows.append((name, "the table", "A" if name in tables else "B"))
+    differ = [cell for cell in cells if cell[-1] > tolerance]
+    differ.sort(key=lambda c: (c[0] != "claims" or c[2] != "verdict", -c[-1]))
+    columns = ["table", "row", "column", "a", "b", "relative"]
+    return Diff(
+        tolerance,
+        _changes(left.settings, right.settings),
+        _changes(left.versions, right.versions),
+        pd.DataFrame(differ, columns=columns).astype({"a": object, "b": object}),
+        pd.DataFrame(rows, columns=["table", "row", "only_in"]),
+        len(cells),
+    )
+
+
+def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the values that differ, by their path of keys."""
+    one, other = _flat(a), _flat(b)
+    changed = [key for key in {**one, **other} if one.get(key) != other.get(key)]
+    rows = [(key, one.get(key), other.get(key)) for key in changed]
+    return pd.DataFrame(rows, columns=["key", "a", "b"], dtype=object)
 
 
 def _compare_tables(
-    parts: dict[str, list[tuple[Any, ...]]], a: Table, b: Table, tolerance: float
+    a: Table, b: Table, cells: list[tuple[Any, ...]], rows: list[tuple[str, str, str]]
 ) -> None:
-    """Add the differences between two tables of the same name."""
+    """Add the relative differences of common cells, and the rows and columns of one table only."""
     keys = list(a.keys) if list(a.keys) == list(b.keys) else []
     left, right = (side.frame.set_axis(_labels(side.frame, keys)) for side in (a, b))
     for side, one, other in (("A", left, right), ("B", right, left)):
-        alone = [f"column {column}" for column in one.columns.difference(other.columns, sort=False)]
-        alone += one.index.difference(other.index).tolist()
-        parts["rows"] += [(a.name, row, side) for row in alone]
+        only = [f"column {column}" for column in one.columns.difference(other.columns, sort=False)]
+        only += one.index.difference(other.index).tolist()
+        rows += [(a.name, row, side) for row in only]
     left, right = left.align(right, join="inner")
-    n_compared, n_before = 0, len(parts["cells"])
-    for column in (name for name in map(str, left) if name not in keys):
-        if _MEASURED.search(column):
-            times = np.array([left[column], right[column]], dtype=float)
-            times = times[:, (times > 0).all(axis=0)]  # without NaN
-            if times.size:
-                ratio = float(np.median(times[1] / times[0]))
-                parts["times"].append((a.name, column, *np.median(times, axis=1), ratio))
-            continue
-        for row, *cells in zip(left.index, left[column], right[column], strict=True):
-            relative = _relative_difference(*cells)
-            if relative > tolerance:
-                parts["cells"].append((a.name, row, column, *cells, relative))
-        n_compared += len(left)
-    rows = len(left), len(a.frame) - len(left), len(b.frame) - len(left)
-    n_differ = len(parts["cells"]) - n_before
-    parts["tables"].append((a.name, ", ".join(keys) or "position", *rows, n_compared, n_differ))
+    for column in left:
+        if column not in keys and not _MEASURED.search(str(column)):
+            for row, one, other in zip(left.index, left[column], right[column], strict=True):
+                cells.append((a.name, row, column, one, other, _relative_difference(one, other)))
 
 
 def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
@@ -205,14 +187,12 @@ def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
 
 def _relative_difference(a: Any, b: Any) -> float:
     """Return a difference relative to the larger number; infinite if cells are not comparable."""
-    if pd.isna(a) or pd.isna(b):
-        return 0.0 if pd.isna(a) and pd.isna(b) else math.inf
-    if a == b:
+    if a == b or (pd.isna(a) and pd.isna(b)):
         return 0.0
-    if not {type(a), type(b)} <= {int, float} or math.isinf(a) or math.isinf(b):
+    numbers = {type(a), type(b)} <= {int, float}
+    if not numbers or not (math.isfinite(a) and math.isfinite(b)):
         return math.inf
-    apart = abs(a - b)
-    return apart / max(abs(a), abs(b)) if apart > _ROUNDING else 0.0
+    return abs(a - b) / max(abs(a), abs(b)) if abs(a - b) > _ROUNDING else 0.0
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -229,11 +209,6 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 def _short(value: Any) -> str:
     text = "not set" if value is None else " ".join(str(value).split())
     return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-def _some(changes: list[str]) -> str:
-    more = f"; and {len(changes) - 3:,} more" if len(changes) > 3 else ""
-    return "; ".join(changes[:3]) + more
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from html import escape
-from importlib.resources import files as package_files
 from io import StringIO
 from os import PathLike
 from pathlib import Path
@@ -25,18 +24,9 @@ from convexmarket.data.csv_cells import write_csv
 from convexmarket.deal import versions
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import keep_access, write_together
+from convexmarket.report import results
 from convexmarket.report.folders import put_back, replacing
-from convexmarket.report.results import (
-    RESULTS,
-    is_report,
-    plain,
-    read_bytes,
-    read_content,
-    restored_frame,
-    results_text,
-    stored_frame,
-    tidy,
-)
+from convexmarket.report.results import RESULTS, plain, read_bytes
 from convexmarket.report.table_formats import Table, escape_markdown, printable
 
 Format: TypeAlias = Literal["md", "html", "csv", "tex", "svg", "pdf"]
@@ -44,10 +34,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
 _CLAIMS = "claims"
 _FIELDS = ("title", "question", "finding", "settings", "versions")
-#: Words of text, figures, tables, and claims on a page.
-_WORDS, _FIGURES, _TABLES, _CLAIMED = 400, 3, 2, 8
-#: Failing parts of a claim that its verdict names.
-_NAMED = 5
+#: Words of text, figures, tables, and claims on a page; failing parts that a verdict names.
+_WORDS, _FIGURES, _TABLES, _CLAIMED, _NAMED = 400, 3, 2, 8, 5
 
 
 @dataclass(frozen=True)
@@ -78,29 +66,25 @@ class Figure:
 
     def saved(self, kind: str) -> bytes:
         """Return the content of a PNG, SVG or PDF file; a stored figure is PNG only."""
-        if not isinstance(self.picture, bytes):
-            from convexmarket.report.figures import saved
+        if isinstance(self.picture, bytes) and kind == "png":
+            return self.picture
+        if isinstance(self.picture, bytes):
+            remedy = f"run the experiment again with the format {kind!r}"
+            raise ParameterError(f"the figure {self.name!r} is stored as PNG only; {remedy}")
+        from convexmarket.report.figures import saved
 
-            return saved(self.picture, kind, self.name)
-        if kind != "png":
-            raise ParameterError(
-                f"the figure {self.name!r} is stored as PNG only; run the experiment again with "
-                f"the format {kind!r}"
-            )
-        return self.picture
+        return saved(self.picture, kind, self.name)
 
     def to_markdown(self) -> str:
         """Return the image and its caption."""
         image = f"![{escape_markdown(self.alt)}](figures/{self.name}.png)"
         return f"{image}\n\n{escape_markdown(self.caption)}".strip()
 
-    def to_html(self, source: str = "") -> str:
-        """Return an HTML figure; ``source`` replaces the path of the image."""
+    def to_html(self) -> str:
+        """Return an HTML figure."""
         alt, caption = (escape(printable(text)) for text in (self.alt, self.caption))
-        return (
-            f'<figure><img src="{source or f"figures/{self.name}.png"}" alt="{alt}">'
-            f"<figcaption>{caption}</figcaption></figure>"
-        )
+        image = f'<img src="figures/{self.name}.png" alt="{alt}">'
+        return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
 
 Block: TypeAlias = Text | Figure | Table
@@ -129,11 +113,6 @@ class Report:
         Text, tables and figures in their order.
     versions : dict
         Versions of the packages in use.
-
-    See Also
-    --------
-    compare : difference of two quantities with an interval and a verdict, for headlines.
-    compare_reports : differences of two reports.
 
     Notes
     -----
@@ -170,7 +149,6 @@ class Report:
         Parameters
         ----------
         finding : str
-            The index of reports repeats it.
         """
         self.finding = _text("finding", finding)
 
@@ -198,21 +176,18 @@ class Report:
             Markdown; a table; a figure; or an object with at least one of the methods
             ``statements()``, ``plot()`` and ``to_frame()``, all of which are used.
         caption, name : str, optional
-            Of a table or figure. The name is the stem of the files, of lower-case letters, digits,
-            ``_`` and ``-``; by default ``table-1`` or ``figure-1``.
+            Of a table or figure. The name is the stem of the files; by default ``table-1``.
         alt : str
             Description of a figure for readers who do not see it; by default the caption.
         keys : sequence of str
-            Columns of a table that identify its rows when two reports are compared; by default
-            named levels of the index, or ``frame.attrs["keys"]``.
+            Columns that identify the rows of a table; by default named levels of the index, or
+            ``frame.attrs["keys"]``.
         formats, headers : mapping of str to str, optional
-            Format specifications and headers of columns; by default four significant digits, and
-            the name of the column.
+            Format specifications and headers of columns.
         appendix : bool, default False
-            Whether the block belongs to ``appendix.md`` and ``appendix.html``.
+            Whether the block belongs to the appendix.
         rows : int, optional
-            Rows of a table that are shown, by default 8, and 15 in the appendix; ``results.json``
-            and CSV hold all.
+            Rows of a table that are shown, by default 8, and 15 in the appendix.
 
         Raises
         ------
@@ -226,22 +201,18 @@ class Report:
             name = self._name(name, "table", [_CLAIMS, *(table.name for table in self.tables)])
             levels = [str(level) for level in block.index.names if level is not None]
             keys = list(keys) or levels or list(block.attrs.get("keys", []))
-            frame, formats, headers = tidy(name, block), formats or {}, headers or {}
-            if frame.columns.empty:
-                raise ParameterError(f"the table {name!r} has no columns; give one with columns")
-            if missing := [c for c in (*keys, *formats, *headers) if c not in frame]:
-                raise ParameterError(
-                    f"the table {name!r} has no column {missing[0]!r}; its columns are "
-                    f"{', '.join(map(repr, frame))}"
-                )
+            frame = results.tidy(name, block)
+            for column in {*keys, *(formats or ()), *(headers or ())} - {*frame}:
+                known = ", ".join(map(repr, frame))
+                raise ParameterError(f"the table {name!r} has no column {column!r}; it has {known}")
             if keys and frame.duplicated(keys).any():
                 raise ParameterError(
                     f"the keys {', '.join(keys)} do not identify the rows of the table {name!r}; "
                     "add a column to keys"
                 )
-            private, rows = {"id", "sensitivity"} <= set(frame), rows or (15 if appendix else 8)
-            table = Table(name, caption, frame, keys, formats, headers, rows, private, appendix)
-            self.blocks.append(table)
+            looks = formats or {}, headers or {}, rows or (15 if appendix else 8)
+            private = {"id", "sensitivity"} <= set(frame)
+            self.blocks.append(Table(name, caption, frame, keys, *looks, private, appendix))
         elif hasattr(block, "savefig"):
             if not (alt or caption):
                 raise ParameterError("a figure needs alt=, a text for readers who do not see it")
@@ -302,12 +273,9 @@ class Report:
         frame = pd.DataFrame(rows, columns=["claim", "verdict", "source", "detail"], dtype="str")
         if frame.claim.duplicated().any():
             raise ParameterError(f"the claim {text!r} is made twice; give each its own text")
-        table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(frame))
-        if len(rows) == 1:
-            self.blocks.append(table)
-        else:
-            places = [_is_claims(block) for block in self.blocks]
-            self.blocks[places.index(True)] = table
+        table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(rows))
+        place = next((k for k, b in enumerate(self.blocks) if _is_claims(b)), len(self.blocks))
+        self.blocks[place : place + 1] = [table]
 
     def attach(self, name: str, content: str | bytes) -> None:
         """Add a file to the folder.
@@ -326,6 +294,11 @@ class Report:
         if not _ATTACHMENT.fullmatch(name):
             raise ParameterError(f"name must be a file name such as 'runs.jsonl', got {name!r}")
         self.attachments[name] = content.encode() if isinstance(content, str) else content
+
+    def __repr__(self) -> str:
+        named = {"tables": self.tables, "figures": self.figures, "claims": self.claims}
+        counts = ", ".join(f"{len(parts)} {name}" for name, parts in named.items())
+        return f"Report({self.title!r}: {counts})"
 
     @property
     def tables(self) -> list[Table]:
@@ -365,10 +338,11 @@ class Report:
         appendix : bool, default False
         """
         body = "\n".join(block.to_html() for block in self._of(appendix))
-        if appendix:
-            return _page(self.title, body, link="index.html", footer=html_of(self._footer))
-        link = "appendix.html" if self._of(True) else ""
-        return _page(self.title, body, self.question, self.finding, link, html_of(self._footer))
+        texts = {} if appendix else {"question": self.question, "finding": self.finding}
+        link = '<p><a href="index.html">Report</a></p>' if appendix else ""
+        if not appendix and self._of(True):
+            link = '<p><a href="appendix.html">Appendix</a></p>'
+        return _page(self.title, body, **texts, link=link, footer=html_of(self._footer))
 
     @property
     def _footer(self) -> str:
@@ -381,26 +355,23 @@ class Report:
         left = {Text: words, Figure: _FIGURES, Table: _TABLES - any(map(_is_claims, self.blocks))}
         chosen: list[Block] = []
         for block in self.blocks:
+            if _is_claims(block):
+                many = len(self.claims) > _CLAIMED
+                chosen += _failing(block) if many and not appendix else [block] * (many == appendix)
+                continue
             cost = len(block.markdown.split()) if isinstance(block, Text) else 1
-            cost = 0 if _is_claims(block) else cost
             fits = not block.appendix and cost <= left[type(block)]
             left[type(block)] -= cost if fits else 0
-            if isinstance(block, Table) and _is_claims(block) and len(block.frame) > _CLAIMED:
-                chosen += [block] if appendix else _failing(block)
-            elif fits != appendix:
-                chosen.append(block)
+            chosen += [block] * (fits != appendix)
         return chosen
 
     def _repr_html_(self) -> str:
-        title, finding = escape(printable(self.title)), html_of(escape_markdown(self.finding))
-        parts = [f"<h2>{title}</h2>", finding]
-        for block in self._of(False):
-            if isinstance(block, Figure):
-                data = b64encode(block.saved("png")).decode()
-                parts.append(block.to_html(f"data:image/png;base64,{data}"))
-            else:
-                parts.append(block.to_html())
-        return "\n".join(parts)
+        lead = f"## {escape_markdown(self.title)}\n\n{escape_markdown(self.finding)}"
+        html = "\n".join([html_of(lead), *(block.to_html() for block in self._of(False))])
+        for figure in self.figures:
+            data = f"data:image/png;base64,{b64encode(figure.saved('png')).decode()}"
+            html = html.replace(f'src="figures/{figure.name}.png"', f'src="{data}"')
+        return html
 
     def write(
         self, folder: str | Path, formats: Collection[Format] = ("md", "html"), force: bool = False
@@ -412,8 +383,8 @@ class Report:
         folder : path
             A report in it is replaced.
         formats : collection of {"md", "html", "csv", "tex", "svg", "pdf"}
-            Pages as Markdown and HTML, tables as CSV and LaTeX, figures as SVG and PDF. Figures as
-            PNG and ``results.json`` are always written.
+            Pages as Markdown and HTML, tables as CSV and LaTeX, figures as SVG and PDF. PNG files
+            and ``results.json`` are always written.
         force : bool, default False
             Whether a folder that holds something else may be replaced, with all files in it.
 
@@ -446,21 +417,19 @@ class Report:
                         path.chmod(0o600)
                     keep_access(target / path.relative_to(fresh), path)
         except OSError as error:
-            raise DataError(
-                f"{target}: the report could not be written ({error.strerror or error}); a former "
-                "one is kept"
-            ) from error
+            why = f"the report could not be written ({error.strerror or error})"
+            raise DataError(f"{target}: {why}; a former one is kept") from error
         return target / ("index.html" if "html" in formats else "report.md")
 
     def _files(self, formats: Collection[Format]) -> dict[str, bytes]:
         """Return the content of all files by their names in the folder."""
-        files: dict[str, bytes] = dict(self.attachments)
+        files: dict[str, str | bytes] = dict(self.attachments)
         for md, html, appendix in (("report", "index", False), ("appendix", "appendix", True)):
             if self._of(appendix) or not appendix:
                 if "md" in formats:
-                    files[f"{md}.md"] = self.to_markdown(appendix=appendix).encode()
+                    files[f"{md}.md"] = self.to_markdown(appendix=appendix)
                 if "html" in formats:
-                    files[f"{html}.html"] = self.to_html(appendix=appendix).encode()
+                    files[f"{html}.html"] = self.to_html(appendix=appendix)
         blocks = []
         for block in self.blocks:
             fields = {k: v for k, v in vars(block).items() if k not in ("picture", "frame")}
@@ -468,20 +437,20 @@ class Report:
                 for kind in ("png", *({"svg", "pdf"} & set(formats))):
                     files[f"figures/{block.name}.{kind}"] = block.saved(kind)
             elif isinstance(block, Table):
-                rows, content = stored_frame(block.frame)
+                rows, content = results.stored_frame(block.frame)
                 fields |= rows
                 if content:
                     files[f"tables/{block.name}.parquet"] = content
                 if "tex" in formats:
-                    files[f"tables/{block.name}.tex"] = block.to_latex().encode()
+                    files[f"tables/{block.name}.tex"] = block.to_latex()
                 if "csv" in formats:
-                    cells = StringIO(newline="")
-                    write_csv(block.frame, cells)
-                    files[f"tables/{block.name}.csv"] = cells.getvalue().encode()
+                    write_csv(block.frame, cells := StringIO(newline=""))
+                    files[f"tables/{block.name}.csv"] = cells.getvalue()
             blocks.append({"kind": type(block).__name__, **plain(fields)})
         described = {each: getattr(self, each) for each in _FIELDS}
         described |= {"files": sorted(self.attachments), "blocks": blocks}
-        return files | {RESULTS: results_text(described)}
+        files[RESULTS] = results.results_text(described)
+        return {name: t.encode() if isinstance(t, str) else t for name, t in files.items()}
 
 
 def read_report(folder: str | Path) -> Report:
@@ -510,7 +479,7 @@ def read_report(folder: str | Path) -> Report:
     file = Path(folder)
     put_back((file.parent if file.name == RESULTS else file).resolve())
     file = file / RESULTS if file.is_dir() else file
-    place, content = file.parent, read_content(file)
+    place, content = file.parent, results.read_content(file)
     try:
         report = Report(content["title"])
         for each in _FIELDS:
@@ -521,22 +490,17 @@ def read_report(folder: str | Path) -> Report:
                 raise ValueError(f"{name!r} is not a valid name")
             if kind == "Table":
                 stored = {k: fields.pop(k, None) for k in ("columns", "dtypes", "data", "sha256")}
-                frame = restored_frame(name, stored, place)
-                report.blocks.append(Table(frame=frame, **fields))
+                fields["frame"] = results.restored_frame(name, stored, place)
             elif kind == "Figure":
-                picture = read_bytes(place / f"figures/{name}.png")
-                report.blocks.append(Figure(picture=picture, **fields))
-            else:
-                report.blocks.append(Text(**fields))
+                fields["picture"] = read_bytes(place / f"figures/{name}.png")
+            report.blocks.append({"Table": Table, "Figure": Figure, "Text": Text}[kind](**fields))
         for name in content["files"]:
             report.attach(name, read_bytes(place / Path(name).name))
     except DataError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise DataError(
-            f"{file} is damaged ({type(error).__name__}: {error}); restore the folder, or run the "
-            "experiment again"
-        ) from None
+        why = f"is damaged ({type(error).__name__}: {error})"
+        raise DataError(f"{file} {why}; restore it, or run the experiment again") from None
     return report
 
 
@@ -573,20 +537,19 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
     folder = Path(reports).resolve()
     if not folder.is_dir() or (folder / RESULTS).exists():
         raise ParameterError(f"{folder} is not a folder of reports; name the folder above them")
-    lines = {"index.html": "", "report.md": ""}
+    lines = ""
     for file in sorted(folder.glob(f"*/{RESULTS}")):
         name = file.parent.name
         try:
-            content = read_content(file)
+            content = results.read_content(file)
             title, finding = content["title"], content["finding"] or content["question"]
         except (DataError, KeyError) as error:
             title, finding = name, f"cannot be read: {error}".replace(f"{file.parent}/", "")
-        for target in lines:
-            link = f"[{escape_markdown(title)}](<{name}/{target}>)"
-            lines[target] += f"- {link}: {escape_markdown(finding)}\n"
-    html = _page("Reports", html_of(lines["index.html"])).encode()
-    markdown = f"# Reports\n\n{lines['report.md']}".encode()
-    write_together({folder / "index.html": html, folder / "README.md": markdown}, force=force)
+        link = f"[{escape_markdown(title)}](<{name}/report.md>)"
+        lines += f"- {link}: {escape_markdown(finding)}\n"
+    page = _page("Reports", html_of(lines.replace("/report.md>", "/index.html>")))
+    texts = {"index.html": page, "README.md": f"# Reports\n\n{lines}"}
+    write_together({folder / name: text.encode() for name, text in texts.items()}, force=force)
     return folder / "index.html"
 
 
@@ -598,30 +561,26 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     if not target.is_dir():
         raise ParameterError(f"{target} is a file; name a folder for the report")
     if Path.cwd().is_relative_to(target):
-        raise ParameterError(
-            f"the working directory lies in {target}, which would be replaced; run the command "
-            "from another folder"
-        )
-    others = sorted(path.name for path in target.iterdir())
-    if not force and others and not is_report(target):
-        raise ParameterError(
-            f"the folder {target} holds {others[0]!r} and no {RESULTS} of a report; choose another "
-            "folder, or pass --force (in Python force=True) to replace all of it"
-        )
+        why = f"the working directory lies in {target}, which would be replaced"
+        raise ParameterError(f"{why}; run the command from another folder")
+    other = min((path.name for path in target.iterdir()), default="")
+    if other and not (force or results.is_report(target)):
+        why = f"the folder {target} holds {other!r} and no {RESULTS} of a report"
+        remedy = "choose another folder, or pass --force (force=True in Python) to replace it all"
+        raise ParameterError(f"{why}; {remedy}")
 
 
 def _is_claims(block: Block) -> bool:
     return isinstance(block, Table) and block.name == _CLAIMS
 
 
-def _failing(claims: Table) -> list[Block]:
+def _failing(claims: Any) -> list[Block]:
     """Return the number of claims that hold, and a table of the first others."""
-    frame = claims.frame
-    others = frame[frame.verdict != "holds"].head(_CLAIMED)
-    count = (frame.verdict == "holds").sum()
-    text = Text(f"{count} of {len(frame)} claims hold; the appendix has all.")
-    caption = "Claims that do not hold, or hold in part"
-    return [text, replace(claims, frame=others, caption=caption)] if len(others) else [text]
+    others = claims.frame[claims.frame.verdict != "holds"]
+    n, m = len(claims.frame), len(claims.frame) - len(others)
+    text, caption = f"{m} of {n} claims hold; the appendix has all.", "Claims that do not hold"
+    table = replace(claims, frame=others.head(_CLAIMED), caption=f"{caption}, or hold in part")
+    return [Text(text), table] if len(others) else [Text(text)]
 
 
 def _text(name: str, value: object) -> str:
@@ -639,11 +598,13 @@ def _verdict(holds: Any) -> tuple[str, str]:
         raise ParameterError(f"holds must be True, False, None or truth values, got {shown(holds)}")
     if values.all() or not values.any():
         return ("holds" if values.all() else "does not hold"), ""
-    failing = list(holds.index[~values]) if isinstance(holds, pd.Series) else []
-    failing = [", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in failing]
-    more = f" and {len(failing) - _NAMED} more" if len(failing) > _NAMED else ""
-    labels = f"Fails at {'; '.join(failing[:_NAMED])}{more}." if failing else ""
-    return f"holds in {values.sum():,} of {values.size:,}", labels
+    verdict = f"holds in {values.sum():,} of {values.size:,}"
+    if not isinstance(holds, pd.Series):
+        return verdict, ""
+    labels = [x if isinstance(x, tuple) else (x,) for x in holds.index[~values]]
+    failing = "; ".join(", ".join(map(str, label)) for label in labels[:_NAMED])
+    more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+    return verdict, f"Fails at {failing}{more}."
 
 
 def html_of(markdown: str) -> str:
@@ -654,23 +615,15 @@ def html_of(markdown: str) -> str:
 
 @cache
 def _template(name: str) -> str:
-    folder = package_files("convexmarket.report").joinpath("templates")
-    return folder.joinpath(name).read_text("utf-8").strip()
+    return (Path(__file__).parent / "templates" / name).read_text("utf-8").strip()
 
 
-def _page(
-    title: str, body: str, question: str = "", finding: str = "", link: str = "", footer: str = ""
-) -> str:
+def _page(title: str, body: str, *, link: str = "", footer: str = "", **texts: str) -> str:
     """Return an HTML page in the style of reports, which loads nothing from other places."""
     script = _template("page.js")
-    texts = {"title": title, "question": question, "finding": finding}
-    target = "Report" if link == "index.html" else "Appendix"
-    parts = {name: escape(printable(text)) for name, text in texts.items()} | {
-        "body": body,
-        "link": f'<p><a href="{link}">{target}</a></p>' if link else "",
-        "footer": footer,
-        "script": script,
-        "style": _template("page.css"),
-        "digest": b64encode(sha256(script.encode()).digest()).decode(),
-    }
-    return Template(_template("page.html")).substitute(parts) + "\n"
+    plain_texts = {"question": "", "finding": "", "title": title} | texts
+    parts = {name: escape(printable(text)) for name, text in plain_texts.items()}
+    parts |= {"body": body, "link": link, "footer": footer, "script": script}
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    page = Template(_template("page.html"))
+    return page.substitute(parts, style=_template("page.css"), digest=digest) + "\n"

@@ -15,18 +15,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import style
+from matplotlib import style, ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import (
-    FixedLocator,
-    FuncFormatter,
-    Locator,
-    LogFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullLocator,
-)
 from numpy.typing import NDArray
 
 from convexmarket.errors import ParameterError
@@ -44,39 +35,21 @@ SERIES: tuple[dict[str, Any], ...] = (
     {"color": "#3a9bd9", "marker": "X", "linestyle": (0, (1.2, 1.6))},
     {"color": "#b3261e", "marker": "<", "linestyle": (0, (6, 2, 1.2, 2))},
 )
+# fmt: off
 STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.formatter.useoffset": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5,
-    "legend.fontsize": 8.5,
-    "legend.frameon": False,
-    "figure.figsize": (WIDTH, 3.4),
-    "figure.constrained_layout.use": True,
-    "savefig.dpi": 150,
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
-    "svg.fonttype": "none",
-    "pdf.fonttype": 42,
+    "figure.figsize": (WIDTH, 3.4), "figure.constrained_layout.use": True, "savefig.dpi": 150,
+    "font.family": "DejaVu Sans", "font.size": 9, "text.color": INK, "text.parse_math": False,
+    "axes.titlesize": 9.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.labelcolor": INK, "axes.edgecolor": MUTED, "axes.formatter.useoffset": False,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True,
+    "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.6,
+    "xtick.color": MUTED, "xtick.labelcolor": INK, "xtick.labelsize": 8,
+    "ytick.color": MUTED, "ytick.labelcolor": INK, "ytick.labelsize": 8,
+    "lines.linewidth": 1.6, "lines.markersize": 5,
+    "legend.fontsize": 8.5, "legend.frameon": False,
+    "svg.fonttype": "none", "pdf.fonttype": 42,
 }
+# fmt: on
 #: Up to this ratio of the ends a logarithmic axis has evenly spaced ticks.
 _NARROW = 8.0
 _STEPS = (1, 2, 2.5, 5, 10)
@@ -85,10 +58,7 @@ _MARKERS = 25
 
 
 def report_style(name: str = "figure") -> AbstractContextManager[None]:
-    """Return a context in which Matplotlib draws in the style of reports.
-
-    ``name`` seeds the ids of an SVG file, so that equal figures are equal files.
-    """
+    """Return a context in the style of reports; ``name`` seeds the ids of an SVG file."""
     return style.context({**STYLE, "svg.hashsalt": name}, after_reset=True)
 
 
@@ -107,26 +77,10 @@ def lines(
     ylabel: str = "",
     joined: bool = True,
 ) -> Figure:
-    """Draw lines over x, with bands between ``low`` and ``high``.
+    """Draw lines over x, with bands between ``low`` and ``high`` and horizontal ``levels``.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-    x, y, hue, panels, low, high : str
-        Columns; ``hue`` and ``panels`` give at most eight series, and panels with common axes.
-    log : str
-        Logarithmic axes, of ``"xy"``.
-    levels : mapping of str to float, optional
-        Horizontal lines by their label.
-    xlabel, ylabel : str
-        Labels with units.
-    joined : bool, default True
-        Whether points are joined.
-
-    Raises
-    ------
-    ParameterError
-        If there are more than eight series.
+    ``hue`` gives at most eight series, ``panels`` gives panels with common axes, ``log`` names the
+    logarithmic axes, of "xy", and ``joined`` is False for points without lines.
     """
     groups, series = _groups(frame, panels), _styles(frame, hue)
     with report_style():
@@ -134,12 +88,10 @@ def lines(
         row = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (title, rows) in zip(row, groups, strict=True):
             for name, points in _groups(rows, hue):
-                look = series[name] | ({} if joined else {"linestyle": "none"})
+                look = series[name] | {"linestyle": "none", "markerfacecolor": "none"}
                 if joined:
                     points = points.sort_values(x, kind="stable")
-                    look["markevery"] = max(1, len(points) // _MARKERS)
-                else:
-                    look["markerfacecolor"] = "none"
+                    look = series[name] | {"markevery": max(1, len(points) // _MARKERS)}
                 axes.plot(points[x], points[y], label=_label(name), **look)
                 if low is not None and high is not None:
                     edges = (points[end].fillna(points[y]) for end in (low, high))
@@ -185,24 +137,24 @@ def bars(
 def scale_axis(
     axes: Axes, which: str, values: pd.Series, *, log: bool = False, beside: int = 1
 ) -> None:
-    """Scale an axis and set its ticks: round numbers, fewer with more panels ``beside``."""
+    """Scale an axis and set its ticks: round numbers, fewer if panels are side by side."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     values = values[np.isfinite(values.astype(float))].astype(float)
     most, digits = max(3, 10 // beside) if which == "x" else 10, 5
-    locator: Locator = MaxNLocator(min(6, most), steps=_STEPS)
+    locator: ticker.Locator = ticker.MaxNLocator(min(6, most), steps=_STEPS)
     if log:
         values = values[values > 0]
         axes.set(**{f"{which}scale": "log"})
-        ratio = values.max() / values.min() if len(values) else 1.0
+        narrow = not len(values) or values.max() < _NARROW * values.min()
         ticks = _log_ticks(values, most) if len(values) else []
-        digits = 5 if ratio < _NARROW else 3
-        if len(ticks) >= 2 and not (which == "y" and ratio < _NARROW):
-            locator = FixedLocator(ticks)
-        axis.set_minor_locator(NullLocator())
-    axis.set_major_locator(locator)
-    if not log and which == "y" and len(values) and values.min() >= 0:
+        digits = 5 if narrow else 3
+        if len(ticks) >= 2 and not (which == "y" and narrow):
+            locator = ticker.FixedLocator(ticks)
+        axis.set_minor_locator(ticker.NullLocator())
+    elif which == "y" and len(values) and values.min() >= 0:
         axes.set_ylim(bottom=0, top=None if values.max() > 0 else 1.0)
-    axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits)))
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: format_number(value, digits)))
 
 
 def _log_ticks(values: pd.Series, most: int) -> list[float]:
@@ -225,29 +177,25 @@ def tidy(figure: Figure) -> None:
         place = axes.get_subplotspec()
         beside = place.get_geometry()[1] if place else 1
         for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
-            if isinstance(axis.get_major_locator(), LogLocator):
+            if isinstance(axis.get_major_locator(), ticker.LogLocator):
                 ends = pd.Series(axis.get_view_interval())
                 scale_axis(axes, which, ends, log=True, beside=beside)
-            elif isinstance(axis.get_major_formatter(), LogFormatter):
-                axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+            elif isinstance(axis.get_major_formatter(), ticker.LogFormatter):
+                axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: format_number(x)))
         _show_covered(figure, axes)
 
 
 def _show_covered(figure: Figure, axes: Axes) -> None:
     """Draw a line wide and pale where later lines cover all of it."""
-    drawn = [
-        line
-        for line in axes.get_lines()
-        if line.get_transform() == axes.transData and line.get_linestyle() != "None"
-    ]
+    in_data = [line for line in axes.get_lines() if line.get_transform() == axes.transData]
+    joined = [line for line in in_data if line.get_linestyle() != "None"]
     axes.get_xlim(), axes.get_ylim()  # autoscale
     size = 72.0 * np.array(axes.get_window_extent().size) / figure.dpi
     scale = axes.transScale + axes.transLimits
-    paths = [size * scale.transform(np.asarray(line.get_xydata(), float)) for line in drawn]
+    paths = [size * scale.transform(np.asarray(line.get_xydata(), float)) for line in joined]
     paths = [path[np.isfinite(path).all(axis=1)] for path in paths]
-    for place, (line, path) in enumerate(zip(drawn, paths, strict=True)):
-        above = sum(_covers(cover, path) for cover in paths[place + 1 :])
-        if above:
+    for place, (line, path) in enumerate(zip(joined, paths, strict=True)):
+        if above := sum(_covers(cover, path) for cover in paths[place + 1 :]):
             wider = line.get_linewidth() + 3.0 * above
             line.set(linewidth=wider, markersize=line.get_markersize() + 3.0 * above, alpha=0.45)
 
@@ -274,25 +222,19 @@ def drawn(plot: Callable[[], Any]) -> Figure:
 
 def saved(figure: Figure, kind: str, name: str) -> bytes:
     """Return a figure as the content of a PNG, SVG or PDF file, equal for equal figures."""
-    no_dates = {
-        "png": {"Software": None},
-        "svg": {"Date": None, "Creator": None},
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    }
-    content = BytesIO()
+    dates = {"png": ["Software"], "svg": ["Date", "Creator"]}
+    omitted = dates.get(kind, ["CreationDate", "Creator", "Producer"])
+    content, smaller = BytesIO(), BytesIO()
     with report_style(name):
         tidy(figure)
-        figure.savefig(content, format=kind, metadata=no_dates[kind])
+        figure.savefig(content, format=kind, metadata=dict.fromkeys(omitted))
     if kind != "png":
         return content.getvalue()
     from PIL import Image
 
     with Image.open(content) as image:
-        few = image.convert("RGB").quantize(
-            48, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
-        )
-        smaller = BytesIO()
-        few.save(smaller, format="png", optimize=True)
+        how: Any = {"method": Image.Quantize.MAXCOVERAGE, "kmeans": 1, "dither": Image.Dither.NONE}
+        image.convert("RGB").quantize(48, **how).save(smaller, format="png", optimize=True)
     return smaller.getvalue()
 
 

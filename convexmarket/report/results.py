@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -31,33 +32,27 @@ _EXACT = ("bool", "int", "uint", "float", "str")
 
 def is_report(folder: Path) -> bool:
     """Check for the ``results.json`` of a report in a folder."""
-    try:
-        with open(folder / RESULTS, "rb") as content:
-            return b'"format": "convexmarket-' in content.read(100)
-    except OSError:
-        return False
+    with suppress(OSError), open(folder / RESULTS, "rb") as content:
+        return b'"format": "convexmarket-' in content.read(100)
+    return False
 
 
 def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with text as column names and numbers, truth values and text as cells.
-
-    Named levels of the index become columns. Other cells become their text.
-    """
+    """Return a frame with named levels of the index as columns, and other cells as their text."""
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
     columns = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in frame]
+    if not columns:
+        raise ParameterError(f"the table {name!r} has no columns; give one with columns")
     if len(set(columns)) < len(columns):
         raise ParameterError(f"the table {name!r} has two columns of the same name; rename one")
     frame = frame.set_axis(columns, axis=1).reset_index(drop=True)
     for column in columns:
         if not str(frame.dtypes[column]).startswith(_EXACT):
             cells = frame[column].astype(object).where(frame[column].notna(), None)
-            frame[column] = cells.map(_plain_cell).astype(object).infer_objects()
+            kept = cells.map(lambda cell: isinstance(cell, bool | int | float | str | None))
+            frame[column] = cells.where(kept.astype(bool), cells.map(str)).infer_objects()
     return frame
-
-
-def _plain_cell(cell: Any) -> bool | int | float | str | None:
-    return cell if isinstance(cell, bool | int | float | str | None) else str(cell)
 
 
 def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
@@ -96,12 +91,12 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
-def results_text(content: dict[str, Any]) -> bytes:
+def results_text(content: dict[str, Any]) -> str:
     """Return ``results.json``, with a line for each key."""
     dump = partial(json.dumps, ensure_ascii=False, allow_nan=False)
     items = ({"format": FORMAT} | content).items()
     lines = ",\n ".join(f"{dump(key)}: {dump(value)}" for key, value in items)
-    return f"{{{lines}}}\n".encode()
+    return f"{{{lines}}}\n"
 
 
 def read_bytes(file: Path) -> bytes:
@@ -118,9 +113,8 @@ def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(
-            f"{file} is not valid JSON ({error}); name the folder of a report"
-        ) from None
+        remedy = "name the folder of a report"
+        raise DataError(f"{file} is not valid JSON ({error}); {remedy}") from None
     stored = content.get("format") if isinstance(content, dict) else None
     if stored != form:
         raise DataError(

@@ -15,7 +15,6 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_float_dtype, is_numeric_dtype
 
 MISSING = "–"
-_NO_BREAK = "\N{NO-BREAK SPACE}"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
@@ -56,9 +55,8 @@ def format_number(value: float | int | None, digits: int = 3) -> str:
     exponent = int(power)
     if -4 <= exponent < 6:
         return _trimmed(f"{value:,.{max(0, digits - 1 - exponent)}f}")
-    power = f"10{str(exponent).translate(_SUPERSCRIPTS)}"
-    mantissa = _trimmed(mantissa)
-    return power if mantissa == "1" else f"{mantissa}{_NO_BREAK}×{_NO_BREAK}{power}"
+    text = f"{_trimmed(mantissa)}\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}10"
+    return text.removeprefix("1\xa0×\xa0") + str(exponent).translate(_SUPERSCRIPTS)
 
 
 def _trimmed(digits: str) -> str:
@@ -66,13 +64,7 @@ def _trimmed(digits: str) -> str:
 
 
 def format_cell(value: Any, spec: str = "") -> str:
-    """Format one cell of a table; a missing value becomes a dash.
-
-    Examples
-    --------
-    >>> format_cell(0.5, ".3f"), format_cell(True), format_cell(None), format_cell("Ann")
-    ('0.500', 'yes', '–', 'Ann')
-    """
+    """Format one cell of a table; a missing value becomes a dash."""
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if value is None or not isinstance(value, int | float | np.number):
@@ -93,9 +85,7 @@ def printable(text: str) -> str:
 
 
 def escape_markdown(value: object) -> str:
-    r"""Escape text so that Markdown shows it unchanged, in one line.
-
-    Apply it to names from data in ``report.add(text)``.
+    r"""Escape text, such as names from data, so that Markdown shows it unchanged, in one line.
 
     Examples
     --------
@@ -110,9 +100,8 @@ def escape_markdown(value: object) -> str:
 
 def _decimals(values: pd.Series) -> str:
     """Return a format with equally many decimals, or nothing where the sizes differ too much."""
-    if not is_float_dtype(values):
-        return ""
-    sizes = values[np.isfinite(values) & (values != 0)].abs().to_numpy(float)
+    sizes = np.abs(values.to_numpy(float)) if is_float_dtype(values) else np.empty(0)
+    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
     if not sizes.size:
         return ""
     high, low = (math.floor(math.log10(size)) for size in (sizes.max(), sizes.min()))
@@ -160,15 +149,13 @@ class Table:
         """Return the table as an HTML figure; cells of numbers have the class n."""
         numeric, rows = self._cells(escape)
         kinds = [" class=n" if each else "" for each in numeric]
-        tags = ["th", *["td"] * (len(rows) - 1)]
-        head, *body = (
-            "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
-            for tag, row in zip(tags, rows, strict=True)
-        )
-        lines = "\n".join(f"<tr>{row}</tr>" for row in body)
+        head, *body = (list(zip(kinds, row, strict=True)) for row in rows)
+        top = "".join(f"<th{kind}>{cell}</th>" for kind, cell in head)
+        filled = ("".join(f"<td{kind}>{cell}</td>" for kind, cell in row) for row in body)
+        lines = "\n".join(f"<tr>{cells}</tr>" for cells in filled)
         return (
             f'<figure class="table" id="{self.name}"><figcaption>{escape(self.note)}</figcaption>'
-            f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+            f'<div class="scroll" tabindex="0"><table><thead><tr>{top}</tr></thead>'
             f"<tbody>{lines}</tbody></table></div></figure>"
         )
 

@@ -17,7 +17,6 @@ WRITERS = {
     "ledger backup": (["ledger", "books.sqlite"], "--backup"),
     "audit": (["report", "--audit", "--mechanism", "PersonalizedRidge"], "--out"),
     "init": (["init", "people.csv"], "--out"),
-    "schema": (["schema"], "--out"),
 }
 
 

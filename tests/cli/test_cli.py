@@ -60,7 +60,6 @@ def test_run_of_a_regression_market_states_the_unit_of_an_error(here, monkeypatc
         (["run", QUICKSTART, "--set", "objective.gama=1"], "did you mean 'gamma'?"),
         (["run", QUICKSTART, "--set", "objective.gamma=abc"], "is not a TOML value"),
         (["run", QUICKSTART, "--jobs", "0"], "run.jobs"),
-        (["schema", "--out", "/dev/null/a.json"], "nothing can be written in /dev/null"),
         (["price", "none.csv", *PRICE, "--out", "o.csv"], "none.csv: No such file"),
         (["price", "sellers.csv", *TERMS, "--out", "o.csv"], "give one of --gamma and --budget"),
         (
@@ -74,6 +73,10 @@ def test_run_of_a_regression_market_states_the_unit_of_an_error(here, monkeypatc
         (["price", "sellers.csv", *PRICE, "--gamma", "0", "--out", "o.csv"], "gamma must be a"),
         (["price", "sellers.csv", *PRICE, "--cap", "0.5", "--out", "o.csv"], "cap >= 1"),
         (["price", "sellers.csv", *PRICE, "--out", "sellers.csv"], "is the list of reports"),
+        (
+            ["price", "sellers.csv", *PRICE, "--group-column", "g", "--out", "o.csv"],
+            "--group-column requires --at-least; add --at-least, or remove --group-column",
+        ),
     ],
 )
 def test_errors_are_one_message_without_a_traceback(here, arguments, words):
@@ -130,11 +133,8 @@ def test_price_explains_how_mu_and_sigma_are_chosen(given):
     assert constants in plain(invoke("price", "--help").stdout)
 
 
-def test_schema_is_printed_or_written(here):
-    schema = json.loads(invoke("schema").stdout)
-    for name in ("schema.json", "new/folder/schema.json"):
-        assert invoke("schema", "--out", name).exit_code == 0
-        assert json.loads((here / name).read_text()) == schema
+def test_the_schema_is_printed_as_json():
+    assert json.loads(invoke("schema").stdout)["$defs"]
 
 
 def commands(group=None, names=()):

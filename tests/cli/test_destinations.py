@@ -31,7 +31,6 @@ FOLDERS = {
     "compare": (["compare", QUICKSTART], "--out"),
     "report": (["report", "one"], "--out"),
     "report --all": (["report", "--all", "--problems", PROBLEMS], "--reports"),
-    "diff": (["diff", "a/one", "b/two"], "--out"),
     "buy": (["buy", "market.toml"], "--out"),
     "online close": (["online", "close", "m"], "--out"),
 }
@@ -41,7 +40,6 @@ WORK = {
     "compare": (solver_study, "compare_solvers"),
     "report": (reports, "read_report"),
     "report --all": (experiments, "run_file"),
-    "diff": (reports, "compare_reports"),
     "price": (deal, "price"),
     "init": (drafts, "draft_problem"),
     "buy": (files, "load_file"),
@@ -150,14 +148,7 @@ def test_an_existing_file_is_replaced_only_with_force(filled, command, content):
         assert (filled / "found.csv").read_bytes() != content
 
 
-def test_an_index_of_reports_is_replaced_with_force(filled):
-    (filled / "reports").mkdir()
-    (filled / "reports" / "README.md").write_text("precious")
-    assert invoke("report", "--index", "reports", "--force").exit_code == 0
-    assert (filled / "reports" / "README.md").read_text() != "precious"
-
-
-@pytest.mark.parametrize("command", ["run", "compare", "report", "diff"])
+@pytest.mark.parametrize("command", ["run", "compare", "report"])
 @pytest.mark.parametrize(
     "files",
     [
@@ -171,13 +162,11 @@ def test_a_folder_that_is_not_a_report_is_kept(filled, command, files):
     for name, content in files.items():
         (filled / "found" / name).write_bytes(content)
     given = [PROBLEMS / "solver-study.toml"]
-    if command == "diff":
-        given = ["a/one", "b/two"]
     if command == "report":
         given = [filled / "a"]
     given += ["--set", "run.jobs=1"] if command == "run" else []  # nothing is said of the cores
     text = refused(filled, command, *given, "--out", "found")
-    assert "to replace all of it" in text
+    assert "to replace it all" in text
 
 
 def test_a_device_cannot_be_replaced(filled):

@@ -92,9 +92,9 @@ def test_a_list_with_a_bad_row_records_nothing(here):
         ("id,epsilon,payment\nAnn,1,inf\n", r"line 2: the cell of the column 'payment'"),
         ("id,epsilon,price\nAnn,much,1\n", r"line 2: the cell of the column 'epsilon'"),
         ("id,epsilon,price\nAnn,1,1\nAnn,1,1\n", r"line 3: 'Ann' is the id of an earlier line"),
-        ("id,epsilon\nAnn,1\n", r"no column is called 'payment' or 'price'.*--price-column"),
-        ("id,payment\nAnn,1\n", r"no column is called 'epsilon'.*--epsilon-column"),
-        ("epsilon,payment\n1,1\n", r"no column is called 'id'.*--id-column"),
+        ("id,epsilon\nAnn,1\n", r"no column is called 'payment' or 'price'.*Rename"),
+        ("id,payment\nAnn,1\n", r"no column is called 'epsilon'.*Rename"),
+        ("epsilon,payment\n1,1\n", r"no column is called 'id'.*Rename"),
         ("id,epsilon,payment,status\nA,1,1,accepted\nB,1,1,offered\n", r"line 3: .*'status'"),
         ("id,epsilon,payment\n", r"no seller"),
         ("", r"empty"),
@@ -113,16 +113,10 @@ def test_a_ledger_is_shown_as_tables_and_as_json(here):
     totals = "2 1.25 0.75 0.5 0.625 basic 0"
     for words in (totals, "[red]a", "Ann 1 0.75 0.25 0.5", "Bob 0.25 0 0.25 0.125"):
         assert words in shown
-    assert "Seller Ann sold spent left paid" in done(BOOKS, "--seller", "Ann")
-    assert "=1+1 0.75" in done(BOOKS, "--seller", "Ann")
-    assert "seller 'Dan' has sold nothing" in refused(BOOKS, "--seller", "Dan")
     state = json.loads(invoke(BOOKS, "--json").stdout)
     assert [state[name] for name in ("sold", "spent", "left", "paid")] == [1.25, 0.75, 0.5, 0.625]
     assert state["releases"][0]["assumptions"] == ["it holds"]
     assert [row["id"] for row in state["least_left"]] == ["Ann", "Bob"]
-    state = json.loads(invoke(BOOKS, "--seller", "Bob", "--json").stdout)
-    assert (state["id"], state["left"], state["charges"]) == ("Bob", 0.25, [])
-    assert [sale["release"] for sale in state["sales"]] == [None]
 
 
 def test_names_do_not_command_the_terminal_or_a_spreadsheet(here):
@@ -139,28 +133,19 @@ def test_names_do_not_command_the_terminal_or_a_spreadsheet(here):
     assert set(written) == {ids[0], *(f"'{id}" for id in ids[1:])}
 
 
-@pytest.mark.parametrize("what", ["balance", "sales", "releases", "charges"])
-def test_an_export_is_the_whole_table(here, what):
+def test_an_export_is_the_whole_balance(here):
     done(BOOKS, "--record", "offers.csv")
     charge()
     with cm.Ledger(BOOKS) as ledger:
-        table = getattr(ledger, what)()
-    for name in ("x.csv", "x.json"):
-        assert done(BOOKS, "--what", what, "--export", name) == f"Wrote {name}"
-    rows = json.loads(Path("x.json").read_text())
-    assert [list(row) for row in rows] == [list(table.columns)] * len(table)
-    read = pd.read_csv("x.csv")
-    assert read.columns.tolist() == table.columns.tolist()
-    for column in table.select_dtypes("number"):
-        assert read[column].tolist() == table[column].tolist() == [row[column] for row in rows]
+        table = ledger.balance()
+    assert done(BOOKS, "--export", "x.csv") == "Wrote x.csv"
+    pd.testing.assert_frame_equal(pd.read_csv("x.csv"), table, check_dtype=False)
 
 
 def test_exports_and_backups_that_are_refused(here):
-    assert "neither .csv nor .json" in refused(BOOKS, "--export", "x.txt")
     Path("x.csv").mkdir()
     assert "x.csv" in refused(BOOKS, "--export", "x.csv")
     Path("alias.csv").symlink_to(BOOKS)
-    assert "alias.csv exists; pass --force" in refused(BOOKS, "--export", "alias.csv")
     assert "is the ledger itself" in refused(BOOKS, "--export", "alias.csv", "--force")
     cm.Ledger.create("other.sqlite").disconnect()
     for file in ("offers.csv", BOOKS, "other.sqlite", "x.csv"):
@@ -170,7 +155,6 @@ def test_exports_and_backups_that_are_refused(here):
         assert before is None or Path(file).read_bytes() == before
     for options, words in [
         (["--create", "--record", "offers.csv"], "exclude each other"),
-        (["--what", "sales"], "--what requires --export"),
         (["--backup", "b.sqlite", "--json"], "--backup and --json exclude each other"),
     ]:
         assert words in refused(BOOKS, *options)

@@ -114,7 +114,8 @@ def test_existing_files_are_kept(here):
     [
         (["--at-least", "north"], "--at-least must be GROUP:SHARE, such as north:0.3"),
         (["--at-least", "north:0.3"], "at_least needs the column of groups: --group-column"),
-        (["--group-column", "nowhere"], "no column is called 'nowhere'"),
+        (["--group-column", "site"], "--group-column requires --at-least"),
+        (["--group-column", "nowhere", "--at-least", "a:0.5"], "no column is called 'nowhere'"),
         (["--again"], "--again requires --ledger"),
         (["--ledger", "none.sqlite"], "none.sqlite"),
         (["--gamma", "0.1", "--budget", "3"], "give gamma or budget, not both"),
@@ -132,7 +133,7 @@ def test_run_takes_another_table(here, monkeypatch):
     monkeypatch.setattr("convexmarket.report.figures.saved", draw_nothing)
     written(here, TRADEOFF, patients(120))
     patients(140, seed=1).to_csv("more.csv")
-    done = invoke("run", "market.toml", "--data", "more.csv", "--out", "report")
+    done = invoke("run", "market.toml", "--set", "data.file='more.csv'", "--out", "report")
     assert done.exit_code == 0, done.output
     assert "the column “ask” of “more.csv”" in (here / "report/report.md").read_text()
     assert read_tables(here / "report")["sellers"].id.nunique() == 70

@@ -118,7 +118,7 @@ def test_a_report_is_written_again_in_its_place_or_elsewhere(here, runs):
         (["mine", "--rerun"], "--rerun requires --all"),
         (["mine", "--problems", "x"], "--problems requires --all"),
         (["--index", "x", "--reports", "x"], "--reports requires --all"),
-        (["mine", "--seed", "3"], "--seed requires --audit"),
+        (["mine", "--mechanism", "x"], "--mechanism requires --audit"),
         (["nowhere"], "nowhere"),
         (["--all", "--problems", "nowhere"], "nowhere has no problem files"),
     ],

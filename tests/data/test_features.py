@@ -186,7 +186,7 @@ def test_a_pipeline_takes_it_too():
 
 
 def test_objects_that_are_not_tables_are_refused():
-    with pytest.raises(DataError, match="a ndarray is no table with named columns"):
+    with pytest.raises(DataError, match="a ndarray is not a table with named columns"):
         cm.PublicFeatures(COLUMNS).transform(np.zeros((3, 3)))
 
 

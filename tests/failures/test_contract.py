@@ -126,7 +126,6 @@ def test_the_hidden_folder_of_a_running_process_is_kept(here):
 def test_the_hidden_folder_of_a_similar_name_is_kept(here):
     other = here / ".target-2-abcdefgh"
     (other / "former").mkdir(parents=True)
-    (other / "owner.lock").touch()
     folders.put_back(here / "target")
     assert other.is_dir()
     folders.put_back(here / "target-2")

@@ -11,7 +11,7 @@ import convexmarket as cm
 from convexmarket import partitions
 from convexmarket.data.lists import read_list
 from convexmarket.data.tables import read_table
-from convexmarket.errors import ConvexMarketError, DataError
+from convexmarket.errors import ConvexMarketError
 from convexmarket.studies.files.drafts import draft_problem
 from tests.cli.builders import invoke
 from tests.online.builders import TRAINED_MARKET
@@ -77,15 +77,6 @@ def test_a_command_refuses_what_is_no_file_of_its_format(here, name, make):
     assert done.stderr.startswith("error: ")
     assert PRIVATE not in done.stderr
     assert not (here / "m").exists()
-
-
-@pytest.mark.parametrize("make", [pipe, endless, binary])
-def test_a_table_in_python_is_a_regular_file(here, make):
-    for name in ("f.csv", "f.parquet"):
-        make(here / name)
-        with pytest.raises(DataError) as refused:
-            read_table(here / name)
-        assert PRIVATE not in str(refused.value)
 
 
 # ------------------------------------------------------------------ damaged Parquet

@@ -1,14 +1,11 @@
 """Problem files from strangers: bounded, and data only."""
 
-import json
-import os
-
 import pytest
 from typer.testing import CliRunner
 
 from convexmarket.cli import app, consoles
 from convexmarket.errors import DataError, ProblemFileError
-from convexmarket.studies.files import json_schema, load_file, parse_file
+from convexmarket.studies.files import json_schema, parse_file
 from convexmarket.studies.files.file_tables import RunTable
 from convexmarket.studies.files.learning import ClassifierFile
 from tests.studies.files.builders import TWO_SELLERS
@@ -119,36 +116,3 @@ def test_everything_that_a_file_may_say_is_bounded():
     assert [place for name, table in tables.items() for place in unbounded(table, name)] == []
     free = {"type": "object", "properties": {"n": {"type": "integer"}}}
     assert list(unbounded(free, "t")) == ["t.n: integer"]
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_pipes_and_devices_are_no_problem_files(tmp_path):
-    os.mkfifo(tmp_path / "pipe.toml")
-    for path in (tmp_path / "pipe.toml", "/dev/zero"):
-        with pytest.raises(ProblemFileError, match="is a pipe or a device, and not a file"):
-            load_file(path)
-    with pytest.raises(ProblemFileError, match=r"[Dd]irectory"):
-        load_file(tmp_path)
-
-
-def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "market.toml").write_text(MARKET)
-    (tmp_path / "study.toml").write_text(TWO_SELLERS)
-    run = CliRunner().invoke
-    written = run(app, ["run", "study.toml", "--data", "x.csv"])
-    assert written.exit_code == 2
-    assert "'file' is not a known key" in written.stderr.replace("\n", " ")
-    written = run(app, ["run", "deep/market.toml", "--data", "missing.csv"])
-    assert "missing.csv: No such file" in written.stderr
-    (tmp_path / "mine.csv").write_text("id,label,x\na,maybe,0.5\n")
-    written = run(app, ["run", "deep/market.toml", "--data", "mine.csv"])
-    assert (
-        "mine.csv: line 2: the cell of the column 'label' of 'a' is neither of the classes"
-        in written.stderr.replace("\n", " ")
-    )
-
-
-def test_schemas_are_json():
-    assert json.loads(json.dumps(json_schema())) == json_schema()

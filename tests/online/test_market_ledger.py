@@ -1,7 +1,5 @@
 """A market's ledger: acceptance is a sale, and the model is charged before it is trained."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -207,13 +205,6 @@ def test_where_nothing_is_left_a_failed_model_is_not_drawn_again(market, release
     close_without_model(market)
     assert market.released == WITHOUT_MODEL
     assert market.ledger.balance()["left"].tolist() == [0.0] * 4
-
-
-def test_a_market_without_a_seller_can_be_closed(tmp_path):
-    policy = cm.OnlinePolicy(cm.Uniform(1, 5), 8, mu=1, sigma=10, gamma=0.1)
-    with OnlineMarket.create(tmp_path, policy) as market:
-        assert market.close(lambda accepted: json.dumps(len(accepted))) == "0"
-        assert market.ledger.releases()["sellers"].tolist() == [0]
 
 
 # ------------------------------------------------------------------ with a learner

@@ -36,8 +36,7 @@ def test_the_order_of_rows_and_times_are_no_difference(order):
     other = POINTS.iloc[order].assign(solve_seconds=9.0)
     diff = compare_reports(report_of(POINTS), report_of(other))
     assert diff.same
-    assert diff.times.column.tolist() == ["solve_seconds"]
-    assert diff.tables.differ.tolist() == [0, 0]
+    assert diff.n_cells == 4 * 2 + 3
     assert diff.statements()[0].startswith("Same settings, same versions, the same results")
 
 
@@ -55,7 +54,6 @@ def test_a_changed_cell_is_named_by_its_keys(row, column, factor):
     assert (cell.table, cell.column) == ("points", column)
     assert cell.row == f"{POINTS.model[row]}, gamma {POINTS.gamma[row]:g}"
     assert not diff.same
-    assert diff.tables.differ.sum() == 1
 
 
 def test_numbers_within_the_tolerance_are_the_same():

@@ -129,7 +129,6 @@ def test_private_files_are_created_unreadable_to_others_and_keep_their_mode(here
         "offers.csv": [*WRITERS["price"][0], "--out", "offers.csv", "--force"],
         "quotes.csv": [*WRITERS["online quote"][0], "--out", "quotes.csv", "--force"],
         "balance.csv": ["ledger", "books.sqlite", "--export", "balance.csv", "--force"],
-        "sales.json": ["ledger", "m", "--what=sales", "--export", "sales.json", "--force"],
         **{f"report/{name}": None for name in ("results.json", "index.html", "report.md",
                                                "tables/sellers.csv", "tables/sellers.tex")},
     }  # fmt: skip

@@ -86,11 +86,10 @@ COMMANDS = {
     "report": ["report", "reports/one", "--out", "target"],
     "report in place": ["report", "target"],
     "report --index": ["report", "--index", "reports", "--force"],
-    "diff --out": ["diff", "reports/one", "reports/two", "--out", "target"],
     "price": ["price", "sellers.csv", *PRICE, "--out", "offers.csv", "--force"],
-    "schema": ["schema", "--out", "schema.json", "--force"],
+    "init": ["init", "sellers.csv", "--out", "draft.toml", "--force"],
 }
-REPLACES_A_FOLDER = ("run", "report", "report in place", "diff --out")
+REPLACES_A_FOLDER = ("run", "report", "report in place")
 
 
 MOMENTS = {

@@ -17,7 +17,7 @@ from tests.process.failures.builders import (
 
 QUICKSTART = PROBLEMS / "quickstart.toml"
 STUDY = ["compare", QUICKSTART, "--classes", "allocation", "--formulations", "primal"]
-STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--draws", "1", "--jobs", "1", "--no-pin"]
+STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--draws", "1", "--jobs", "1"]
 ONLINE = ["run", PROBLEMS / "online-wdbc.toml", "--set", "simulation.draws=2", "--jobs", "1"]
 
 
@@ -38,7 +38,7 @@ def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, study):
     study = [*study, "--out", "study"]
     code, command = stop(study, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
-    check_one_line(command.said, "the same command resumes there")
+    check_one_line(command.said, "The same command resumes")
     journal = tmp_path / "study.runs.jsonl"
     assert set(contents(tmp_path)) == {"study.runs.jsonl"}
     before = journal.read_bytes()

@@ -42,7 +42,7 @@ def test_output_on_a_full_disk_is_an_error(tmp_path):
 
 def test_streams_that_are_closed_do_not_matter(tmp_path):
     code, text, err = shell(
-        "convexmarket schema --out s.json <&- >&- 2>&- && test -s s.json", tmp_path
+        "convexmarket ledger s.json --create <&- >&- 2>&- && test -s s.json", tmp_path
     )
     assert (code, text, err) == (0, b"", "")
     assert sorted(contents(tmp_path)) == ["s.json"]

@@ -36,7 +36,7 @@ def test_a_fresh_comparison_runs_everything_again(market, tmp_path):
 def test_control_c_keeps_what_was_run(market, tmp_path):
     out = tmp_path / "report"
     command = ["compare", str(market), "--sizes", "20,30,40,50", "--classes", "allocation"]
-    command += ["--draws", "5", "--out", str(out), "--no-pin", "--jobs", "2"]
+    command += ["--draws", "5", "--out", str(out), "--jobs", "2"]
     code = "from convexmarket.cli import app; app()"
     with subprocess.Popen(
         [sys.executable, "-c", code, *command],
@@ -56,6 +56,6 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
         text = running.communicate(timeout=60)[1]
     assert running.returncode == 130, text
     assert "Traceback" not in text
-    assert "the same command resumes there" in " ".join(text.split())
+    assert "The same command resumes" in " ".join(text.split())
     assert not (out / "index.html").exists()
     assert len(journal.read_text().splitlines()) >= 3
