@@ -125,7 +125,8 @@ def _plain(atom: Any) -> cp.Expression:
     """Write maxima by entry and running maxima as maxima of arrays, with arguments of one shape."""
     name = type(atom).__name__
     if isinstance(atom, Elementwise):  # CVXPY's gradients require arguments of equal shape
-        whole = [x if x.shape == atom.shape else x + np.zeros(atom.shape) for x in atom.args]
+        ones = np.ones(atom.shape)
+        whole = [x if x.shape == atom.shape else cp.multiply(ones, x) for x in atom.args]
         if name not in ("maximum", "minimum"):
             return atom if all(map(_same, whole, atom.args)) else atom.copy(whole)
         rows = cp.vstack([cp.vec(x, order="F") for x in whole])

@@ -49,7 +49,7 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     assert modes == dict.fromkeys(
         ["certificate.json", "deal.md", "model.json", "offers.csv"], 0o600
     )
-    offers = pd.read_csv(here / "sale" / "offers.csv", index_col="id")
+    offers = pd.read_csv(here / "sale" / "offers.csv", index_col="id", float_precision="round_trip")
     model = cm.load_model(here / "sale" / "model.json")
     assert len(model.predict(patients(5))) == 5
     assert json.loads((here / "sale" / "certificate.json").read_text())["optimality"]["gap"] < 1e-6

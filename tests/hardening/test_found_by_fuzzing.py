@@ -16,7 +16,6 @@ from convexmarket.priors.parsing import prior_from_dict
 from convexmarket.privacy import Simulation
 from convexmarket.studies.files import load_file, parse_file
 from tests.campaign.fuzz.files import check_bytes
-from tests.campaign.fuzz.lists import BUYER, PRIOR
 from tests.campaign.fuzz.mathematics import check_prior, variant_market
 from tests.campaign.fuzz.running import time_limit
 from tests.campaign.fuzz.values import X, Y, joint_market, market
@@ -25,6 +24,7 @@ from tests.release.builders import bound_of
 
 CORPUS = Path(__file__).parent / "corpus"
 HUGE = 10**400
+PRIOR, BUYER = cm.Uniform(0, 2), {"mu": 1.0, "sigma": 1.0, "gamma": 0.5}
 
 #: Calls that ended in an error of Python or numpy, in a hang, or in an answer.
 REFUSED = {

@@ -1,4 +1,4 @@
-"""Problem files: mutations of those of the repository, tables drawn from the schema, and bytes."""
+"""Problem files: mutations of the tables, bytes and settings of the files of the repository."""
 
 from __future__ import annotations
 
@@ -141,75 +141,9 @@ def mutated_tables(draw: Any, tables: list[dict[str, Any]] = TABLES) -> str:
     return document(table)
 
 
-@st.composite
-def schema_values(draw: Any, node: dict[str, Any], depth: int = 0, odd: bool = False) -> Any:
-    """Draw a value that the schema allows, or now and then one that it does not."""
-    whole = _schema()
-    while "$ref" in node:
-        node = whole["$defs"][node["$ref"].rpartition("/")[2]]
-    if odd and depth > 0 and draw(st.integers(0, 9)) == 9:
-        return Raw(draw(st.sampled_from(LITERALS)))
-    if depth > 9:
-        return 1
-    for several in ("oneOf", "anyOf", "allOf"):
-        if several in node:
-            options = [o for o in node[several] if o.get("type") != "null"]
-            return draw(schema_values(draw(st.sampled_from(options)), depth + 1, odd))
-    if "const" in node:
-        return node["const"]
-    if "enum" in node:
-        return draw(st.sampled_from(node["enum"]))
-    if "examples" in node:
-        return copy.deepcopy(draw(st.sampled_from(node["examples"])))
-    kind = node.get("type", "number")
-    kind = draw(st.sampled_from(kind)) if isinstance(kind, list) else kind
-    if kind == "object":
-        return draw(_objects(node, depth, odd))
-    if kind == "array":
-        item = node.get("items") or (node.get("prefixItems") or [{"type": "number"}])[0]
-        size = draw(st.integers(node.get("minItems", 0), min(node.get("maxItems", 4), 4)))
-        return [draw(schema_values(item, depth + 1, odd)) for _ in range(max(size, 0))]
-    if kind == "boolean":
-        return draw(st.booleans())
-    if kind == "string":
-        return draw(st.sampled_from(["a", "b", "mu", "uniform", "0.5", "x1", "objective.gamma"]))
-    low = node.get("minimum", node.get("exclusiveMinimum", -5))
-    high = node.get("maximum", node.get("exclusiveMaximum", low + 20))
-    if kind == "integer":
-        return draw(st.integers(int(low), int(min(high, low + 50))))
-    return draw(st.one_of(st.floats(low, high), st.sampled_from([float(low), float(high), 1.0])))
-
-
-@st.composite
-def _objects(draw: Any, node: dict[str, Any], depth: int, odd: bool) -> dict[str, Any]:
-    required = set(node.get("required", ()))
-    made: dict[str, Any] = {}
-    for key, inner in node.get("properties", {}).items():
-        if key in required or draw(st.integers(0, 2)) == 0:
-            made[key] = draw(schema_values(inner, depth + 1, odd))
-    free = node.get("additionalProperties")
-    if isinstance(free, dict):
-        for name in draw(st.lists(st.sampled_from(["a", "b", "spread", "noise"]), max_size=2)):
-            made[name] = draw(schema_values(free, depth + 1, odd))
-    return made
-
-
-@cache
-def _schema() -> dict[str, Any]:
-    return json_schema()
-
-
 @cache
 def _validator() -> Any:
-    return jsonschema.Draft202012Validator(_schema())
-
-
-@st.composite
-def schema_files(draw: Any) -> str:
-    """Draw a whole file from the published schema."""
-    kind = draw(st.sampled_from(_schema()["anyOf"]))
-    table = draw(schema_values(kind, odd=draw(st.booleans())))
-    return document(table) if isinstance(table, dict) else ""
+    return jsonschema.Draft202012Validator(json_schema())
 
 
 @st.composite
@@ -289,7 +223,6 @@ def check_bytes(data: bytes) -> str:
 
 TARGETS = [
     Target("problem tables", mutated_tables(), check_text),
-    Target("problem schema", schema_files(), check_text),
     Target("problem bytes", mutated_bytes(), check_bytes, weight=20),
     # 100,000 sellers of a mixture are drawn in four seconds
     Target(

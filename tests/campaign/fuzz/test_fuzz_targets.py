@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.campaign.fuzz import calls, files, lists, mathematics
+from tests.campaign.fuzz import calls, files, mathematics
 from tests.campaign.fuzz.running import Target, WrongAnswerError, outcome
 
-MODULES = (files, lists, mathematics, calls)
+MODULES = (files, mathematics, calls)
 TARGETS = {target.name: target for module in MODULES for target in module.TARGETS}
 
 

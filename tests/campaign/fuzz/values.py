@@ -30,7 +30,6 @@ STRANGE: list[Any] = [
 ordinary = st.floats(-3, 3).map(lambda power: float(f"{10**power:.4g}"))
 wide = st.floats(-14, 14).map(lambda power: float(f"{10**power:.6g}"))
 positive = st.one_of(ordinary, wide, st.sampled_from([x for x in EXTREMES if x > 0]))
-nonnegative = st.one_of(positive, st.just(0.0))
 number = st.one_of(ordinary, ordinary, st.sampled_from(EXTREMES + NOT_POSITIVE), st.floats())
 
 X = np.array([[0.6, 0.2], [0.3, 0.5], [0.1, 0.7], [0.4, 0.4], [0.5, 0.1], [0.2, 0.3]])
@@ -45,11 +44,3 @@ def market(reports: Any = (0.1, 0.6, 0.3)) -> cm.Market:
 def joint_market() -> cm.JointMarket:
     """Return a market in the six rows X."""
     return cm.JointMarket(market([0.1, 0.6, 0.3, 0.2, 0.4, 0.5]), X, Y, regularization=1.0)
-
-
-@st.composite
-def costs(draw: Any, numbers: Any = nonnegative, largest: int = 8) -> list[float]:
-    """Draw virtual costs, with ties."""
-    values = draw(st.lists(numbers, min_size=1, max_size=largest))
-    repeats = draw(st.integers(0, 3))
-    return values + values[:1] * repeats
