@@ -1,4 +1,4 @@
-"""Branch and bound with a solver: where it begins, what it keeps, and what it ends with."""
+"""Branch and bound with a solver: its first eta, its final weights and its result."""
 
 from functools import partial
 
@@ -20,7 +20,7 @@ market = partial(builders.market, objective=PAID)
 # ---------------------------------------------------------------- whole searches
 
 
-def test_without_noise_the_optimum_is_at_zero_unless_a_range_keeps_it_away():
+def test_without_noise_the_optimal_eta_is_zero_or_the_lower_end_of_the_range():
     unpaid = cm.terms.SquaredSpread() + 0.5 * cm.Payments(cm.PowerCost(2))
     with pytest.raises(UnattainedOptimumError, match="eta tends to 0"):
         branch_and_bound(market(objective=unpaid))
@@ -31,8 +31,8 @@ def test_without_noise_the_optimum_is_at_zero_unless_a_range_keeps_it_away():
 
 
 @pytest.mark.parametrize("least", [2.0, 20.0])
-def test_a_range_without_an_upper_end_is_entered_from_below(least):
-    """At the eta where noise and payments balance, nothing is feasible."""
+def test_the_search_finds_a_feasible_range_above_its_first_eta(least):
+    """The eta that balances noise and payments is infeasible."""
     objective = cm.Spread() + cm.Noise() + 5.0 * cm.Payments()
     at_least = Bound(lambda q: [q.weights >= least * q.inverse_eta])
     result = cm.allocate(market(at_least, objective=objective))
@@ -41,11 +41,11 @@ def test_a_range_without_an_upper_end_is_entered_from_below(least):
     assert result.objective == pytest.approx(spent, rel=1e-4)
 
 
-# ------------------------------------------------------- what a search ends with
+# ------------------------------------------------------- final weights
 
 
-def test_traces_are_kept_where_no_point_without_them_is_inside():
-    """Half of the weight lies on the three largest, so who is left out breaks that bound."""
+def test_tiny_weights_are_kept_if_removing_them_is_infeasible():
+    """The bound on the three largest weights is tight: removing small weights violates it."""
     rng = np.random.default_rng(200)
     sellers = cm.Sellers(rng.uniform(0.1, 1, 200), prior=cm.Uniform(0.1, 1))
     bound = Bound(lambda q: [cp.sum_largest(200 * q.weights, 3) <= 7.5])

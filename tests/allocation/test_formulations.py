@@ -34,7 +34,7 @@ def form(psi=PSI, **changes) -> StandardForm:
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("cap", [None, 2])
-def test_is_a_cvxpy_problem_in_dpp_form(formulation, cap):
+def test_declarations_are_dpp_compliant_cvxpy_problems(formulation, cap):
     problem = declare(uniform_market(cap=cap), 900.0, formulation)
     assert isinstance(problem, cp.Problem)
     assert problem.is_dcp(dpp=True)
@@ -43,10 +43,10 @@ def test_is_a_cvxpy_problem_in_dpp_form(formulation, cap):
     assert problem.eta == pytest.approx(900, rel=1e-9)
 
 
-# --------------------------------------------- sellers who cannot be bought from
+# --------------------------------------------- sellers with infinite costs
 
 
-def test_infinite_virtual_costs_stay_out():
+def test_sellers_with_infinite_virtual_cost_get_no_weight():
     numbers = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0, "cap": 2.0}
     market = Market.standard(sellers_of([0.5, np.inf, 1.0, np.inf]), **numbers)
     for formulation in FORMULATIONS:
@@ -64,7 +64,7 @@ def test_infinite_virtual_costs_stay_out():
 
 @pytest.mark.parametrize("cap", [1.0, 0.4, 0.25])
 @pytest.mark.parametrize("t", [0.05, 1.0, 8.0])
-def test_optimal_weights_prices_and_bounds_are_those_of_the_declaration(cap, t):
+def test_weights_prices_and_bounds_equal_those_of_the_declaration(cap, t):
     market = form(max_weight=cap)
     a = cp.Variable(4, nonneg=True)
     sums = cp.sum(a) == 1
@@ -77,7 +77,7 @@ def test_optimal_weights_prices_and_bounds_are_those_of_the_declaration(cap, t):
     assert dual_bound(market, t * PSI, weights) == pytest.approx(problem.value, rel=1e-7)
 
 
-def test_recovery_removes_traces_at_expensive_sellers_only():
+def test_recovery_removes_tiny_weights_of_expensive_sellers_only():
     market = form((0.1, 0.2, 9.0))
     raw = np.array([0.55, 0.45, 1e-7])
     recovered = recover_weights(market, raw, 1.0)
@@ -93,7 +93,7 @@ def test_recovery_removes_traces_at_expensive_sellers_only():
 
 
 @pytest.mark.parametrize("formulation", ["dual", "projection"])
-def test_without_spread_only_the_primal(formulation):
+def test_without_spread_only_the_primal_is_supported(formulation):
     market = uniform_market(mu=0.0)
     with pytest.raises(NotSupportedError, match="formulation='primal'"):
         declare(market, 1.0, formulation)
@@ -103,7 +103,7 @@ def test_without_spread_only_the_primal(formulation):
 
 
 @pytest.mark.parametrize("formulation", ["primal", "dual", "projection"])
-def test_a_declaration_allows_the_ends_of_the_range_up_to_a_billionth(formulation):
+def test_a_declaration_accepts_eta_within_1e_9_of_the_range(formulation):
     ranged = uniform_market(3, eta_range=(1.0, 2.0))
     problem = declare(ranged, 1.5, formulation)
     for eta in (1.0, 2.0, 1 - 0.9e-9, 2 * (1 + 0.9e-9)):
@@ -115,7 +115,7 @@ def test_a_declaration_allows_the_ends_of_the_range_up_to_a_billionth(formulatio
 
 
 @pytest.mark.parametrize("formulation", ["dual", "projection"])
-def test_markets_of_another_form_have_a_primal_only(formulation):
+def test_nonstandard_markets_support_only_the_primal(formulation):
     sellers = sellers_of([1.0, 2.0])
     market = Market(sellers, Spread(3) + Noise() + Payments(), [EtaRange(1, 2)])
     with pytest.raises(NotSupportedError, match=f"{formulation} formulation.*Payments.*primal"):

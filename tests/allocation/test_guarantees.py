@@ -1,4 +1,4 @@
-"""Given guarantees: which markets they are all of, the best weights, and what certifies them."""
+"""Given guarantees: supported markets, optimal weights and their certificates."""
 
 import cvxpy as cp
 import numpy as np
@@ -18,10 +18,10 @@ def market(*constraints, objective=OBJECTIVE, m=3):
     return builders.market(*constraints, objective=objective, costs=np.ones(m))
 
 
-# ---------------------------------------------------------- whom the path serves
+# ---------------------------------------------------------- supported markets
 
 
-def test_guarantees_are_all_that_limits_a_buyer_who_pays_nothing():
+def test_the_form_takes_the_smaller_of_given_and_maximal_guarantees():
     given = cm.terms.GivenEpsilon([0.1, 0.0, 0.4])
     assert market(given).form.epsilon_caps.tolist() == [0.1, 0.0, 0.4]
     assert market(cm.MaxEpsilon(0.2)).form.epsilon_caps.tolist() == [0.2] * 3
@@ -55,7 +55,7 @@ guarantees = st.lists(
 @example([0.1, 0.4, 1.5, 0.4], 5.0, 0.0)
 @example([0.0, 0.1, 0.1000001, 3.0, 1.0], 9.0, 0.01)
 @given(guarantees, st.floats(0.01, 10.0), st.floats(1e-3, 10.0))
-def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
+def test_the_path_finds_the_optimum_of_the_declaration(values, mu, sigma):
     epsilon = np.array(values)
     weights, eta = cm.allocation.weights_for_guarantees(epsilon, mu, sigma)
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
@@ -68,7 +68,7 @@ def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
     certified = allocate_guarantees(whole.form, epsilon)
     assert certified.objective == pytest.approx(objective, rel=1e-12)
     assert certified.gap <= 1e-10
-    # Weights and 1/eta times x cost x times as much, so that is the price of their sum.
+    # The objective is homogeneous in the weights and 1/eta: it equals the price of their sum.
     assert certified.multiplier * certified.eta == pytest.approx(objective, rel=1e-12)
 
 
@@ -77,7 +77,7 @@ def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("ratio", [1e-100, 1e-154, 1e-155, 1e-300])
-def test_guarantees_however_far_apart_leave_the_weight_to_the_largest(ratio):
+def test_weights_are_proportional_to_guarantees_of_any_ratio(ratio):
     weights, eta = cm.allocation.weights_for_guarantees([ratio, 1.0], 1.0, 1.0)
     assert weights == pytest.approx([ratio, 1.0], rel=1e-12)
     assert eta == pytest.approx(1.0, rel=1e-12)

@@ -28,7 +28,7 @@ def test_a_hundred_thousand_sellers(benchmark):
 
 @pytest.mark.parametrize("m", [500, 5000])
 def test_exact_purchases_against_conic_ones(benchmark, m):
-    """Four exact purchases and four models, relative to conic ones."""
+    """Four exact weight steps and model steps, relative to conic ones."""
     joint = problem(m, 10)
     options = {"starts": 1, "max_iterations": 4}
 

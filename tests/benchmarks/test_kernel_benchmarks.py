@@ -26,7 +26,7 @@ def problem(n_rows: int, n_features: int = 5) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dense_newton(gram: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Minimise the logistic risk at full rank, in the coefficients of every row's kernel.
+    """Minimise the logistic risk at full rank in the kernel coefficients of all rows.
 
     The gradient in the RKHS vanishes where ``beta = y * expit(-y * f) / (n * lambda)``.
     """

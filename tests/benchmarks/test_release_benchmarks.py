@@ -31,7 +31,7 @@ def questions(n_points: int) -> np.ndarray:
 
 @pytest.mark.parametrize("threshold", ["usual", "zero"])
 def test_interactive_questions(benchmark, threshold) -> None:
-    """A thousand questions, one after another; with threshold 0 as many as there are updates."""
+    """A thousand sequential queries; with threshold 0, as many queries as updates."""
     erm, X = model(), questions(1000)
     limits = {"max_queries": 1000, "max_updates": 200 if threshold == "zero" else 10}
     custom = 0.0 if threshold == "zero" else None

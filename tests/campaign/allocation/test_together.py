@@ -1,4 +1,4 @@
-"""Several buyers of the same sellers, against a grid over every eta."""
+"""Joint allocations of several buyers, against a grid over the eta of each buyer."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.allocation.test_together import CASES, brute_force, is_certified
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_buyers_together_meet_brute_force(name):
+def test_joint_allocations_equal_brute_force(name):
     markets, limit = CASES[name]
     result = is_certified(markets, limit)
     assert result.gap <= 1e-6

@@ -1,4 +1,4 @@
-"""Problem files: mutations of those of the repository, tables drawn from the schema, and bytes."""
+"""Problem files: mutations of files, tables drawn from the schema, and random bytes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ LITERALS = [
 
 
 class Raw(str):
-    """TOML to be written as it stands."""
+    """Text to be written as TOML without escaping."""
 
 
 def toml(value: Any) -> str:
-    """Write a value as TOML, tables inline."""
+    """Write a value as TOML with inline tables."""
     if isinstance(value, Raw):
         return str(value)
     if isinstance(value, bool):
@@ -63,7 +63,7 @@ def document(table: dict[str, Any]) -> str:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths of everything inside a value."""
+    """Return the paths of all entries nested in a value."""
     if isinstance(value, dict):
         inside = list(value.items())
     elif isinstance(value, list):
@@ -143,7 +143,7 @@ def mutated_tables(draw: Any, tables: list[dict[str, Any]] = TABLES) -> str:
 
 @st.composite
 def schema_values(draw: Any, node: dict[str, Any], depth: int = 0, odd: bool = False) -> Any:
-    """Draw a value that the schema allows, or now and then one that it does not."""
+    """Draw a value that the schema allows, or occasionally an invalid one."""
     whole = _schema()
     while "$ref" in node:
         node = whole["$defs"][node["$ref"].rpartition("/")[2]]
@@ -257,7 +257,7 @@ def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
-    """Parse a problem file; hold what is accepted against the schema and against itself."""
+    """Parse a problem file; compare an accepted file with the schema and a second parse."""
     try:
         problem = parse_file(text, overrides, path="fuzz.toml")
     except ProblemFileError as error:

@@ -1,4 +1,4 @@
-"""Lists of sellers: CSV files in every dialect, with known contents, and bytes without."""
+"""Lists of sellers: CSV files in all dialects with known contents, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NUMBERS = st.one_of(
 
 @st.composite
 def tables(draw: Any) -> tuple[bytes, list[tuple[str, str]]]:
-    """Draw a CSV file, with the ids and numbers that were written to it as text."""
+    """Draw a CSV file, and the ids and numbers in it as text."""
     odd = st.integers(0, 11).map(lambda k: k == 7)
     header = list(draw(st.sampled_from(HEADERS)) if draw(odd) else HEADERS[0])
     width = len(header)
@@ -116,10 +116,10 @@ def number_of(text: str, decimal_comma: bool) -> float:
 def surplus_by_definition(
     costs: np.ndarray, tops: np.ndarray, mu: float, sigma: float, gamma: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return epsilon and rents of the papers' market, from the definition on a fine grid of eta.
+    """Compute epsilon and rents of the papers' market from the definition on a fine grid of eta.
 
-    At a fixed eta the weights are ``(tau - t*psi)_+ * ||a||/mu``, ``||(tau - t*psi)_+||`` being mu;
-    the rent is the rise of the optimal objective when the report goes to the top, over gamma*psi'.
+    At a fixed eta the weights are ``(tau - t*psi)_+ * ||a||/mu`` with ``||(tau - t*psi)_+|| = mu``.
+    The rent is the increase of the optimal objective from the report to the top, over gamma*psi'.
     """
 
     def best(psi: np.ndarray) -> tuple[float, np.ndarray]:
@@ -150,7 +150,7 @@ def surplus_by_definition(
 
 
 def check_list(case: tuple[bytes, list[tuple[str, str]]], priced: bool = True) -> str:
-    """Read a list; hold numbers against those written, prices against the definition."""
+    """Read a list; compare its numbers with the written ones and prices with the definition."""
     data, written = case
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "sellers.csv")
@@ -169,7 +169,7 @@ def check_list(case: tuple[bytes, list[tuple[str, str]]], priced: bool = True) -
 
 
 def check_numbers(data: bytes, table: Any, written: list[tuple[str, str]]) -> None:
-    """Every id and number is as it was written, and stands in the file."""
+    """Check that every id and number equals the written one and occurs in the file."""
     sensitivities = table["ask"].tolist()
     if written:
         remaining = [(name, text) for name, text in written if name.strip() or text.strip()]
@@ -178,7 +178,7 @@ def check_numbers(data: bytes, table: Any, written: list[tuple[str, str]]) -> No
         comma = any("," in text for _, text in remaining)
         result = [number_of(text, comma) for _, text in remaining]
         require(np.allclose(result, sensitivities, rtol=1e-14, atol=0), "numbers changed")
-    text = unicodedata.normalize("NFC", data.decode(encoding_of(data)))  # the form that is kept
+    text = unicodedata.normalize("NFC", data.decode(encoding_of(data)))  # the stored normal form
     for name in table["id"]:
         require(name.replace('"', "") in text.replace('"', ""), "an id that is not in the file")
 
@@ -191,7 +191,7 @@ def encoding_of(data: bytes) -> str:
 
 
 def check_prices(table: Any) -> None:
-    """Hold prices against the definition."""
+    """Compare the prices with the definition."""
     sensitivities = table["ask"].to_numpy()
     psi = 2 * sensitivities
     if psi.min() < 1e-4 or len(table) > 5:

@@ -1,4 +1,4 @@
-"""Priors and allocations: what holds at any numbers."""
+"""Properties of priors and allocations for arbitrary numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEVELS = np.array([0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.99, 1 - 1e-9, 1.0])
 
 @st.composite
 def any_prior(draw: Any) -> Any:
-    """Draw how to make a prior, from ordinary numbers or from any."""
+    """Draw a family and parameters of a prior, from ordinary or arbitrary numbers."""
     numbers = draw(st.sampled_from([ordinary, ordinary, wide, positive, number]))
     seed = draw(st.integers(0, 8))
     values = [draw(numbers) for _ in range(4)]
@@ -45,7 +45,7 @@ def made(case: tuple[int, list[float]]) -> cm.Prior:
 
 
 def check_prior(case: tuple[int, list[float]]) -> str:
-    """Hold a prior against the definitions of its functions."""
+    """Compare the functions of a prior with their definitions."""
     prior = made(case)
     low, high = prior.support
     require(0 <= low <= high, "support", prior.support)
@@ -59,8 +59,8 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     resolved = np.spacing(inside) * np.nan_to_num(prior.pdf(inside), posinf=np.inf) < 1e-9
     slack = 1e-8
     if isinstance(prior, cm.priors.TruncatedNormal):
-        # scipy's loses digits with the distance: z deviations away it is off by up to 1e-9 z. Where
-        # the support is far narrower than a deviation, ends and places are rounded in units of it.
+        # scipy's distribution has an error of up to 1e-9 z at z deviations from the mean. If the
+        # support is much narrower than a deviation, rounding is relative to the deviation.
         mean, deviation = case[1][:2]
         away = max(abs(low - mean), abs(high - mean)) / deviation
         slack = max(1e-6, 1e-9 * away) + 1e-15 * deviation / (high - low)
@@ -73,7 +73,7 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     require((raw >= inside).all(), "psi < c", raw, inside)
     finite = ironed[np.isfinite(ironed)]
     require((np.diff(finite) >= -1e-9 * finite[1:]).all(), "ironed costs fall", ironed)
-    # F/f leaves floating point where the density does.
+    # F/f overflows where the density underflows.
     faint = high > 1e290 or (np.asarray(prior.pdf(inside)) < 1e-290).any()
     require(faint or np.isfinite(ironed[inside < np.nextafter(high, 0)]).all(), "psi inf")
     drawn = prior.sample(20, np.random.default_rng(0))
@@ -90,7 +90,7 @@ def check_prior(case: tuple[int, list[float]]) -> str:
 
 @st.composite
 def standard_markets(draw: Any) -> dict[str, Any]:
-    """Draw the papers' problem in numbers, with ties, zeros, and tight or absent limits."""
+    """Draw the numbers of the papers' problem, with ties, zeros, and tight or absent limits."""
     style = draw(st.integers(0, 3))
     numbers = [ordinary, wide, nonnegative, number][style]
     cost_numbers = [ordinary, st.one_of(ordinary, wide), nonnegative, nonnegative][style]
@@ -116,7 +116,7 @@ def declared(case: dict[str, Any]) -> cm.Market:
 
 
 def objective_of(case: dict[str, Any], weights: np.ndarray, eta: float) -> float:
-    """Return the papers' objective by its formula, in an order in which nothing overflows early."""
+    """Compute the papers' objective, with an order of operations that avoids overflow."""
     psi = np.asarray(case["virtual_costs"])
     norm = float(np.linalg.norm(weights / weights.max()) * weights.max())
     unit = case["gamma"] * eta
@@ -126,7 +126,7 @@ def objective_of(case: dict[str, Any], weights: np.ndarray, eta: float) -> float
 
 
 def check_allocation(case: dict[str, Any]) -> str:
-    """Hold an exact allocation against feasibility, its certificate, and other feasible points."""
+    """Check feasibility, certificate and optimality of an exact allocation at other points."""
     market = declared(case)
     result = cm.allocate(market)
     psi = np.asarray(case["virtual_costs"], dtype=float)
@@ -151,9 +151,9 @@ def check_allocation(case: dict[str, Any]) -> str:
 def check_feasible(
     found: Any, bound: float | np.ndarray, eta_range: Any = None, largest_price: float = 1.0
 ) -> None:
-    """Hold weights and eta against their limits, and the bound against the value.
+    """Check weights and eta against their limits, and the bound against the value.
 
-    The multiplier is of the order of the largest price, which may be beyond floats.
+    The multiplier has the magnitude of the largest price, which may overflow.
     """
     weights = found.weights
     require(np.isfinite(weights).all() and (weights >= 0).all(), "weights", weights)
@@ -172,7 +172,7 @@ def check_feasible(
 
 
 def others(psi: np.ndarray, bound: float, best: np.ndarray) -> list[np.ndarray]:
-    """Return feasible weights: even ones, the cheapest first, and mixtures with the best."""
+    """Return feasible weights: equal weights, the cheapest first, and mixtures with the best."""
     m = psi.size
     even = np.full(m, 1 / m)
     greedy, left = np.zeros(m), 1.0
@@ -183,7 +183,7 @@ def others(psi: np.ndarray, bound: float, best: np.ndarray) -> list[np.ndarray]:
 
 
 def etas(case: dict[str, Any], psi: np.ndarray, weights: np.ndarray, eta: float) -> list[float]:
-    """Return eta to try: nearby, and the best one for these weights."""
+    """Return values of eta near the result, and the best eta for these weights."""
     cost = case["gamma"] * float(psi @ weights)
     tried = [eta, eta * 1.01, eta / 1.01, eta * 2, eta / 2]
     if 0 < cost < np.inf and case["sigma"] > 0:
@@ -210,7 +210,7 @@ PRIVACY_COSTS = [
 
 @st.composite
 def variants(draw: Any) -> Any:
-    """Draw sellers, weighted terms and constraints, in plain values."""
+    """Draw sellers, weighted terms and constraints as plain values."""
     numbers = draw(st.sampled_from([ordinary, wide]))
     m = draw(st.integers(1, 5))
     psi = [draw(numbers) for _ in range(m)]
@@ -250,7 +250,7 @@ def variant_market(case: dict[str, Any]) -> cm.Market:
 
 
 def check_variant(case: dict[str, Any]) -> str:
-    """Hold an allocation against its constraints, its certificate and nearby feasible points."""
+    """Check constraints, certificate and optimality of an allocation at nearby points."""
     market = variant_market(case)
     result = cm.allocate(market, gap=1e-4)
     psi = np.asarray(case["psi"])
@@ -277,7 +277,7 @@ def check_variant(case: dict[str, Any]) -> str:
 
 
 def limits_hold(market: cm.Market, weights: np.ndarray, eta: float, slack: float) -> bool:
-    """Whether weights and eta obey every constraint, by the words of each."""
+    """Check whether weights and eta satisfy the definition of every constraint."""
     m = weights.size
     psi = market.sellers.virtual_costs
     for item in market.constraints:

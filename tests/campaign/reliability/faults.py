@@ -1,4 +1,4 @@
-"""A command whose system calls fail, one after the other, as ``strace`` can make them."""
+"""A command whose system calls fail one after the other, through ``strace``."""
 
 import contextlib
 import os
@@ -12,34 +12,34 @@ from pathlib import Path
 from tests.process.failures.builders import PATIENCE, Forked
 
 STRACE = shutil.which("strace")
-#: Those by which files and folders change, and come to be.
+#: System calls that create or change files and folders.
 CALLS = (
     "openat", "write", "pwrite64", "fsync", "fdatasync", "ftruncate", "rename", "link", "unlink",
     "unlinkat", "rmdir", "mkdir", "chmod", "fchmod", "chown", "flock", "sendfile",
 )  # fmt: skip
-#: Calls without which nothing can be tidied up.
+#: Calls that a cleanup needs.
 TIDYING = ("unlink", "unlinkat", "rmdir")
-#: Those that may fail from some time on: what others are used for besides has room, and is printed.
+#: Calls that may keep failing; other calls are also needed for the error message.
 LASTING = ("pwrite64", "fsync", "fdatasync", "link", "mkdir")
 ERRORS = ("ENOSPC", "EIO", "EROFS", "EINTR")
 CALL = re.compile(r"^(?:\d+ +)?(\w+)\(")
 
 
 def can_trace():
-    """Say whether strace is there, and may look at a process of ours."""
+    """Check whether strace is installed and may trace a child process."""
     if STRACE is None:
         return False
     return subprocess.run([STRACE, "-o", os.devnull, "true"], capture_output=True).returncode == 0
 
 
 class Traced(Forked):
-    """A command with strace at its side from its first step on.
+    """A command that strace traces from its first step.
 
     Parameters
     ----------
     arguments, folder, before : as for Forked
     inject : sequence of str
-        What strace is to do, as ``write:error=EIO:when=3``.
+        Faults for strace to inject, such as ``write:error=EIO:when=3``.
     """
 
     def __init__(self, arguments, folder, before=None, inject=()):
@@ -71,7 +71,7 @@ class Traced(Forked):
             if "TracerPid:\t0\n" not in status.read_text():
                 return
             select.select([], [], [], 0.002)
-        raise AssertionError("strace did not come")
+        raise AssertionError("strace did not attach")
 
     def end(self):
         code = super().end()
@@ -82,7 +82,7 @@ class Traced(Forked):
 
 
 def calls_on(folder, log):
-    """Return the calls in a log that concern a folder, as (name, how many of that name it is)."""
+    """Return the calls of a log that concern a folder, as pairs (name, index among that name)."""
     result, counts = [], Counter()
     for line in log.read_text(errors="replace").splitlines():
         call = CALL.match(line)
@@ -94,7 +94,7 @@ def calls_on(folder, log):
 
 
 def was_hit(folder, log):
-    """Say whether a call that concerns the folder was made to fail."""
+    """Check whether an injected fault hit a call that concerns the folder."""
     return any(
         "(INJECTED)" in line and Path(folder).name in line
         for line in log.read_text(errors="replace").splitlines()

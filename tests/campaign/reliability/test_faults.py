@@ -1,7 +1,7 @@
-"""Any system call of a writing command fails, with every error of a disk.
+"""Every system call of a writing command fails with every disk error.
 
-The outcome is a typed error in one line, and the former state or the new one; given again, the
-command does its work.
+The command must end with a typed error in one line and leave the old or the new state. A second
+run of the command must succeed.
 """
 
 import json
@@ -44,13 +44,13 @@ ROWS = "id,one,two,label\n" + "".join(f"{i},0.{k},0.1,{'yes' if k % 2 else 'no'}
 
 @cache
 def a_model(which):
-    """Return a model, the same at every call: what a process fits is charged there."""
+    """Return a cached model, because each fit is charged to an account of the process."""
     X, y = np.array([[0.1], [0.9]]), np.array([0.0, 0.5])
     return cm.PersonalizedRidge().fit(X, y, epsilon=[1.0, 1.0 + (which == "new")])
 
 
 def save(name):
-    """Return what saves a model in the command's process, and ends it as a command would."""
+    """Return a function that saves a model in the child process and exits like a command."""
 
     def before(_tell):
         try:
@@ -63,19 +63,19 @@ def save(name):
     return before
 
 
-#: Calls of a command beyond which each fails in one way, and all ways take turns.
+#: Commands with more system calls try one error per call, in turn.
 MANY = 60
-#: Examples of a property for each of which one fault of a command is tried, drawn anew.
+#: Number of property examples of the profile per tried fault.
 EXAMPLES_PER_FAULT = 5
-#: It lists as such what it cannot read, and leaves out pictures.
+#: This command lists unreadable reports as such and omits pictures.
 LEAVES_OUT = ("report --index",)
-#: Sellers one after the other, and then a file; a market closed, and then a report.
+#: Commands with several steps: quotes and then a file; a closed market and then a report.
 SEVERAL_STEPS = ("online quote --csv", "online close")
 
 
 @dataclass(frozen=True)
 class Command:
-    """What is given, what is done in its place, and whether it may be given twice."""
+    """Arguments of a command, a replacement for it, and whether it runs only once."""
 
     arguments: tuple
     before: object = None
@@ -107,7 +107,7 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A folder with all that the commands need; running a problem gives its result at once."""
+    """Return a folder with the files of all commands; problems return stored results."""
     folder = tmp_path_factory.mktemp("faults") / "prepared"
     folder.mkdir()
     a_model("new")
@@ -147,7 +147,7 @@ BESIDE = ("-journal", ".closing")
 
 
 def state(folder):
-    """Return what a user finds: files, of databases how much is in them, leaving out times."""
+    """Return the visible state: files without times, and row counts of databases."""
     result = {}
     for name, content in contents(folder).items():
         if name.endswith(BESIDE):
@@ -158,13 +158,13 @@ def state(folder):
             content = json.loads(content)
             content["seconds"] = content["optimality"]["seconds"] = 0
         elif "m/report/" in name and content is not None:
-            content = "written"  # with times and noise of its own
+            content = "written"  # contains times and fresh noise
         result[name] = content
     return result
 
 
 def stored_in(path):
-    """Return how much is in a database; to be read, it finishes what was left in its journal."""
+    """Return the row counts of a database; opening it replays its journal."""
     with closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
@@ -178,7 +178,7 @@ def is_hidden(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_call_that_fails(name, prepared, tmp_path, attack):
+def test_a_failing_system_call_leaves_the_old_or_the_new_state(name, prepared, tmp_path, attack):
     command = COMMANDS[name]
     old = state(prepared)
 
@@ -217,9 +217,7 @@ def test_a_call_that_fails(name, prepared, tmp_path, attack):
             return f"code 0, and not the new state: {changed(seen, new)}"
         if not is_between(seen) and (name, code) != (*LEAVES_OUT, 0):
             return f"code {code}, {said!r}: neither old nor new: {changed(seen, old)}"
-        if (
-            left and code != 0 and call not in (*TIDYING, "openat")
-        ):  # a folder is opened to be removed
+        if left and code != 0 and call not in (*TIDYING, "openat"):  # removing a folder opens it
             return f"left {sorted(left)[:3]}"
         again, process = run(command.arguments, here, command.before)
         if again != 0 and not (command.once and again == 2):
@@ -231,7 +229,7 @@ def test_a_call_that_fails(name, prepared, tmp_path, attack):
         return None if seen == new else f"given again: {changed(seen, new)}"
 
     def is_between(seen):
-        """Whether it is the old state, or the new one, or a former step of several."""
+        """Check whether a state is the old one, the new one, or an intermediate step."""
         if name in SEVERAL_STEPS:
             return all(
                 seen.get(path) in (old.get(path), new.get(path), "written")
