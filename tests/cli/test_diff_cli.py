@@ -1,4 +1,4 @@
-"""``convexmarket diff`` as a user meets it: what it prints, writes, refuses, and returns."""
+"""``convexmarket diff``: its output, files, exit codes and refusals."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def write(folder, error=0.1, status="solved"):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Change to a folder with a report, the same again, and one with other results."""
+    """Change to a folder with a report, an equal one, and one with different results."""
     monkeypatch.chdir(tmp_path)
     write("a")
     write("again")
@@ -41,7 +41,7 @@ def test_differences_are_printed_without_markup(here):
     assert "[red]failed[/red]" in words
 
 
-def test_the_exit_code_shows_on_request_whether_results_differ(here):
+def test_exit_code_reports_differences_on_request(here):
     write("c", 0.4)
     exits = {"": 0, "--exit-code": 1, "--exit-code --tolerance 0.7": 1}
     exits |= {"--exit-code --tolerance 0.8": 0}
@@ -49,7 +49,7 @@ def test_the_exit_code_shows_on_request_whether_results_differ(here):
         assert invoke("a", "c", *options.split()).exit_code == code
 
 
-def test_a_report_and_data_are_written(here):
+def test_a_comparison_writes_a_report_and_prints_json(here):
     done = invoke("a", "b/results.json", "--out", "report", "--json")
     assert done.exit_code == 0
     assert "&lt;b&gt;, gamma 0.5" in Path("report", "index.html").read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def test_a_report_and_data_are_written(here):
     assert {cell["column"] for cell in data["cells"]} == {"error", "status"}
     number = next(cell for cell in data["cells"] if cell["column"] == "error")
     assert (number["a"], number["b"], number["relative"]) == (0.1, 0.4, pytest.approx(0.75))
-    assert invoke("a", "report").exit_code == 0  # a comparison is a report
+    assert invoke("a", "report").exit_code == 0  # a comparison has the format of a report
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_report_and_data_are_written(here):
         (["a", "b", "--out", "b/more"], "--out b/more is, or lies in, a compared report"),
     ],
 )
-def test_refusals_are_one_line_and_write_nothing(here, arguments, words):
+def test_a_refusal_prints_one_line_and_writes_nothing(here, arguments, words):
     before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
     done = invoke(*arguments)
     assert done.exit_code == 2

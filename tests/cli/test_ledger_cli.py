@@ -1,4 +1,4 @@
-"""``convexmarket ledger``: sales in, balances and backups out."""
+"""``convexmarket ledger``: recording sales, showing balances, exports and backups."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def invoke(*arguments):
 
 
 def done(*arguments):
-    """Run a command that succeeds; return what it prints in one line."""
+    """Run a successful command and return its output in one line."""
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     return plain(result.stdout)
@@ -44,7 +44,7 @@ def tables(path=BOOKS):
 
 
 def refused(*arguments):
-    """Return the one line of a command that refuses; the ledger is as before."""
+    """Check that a command is refused without changing the ledger; return its error line."""
     before = tables()
     result = invoke(*arguments)
     assert result.exit_code == 2, result.output
@@ -74,7 +74,7 @@ def test_a_list_of_offers_is_recorded_once(here):
     ]
 
 
-def test_a_list_that_price_wrote_can_be_recorded(here):
+def test_offers_written_by_price_can_be_recorded(here):
     Path("reports.csv").write_text("id,sensitivity\nAnn,0.1\nBob,0.6\nCyd,0.3\n")
     terms = ["--prior", "uniform:0,1", "--mu", "1", "--sigma", "1", "--gamma", "0.5"]
     priced = builders.invoke("price", "reports.csv", *terms, "--out", "o.csv")
@@ -125,7 +125,7 @@ def test_a_ledger_is_shown_as_tables_and_as_json(here):
     assert [sale["release"] for sale in state["sales"]] == [None]
 
 
-def test_names_do_not_command_the_terminal_or_a_spreadsheet(here):
+def test_hostile_names_are_escaped_in_terminals_and_spreadsheets(here):
     ids = ["[bold]Ann[/bold]", "=HYPERLINK(1)", "+1+1", "-2+3", "@SUM(1)"]
     with cm.Ledger(BOOKS) as ledger:
         ledger.sell(ids, 1.0, 1.0)
@@ -140,7 +140,7 @@ def test_names_do_not_command_the_terminal_or_a_spreadsheet(here):
 
 
 @pytest.mark.parametrize("what", ["balance", "sales", "releases", "charges"])
-def test_an_export_is_the_whole_table(here, what):
+def test_an_export_contains_the_whole_table(here, what):
     done(BOOKS, "--record", "offers.csv")
     charge()
     with cm.Ledger(BOOKS) as ledger:
@@ -155,7 +155,7 @@ def test_an_export_is_the_whole_table(here, what):
         assert read[column].tolist() == table[column].tolist() == [row[column] for row in rows]
 
 
-def test_exports_and_backups_that_are_refused(here):
+def test_invalid_exports_and_backups_are_refused(here):
     assert "neither .csv nor .json" in refused(BOOKS, "--export", "x.txt")
     Path("x.csv").mkdir()
     assert "x.csv" in refused(BOOKS, "--export", "x.csv")
@@ -176,13 +176,13 @@ def test_exports_and_backups_that_are_refused(here):
         assert words in refused(BOOKS, *options)
 
 
-def test_a_ledger_is_created_once(here):
+def test_an_existing_ledger_is_not_created_again(here):
     assert "already" in refused(BOOKS, "--create")
     assert "there is no ledger in none" in refused("none")
     assert "not an SQLite database" in refused("offers.csv")
 
 
-def test_the_folder_of_a_market_is_a_ledger_that_records_its_own_sales(here):
+def test_the_folder_of_a_market_is_shown_as_a_ledger(here):
     opened = builders.invoke("online", "open", "m", PROBLEMS / "online-clinic" / "market.toml")
     assert opened.exit_code == 0, opened.output
     with cm.OnlineMarket("m") as market:
@@ -196,7 +196,7 @@ def test_the_folder_of_a_market_is_a_ledger_that_records_its_own_sales(here):
     assert "records a sale when an offer is accepted" in plain(refusal.stderr)
 
 
-def test_a_backup_is_a_ledger_and_damage_is_reported_in_a_line(here):
+def test_a_backup_is_a_ledger_and_damage_gives_a_one_line_error(here):
     done(BOOKS, "--record", "offers.csv")
     for option in ([], ["--force"]):
         assert done(BOOKS, "--backup", "copies/sold.sqlite", *option) == "Wrote copies/sold.sqlite"

@@ -1,4 +1,4 @@
-"""Problem files from strangers: bounded, and data only."""
+"""Untrusted problem files have bounded sizes and contain only data."""
 
 import json
 import os
@@ -54,11 +54,11 @@ def refusal(text, *settings):
         ("a = -0x" + "f" * 20, "not valid TOML"),
     ],
 )
-def test_too_much_is_refused(text, said):
+def test_values_beyond_their_bounds_are_refused(text, said):
     assert said in refusal(text)
 
 
-def test_no_file_has_more_jobs_than_there_are_cores(monkeypatch):
+def test_the_number_of_jobs_is_limited_to_the_cores(monkeypatch):
     monkeypatch.setattr("joblib.cpu_count", lambda: 2)
     assert [RunTable(jobs=jobs).workers for jobs in (-1, 1, 2, 24, 1_024)] == [2, 1, 2, 2, 2]
 
@@ -77,7 +77,7 @@ def test_jobs_beyond_the_cores_are_reported(tmp_path, monkeypatch):
     assert "run.jobs" not in CliRunner().invoke(app, ["run", "two.toml", "--jobs", "3"]).stderr
 
 
-def test_a_run_without_memory_is_no_defect(capsys):
+def test_a_lack_of_memory_is_not_reported_as_a_defect(capsys):
     def command():
         raise MemoryError("Unable to allocate 74.5 GiB")
 
@@ -92,7 +92,7 @@ def test_a_run_without_memory_is_no_defect(capsys):
 
 
 def unbounded(schema, path):
-    """Yield the places of a JSON schema at which a value has no bound."""
+    """Yield the paths of a JSON schema with unbounded values."""
     if isinstance(schema, list):
         for part in schema:
             yield from unbounded(part, path)
@@ -114,7 +114,7 @@ def unbounded(schema, path):
         yield from unbounded(part, f"{path}.{name}")
 
 
-def test_everything_that_a_file_may_say_is_bounded():
+def test_every_value_of_the_schema_is_bounded():
     tables = json_schema()["$defs"]
     assert [place for name, table in tables.items() for place in unbounded(table, name)] == []
     free = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -122,7 +122,7 @@ def test_everything_that_a_file_may_say_is_bounded():
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_pipes_and_devices_are_no_problem_files(tmp_path):
+def test_pipes_and_devices_are_refused_as_problem_files(tmp_path):
     os.mkfifo(tmp_path / "pipe.toml")
     for path in (tmp_path / "pipe.toml", "/dev/zero"):
         with pytest.raises(ProblemFileError, match="is a pipe or a device, and not a file"):
@@ -131,7 +131,7 @@ def test_pipes_and_devices_are_no_problem_files(tmp_path):
         load_file(tmp_path)
 
 
-def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
+def test_data_option_replaces_only_the_rows_that_a_file_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "market.toml").write_text(MARKET)
@@ -150,5 +150,5 @@ def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
     )
 
 
-def test_schemas_are_json():
+def test_schemas_are_serialisable_as_json():
     assert json.loads(json.dumps(json_schema())) == json_schema()

@@ -1,4 +1,4 @@
-"""Many integrals at once, first roots, and the integrals of the exact curve."""
+"""Vectorised quadrature, first roots, and integrals of the exact curve."""
 
 from itertools import pairwise
 
@@ -20,8 +20,8 @@ def intervals(draw):
 
 @given(intervals())
 @example((np.array([0.3, 0.8]), np.array([0.2, 0.2]), np.array([0.25, 0.5])))
-def test_intervals_are_cut_at_the_breakpoints_inside_and_nowhere_else(case):
-    """Nothing is left of one that ends, as sales may, before it starts."""
+def test_intervals_are_cut_exactly_at_their_inner_breakpoints(case):
+    """An interval that ends before it starts gives no pieces."""
     start, end, breakpoints = case
     owner, low, high = quadrature.cut(start, end, breakpoints)
     assert np.all(low <= high)
@@ -32,8 +32,8 @@ def test_intervals_are_cut_at_the_breakpoints_inside_and_nowhere_else(case):
 
 
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-7, 1e-11])
-def test_integrals_are_as_good_as_the_tolerance_of_each(tolerance):
-    """Smooth, kinked and with a jump, each in its own interval and to its own tolerance."""
+def test_each_integral_satisfies_its_tolerance(tolerance):
+    """The functions are smooth, kinked or discontinuous, with individual tolerances."""
     functions = [np.exp, lambda z: np.abs(z - 0.3), lambda z: np.where(z < 0.7, 2.0, 0.5), np.sqrt]
     low, high = np.array([-1.0, 0.0, 0.0, 0.0]), np.array([2.0, 1.0, 1.0, 4.0])
     exact = np.array([np.exp(2) - np.exp(-1), 0.29, 1.55, 16 / 3])
@@ -56,7 +56,7 @@ def test_integrals_are_as_good_as_the_tolerance_of_each(tolerance):
 )
 @example(level=[0.5], start=0.0, shape="flat")
 @example(level=[1.0, 3.0], start=0.0, shape="steps")
-def test_the_first_report_at_a_level_is_the_first(level, start, shape):
+def test_first_root_returns_the_first_report_at_a_level(level, start, shape):
     shapes = {
         "line": lambda z: 3.0 * z,
         "steps": lambda z: np.floor(4.0 * z),
