@@ -1,4 +1,4 @@
-r"""Rows that a hyperplane separates with a margin: what a model on bought privacy is then worth.
+r"""Bounds for rows that a hyperplane separates with a margin.
 
 With probability :math:`1-\delta-\delta'`, every model of norm at most :math:`\beta` errs on at most
 :math:`\frac1{\ln2}\sum a_i\ln(1+e^{-z_i}) + \mu\|a\|` of the rows. The trained one minimises that
@@ -33,7 +33,7 @@ def loss_limit(n_sellers, mu, sigma, gamma, *, density, order=0, share=1.0):
 
 
 def separation_margin(X, y):
-    """Return the margin of the best separator through the origin (A, Assumption IV.4); 0 if none.
+    """Return the margin of the best separator through the origin (A, Assumption IV.4), or 0.
 
     By duality it is the distance from the origin to the convex hull of the y_i x_i, one QP.
     """
@@ -55,7 +55,7 @@ class ErrorBound(NamedTuple):
 
 
 def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regularization=0.0):
-    r"""Bound the share of wrong predictions after a purchase of separable rows, for any m.
+    r"""Bound the share of wrong predictions after a purchase of m separable rows.
 
     The weights are chosen without the rows. The model minimises over the ball of radius
     ``max_norm``; regularization costs :math:`\Lambda\beta^2/2`. ``training`` tends to
@@ -72,7 +72,7 @@ def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regular
 def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, share=1.0):
     r"""Bound the probability that error plus payments exceeds its limit by more than ``excess``.
 
-    To the leading order in m, if the buyer minimises this very bound; 1 where it has no content.
+    The bound is the leading order in m for a buyer who minimises it; it is 1 if it is vacuous.
     A, Theorem IV.5 has :math:`O(e^{-\nu m^{1/4}/(2\beta)})`. Here mu grows with
     :math:`\sqrt{\ln(1/\delta)}`, not with :math:`\ln(1/\delta)`: the exponent is larger.
     """
@@ -90,7 +90,7 @@ def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, s
 
 
 class SeparableLimit(NamedTuple):
-    """Error and payments for many sellers, and the norm of the model that reaches them."""
+    """Error and payments for many sellers, and the corresponding norm of the model."""
 
     error: float
     payments: float
@@ -99,7 +99,7 @@ class SeparableLimit(NamedTuple):
 
 
 def separable_limit(margin, lowest_cost, gamma, noise_norm, max_norm=None):
-    r"""Bound error plus payments for infinitely many sellers, none cheaper than p (B, Theorem 3.4).
+    r"""Bound error plus payments for infinitely many sellers with costs of at least p (B, 3.4).
 
     ``total`` is :math:`\log_2(1+e^{-\rho\beta}) + 2\sqrt{\sigma p\gamma}` with :math:`\sigma =
     4\beta\|b\|/\ln2`, at the best :math:`\beta` unless one is given. B takes
@@ -116,7 +116,7 @@ def separable_limit(margin, lowest_cost, gamma, noise_norm, max_norm=None):
 
 
 def separable_budget(error, margin, lowest_cost, noise_norm):
-    """Return the payments that are enough for an error, however many sellers (A, Section I.A)."""
+    """Return payments that suffice for an error with any number of sellers (A, Section I.A)."""
 
     def budget(beta):
         room = error - _fit(margin, beta)
@@ -134,7 +134,7 @@ def _noise(beta, noise_norm):
 
 
 def _best_norm(bound, margin):
-    """Return the norm with the smallest bound, which may have a second minimum next to 0."""
+    """Return the norm with the smallest bound; there may be a second local minimum near 0."""
     norms = np.geomspace(1e-3, 1e6, 400) / margin
     best = int(np.argmin([bound(beta) for beta in norms]))
     ends = norms[max(best - 1, 0)], norms[min(best + 1, norms.size - 1)]
