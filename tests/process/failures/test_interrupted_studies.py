@@ -1,4 +1,4 @@
-"""A solver study that is stopped: no half report, and nothing that is done twice."""
+"""An interrupted solver study writes no partial report and repeats no recorded run."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ STUDY += ["--out", "study"]
 
 
 def after_the_first_run(tell):
-    """Tell when the first run is on disk."""
+    """Notify the parent when the first run is on disk."""
     append = Journal.append
 
     def told(self, record):
@@ -30,8 +30,8 @@ def after_the_first_run(tell):
     Journal.append = told
 
 
-def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, monkeypatch):
-    """That it goes on, also after SIGKILL, is in test_compare_cli and test_compare_solvers."""
+def test_a_stopped_study_has_no_report_and_prints_how_to_continue(tmp_path, monkeypatch):
+    """test_compare_cli and test_compare_solvers cover the continuation, also after SIGKILL."""
     code, command = stop(STUDY, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
     check_one_line(command.said, "the same command resumes there")
@@ -43,7 +43,7 @@ def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, monkeypat
 
 
 def stopped_on_full_disk(folder, before):
-    """A journal that cannot grow ends the study in a line, and loses nothing that it held."""
+    """A full disk ends the study with one line and keeps the recorded runs."""
 
     def patch(_tell):
         def full(self, record):
