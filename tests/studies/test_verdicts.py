@@ -1,4 +1,4 @@
-"""A solver's word against what was computed."""
+"""Verdicts on reported statuses, from residuals and reference values."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ from tests import ROOT
         ("unsupported", np.inf, "unsupported"),
     ],
 )
-def test_outcomes(status, accuracy, outcome):
+def test_outcomes_follow_from_status_and_residuals(status, accuracy, outcome):
     assert outcome_of(status, accuracy, 1e-3) == outcome
 
 
@@ -67,7 +67,7 @@ def verdict(reply):
     return judge([(RUN, reply)], REFERENCES, {"default": 1e-3}).iloc[0]
 
 
-def test_an_objective_below_the_optimum_is_as_wrong_as_one_above():
+def test_objectives_below_and_above_the_optimum_are_wrong():
     assert verdict(measured(1.9)).outcome == "wrong"
     assert verdict(measured(2.1)).outcome == "wrong"
 
@@ -88,7 +88,7 @@ def reference_with(**changes):
         (measured(2.1, 4.1), False),
     ],
 )
-def test_a_better_value_with_clean_residuals_refutes_even_an_exact_method(better, refuted):
+def test_a_better_value_with_small_residuals_refutes_an_exact_method(better, refuted):
     exact = reference_with(certainty="exact", doubt=0.0, status="exact")
     references = references_of([(REFERENCE, exact), (RUN, better)])
     assert (references.certainty == "refuted").all() == refuted
@@ -108,8 +108,8 @@ def test_at_an_optimum_of_zero_errors_are_relative_to_the_scale():
     assert row.outcome == "solved"
 
 
-def test_the_shipped_runs_are_judged_as_they_were():
-    """The measurements of the shipped study have the outcomes that its report states."""
+def test_shipped_runs_have_their_stored_outcomes():
+    """Recomputed outcomes of the shipped study equal those of its report."""
     tables = read_tables(ROOT / "reports" / "solver-study")
     runs, references = tables["all-runs"], tables["all-references"]
     replies = [replayed(row) for row in runs.to_dict("records")]
@@ -121,7 +121,7 @@ def test_the_shipped_runs_are_judged_as_they_were():
 
 
 def replayed(row):
-    """Return the reply of a run from its row."""
+    """Reconstruct the reply of a run from its row."""
     outside = row["outcome"] in ("time limit", "memory limit", "crashed")
     reply = {"ended": row["outcome"] if outside else "finished", "log": ""}
     if outside:
