@@ -99,7 +99,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         return self.hidden * (n_features + 1) if self.hidden else n_features
 
     def radii(self, epsilon, size, noisy):
-        """Return the largest length of each row's whole numbers in a step."""
+        """Return the largest norm of each row's integer vector in a step."""
         if not noisy:
             return np.full(epsilon.size, float(DEVIATION))
         deviation = np.sqrt(float(DEVIATION) ** 2 - 9.0)

@@ -15,8 +15,7 @@ ENOUGH = "Payments fall to theirs, so that a bounded budget is enough"
 class Online(Experiment):
     """Policies that buy from the same streams.
 
-    A claim consists of text, source, check and measure, and pairs of more arguments of
-    :func:`claim`.
+    A claim is (text, source, check, measure, *pairs of further arguments of :func:`claim`).
     """
 
     prior, policies, rule, stated = None, ("expectation",), "expectation", ()

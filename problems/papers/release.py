@@ -1,8 +1,7 @@
 """Predictions of a kernel model instead of the model (K, Algorithms 1 to 3; K has no experiments).
 
-The three ways of K are compared with a Gaussian process added to the function (Hall, Rinaldo and
-Wasserman) and with a linear model by objective perturbation. Each way of K is run with the paper's
-accounting and with a tight one.
+The comparison includes the function with a Gaussian process (Hall, Rinaldo and Wasserman) and a
+linear model by objective perturbation. Each way of K has the paper's accounting and a tight one.
 """
 
 import numpy as np
