@@ -37,7 +37,7 @@ class BruteForce:
             return np.inf
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # inaccurate: judged by the tests
+                warnings.simplefilter("ignore", UserWarning)  # of inaccurate solutions
                 self.problem.solve(solver="CLARABEL", **ACCURATE)
         except cp.error.SolverError:
             return np.inf
@@ -97,14 +97,14 @@ def values_along(form, psi, count, exponents):
 def brute_force(form):
     """Return the least objective on a grid over beta that is refined around each local minimum.
 
-    Whatever mu, sigma and gamma are, the best weights for some eta are the projection of
+    For any mu, sigma and gamma, the best weights for some eta are the projection of
     -beta*psi for some beta in [0, inf].
     """
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
     psi, count = np.unique(finite, return_counts=True)
     if psi.size == 1:
         return float(values_along(form, psi, count, np.zeros(1))[0])
-    # From equal weights to weights that differ between the two cheapest sellers.
+    # The grid ranges from equal weights to weights that differ between the two cheapest.
     first, last = 1e-9 / finite.size / (psi[-1] - psi[0]), 1e4 / np.diff(psi).min()
     exponents = np.linspace(np.log10(first), np.log10(last), 1500)
     values = values_along(form, psi, count, exponents)

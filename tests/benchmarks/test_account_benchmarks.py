@@ -12,7 +12,7 @@ from tests.privacy.builders import MAKERS, SEQUENCES, admitted, most_admitted
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_releases_admitted(benchmark, name) -> None:
+def test_the_releases_that_an_account_admits_are_counted(benchmark, name) -> None:
     """Releases that an account admits, next to the privacy-loss distribution of dp-accounting."""
     epsilon, delta, _, sequence = SEQUENCES[name]
     count = benchmark.pedantic(admitted, (sequence, epsilon, delta), rounds=1)
@@ -34,7 +34,7 @@ def basic(sequence, epsilon: float) -> int:
 
 
 @pytest.mark.parametrize("law", sorted(MAKERS))
-def test_charges(benchmark, law) -> None:
+def test_charges_of_many_rows_are_timed(benchmark, law) -> None:
     """One charge of 100,000 rows with individual budgets, the fastest of thirty (goal: 5 ms)."""
     rng = np.random.default_rng(0)
     account = PrivacyAccountant(rng.uniform(0.5, 2.0, 100_000), 1e-6)

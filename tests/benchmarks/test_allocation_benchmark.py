@@ -28,7 +28,7 @@ def market_of(m, mu=1.0, cap=None, prior=PRIOR):
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
 @pytest.mark.parametrize("sellers", [10**5, 10**6, 10**7])
-def test_exact_allocation_against_sorting(benchmark, sellers, buyer, cap):
+def test_exact_allocations_are_certified_and_timed(benchmark, sellers, buyer, cap):
     """Exact allocation, relative to sorting the same numbers (goal: at most 1.5 sorts)."""
     market = market_of(sellers, BUYERS[buyer], cap)
     costs = market.sellers.virtual_costs
@@ -59,7 +59,7 @@ print(before / 2**20, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read in KiB")
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
-def test_peak_memory_of_ten_million_sellers(benchmark, buyer, cap):
+def test_ten_million_sellers_need_less_than_three_gib(benchmark, buyer, cap):
     """Peak memory of a process that allocates ten million sellers (goal: 3 GiB)."""
     command = [sys.executable, "-c", TEN_MILLION, repr((BUYERS[buyer], cap))]
     result = benchmark.pedantic(
@@ -79,7 +79,7 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("cap", CAPS)
-def test_exact_against_the_certified_search(benchmark, cap):
+def test_certified_searches_find_the_exact_optimum(benchmark, cap):
     """Certified searches to a gap of 1e-7, relative to the exact method, for 1,000 sellers."""
     market = market_of(1000, cap=cap)
     exact = benchmark.pedantic(cm.allocate, (market,), rounds=50, warmup_rounds=5)
@@ -106,7 +106,7 @@ def test_exact_against_the_certified_search(benchmark, cap):
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
 @pytest.mark.parametrize("prior", PRIORS)
-def test_payments_against_allocations(benchmark, prior, buyer, cap):
+def test_payments_of_many_sellers_cover_their_costs(benchmark, prior, buyer, cap):
     """Payments of 100,000 sellers, relative to one exact allocation.
 
     The goal is 60 allocations, or 300 if the virtual cost is not affine, as for beta priors.

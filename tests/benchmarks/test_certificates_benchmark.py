@@ -65,7 +65,7 @@ SELLERS = cm.Sellers(virtual_costs=C)
 
 
 @pytest.mark.parametrize("atom", ATOMS)
-def test_an_atom_as_a_term(benchmark, atom):
+def test_an_atom_as_a_term_is_certified(benchmark, atom):
     """Gap and solves of 40 CVXPY atoms as terms in eps, in the weights, in s = 1/eta and mixed."""
 
     def allocations():
@@ -155,7 +155,7 @@ def best_of_grid(market, around):
     return min(values[0][0], *(at(value) for value in near))
 
 
-def test_random_markets_against_a_grid(benchmark):
+def test_random_markets_equal_the_minimum_over_a_grid(benchmark):
     """Random markets with user-defined terms and constraints, against a grid over eta.
 
     The objective and the bound minus the grid's minimum are reported relative to the size of the

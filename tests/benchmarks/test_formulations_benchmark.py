@@ -39,7 +39,7 @@ def seconds(action, eta):
         ("projection", "OSQP"),
     ],
 )
-def test_another_eta(benchmark, m, formulation, solver):
+def test_a_compiled_problem_is_solved_at_another_eta(benchmark, m, formulation, solver):
     """A new declaration for another eta, relative to solving the compiled problem again.
 
     The time inside the solver is the same for both; a second ratio excludes it.
@@ -79,7 +79,7 @@ def test_another_eta(benchmark, m, formulation, solver):
         ("projection", "OSQP"),
     ],
 )
-def test_line_search(benchmark, formulation, solver, cap):
+def test_a_line_search_reaches_its_gap(benchmark, formulation, solver, cap):
     """Line search to a gap of 1e-7 with 1,000 sellers."""
     market = uniform_market(1000, cap)
     allocation = benchmark.pedantic(

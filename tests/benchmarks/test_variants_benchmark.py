@@ -41,7 +41,7 @@ def random_market(seed, cost, limits, spread=None):
 
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("cost", COSTS)
-def test_solves_to_a_gap_of_a_millionth(benchmark, cost, limits):
+def test_few_solves_reach_a_gap_of_a_millionth(benchmark, cost, limits):
     """Convex programs solved to a gap of 1e-6, for twenty random markets of 500 sellers."""
     privacy_cost, allowed = COSTS[cost]
     markets = [random_market(seed, privacy_cost, LIMITS[limits]) for seed in range(MARKETS)]
@@ -57,7 +57,7 @@ def test_solves_to_a_gap_of_a_millionth(benchmark, cost, limits):
     assert max(gaps) <= 1e-6
 
 
-def test_fifty_budgets_from_one_compiled_problem(benchmark):
+def test_one_compiled_problem_solves_fifty_budgets(benchmark):
     """Fifty budgets with 1,000 sellers, from one compiled problem."""
     rng = np.random.default_rng(0)
     sellers = cm.Sellers(PRIOR.sample(1000, rng), prior=PRIOR)
@@ -72,7 +72,7 @@ def test_fifty_budgets_from_one_compiled_problem(benchmark):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_in_a_line(benchmark, variant):
+def test_a_variant_needs_few_lines_of_code(benchmark, variant):
     """Variants with 40 sellers: lines of user code, excess over a grid's minimum, and bound.
 
     The excess and the bound are relative to that minimum; a positive bound would be wrong.

@@ -101,7 +101,7 @@ def test_price_writes_offers_and_a_certificate_and_marks_large_epsilons(here, ga
     assert ("is a weak promise" in plain(done.stdout)) == weak
 
 
-def test_price_meets_a_budget_and_quotas(here):
+def test_prices_satisfy_a_budget_and_quotas(here):
     table = pd.DataFrame({"who": list("ab"), "asks": [0.03, 0.09], "region": ["north", "south"]})
     table.to_csv("grouped.csv", index=False)
     named = ["--id-column", "who", "--sensitivity-column", "asks"]

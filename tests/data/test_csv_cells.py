@@ -1,4 +1,4 @@
-"""Written CSV cells are no formulas in spreadsheets and survive a round trip."""
+"""Written CSV cells are not formulas in spreadsheets and survive a round trip."""
 
 import csv
 import io
@@ -63,7 +63,7 @@ def test_text_survives_a_round_trip_except_line_breaks(text):
 @example(['x;"=1+1'])
 @example(["a", "b\r\n=1+1"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_cells_are_no_formulas_in_any_dialect(dialect, names):
+def test_cells_are_not_formulas_in_any_dialect(dialect, names):
     table = pd.DataFrame({"number": 1.5, "=name": names, "after": names})
     for cell in cells(written(table), DIALECTS[dialect]):
         assert not is_formula(cell), (cell, written(table))

@@ -338,7 +338,7 @@ def test_theorem_3_3_of_b_holds_at_the_solution(noise, m):
         cm.joint.first_order_residuals(convex_joint(0), result.model, result.weights, result.eta)
 
 
-def test_other_forms_than_the_papers_are_solved():
+def test_forms_that_are_not_in_the_papers_are_solved():
     rng = np.random.default_rng(3)
     X, y = data(5, 2, rng)
     joint = joint_of(

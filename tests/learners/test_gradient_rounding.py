@@ -131,7 +131,7 @@ def test_the_bound_includes_rows_beyond_one_chunk() -> None:
     assert 0.2 * sums < bounds[1] / bounds[0] < 2.0 * sums
 
 
-def test_the_bound_counts_every_rounding() -> None:
+def test_the_bound_includes_every_rounding_error() -> None:
     assert relative_error(1) > 2.0**-53
     assert relative_error(1000) == pytest.approx(1000 * 2.0**-53)
 

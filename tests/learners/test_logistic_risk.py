@@ -66,7 +66,7 @@ def test_the_deviation_of_fair_coins_nearly_attains_the_bound(beta, seed):
 
 @pytest.mark.parametrize(("eta", "least"), [(0.3, 0.045), (30.0, 0.0)])
 def test_noise_and_coins_exceed_the_bound_as_rarely_as_stated(eta, least):
-    """The noise is adversarial to the model; if noise dominates, delta' is exhausted."""
+    """If the noise dominates, the bound fails with a probability just below delta'."""
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.full(60, 2.0))
     heads = (rng.random((20_000, 60)) < 0.5) @ weights

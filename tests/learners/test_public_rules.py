@@ -100,7 +100,7 @@ def test_a_numeric_target_for_a_classifier_suggests_ridge_regression():
 
 
 @pytest.mark.parametrize("perturbation", ["objective", "statistics", "output"])
-def test_finite_guarantees_hold_next_to_infinite_ones(perturbation):
+def test_finite_guarantees_hold_if_other_rows_have_infinite_ones(perturbation):
     rng = np.random.default_rng(0)
     X = rng.random((60, 2))
     epsilon = np.where(np.arange(60) % 2 == 0, np.inf, rng.uniform(0.5, 2.0, 60))

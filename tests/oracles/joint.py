@@ -1,8 +1,8 @@
 """Joint solutions of 40 instances: model, weights and total privacy chosen together.
 
-The spec is a market's, with the rest of ``JointMarket`` under ``model`` and the arguments of
-``allocate_jointly`` under ``ask``. Searches end at a gap, so objectives are compared to ``VALUE``
-and points to ``POINT``, these where the problem is convex.
+The spec is that of a market, with further arguments of ``JointMarket`` under ``model`` and those of
+``allocate_jointly`` under ``ask``. Searches end at a gap: objectives are compared with the accuracy
+``VALUE`` and, in convex problems, points with the accuracy ``POINT``.
 """
 
 from typing import Any

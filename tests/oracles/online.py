@@ -1,8 +1,8 @@
 """Plans and quotes of 60 online policies, some of which are replanned after arrivals.
 
 A policy is specified by its arguments under ``policy``; with ``adaptive``, the arguments of
-``AdaptivePolicy``, all ``reports`` come one after the other. ``tolerance`` is the accuracy of the
-stored numbers, measured where they were made: of a minimum and of its minimiser.
+``AdaptivePolicy``, all ``reports`` arrive one after another. ``tolerance`` is the accuracy of the
+stored numbers, measured when they were stored: of a minimum and of its minimiser.
 """
 
 from typing import Any

@@ -5,12 +5,12 @@ A topic is a module of this folder and a file of records in ``data/``. A record 
 - ``name``: its name in messages;
 - ``quick``: whether the default tests also compare it;
 - ``spec``: plain data from which the module's ``answer(spec)`` builds the inputs through the public
-  API alone, every argument given;
+  API only, with every argument stated;
 - ``answer``: the result of ``answer(spec)`` (numbers, texts, lists and dictionaries of them), or
   ``{"error": class name}``.
 
 A topic whose answers are not unique has a function ``compare(spec, stored, new)``, which returns a
-text for each difference; the others are compared number by number, by :func:`differences`.
+text for each difference; other topics are compared by number, with :func:`differences`.
 """
 
 import importlib

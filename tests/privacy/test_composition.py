@@ -194,7 +194,7 @@ NO_UPDATE_FIRST = np.array([False, True, True])
     log_epsilon=st.floats(-4, 1.5),
     n_outcomes=st.sampled_from([2, 3, 8, 40]),
 )
-def test_an_update_pays_for_its_round_for_any_definition_of_updates(
+def test_the_charge_of_an_update_covers_its_round_for_any_definition(
     seed, log_epsilon, n_outcomes
 ) -> None:
     rng = np.random.default_rng(seed)

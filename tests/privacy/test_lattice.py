@@ -239,14 +239,14 @@ def reachable(output, value, scale):
 
 
 def test_low_digits_of_floating_point_noise_distinguish_neighbours():
-    """At epsilon 0.01 guesses are correct with probability 0.5025; the attack nearly always is."""
+    """The attack is nearly always right; epsilon = 0.01 allows a probability of only 0.5025."""
     epsilon, rng, n_draws = 0.01, np.random.default_rng(4), 2000
     scale = 1.0 / epsilon
     from_zero = [0.0 + rng.laplace(scale=scale) for _ in range(n_draws)]
     from_one = [1.0 + rng.laplace(scale=scale) for _ in range(n_draws)]
     assert all(reachable(output, 0.0, scale) for output in from_zero)
     impossible = np.mean([not reachable(output, 0.0, scale) for output in from_one])
-    # Impossible under one neighbour and likely under the other: no finite epsilon holds.
+    # An output that is impossible under one neighbour only refutes any finite epsilon.
     assert impossible > 0.5
 
 

@@ -37,7 +37,7 @@ def test_rates_have_wilson_intervals() -> None:
     assert 0 < row["wrong_rate_low"] < 0.1 < row["wrong_rate_high"] < 1
 
 
-def test_an_unsolved_run_counts_as_its_time_limit() -> None:
+def test_the_time_of_an_unsolved_run_is_its_time_limit() -> None:
     runs = frame(
         run("ECOS", seed=0, total_s=2.0),
         run("ECOS", seed=1, total_s=8.0),

@@ -26,7 +26,7 @@ def place(problem, values, multipliers):
         item.dual_variables[0].save_value(np.asarray(value))
 
 
-class TestByHand:
+class TestManualValues:
     @pytest.mark.parametrize(
         ("point", "multipliers", "residuals"),
         [
@@ -94,7 +94,7 @@ def random_program(rng, unit=1.0, price=1.0):
     )
 
 
-class TestOnPrograms:
+class TestConvexPrograms:
     @given(seed=st.integers(0, 2**32 - 1))
     def test_residuals_are_small_only_at_correct_solutions(self, seed):
         x, problem = random_program(np.random.default_rng(seed))
@@ -172,7 +172,7 @@ def test_residuals_vanish_only_at_the_optimum(kind):
         assert matrices.residuals(x, y + 0.1)[1] > 0.01
 
 
-def test_each_second_order_cone_counts():
+def test_each_second_order_cone_is_checked():
     """The rows (1, 3, 4) violate their cone by 5 - 1; the rows (2, 1) are inside theirs."""
     nothing, rows = csc_array((5, 1)), np.array([1.0, 3.0, 4.0, 2.0, 1.0])
     dims = SimpleNamespace(zero=0, nonneg=0, soc=[3, 2], exp=0)

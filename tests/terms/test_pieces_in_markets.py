@@ -110,7 +110,7 @@ def test_equal_costs_give_the_target_weights(name):
     assert result.eta == pytest.approx(2.0, rel=1e-3)  # sqrt(sigma/gamma)
 
 
-def test_similar_rows_count_like_one_seller():
+def test_similar_rows_have_the_spread_of_one_seller():
     """The quadratic spread of copies equals that of one seller with their total weight."""
     alike = np.kron(np.eye(2), np.ones((2, 2)))
     market = cm.Market(

@@ -31,7 +31,7 @@ Case = tuple[str, int, dict[int, int]]
 
 
 class Called(Exception):  # noqa: N818
-    """The changed call has returned."""
+    """Raised when the changed call has returned."""
 
 
 def documented() -> dict[str, Any]:

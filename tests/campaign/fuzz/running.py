@@ -28,7 +28,7 @@ class WrongAnswerError(AssertionError):
 
 
 class TooSlow(BaseException):
-    """An example took longer than its limit; no ``except Exception`` may swallow it."""
+    """An example took longer than its limit; not caught by ``except Exception``."""
 
 
 @dataclass(frozen=True)
