@@ -105,7 +105,7 @@ def refuse_the_network(event, arguments):
     if isinstance(host, bytes):
         host = host.decode()
     if isinstance(host, str) and host and host not in THIS_MACHINE:
-        pytest.fail(f"{event} of {host!r}: tests, and what they test, use no network")
+        pytest.fail(f"{event} of {host!r}: tests and tested code use no network")
 
 
 sys.addaudithook(refuse_the_network)

@@ -281,7 +281,7 @@ def test_every_public_name_is_documented():
             continue
         assert documented.split(), name
         first = documented.split("\n\n")[0]
-        assert first.endswith("."), f"{name}: a summary is a sentence"
+        assert first.endswith("."), f"{name}: a summary must be a sentence"
         if inspect.isclass(value):
             # Excludes inherited docstrings and generated ones of dataclasses ("Cap(k: float)").
             assert (value.__doc__ or "").split(), name

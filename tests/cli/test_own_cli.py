@@ -106,7 +106,7 @@ def test_existing_files_are_kept(here):
     assert "--out sale/deal.md exists; pass --force" in plain(done.stderr)
     assert (here / "sale" / "model.json").read_bytes() == before
     assert invoke("buy", "market.toml", "--out", "sale", "--force").exit_code == 0
-    assert (here / "sale" / "model.json").read_bytes() != before, "the noise is drawn anew"
+    assert (here / "sale" / "model.json").read_bytes() != before, "the noise is fresh"
 
 
 @pytest.mark.parametrize(

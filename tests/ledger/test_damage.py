@@ -110,7 +110,7 @@ def test_a_market_damaged_while_open_cannot_be_closed(market):
         "UPDATE quotes SET epsilon = 2 * epsilon",
     )
     with pytest.raises(DataError, match="is damaged"):
-        market.close(lambda accepted: pytest.fail("a model of forged offers"), lapse=True)
+        market.close(lambda accepted: pytest.fail("trained on forged offers"), lapse=True)
     assert market.released is None
 
 

@@ -27,7 +27,7 @@ def alone(tmp_path_factory):
     """Return a function that runs a command without a network in a new folder."""
     here = tmp_path_factory.mktemp("alone")
     if not shutil.which("unshare") or without_network("-c", "", cwd=here).returncode:
-        pytest.skip("this system lets no user make a space without a network")
+        pytest.skip("users cannot create a network namespace on this system")
     return lambda *command: without_network(*command, cwd=here)
 
 

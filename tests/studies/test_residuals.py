@@ -184,7 +184,7 @@ def test_residuals_equal_those_of_qpsolvers():
     qpsolvers = pytest.importorskip("qpsolvers")
     matrices, x, y = _solved(_programs()["quadratic"], "OSQP")
     x, y, split = x + 0.01, y - 0.02, matrices.dims.zero
-    assert (y[split:] < 0).any(), "qpsolvers does not look at signs"
+    assert (y[split:] < 0).any(), "qpsolvers ignores signs"
     problem = qpsolvers.Problem(
         matrices.P, matrices.q, matrices.A[split:].tocsc(), matrices.b[split:],
         matrices.A[:split].tocsc(), matrices.b[:split],

@@ -122,7 +122,7 @@ def check(instance, formulation, tolerance=1e-7):
         assert abs(instance.objective(answer, value) - optimum) <= tolerance * size
         assert instance.violation(answer) <= 10 * tolerance
         answers.append(answer)
-    assert programs[0] is programs[1], "another value must not compile again"
+    assert programs[0] is programs[1], "another value must not be compiled again"
     return answers
 
 

@@ -173,7 +173,7 @@ def check_numbers(data: bytes, table: Any, written: list[tuple[str, str]]) -> No
     sensitivities = table["ask"].tolist()
     if written:
         remaining = [(name, text) for name, text in written if name.strip() or text.strip()]
-        require(len(remaining) == len(table), "rows lost or made up")
+        require(len(remaining) == len(table), "rows are missing or invented")
         require([name.strip() for name, _ in remaining] == table["id"].tolist(), "ids changed")
         comma = any("," in text for _, text in remaining)
         result = [number_of(text, comma) for _, text in remaining]
@@ -198,8 +198,8 @@ def check_prices(table: Any) -> None:
         return
     epsilon, rents = surplus_by_definition(psi, np.full(psi.size, 4.0), **BUYER)
     scale = epsilon.max()
-    require(np.allclose(table["epsilon"], epsilon, atol=2e-4 * scale, rtol=2e-4), "epsilon is off")
-    require(np.allclose(table["surplus"], rents, atol=1e-5 * scale, rtol=1e-5), "surplus is off")
+    require(np.allclose(table["epsilon"], epsilon, atol=2e-4 * scale, rtol=2e-4), "wrong epsilon")
+    require(np.allclose(table["surplus"], rents, atol=1e-5 * scale, rtol=1e-5), "wrong surplus")
 
 
 TARGETS = [

@@ -72,16 +72,16 @@ def check_prior(case: tuple[int, list[float]]) -> str:
         require(not np.isnan(costs_).any() and (costs_ >= 0).all(), "virtual costs", costs_)
     require((raw >= inside).all(), "psi < c", raw, inside)
     finite = ironed[np.isfinite(ironed)]
-    require((np.diff(finite) >= -1e-9 * finite[1:]).all(), "ironed costs fall", ironed)
+    require((np.diff(finite) >= -1e-9 * finite[1:]).all(), "ironed costs decrease", ironed)
     # F/f overflows where the density underflows.
     faint = high > 1e290 or (np.asarray(prior.pdf(inside)) < 1e-290).any()
     require(faint or np.isfinite(ironed[inside < np.nextafter(high, 0)]).all(), "psi inf")
     drawn = prior.sample(20, np.random.default_rng(0))
     require(((drawn >= low) & (drawn <= high)).all(), "sample outside the support")
     again = prior_from_dict(prior.to_dict())
-    require(again == prior and hash(again) == hash(prior), "to_dict does not come back")
+    require(again == prior and hash(again) == hash(prior), "to_dict does not round-trip")
     if high < np.inf:
-        require(np.isposinf(prior.virtual_cost(np.nextafter(high, np.inf))), "finite above the top")
+        require(np.isposinf(prior.virtual_cost(np.nextafter(high, np.inf))), "psi is finite above")
     return "accepted"
 
 

@@ -33,7 +33,7 @@ from tests.campaign.reliability.faults import (
 from tests.online.builders import TRAINED_MARKET
 from tests.process.failures.builders import PRICE, contents, run, save_nothing
 
-pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace, and leave to trace")
+pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace and permission to trace")
 
 QUICKSTART = PROBLEMS / "quickstart.toml"
 SMALL = ["objective.gamma=[0.01]", "objective.mu=[1.0]", "objective.sigma=[0.1]"]

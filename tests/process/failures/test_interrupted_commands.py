@@ -163,7 +163,7 @@ def test_the_same_command_succeeds_after_sigkill(here, written, name, moment):
     hidden = {path for path in now if "/." in f"/{path}"}
     assert {path: now[path] for path in now.keys() - hidden} == written[name]
     if name in REPLACES_A_FOLDER:
-        assert not hidden, "what a killed command left is removed by the next one"
+        assert not hidden, "the next command removes the files of a killed one"
     assert len(hidden) <= 4
 
 

@@ -56,7 +56,7 @@ def check_random_kills(path, kills):
         message = {tuple(line) for line in child.kill()}
         now = stored(ledger)
         assert known | message <= now, "a step was lost"
-        assert len(now - known - message) <= 1, "more than one step was under way"
+        assert len(now - known - message) <= 1, "more than one step was in progress"
         known = now
         frame = ledger.balance()
         n_sold = sum(kind == "sold" for kind, _ in known)

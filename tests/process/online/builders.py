@@ -110,7 +110,7 @@ def check_told(told, before, after):
     for line in told:
         id = line[0]
         if id in model:
-            assert tuple(line[:5]) == model[id][:5], "one seller at two terms"
+            assert tuple(line[:5]) == model[id][:5], "a seller has two offers"
             assert model[id][5] in ("offered", line[5]), "an answer was changed"
         model[id] = tuple(line)
     assert model.keys() <= after.keys(), "an offer was lost"
@@ -165,7 +165,7 @@ def check_random_kills(folder, kills):
         seen = after
         assert [row[1] for row in after.values()] == list(range(1, len(after) + 1))
     assert happened["told"] > kills
-    assert happened["unheard"] > 0, "no kill has hit a step"
+    assert happened["unheard"] > 0, "no process was killed during a step"
     for id, row in list(seen.items())[::10]:
         assert astuple(market.quote(id, row[2])) == row
     check_plans(market, policy)

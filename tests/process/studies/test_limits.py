@@ -84,7 +84,7 @@ def test_a_killed_worker_ends_its_study_and_the_next_study_gets_a_new_one():
     sleeping[0].parent().kill()
     waiting.join(60)
     assert "the system ended a worker process" in failed[0]
-    assert not psutil.wait_procs(sleeping, timeout=10)[1], "a run outlives its worker"
+    assert not psutil.wait_procs(sleeping, timeout=10)[1], "a run continues after its worker"
     assert call()["ended"] == "finished"
 
 
@@ -150,7 +150,7 @@ def test_no_run_remains_after_a_study_was_terminated(by):
     assert not psutil.wait_procs([*runs, *workers], timeout=10)[1]
 
 
-@pytest.mark.skipif(usable_cores()[0] < 0, reason="this system binds no process to a core")
+@pytest.mark.skipif(usable_cores()[0] < 0, reason="processes cannot be bound to a core")
 def test_a_run_is_pinned_to_its_core():
     reply = call(Pinned(), pin=True)
     assert f"on cores [{reply['core']}]" in reply["result"]["message"]

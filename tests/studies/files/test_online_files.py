@@ -115,7 +115,7 @@ def test_every_seller_who_arrives_is_quoted_by_the_policy(result):
     assert set(offers.status[offers.epsilon > 0]) == {"accepted", "declined"}
     everybody = run("simulation.acceptance=1.0").tables["offers"]
     assert "declined" not in set(everybody.status)
-    assert list(everybody.id) == list(offers.id), "answers have a branch of the seed"
+    assert list(everybody.id) == list(offers.id), "answers use a separate branch of the seed"
 
 
 def test_guarantees_include_the_second_noise(result):

@@ -51,7 +51,7 @@ def test_every_row_sells_or_is_public_and_keeps_its_report(tmp_path):
         "sold": 60,
     }
     assert sorted(chain(*parts.values())) == list(table.index)
-    assert all(ids == sorted(ids) for ids in parts.values()), "the order of the file"
+    assert all(ids == sorted(ids) for ids in parts.values()), "ids are not in the order of the file"
     assert people.ids == parts["sold"]
     np.testing.assert_array_equal(people.reports, table.loc[people.ids, "ask"])
 

@@ -66,7 +66,7 @@ def test_the_guarantee_equals_the_privacy_sold(result):
     sellers = result.tables["sellers"]
     assert (sellers.guarantee <= sellers.epsilon).all()
     np.testing.assert_allclose(sellers.guarantee, sellers.epsilon, rtol=1e-12, atol=0)
-    assert (sellers.epsilon == 0).any(), "somebody should be left out in a test of leaving out"
+    assert (sellers.epsilon == 0).any(), "the test needs a seller without sales"
     assert (sellers[sellers.epsilon == 0][["payment", "weight"]] == 0).all(axis=None)
 
 
