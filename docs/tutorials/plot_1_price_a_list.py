@@ -2,7 +2,7 @@
 Price a list of sellers
 =======================
 
-Three people state what one unit of epsilon costs them. How much is bought from each, and what are
+Three people state their cost of one unit of epsilon. How much is bought from each, and what are
 they paid?
 """
 
@@ -35,7 +35,7 @@ deal.offers.round(3)
 deal.certificate["gap"]
 
 # %%
-# The audit solves the market again at many false reports of each seller. None of them is profitable:
+# The audit solves the market again at many false reports per seller. None of them is profitable:
 deal.audit().max_gain
 
 # %%

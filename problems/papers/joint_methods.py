@@ -4,8 +4,8 @@ Question: model, weights and total privacy are chosen at once, a problem that is
 only where spread and regularization are strong enough. Which method finds the best point, and how
 fast, inside and outside of that region?
 
-Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. Compared are alternating
-minimisation with exact steps and with a conic solver, the exponential change of variables, CVXPY's
+Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. Methods: alternating
+minimisation (with exact steps or a conic solver), the exponential change of variables, CVXPY's
 nonlinear interface, and the papers' projected gradient descent on a grid of eta.
 
 Varied: the spread (norm or square), and the distance of an instance from the edge of the convex

@@ -94,7 +94,7 @@ class NearZero(Online):
     """Many sellers whose privacy is never free: U[0.01, 4.01].
 
     Source: B, Theorem 3.4: the loss tends to 2 sqrt(sigma gamma p), 0.2 here, half of it noise and
-    half payments, so that payments of sqrt(sigma p/gamma) = 0.1 are enough for any number of
+    half payments. So payments of sqrt(sigma p/gamma) = 0.1 are enough for any number of
     sellers. Varied: m.
     """
 

@@ -1,7 +1,7 @@
 """Verdicts on curves, from paired draws.
 
-Each draw has a value at every point of a curve, so that an effect of the draw on all points does
-not count as a difference between them. A function below takes curves, a row for each draw and a
+Each draw has a value at every point of a curve. Points are compared within each draw, so that the
+level of a draw has no effect. A function below takes curves, a row for each draw and a
 column for each point. It returns whether the parts of a claim hold, and the measurement.
 """
 
