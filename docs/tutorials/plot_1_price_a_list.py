@@ -26,9 +26,9 @@ deal = cm.price(
 deal.offers.round(3)
 
 # %%
-# Ada asks the least, so she sells the most: her row may be used under 1.01-differential privacy. Her
-# cost is 0.031 * 1.01 = 0.031, and she is paid 0.082. The surplus of 0.051 is the price of truth:
-# without it, a higher report would be profitable.
+# Ada asks the least, so she sells the most: her row may be used under 1.01-differential privacy.
+# Her cost is 0.031 * 1.01 = 0.031, and she is paid 0.082. The surplus of 0.051 is the price of
+# truth: without it, a higher report would be profitable.
 #
 # ``gap`` is the relative distance from the best purchase. It is 0 up to rounding, because all
 # stationary points were enumerated:

@@ -1,4 +1,4 @@
-"""Public declarations of columns determine the features, whatever the table contains."""
+"""Public declarations of columns determine the features of any table."""
 
 from __future__ import annotations
 

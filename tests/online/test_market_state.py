@@ -405,7 +405,7 @@ class AgainstADictionary(RuleBasedStateMachine):
 TestAgainstADictionary = AgainstADictionary.TestCase
 
 
-def test_a_refused_report_leaves_no_plan_behind(tmp_path):
+def test_a_refused_report_leaves_no_plan(tmp_path):
     """A step that is undone at a stage must not leave its plan in the process."""
     policy = AdaptivePolicy(fixed(60))
     with OnlineMarket.create(tmp_path, policy) as here, OnlineMarket(tmp_path) as there:
@@ -427,7 +427,7 @@ def test_a_refused_report_leaves_no_plan_behind(tmp_path):
         assert (offer.epsilon, offer.payment) == stored.policy.quote(BOUGHT)
 
 
-def test_a_step_that_fails_at_the_end_leaves_no_plan_behind(tmp_path, monkeypatch):
+def test_a_step_that_fails_at_the_end_leaves_no_plan(tmp_path, monkeypatch):
     policy = AdaptivePolicy(fixed(60))
     with OnlineMarket.create(tmp_path, policy) as market:
         for i in range(10):
