@@ -95,6 +95,6 @@ def test_weights_are_proportional_to_guarantees_of_any_ratio(ratio):
         (([1.0], 0, 0), "both zero"),
     ],
 )
-def test_bad_arguments_are_named(arguments, words):
+def test_invalid_arguments_are_named(arguments, words):
     with pytest.raises(ParameterError, match=words):
         cm.allocation.weights_for_guarantees(*arguments)
