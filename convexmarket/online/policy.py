@@ -352,7 +352,7 @@ class AdaptivePolicy:
         levels = (np.arange(_GUESS) + 0.5) / _GUESS
         guessed = np.asarray(self.prior.quantile(levels))
         known = np.concatenate((reports, guessed))
-        # With a single report next to 0, the buyer would wait for others as cheap.
+        # A single report next to 0 would make the buyer wait for others that cheap.
         sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
         low, high = sample.support
         # Between corners the ironed virtual cost is constant; only they are needed.

@@ -89,7 +89,7 @@ def check_closing(
 
 
 def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
-    """Close a market without training; the payments of accepted offers remain due.
+    """Close a market and train nothing; the payments of accepted offers stay due.
 
     Raises
     ------
