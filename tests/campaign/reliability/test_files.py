@@ -55,7 +55,7 @@ def test_commands_refuse_to_overwrite_database_files(here, attack):
 
     cases = product(sorted(WRITERS), DATABASES)
     attack(
-        "a database, or its folder, is written to", ((str(c), partial(attempt, *c)) for c in cases)
+        "a database or its folder is overwritten", ((str(c), partial(attempt, *c)) for c in cases)
     )
 
 
@@ -96,7 +96,7 @@ def test_names_in_tables_are_never_formulas(here, attack):
         return f"formulas: {result}" if result else ("torn rows" if torn else None)
 
     cases = [(name, s) for name in hostile_names(500) for s in SEPARATORS]
-    attack("a name in a table is a formula, or tears a row",
+    attack("a name in a table is a formula, or breaks a row",
            ((str(c), partial(attempt, *c)) for c in cases))  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def test_ids_with_invisible_characters_are_refused(attack):
     private = [c for c in characters if unicodedata.category(c) == "Co"]
     few = [c for c in characters if unicodedata.category(c) != "Co"] + private[::1_000]
     attack(
-        "ids with a character that is not seen",
+        "ids with an invisible character",
         (
             (f"{c!a}, {take.__name__}", partial(take, f"Ann{c}Lee"))
             for c in few
