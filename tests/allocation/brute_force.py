@@ -97,7 +97,7 @@ def values_along(form, psi, count, exponents):
 def brute_force(form):
     """Return the least objective on a grid over beta that is refined around each local minimum.
 
-    For any mu, sigma and gamma, the best weights for some eta are the projection of
+    For any mu, sigma and gamma, the best weights at any eta are the projection of
     -beta*psi for some beta in [0, inf].
     """
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]

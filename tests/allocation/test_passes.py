@@ -101,7 +101,7 @@ def test_few_passes_leave_few_sellers():
         assert costs.psi.size <= 2_100
 
 
-def test_a_large_market_makes_passes(monkeypatch):
+def test_a_large_market_is_solved_in_passes(monkeypatch):
     form = StandardForm(np.random.default_rng(0).random(400) + 0.1, 1.0, 2.0, 0.5)
     expected = solve_exact(form)
     monkeypatch.setattr(exact_solver, "_WORTH_PASSES", 100)
