@@ -31,9 +31,9 @@ myst_heading_anchors = 4
 myst_dmath_double_inline = True
 
 autosummary_generate = True
-autodoc_typehints = "none"  # the docstrings contain them
+autodoc_typehints = "none"  # types are in the docstrings
 autodoc_member_order = "bysource"
-numpydoc_show_class_members = False  # the template lists them
+numpydoc_show_class_members = False  # members are in the template
 
 sphinx_gallery_conf = {
     "examples_dirs": "tutorials",
@@ -50,14 +50,14 @@ sphinx_gallery_conf = {
     "ignore_repr_types": r"matplotlib\.",
 }
 
-smartquotes_action = "qe"  # keeps the two dashes of options
+smartquotes_action = "qe"  # without dashes: options begin with two hyphens
 
 html_theme = "pydata_sphinx_theme"
 html_title = "convexmarket"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-# These have no pages below them:
+# Pages without subpages:
 html_sidebars = {page: [] for page in ("index", "start", "reference/generated/gallery")}
 html_theme_options = {
     "navbar_end": ["theme-switcher"],

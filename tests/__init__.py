@@ -1,4 +1,4 @@
-"""The tests; shared code is in ``builders.py``, here and in the folders of the packages."""
+"""The tests. Shared code is in ``builders.py`` of this folder and of each subfolder."""
 
 import ast
 import functools
@@ -14,12 +14,12 @@ PROBLEMS = ROOT / "problems"
 
 @functools.cache
 def parsed(source: str) -> ast.Module:
-    """Return the syntax tree of a module, which several tests look at."""
+    """Return the syntax tree of a module; several tests inspect it."""
     return ast.parse(source)
 
 
 def one_in(every: int, cases: Iterable[Any]) -> list[Any]:
-    """Return cases, of which only the first of every ``every`` runs in the default group.
+    """Mark cases such that the default group runs only the first of every ``every``.
 
     The others run in the campaign.
     """

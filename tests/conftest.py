@@ -1,4 +1,4 @@
-"""What every test runs under: its group, so many examples of each property, and no network."""
+"""Configuration of all tests: groups, numbers of examples, and no network."""
 
 import functools
 import gc
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
 TESTS = Path(__file__).parent
-#: What the default group leaves out, each in a folder of its name.
+#: Groups outside the default group; each has a folder with its name.
 GROUPS = ("process", "page", "campaign")
 #: Number of examples of a property. It is set only here.
 EXAMPLES = {"quick": 5, "ci": 25, "campaign": 200}
@@ -25,7 +25,7 @@ for profile, count in EXAMPLES.items():
         profile,
         max_examples=count,
         stateful_step_count=20,
-        deadline=None,  # two processes share a core, and so a test's time
+        deadline=None,  # processes that share a core slow each other down
         derandomize=not drawn_anew,
         print_blob=drawn_anew,
         suppress_health_check=[HealthCheck.too_slow],
@@ -36,7 +36,7 @@ def pytest_configure(config):
     """Load the profile of the group that ``-m`` names first."""
     group = config.option.markexpr.partition(" ")[0]
     settings.load_profile(PROFILE_OF.get(group, "quick"))
-    if group not in PROFILE_OF:  # workers of workers would only import the libraries again
+    if group not in PROFILE_OF:  # nested workers would only import the libraries again
         os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 
 
@@ -59,7 +59,7 @@ def pytest_ignore_collect(collection_path, config):
     return True if elsewhere or f"not {folder}" in request.split(" and ") else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m chooses
+@pytest.hookimpl(tryfirst=True)  # before -m selects tests
 def pytest_collection_modifyitems(items):
     """Mark the tests of a group's folder."""
     for item in items:
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def commands_built_once():
-    """Spare every call of a command that typer builds all of them from their signatures."""
+    """Cache the commands, which typer otherwise rebuilds from signatures at every call."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.testing._get_command", functools.cache(get_command), raising=False)
         yield
@@ -82,19 +82,19 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-# Tests run side by side: a process takes one core. What they start inherits it.
+# Tests run in parallel, so each process and its children use one core.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-#: Where a browser's driver, or a cluster on this machine, is looked for.
+#: Hosts of a browser driver or of a local cluster.
 THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 CONNECTIONS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
 
 
 def refuse_the_network(event, arguments):
-    """Fail a test, a doctest or a forked child that looks beyond this machine.
+    """Fail a test, a doctest or a forked child that connects to another machine.
 
-    Names of files, which local sockets have for addresses, lead nowhere else.
+    Local sockets, whose addresses are file names, are allowed.
     """
     if event in CONNECTIONS and isinstance(arguments[1], tuple):
         host = arguments[1][0]
@@ -105,7 +105,7 @@ def refuse_the_network(event, arguments):
     if isinstance(host, bytes):
         host = host.decode()
     if isinstance(host, str) and host and host not in THIS_MACHINE:
-        pytest.fail(f"{event} of {host!r}: tests, and what they test, use no network")
+        pytest.fail(f"{event} of {host!r}: tests and tested code use no network")
 
 
 sys.addaudithook(refuse_the_network)

@@ -1,7 +1,7 @@
-"""The Python blocks of the documents, and the output that each shows below itself.
+"""The Python blocks of the documentation and their shown outputs.
 
 ``python -m tests.documents [--varying] [FILE ...]`` runs every block and writes its output below
-it, in a block of text; with ``--varying`` also outputs of fresh noise, which are marked.
+it, in a block of text. ``--varying`` also rewrites the marked outputs, which depend on fresh noise.
 Outputs are compared with a tolerance for numbers, because solvers differ in the last digits.
 """
 
@@ -24,7 +24,7 @@ import pandas as pd
 from tests import ROOT
 
 NOT_RUN = "<!-- not run -->"
-VARIES = "<!-- varies -->"  # before an output that fresh noise changes
+VARIES = "<!-- varies -->"  # marks an output that depends on fresh noise
 BLOCK = re.compile(
     r"^(?P<skip>" + re.escape(NOT_RUN) + r"\s*?\n\s*)?^```python[ \t]*\n(?P<code>.*?)^```[ \t]*\n"
     r"(?P<shown>\n(?P<varies>" + re.escape(VARIES) + r"\n)?```text\n(?P<output>.*?)^```[ \t]*\n)?",
@@ -34,7 +34,7 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?!\w)")
 
 
 class Block(NamedTuple):
-    """A block of Python: its first line in the document, its code, and the output it shows."""
+    """A Python block: its first line in the document, its code and its shown output."""
 
     line: int
     code: str
@@ -43,7 +43,7 @@ class Block(NamedTuple):
 
 
 def blocks(path: Path) -> list[Block]:
-    """Return the Python blocks of a document that run."""
+    """Return the executable Python blocks of a document."""
     text = path.read_text(encoding="utf-8")
     return [
         Block(
@@ -58,7 +58,7 @@ def blocks(path: Path) -> list[Block]:
 
 
 def documents() -> Iterator[Path]:
-    """Yield the README and the pages of the site that have no generator."""
+    """Yield the README and the pages of the site that are not generated."""
     yield ROOT / "README.md"
     for path in sorted((ROOT / "docs").rglob("*.md")):
         if not {"auto_tutorials", "generated"} & set(path.parts):
@@ -67,7 +67,7 @@ def documents() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def reader_folder(folder: Path) -> Iterator[None]:
-    """Change into a folder that has what a reader's clone has."""
+    """Change to a folder with the files of a clone of the repository."""
     for name in ("problems", "README.md"):
         (folder / name).symlink_to(ROOT / name)
     before = Path.cwd()
@@ -79,7 +79,7 @@ def reader_folder(folder: Path) -> Iterator[None]:
 
 
 def run(block: Block, path: Path) -> str:
-    """Return what a block prints. A traceback names the line of the document."""
+    """Run a block and return its output. A traceback shows the line of the document."""
     printed = io.StringIO()
     pd.set_option("display.width", 100)
     code = compile("\n" * (block.line - 1) + block.code, str(path), "exec")
@@ -89,7 +89,7 @@ def run(block: Block, path: Path) -> str:
 
 
 def agree(shown: str, printed: str, tolerance: float = 2e-3) -> bool:
-    """Return whether two outputs have the same text and numbers within a relative tolerance."""
+    """Check whether two outputs have equal texts, and numbers within a relative tolerance."""
     if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
         return False
     pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)

@@ -1,4 +1,4 @@
-"""Offers to lists of sellers, as the command line makes them."""
+"""Offers for lists of sellers, as on the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def price_list(
     id: str | None = None,
     **options: Any,
 ) -> cm.Deal:
-    """Price a list in the papers' problem; the names of a table are its column "id"."""
+    """Compute offers for a list in the papers' problem; the column "id" holds the names."""
     if id is None and not isinstance(table, str | PathLike):
         id = "id"
     objective = mu * cm.Spread() + sigma * cm.Noise()

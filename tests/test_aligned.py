@@ -1,4 +1,4 @@
-"""Columns in another order: matched by their labels, or refused; never silently mixed up."""
+"""Columns in another order are matched by labels or refused."""
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ def noise():
     return cm.privacy.Simulation(0)
 
 
-def test_no_row_of_a_ridge_loses_more_than_it_granted_whatever_the_order_of_the_column():
+def test_epsilon_in_another_order_is_matched_to_the_rows():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]
     straight = ridge().fit(X, y, epsilon=table["granted"], random_state=noise())
@@ -49,7 +49,7 @@ def test_no_row_of_a_ridge_loses_more_than_it_granted_whatever_the_order_of_the_
     )
 
 
-def test_what_the_constructor_was_given_is_matched_too():
+def test_epsilon_of_the_constructor_is_matched_to_the_rows():
     table = patients()
     X, y, granted = table[["age", "bmi"]], table["ill"], table["granted"]
     for learner in (cm.PrivateLogisticRegression(1.0), ridge()):
@@ -57,7 +57,7 @@ def test_what_the_constructor_was_given_is_matched_too():
         assert np.all(model.epsilon_ <= granted)
 
 
-def test_labels_of_y_count_as_well():
+def test_y_is_matched_to_the_rows():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]
     straight = ridge().fit(X, y, epsilon=1.0, random_state=noise())
@@ -65,7 +65,7 @@ def test_labels_of_y_count_as_well():
     np.testing.assert_array_equal(crossed.coef_, straight.coef_)
 
 
-def test_logistic_regression_and_its_audit():
+def test_logistic_regression_and_its_audit_match_columns():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]
     granted = table["granted"]
@@ -80,7 +80,7 @@ def test_logistic_regression_and_its_audit():
     assert audits[0].to_frame().equals(audits[1].to_frame())
 
 
-def test_a_kernel_model_and_the_epsilon_of_its_releases():
+def test_kernel_models_and_releases_match_columns():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]
     granted = table["granted"]
@@ -98,7 +98,7 @@ def test_a_kernel_model_and_the_epsilon_of_its_releases():
         cm.TestSetRelease(erm, X.to_numpy()[:1], pd.Series(np.ones(6)), delta=1e-6)
 
 
-def test_sellers_are_matched_by_name_and_called_by_it():
+def test_sellers_are_matched_and_shown_by_name():
     asks = pd.Series([0.1, 0.6, 0.7], index=["Ann", "Bob", "Cid"])
     group = pd.Series(["old", "young", "young"], index=["Cid", "Ann", "Bob"])
     priors = {"young": cm.Uniform(0, 1), "old": cm.Uniform(0.5, 1)}
@@ -116,12 +116,12 @@ def test_sellers_are_matched_by_name_and_called_by_it():
     assert cm.audit_incentives(market).to_frame().index.tolist() == ["Ann", "Bob", "Cid"]
 
 
-def test_ids_in_a_list_are_labels_too():
+def test_ids_in_a_list_are_labels():
     asks = [0.1, 0.6]
     group = pd.Series(["old", "young"], index=["Bob", "Ann"])
     with pytest.raises(DataError, match="labels of a column are not the sellers"):
         cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=group)
-    rows = group.reset_index(drop=True)  # labels that are not names
+    rows = group.reset_index(drop=True)  # default labels
     assert cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=rows).groups[0] == "old"
 
 
@@ -133,7 +133,7 @@ def test_ids_in_a_list_are_labels_too():
         lambda column: terms.Spread(reference=column / column.sum()),
     ],
 )
-def test_pieces_about_sellers_in_another_order_are_refused(piece):
+def test_pieces_with_sellers_in_another_order_are_refused(piece):
     sellers = cm.Sellers(patients()["granted"] / 10, prior=cm.Uniform(0, 1))
     column = pd.Series(np.arange(1.0, 7.0), index=NAMES)
     base = cm.Spread() + cm.Noise() + cm.Payments()
@@ -143,10 +143,10 @@ def test_pieces_about_sellers_in_another_order_are_refused(piece):
     with pytest.raises(DataError, match="not the sellers' ids in their order"):
         cm.Market(sellers, base + piece(column.reset_index(drop=True)))
     unnamed = cm.Sellers(patients()["granted"].to_numpy() / 10, prior=cm.Uniform(0, 1))
-    cm.Market(unnamed, base + piece(backwards(column)))  # only one of them has labels
+    cm.Market(unnamed, base + piece(backwards(column)))  # only the piece has labels
 
 
-def test_a_quota_by_name_and_a_limit_by_name():
+def test_quotas_and_limits_in_another_order_are_refused():
     sellers = cm.Sellers(patients()["granted"] / 10, prior=cm.Uniform(0, 1))
     site = pd.Series(list("AABBAB"), index=NAMES)
     limit = pd.Series(np.arange(1.0, 7.0), index=NAMES)
@@ -157,7 +157,7 @@ def test_a_quota_by_name_and_a_limit_by_name():
             cm.Market(sellers, base, [piece])
 
 
-def test_buyers_who_list_the_same_sellers_in_another_order_are_refused():
+def test_buyers_with_sellers_in_another_order_are_refused():
     asks = patients()["granted"] / 10
     limit = pd.Series(np.full(6, 2.0), index=NAMES)
 
@@ -171,13 +171,13 @@ def test_buyers_who_list_the_same_sellers_in_another_order_are_refused():
         cm.allocate_together([buyer(asks)], [cm.MaxEpsilon(backwards(limit))])
 
 
-def test_moments_are_matched_by_the_names_of_the_features():
+def test_moments_are_matched_by_feature_names():
     table = patients()[["age", "bmi"]]
     means = pd.Series([0.1, 0.2], index=["bmi", "age"])
     np.testing.assert_array_equal(terms.Moments(table, means, 0.1).b, [0.2, 0.1])
 
 
-def test_the_joint_problem_and_the_ledger(tmp_path):
+def test_joint_problems_and_ledgers_match_columns(tmp_path):
     table = patients()
     sellers = cm.Sellers(table["granted"] / 10, prior=cm.Uniform(0, 1))
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
@@ -193,7 +193,7 @@ def test_the_joint_problem_and_the_ledger(tmp_path):
     assert sold.to_dict() == table["granted"].to_dict()
 
 
-def test_correlated_reports():
+def test_correlated_reports_match_rows_by_label():
     table = patients()
     reports = pd.Series(np.arange(6.0), index=NAMES)
     np.testing.assert_array_equal(
@@ -202,7 +202,7 @@ def test_correlated_reports():
     )
 
 
-def test_default_labels_may_be_positions_and_are_refused_next_to_others():
+def test_default_labels_are_refused_next_to_other_labels():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"].to_numpy()
     granted = pd.Series(table["granted"].to_numpy())
@@ -215,7 +215,7 @@ def test_default_labels_may_be_positions_and_are_refused_next_to_others():
     ridge().fit(X.reset_index(drop=True), y, epsilon=granted)
 
 
-def test_what_cannot_be_matched_is_refused_with_its_name():
+def test_errors_name_labels_that_cannot_be_matched():
     ask = pd.Series([1.0, 2.0], index=["a", "b"])
     with pytest.raises(DataError, match="only one of them has the label 'a'"):
         aligned(ask=ask, site=ask.set_axis(["b", "c"]))

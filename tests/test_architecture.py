@@ -1,4 +1,4 @@
-"""Data flows one way: a package imports only the packages before it; public names are in order."""
+"""Import directions, line ceilings and public names of the packages."""
 
 import ast
 import importlib
@@ -20,10 +20,10 @@ from tests import ROOT, parsed, sizes
 
 PACKAGE = Path(cm.__file__).parent
 
-#: The table of CONTRIBUTING.md: a package imports only those above it.
+#: The table of CONTRIBUTING.md; a package imports only packages above it.
 ROWS = sizes.rows(sizes.PAGE.read_text())
 PACKAGES = [name for row in ROWS if not row.is_folder for name in row.names]
-#: What users, not other packages, talk to.
+#: Packages that other packages must not import.
 DOORS = {"cli": set()}
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
@@ -35,13 +35,13 @@ def package_of(path):
 
 
 def imported_packages(source, package):
-    """Return the packages that a module imports, anywhere in it, as (line, package).
+    """Return the imports of packages in a module, also nested ones, as (line, package).
 
     Parameters
     ----------
     source : str
     package : sequence of str
-        Names of the packages that the module lies in, from the top.
+        Names of the packages that contain the module, from the top.
     """
     result = []
     for node in ast.walk(parsed(source)):
@@ -68,10 +68,10 @@ def imports_of(path):
 
 
 def violation(package, imported):
-    """Return why a package may not import another, or nothing."""
+    """Return why a package may not import another, or an empty text."""
     if imported == package:
         return ""
-    if imported not in PACKAGES:  # the package itself, which may import every package
+    if imported not in PACKAGES:  # the top level, which imports every package
         return f"imports the package's public names ({imported or 'convexmarket'})"
     if PACKAGES.index(imported) > PACKAGES.index(package):
         return f"imports {imported}, which comes after it"
@@ -88,7 +88,7 @@ def test_every_module_is_in_the_table_of_packages():
     assert len(INSIDE) > len(PACKAGES)
 
 
-def test_a_room_imports_only_rooms_before_it():
+def test_a_package_imports_only_packages_before_it():
     wrong = [
         f"{path}:{line} {why}"
         for path in INSIDE
@@ -98,8 +98,8 @@ def test_a_room_imports_only_rooms_before_it():
     assert not wrong, "\n".join(wrong)
 
 
-def test_cvxpy_is_known_only_where_problems_are_declared():
-    """Priors, payments and audits are arrays in, arrays out; sellers may hold a parameter."""
+def test_cvxpy_is_imported_only_where_problems_are_declared():
+    """Priors, payments and audits are functions of arrays; sellers may contain a parameter."""
     users = {
         package_of(path)
         for path in INSIDE
@@ -126,7 +126,7 @@ def test_cvxpy_is_known_only_where_problems_are_declared():
         ("import numpy", [], []),
     ],
 )
-def test_imports_are_read_however_they_are_written(source, package, expected):
+def test_all_forms_of_imports_are_detected(source, package, expected):
     assert [package for _, package in imported_packages(source, package)] == expected
 
 
@@ -145,7 +145,7 @@ def test_imports_are_read_however_they_are_written(source, package, expected):
         ("audit", "Market", True),
     ],
 )
-def test_what_counts_as_wrong(package, imported, wrong):
+def test_violations_of_import_directions_are_detected(package, imported, wrong):
     assert bool(violation(package, imported)) is wrong
 
 
@@ -157,8 +157,8 @@ def test_a_folder_has_no_more_lines_than_its_ceiling_or_its_recorded_count(row):
     assert row.lines() <= row.limit, "delete lines: see CONTRIBUTING.md"
 
 
-def test_packages_exceed_their_limits_by_no_more_than_an_issue_may():
-    """Within an issue old and new code stand side by side."""
+def test_packages_exceed_their_limits_by_at_most_the_slack_of_an_issue():
+    """Within an issue, old and new code may coexist."""
     excess = {row.names[0]: row.lines() - row.limit for row in ROWS if not row.is_folder}
     above = {name: lines for name, lines in excess.items() if lines > 0}
     assert sum(above.values()) <= sizes.SLACK, f"delete lines, or move them: {above}"
@@ -171,7 +171,7 @@ def test_the_rows_of_packages_add_up_to_the_total():
     assert sum(row.lines() for row in packages) == total.lines()
 
 
-def test_recorded_counts_fall_and_rise_only_after_a_move():
+def test_recorded_counts_increase_only_after_a_move():
     page = (
         "| `market`, `none` | 0 | 1 | x |\n| `sellers` | 9 | 9,999 | y |\n| `tests/` | 9 | 9 | z |"
     )
@@ -182,27 +182,27 @@ def test_recorded_counts_fall_and_rise_only_after_a_move():
     assert moved == [market, sellers, 9]
 
 
-# ----------------------------------------------------------------- a piece knows itself
+# ----------------------------------------------------------------- classes of pieces
 
-#: The classes that a piece is asked about, and their bases, which arguments are checked against.
+#: Base classes against which arguments are checked, and all classes of pieces.
 BASES = {"Term", "Constraint", "PrivacyCost", "Piece"}
 PIECES = {
     name
     for name in terms.__all__
     if issubclass(getattr(terms, name), terms.Piece | terms.PrivacyCost)
 }
-#: Where users' arguments come in.
+#: Modules that check arguments of users.
 BORDER = {"market.py", "incentives/calibration.py", "studies/files/pieces.py"}
 
 
 def named(node):
-    """Return the last names in an expression: of a class, or of those in a tuple or a union."""
+    """Return the names in an expression of a class, a tuple or a union."""
     names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
     return names | {item.attr for item in ast.walk(node) if isinstance(item, ast.Attribute)}
 
 
 def looks_at_classes(source):
-    """Return each test of the class of a piece in a module, as (line, names of classes)."""
+    """Return the class checks of pieces in a module, as (line, names of classes)."""
     result = []
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
@@ -248,14 +248,14 @@ def test_no_module_checks_the_class_of_a_piece():
         ("Spread(2) == term", set()),
     ],
 )
-def test_looking_at_a_class_is_seen_however_it_is_written(source, names):
+def test_all_forms_of_class_checks_are_detected(source, names):
     assert set().union(*(result for _, result in looks_at_classes(source))) == names
 
 
 # ----------------------------------------------------------------------- public names
 
 
-def test_the_package_holds_at_most_64_names_and_loads_none_of_them():
+def test_the_package_has_at_most_64_names_and_loads_them_lazily():
     assert cm.__all__ == sorted(set(cm.__all__))
     assert len(cm.__all__) <= 64
     alone = "import sys, convexmarket; print(*sys.modules)"
@@ -266,7 +266,7 @@ def test_the_package_holds_at_most_64_names_and_loads_none_of_them():
 
 
 def public():
-    """Return what users may import: by its name at the top, or in one of the packages there."""
+    """Return all public names of the top level and of its packages."""
     result = {name: getattr(cm, name) for name in cm.__all__}
     for package, module in list(result.items()):
         if inspect.ismodule(module):
@@ -277,13 +277,13 @@ def public():
 def test_every_public_name_is_documented():
     for name, value in public().items():
         documented = inspect.getdoc(value) or ""
-        if get_origin(value) is not None:  # an alias of types
+        if get_origin(value) is not None:  # a type alias
             continue
         assert documented.split(), name
         first = documented.split("\n\n")[0]
-        assert first.endswith("."), f"{name}: a summary is a sentence"
+        assert first.endswith("."), f"{name}: a summary must be a sentence"
         if inspect.isclass(value):
-            # Not inherited, and not what dataclasses write themselves: "Cap(k: float)".
+            # Excludes inherited docstrings and generated ones of dataclasses ("Cap(k: float)").
             assert (value.__doc__ or "").split(), name
             assert not re.fullmatch(rf"{name}\(.*\)", value.__doc__ or ""), name
             for attribute, member in vars(value).items():
@@ -299,14 +299,14 @@ def test_every_module_has_a_docstring():
         assert not source.strip() or ast.get_docstring(parsed(source)), path
 
 
-def test_what_a_room_exports_exists():
+def test_exported_names_exist():
     for package in {package_of(path) for path in INSIDE}:
         module = importlib.import_module(f"convexmarket.{package}")
         for name in getattr(module, "__all__", ()):
             assert hasattr(module, name), f"{package}.{name}"
 
 
-def test_every_error_is_public_and_of_the_family():
+def test_every_error_is_public_and_a_subclass_of_the_base_error():
     from convexmarket import errors
 
     for name in errors.__all__:

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md is what its command writes."""
+"""docs/benchmarks.md has the form that its command writes."""
 
 from pathlib import Path
 
@@ -13,20 +13,20 @@ RUN = {
 }
 
 
-def test_a_table_has_parameters_seconds_and_what_else_was_measured():
+def test_a_table_has_parameters_seconds_and_further_measurements():
     lines = table([RUN, {**RUN, "extra_info": {"draws": 7}}]).splitlines()
     assert lines[0] == "| cap | m | seconds | draws | ECOS |"
     assert lines[2:] == ["| none | 1 | 0.012 | 500 | 120 |", "| none | 1 | 0.012 | 7 |  |"]
 
 
-def test_a_section_has_the_names_that_the_benchmarks_give_themselves():
+def test_a_section_has_the_titles_of_its_benchmarks():
     info = {"cpu": {"count": 2, "brand_raw": "a processor"}, "python_version": "3.11.0"}
     written = page({"machine_info": info, "benchmarks": [RUN]})
     assert "2 cores (a processor), Python 3.11.0." in written
     assert "## Private ridge regression\n\n**10^6 rows of 50 features" in written
 
 
-def test_the_page_has_every_benchmark():
+def test_the_page_contains_every_benchmark():
     written = PAGE.read_text()
     for file in Path("tests/benchmarks").glob("test_*.py"):
         heading = file.read_text().split('"""')[1].splitlines()[0].rstrip(".")

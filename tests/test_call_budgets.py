@@ -28,7 +28,7 @@ def standard_market():
 
 
 def functions_entered(call):
-    """Return the functions of the package that a call enters, without those of its first run."""
+    """Return the functions of the package that a second call enters."""
     call()
     entered = set()
     sys.setprofile(lambda frame, event, _: event == "call" and entered.add(frame.f_code))
@@ -58,7 +58,7 @@ def price(sellers):
 
 
 def test_price_with_a_largest_epsilon_makes_at_most_60_000_calls_in_python():
-    """Calls in the dependencies count; 1,850,000 at d0bbf466, so counting ends at the budget."""
+    """Calls in dependencies count, too; counting stops at the budget (1,850,000 at d0bbf466)."""
     price(2)  # imports
     calls = 0
 

@@ -1,4 +1,4 @@
-"""The common job in one call gives the same offers as its parts, for the right sellers."""
+"""buy and price give the same offers as their separate steps."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def deal(table, **options):
     return cm.buy(table, ask="ask", target="ill", prior=PRIOR, **options)
 
 
-# ---------------------------------------------------------------------- it is what its parts say
+# ---------------------------------------------------------------------- equality with the steps
 
 
-def test_a_deal_is_what_its_parts_are_one_by_one():
+def test_a_deal_equals_its_separate_steps():
     table = patients().set_index("patient")
     whole = deal(table, constraints=[cm.Cap(8)])
     mu, sigma = learner().risk(PUBLIC.n_features_out_)
@@ -69,7 +69,7 @@ def test_a_deal_is_what_its_parts_are_one_by_one():
     assert whole.incentives == "by construction"
 
 
-def test_offers_are_indexed_as_the_table_was_and_ids_survive():
+def test_offers_keep_the_index_and_the_ids_of_the_table():
     table = patients()
     by_index, by_column = deal(table.set_index("patient")), deal(table, id="patient")
     assert by_index.offers.index.tolist() == table["patient"].tolist()
@@ -79,7 +79,7 @@ def test_offers_are_indexed_as_the_table_was_and_ids_survive():
     assert shuffled.loc[by_column.offers.index].round(9).equals(by_column.offers.round(9))
 
 
-def test_a_model_keeps_what_was_bought_and_its_account_says_so():
+def test_a_model_keeps_the_bought_epsilon_and_charges_its_account():
     table = patients()
     whole = deal(table, id="patient")
     assert np.all(whole.model.epsilon_ <= whole.offers["epsilon"])
@@ -89,13 +89,13 @@ def test_a_model_keeps_what_was_bought_and_its_account_says_so():
         whole.account.charge(whole.model.guarantee_)
 
 
-def test_a_real_deal_is_charged_to_the_accounts_that_are_open():
+def test_a_deal_charges_open_accounts():
     with account(budget=1.0), pytest.raises(BudgetExceededError):
         deal(patients(), random_state=None)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_file_is_a_table(tmp_path, suffix):
+def test_a_path_of_a_file_is_accepted(tmp_path, suffix):
     table, path = patients().reset_index(drop=True), tmp_path / f"patients{suffix}"
     if suffix == ".parquet":
         pytest.importorskip("pyarrow")
@@ -109,24 +109,24 @@ def test_a_file_is_a_table(tmp_path, suffix):
 
 
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
-def test_tables_of_other_libraries(library):
+def test_tables_of_other_libraries_are_accepted(library):
     other = pytest.importorskip(library)
     table = patients().reset_index(drop=True)
     given = other.from_pandas(table) if library == "polars" else other.Table.from_pandas(table)
     assert deal(given).offers.equals(deal(table).offers)
 
 
-def test_a_learner_without_features_gets_what_is_not_about_the_sale():
+def test_a_learner_without_features_gets_all_other_columns():
     table = patients().drop(columns="smoker").dropna()
     table["age"] /= 200.0
     whole = deal(table, learner=cm.PrivateLogisticRegression(0.1), id="patient", group="clinic")
     assert whole.model.feature_names_in_.tolist() == ["age"]
 
 
-# ---------------------------------------------------------------------------- what one looks at
+# ---------------------------------------------------------------------------- output
 
 
-def test_it_says_what_it_is():
+def test_a_deal_prints_its_statements_and_table():
     whole = deal(patients(), id="patient")
     bought = np.count_nonzero(whole.offers["epsilon"])
     assert f"{bought} of 120 sellers sell" in repr(whole)
@@ -145,7 +145,7 @@ def test_epsilon_and_payment_have_a_panel_each():
     assert all(len(panel.lines[0].get_xdata()) == 120 for panel in panels)
 
 
-def test_it_is_written_into_a_folder_for_its_owner(tmp_path):
+def test_a_deal_is_written_into_a_private_folder(tmp_path):
     whole = deal(patients(), id="patient")
     names = {path.name for path in whole.write(tmp_path / "deal")}
     assert names == {"deal.md", "offers.csv", "certificate.json", "model.json"}
@@ -165,7 +165,7 @@ def test_it_is_written_into_a_folder_for_its_owner(tmp_path):
     assert pd.read_csv(tmp_path / "prices" / "offers.csv")["id"].tolist() == list(patients().index)
 
 
-def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path):
+def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
     class Own(cm.PrivateLogisticRegression):
         """A learner of a user, which is not registered."""
 
@@ -174,7 +174,7 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
     assert "model is not written here: model is a Own" in (tmp_path / "deal.md").read_text()
 
 
-# ------------------------------------------------------------------------------- what is refused
+# ------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -201,12 +201,12 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(options, error, words):
+def test_incompatible_options_are_refused(options, error, words):
     with pytest.raises(error, match=words):
         deal(patients(), **options)
 
 
-def test_truth_values_are_no_reports_and_a_text_is_no_list_of_texts():
+def test_truth_values_as_reports_and_text_as_na_values_are_refused():
     market = {"prior": cm.Uniform(0, 1), "objective": WANTED, "gamma": 0.1}
     with pytest.raises(DataError, match="row 1: the report is not a number"):
         cm.price(pd.DataFrame({"ask": [True, True]}), **market)
@@ -214,19 +214,19 @@ def test_truth_values_are_no_reports_and_a_text_is_no_list_of_texts():
         cm.price(pd.DataFrame({"ask": [0.1, 0.2]}), na_values="k.A.", **market)
 
 
-def test_columns_may_be_named_by_numbers():
+def test_columns_can_be_named_by_numbers():
     table = pd.DataFrame([[0.03, "a"], [0.05, "b"]])
     offers = cm.price(table, ask=0, id=1, prior=PRIOR, objective=WANTED, gamma=0.1).offers
     assert offers.index.tolist() == ["a", "b"]
 
 
-def test_a_report_is_no_feature():
+def test_a_report_as_feature_is_refused():
     custom = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"ask": (0.0, 0.1)}))
     with pytest.raises(ParameterError, match="'ask' is what the sellers report"):
         deal(patients(), learner=custom)
 
 
-def test_a_wrong_cell_is_named_by_its_line_and_shown_on_request(tmp_path):
+def test_an_invalid_cell_is_named_by_its_line_and_shown_on_request(tmp_path):
     path = tmp_path / "asks.csv"
     market = {"id": "Nr.", "prior": PRIOR, "objective": WANTED, "gamma": 0.1}
     for cells, why in (
@@ -248,7 +248,7 @@ def test_a_wrong_cell_is_named_by_its_line_and_shown_on_request(tmp_path):
             cm.price(given, **market | {"id": "Nr." if given is table else None})
 
 
-def test_a_file_keeps_its_ids_and_marks_of_empty_cells_may_be_named(tmp_path):
+def test_a_file_keeps_its_ids_as_text(tmp_path):
     path = tmp_path / "asks.csv"
     path.write_text("Nr.;ask;age\n007;0,03;40\n008;k.A.;41\n")
     market = {"ask": "ask", "id": "Nr.", "prior": PRIOR, "objective": WANTED, "gamma": 0.1}
@@ -261,7 +261,7 @@ def test_a_file_keeps_its_ids_and_marks_of_empty_cells_may_be_named(tmp_path):
     assert stages == ["reading", "allocating", "paying"]
 
 
-def test_an_ask_outside_of_the_prior_of_a_group_names_the_seller():
+def test_an_ask_outside_the_prior_of_a_group_names_the_seller():
     table = patients().set_index("patient")
     table.loc["P007", "ask"] = 0.5
     with pytest.raises(PriorError, match="P007"):
@@ -287,7 +287,7 @@ def test_an_empty_cell_is_named_by_row_and_role(name, why):
         deal(table, group="clinic")
 
 
-def test_a_learner_that_exceeds_what_was_bought_is_caught():
+def test_a_learner_that_exceeds_the_bought_epsilon_is_refused():
     class Greedy(cm.PrivateLogisticRegression):
         def fit(self, X, y, *, epsilon, **options):
             return super().fit(X, y, epsilon=2.0 * np.asarray(epsilon), **options)
@@ -301,7 +301,7 @@ def test_an_empty_table_is_refused():
         deal(patients().iloc[:0])
 
 
-# --------------------------------------------------------------- what the model is worth
+# --------------------------------------------------------------- errors of the model
 
 
 def houses(count, seed=0):
@@ -324,7 +324,7 @@ def bought_houses(budget=100.0, count=600, **options):
     )  # fmt: skip
 
 
-def test_the_default_learner_is_that_of_the_declared_labels_and_reports_its_error():
+def test_the_default_learner_follows_the_declared_labels():
     whole = bought_houses()
     assert isinstance(whole.model, cm.PersonalizedRidge)
     assert whole.test_errors["model"] < 0.5 * whole.test_errors["constant"]
@@ -340,7 +340,7 @@ def test_the_default_learner_is_that_of_the_declared_labels_and_reports_its_erro
     assert 0 <= sick.test_errors["model"] <= sick.test_errors["constant"] + 0.1
 
 
-def test_labels_that_are_not_declared_are_read_with_a_warning():
+def test_undeclared_labels_are_inferred_with_a_warning():
     with pytest.warns(cm.PrivacyLeakWarning, match="target_range"):
         whole = bought_houses(target_range=None)
     assert isinstance(whole.model, cm.PersonalizedRidge)
@@ -353,7 +353,7 @@ def test_labels_that_are_not_declared_are_read_with_a_warning():
     assert isinstance(sick.model, cm.PrivateLogisticRegression)
 
 
-def test_a_model_that_a_constant_beats_is_warned_of_before_it_is_trained():
+def test_a_model_worse_than_a_constant_gives_a_warning_before_training():
     poor = cm.PersonalizedRidge(
         1e-3, perturbation="output", target_range=(0, 500_000),
         features=cm.PublicFeatures({"size": (40, 250), "age": (0, 100)}),
@@ -364,7 +364,7 @@ def test_a_model_that_a_constant_beats_is_warned_of_before_it_is_trained():
     assert whole.expected_error > poor.noise_limit()
 
 
-def test_facts_for_the_default_learner_are_refused_with_another_one():
+def test_options_of_the_default_learner_are_refused_with_another_one():
     with pytest.raises(ParameterError, match="features is for the default learner"):
         bought_houses(learner=learner())
     with pytest.raises(ParameterError, match="classes or target_range, not both"):
@@ -392,12 +392,12 @@ def test_a_learner_without_a_guarantee_is_refused_and_a_declared_one_is_marked()
     )
 
 
-def test_payments_that_take_long_are_announced(monkeypatch):
+def test_slow_payments_are_announced(monkeypatch):
     stages, people = [], patients(12).set_index("patient")
     wanted = {"objective": cm.Spread(p=1.5) + cm.Noise(), "prior": PRIOR, "gamma": 0.1}
     monkeypatch.setattr("convexmarket.deal._LONG", 0.0)
     cm.price(people, progress=stages.append, **wanted)
     assert [stage for stage in stages if stage.startswith("paying, about")]
     stages.clear()
-    cm.price(people, progress=stages.append, **wanted | {"objective": WANTED})  # a closed form
+    cm.price(people, progress=stages.append, **wanted | {"objective": WANTED})  # closed form
     assert "paying" in stages

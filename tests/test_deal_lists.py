@@ -1,4 +1,4 @@
-"""Offers: CSV files as people have them, refusals that name lines, files written whole."""
+"""Offers from CSV files: certificates, atomic writes, budgets and groups."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def file_with(tmp_path, text, encoding="utf-8"):
     return path
 
 
-#: Offers that were there before.
+#: Former offers.
 OLD = "id,epsilon\nsomebody,0.5\n"
 
 
@@ -39,7 +39,7 @@ def offers():
     return price_list(reports, PRIOR, **OBJECTIVE)
 
 
-def test_the_certificate_adds_up(offers):
+def test_the_certificate_is_consistent(offers):
     stated = offers.to_dict(offers.audit())
     table, totals = offers.offers, stated["totals"]
     assert totals["payments"] == table.payment.sum()
@@ -61,17 +61,17 @@ def test_the_certificate_names_its_input(tmp_path):
     assert source == {"file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def test_both_files_or_neither(offers, tmp_path):
+def test_both_files_are_written_or_neither(offers, tmp_path):
     target = tmp_path / "offers.csv"
     target.write_text(OLD)
-    (tmp_path / "offers.certificate.json").mkdir()  # so that the second file cannot be put there
+    (tmp_path / "offers.certificate.json").mkdir()  # so that the second file cannot be written
     with pytest.raises(DataError, match="nothing was written"):
         offers.write(target, force=True)
     assert target.read_text() == OLD
     assert sorted(os.listdir(tmp_path)) == ["offers.certificate.json", "offers.csv"]
 
 
-def test_a_failure_while_writing_leaves_no_trace(offers, tmp_path, monkeypatch):
+def test_a_failed_write_leaves_no_files(offers, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device", "offers.csv")
 
@@ -81,7 +81,7 @@ def test_a_failure_while_writing_leaves_no_trace(offers, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_large_markets_are_audited_by_sample():
+def test_audits_of_large_markets_use_a_sample():
     reports = pd.DataFrame({"id": range(20_000), "c": PRIOR.sample(20_000, RNG)})
     stages = []
     audit = priced(reports, progress=stages.append).audit()
@@ -90,13 +90,13 @@ def test_large_markets_are_audited_by_sample():
     assert audit.is_incentive_compatible
 
 
-def test_priors_without_a_top_are_priced_too():
+def test_unbounded_priors_give_finite_offers():
     reports = pd.DataFrame({"id": range(20), "c": np.linspace(0.01, 0.3, 20)})
     result = price_list(reports, Exponential(0.05), **OBJECTIVE)
     assert (result.offers.surplus >= 0).all()
 
 
-def test_a_range_of_eta_makes_a_free_seller_payable():
+def test_a_range_of_eta_allows_free_sellers():
     reports = pd.DataFrame({"ask": [0.0, 0.6, 0.7]}, index=["Ann", "Bob", "Cem"])
     given = {"prior": Uniform(0, 1), "objective": cm.Spread() + cm.Noise(), "gamma": 0.5}
     with pytest.raises(UnattainedOptimumError, match="EtaRange"):
@@ -116,7 +116,7 @@ def drawn(n=60, seed=0):
     return pd.DataFrame({"id": range(n), "ask": reports, "region": groups})
 
 
-def test_a_budget_decides_gamma_and_no_report_does():
+def test_a_budget_determines_gamma_without_the_reports():
     aim = 1.0 * cm.Spread() + 100.0 * cm.Noise()
     gamma = cm.calibrate_gamma(5.0, PRIOR, 60, aim, [cm.Cap(2)], draws=25).gamma
     stated = []
@@ -130,7 +130,7 @@ def test_a_budget_decides_gamma_and_no_report_does():
     assert stated[0]["budget"] == 5.0
 
 
-def test_a_group_carries_its_share():
+def test_a_group_has_its_share():
     table = drawn(2)
     free = price_list(table, PRIOR, **OBJECTIVE, group="region")
     pd.testing.assert_frame_equal(free.offers, price_list(table, PRIOR, **OBJECTIVE).offers)
@@ -141,7 +141,7 @@ def test_a_group_carries_its_share():
     assert offers.to_dict()["constraints"] == ["sum_{i in north} a_i >= 0.9"]
 
 
-def test_groups_have_to_be_known(tmp_path):
+def test_unknown_groups_are_refused(tmp_path):
     table = drawn(5)
     with pytest.raises(ParameterError, match="name their column, group"):
         price_list(table, PRIOR, **OBJECTIVE, at_least={"north": 0.5})

@@ -1,4 +1,4 @@
-"""Docstrings of all public names: parameters, results, errors, an example that runs."""
+"""Docstrings of all public names have parameters, results, errors and an example."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ MODULES = (
     *("terms", "priors", "allocation", "incentives", "privacy", "learners", "joint", "online"),
     *("release", "attacks", "ledger", "data"),
 )
-#: Classes whose methods a user calls.
+#: Classes with methods for users.
 CALLED = (
     *(
         cm.Market,
@@ -33,7 +33,7 @@ INTERNAL = {"contains", "check_labels", "check_reports", "by_prior", "in_parts"}
 
 
 def public():
-    """Return every public function and class, by its name."""
+    """Return every public function and class by name."""
     packages = [cm, *(importlib.import_module(f"convexmarket.{name}") for name in MODULES)]
     every = (getattr(package, name) for package in packages for name in package.__all__)
     result = {id(each): each for each in every}
@@ -85,7 +85,7 @@ def errors_raised(function):
 
 
 def documented():
-    """Return every public function, constructor and method, with its docstring."""
+    """Return every public function, constructor and method with its docstring."""
     result = [(each, each.__doc__) for each in FUNCTIONS]
     for kind in CLASSES:
         for name, method in vars(kind).items():

@@ -1,4 +1,4 @@
-"""Ids: what may be one, and the normal form by which accounts, ledgers and markets compare them."""
+"""Valid ids, and the normal form in which accounts, ledgers and markets compare them."""
 
 import sys
 import unicodedata
@@ -18,7 +18,7 @@ from tests.lists import price_list
 PRIOR = cm.Uniform(0, 1)
 
 
-# ------------------------------------------------------------------ what may be an id
+# ------------------------------------------------------------------ valid ids
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ PRIOR = cm.Uniform(0, 1)
         (1 << 64, "a number of 65 bits"),
     ],
 )
-def test_sellers_have_ids_that_can_be_seen(id, why):
+def test_ids_of_sellers_must_be_visible(id, why):
     reports = pd.Series([0.1, 0.6], index=["Bob", id])
     for make in (
         lambda: cm.Sellers([0.1, 0.6], PRIOR, ids=["Bob", id]),
@@ -53,7 +53,7 @@ def test_sellers_have_ids_that_can_be_seen(id, why):
         cm.price(reports.to_frame("ask"), prior=PRIOR, objective=cm.Spread(), gamma=1)
 
 
-def test_two_forms_of_one_text_are_one_id():
+def test_equivalent_forms_of_a_text_are_the_same_id():
     ids = ["Zo\u00eb", "Zoe\u0308"]
     with pytest.raises(SellersError, match="stands for more than one seller"):
         cm.Sellers([0.1, 0.6], PRIOR, ids=ids)
@@ -61,14 +61,14 @@ def test_two_forms_of_one_text_are_one_id():
         price_list(pd.DataFrame({"id": ids, "ask": 0.5}), PRIOR, mu=1, sigma=1, gamma=1)
 
 
-def test_a_table_of_reports_has_ids_that_can_be_seen():
+def test_ids_of_a_table_must_be_visible():
     reports = pd.DataFrame({"id": ["Ann", "B\u200bob"], "ask": 0.5})
     with pytest.raises(DataError, match=r"row 2: id 'B\\u200bob' contains '\\u200b'"):
         price_list(reports, PRIOR, mu=1, sigma=1, gamma=1)
 
 
 @given(st.lists(st.text(max_size=5) | st.integers() | st.just("x" * 201), max_size=6))
-def test_a_list_is_checked_as_its_ids_are_one_by_one(ids):
+def test_checking_a_list_equals_checking_each_id(ids):
     def one_by_one():
         return [checked_id(id) for id in ids]
 
@@ -82,7 +82,7 @@ def test_a_list_is_checked_as_its_ids_are_one_by_one(ids):
 
 
 def test_unprintable_characters_are_the_invisible_ones():
-    """Python's notion is that of the categories of Unicode, but for the blank."""
+    """str.isprintable follows the categories of Unicode, except for the blank."""
     unfit = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}
     for code in (*range(0x3000), *range(0xD7F0, 0xE010), *range(0xFE00, 0x10010), sys.maxunicode):
         unseen = unicodedata.category(chr(code)) in unfit and chr(code) != " "
@@ -117,7 +117,7 @@ def fit(index, epsilon=1.0, values=(0.2, 0.7)):
     return ridge().fit(table, np.array(values), epsilon=epsilon)
 
 
-def test_an_open_account_is_spent_once_whatever_the_spelling_of_the_index(spellings):
+def test_an_open_account_matches_any_spelling_of_the_index(spellings):
     for first, second in (spellings, spellings[::-1]):
         with account(budget=1.0) as opened:
             fit(first)
@@ -126,7 +126,7 @@ def test_an_open_account_is_spent_once_whatever_the_spelling_of_the_index(spelli
         assert opened.spent.index.tolist() == forms_of(list(first))
 
 
-def test_budgets_are_found_whatever_the_spelling_of_the_index(spellings):
+def test_budgets_match_any_spelling_of_the_index(spellings):
     first, second = spellings
     with account(budget=pd.Series([1.0, 0.5], index=first)):
         fit(second, epsilon=[1.0, 0.5])
@@ -135,7 +135,7 @@ def test_budgets_are_found_whatever_the_spelling_of_the_index(spellings):
 
 
 def test_a_permuted_index_spends_an_account_once():
-    """The first row is the third after sorting: positions do not identify rows."""
+    """The first row becomes the third: positions do not identify rows."""
     table = pd.DataFrame({"age": [0.2, 0.7, 0.4]})
     backwards = table.iloc[::-1].reset_index(drop=True)
     with account(budget=1.0):
@@ -154,7 +154,7 @@ def test_a_permuted_table_of_names_spends_an_account_once(spellings):
     assert np.all((opened.spent > 0.95) & (opened.spent <= 1.0))
 
 
-def test_an_accountant_and_a_table_have_an_id_once_whatever_its_spelling(spellings):
+def test_repeated_ids_are_refused_in_any_spelling(spellings):
     first, second = spellings
     both = [*first, *second]
     with pytest.raises(SellersError, match="stands for more than one seller"):
@@ -181,7 +181,7 @@ def test_a_ledger_matches_any_spelling_of_an_id(tmp_path, spellings):
             ledger.account([*first, *second])
 
 
-def test_an_online_market_quotes_a_seller_once_whatever_the_spelling_of_its_id(tmp_path, spellings):
+def test_an_online_market_matches_any_spelling_of_an_id(tmp_path, spellings):
     policy = cm.OnlinePolicy(PRIOR, 10, mu=1, sigma=1, gamma=1, cap=2)
     with cm.OnlineMarket.create(tmp_path / "market", policy) as market:
         for first, second in zip(*spellings, strict=True):

@@ -1,4 +1,4 @@
-"""Markdown that ships and that reports write: tables are tables, and products are no emphasis."""
+"""Markdown of documents and reports: tables are parsed, and products are not emphasis."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
     for pattern in ("*.md", "docs/**/*.md", "convexmarket/**/*.md", "problems/**/*.md")
     for path in ROOT.glob(pattern)
-    if "generated" not in path.parts  # written when the site is built
+    if "generated" not in path.parts  # generated with the site
 )
 REPORTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("reports/**/*.md"))
-#: Characters between a word and its emphasis: blanks, brackets, quotation marks, a sentence's end.
+#: Characters around emphasis: blanks, brackets, quotation marks, and ends of sentences.
 BEFORE = re.compile(r"[\s(\[“‘\"'—–|]")
 AFTER = re.compile(r"[\s)\]”’\"'—–|.,;:!?]")
-#: A formula of LaTeX, which is no Markdown.
+#: A LaTeX formula, which is not Markdown.
 LATEX = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
-#: What mathematics has and sentences have not.
+#: Characters of formulas.
 FORMULA = re.compile(r"[\^=<>+*]")
 
 
@@ -37,7 +37,7 @@ def tables(tokens: list[Token]) -> int:
 
 
 def blocks_of_bars(text: str, tokens: list[Token]) -> int:
-    """Count the runs of lines outside code that begin with a bar."""
+    """Count the blocks of lines outside code that begin with a bar."""
     code = {
         line
         for token in tokens
@@ -52,7 +52,7 @@ def blocks_of_bars(text: str, tokens: list[Token]) -> int:
 
 
 def accidents(tokens: list[Token]) -> list[str]:
-    """Return the emphasis that a formula has become: it touches one, or it is a piece of one."""
+    """Return the emphasis that touches a formula or is a part of one."""
     result = []
     for token in tokens:
         children = token.children or []
@@ -80,7 +80,7 @@ def accidents(tokens: list[Token]) -> list[str]:
 
 
 def shown(tokens: list[Token]) -> str:
-    """Return the text of inline tokens; code is a letter, and the end of a line a blank."""
+    """Return the text of inline tokens, with a letter for code and a blank for line breaks."""
     text = {"softbreak": " ", "hardbreak": " ", "code_inline": "x", "image": "x"}
     return "".join(text.get(token.type, token.content) for token in tokens)
 
@@ -120,12 +120,12 @@ def test_intended_emphasis_is_accepted(text: str) -> None:
     "text",
     ["a*b and c*d", "sum (a)*b with c*d", "f(x)*y + z*(w)", "so *a(b* c", "x *y = z* w", "`a`*b*c"],
 )
-def test_products_are_found(text: str) -> None:
+def test_accidental_emphasis_is_detected(text: str) -> None:
     assert accidents(parse(text))
 
 
 @pytest.mark.parametrize("text", ["a*b*c", "*x*", "a_b_", "|", r"\|", "---:", "a | b", "`*`"])
-def test_what_is_escaped_shows_as_it_is_in_a_cell(text: str) -> None:
+def test_escaped_text_is_shown_unchanged_in_a_cell(text: str) -> None:
     cell = escape_markdown(text)
     tokens = parse(f"| h | i |\n|:---|---:|\n| {cell} | x |\n")
     cells = [token for token in tokens if token.type == "inline"]
@@ -134,7 +134,7 @@ def test_what_is_escaped_shows_as_it_is_in_a_cell(text: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs/theory").glob("*.md")), ids=lambda p: p.stem)
-def test_a_page_of_the_theory_opens_with_its_theorem_and_names_files_that_exist(path: Path) -> None:
+def test_theory_pages_start_with_a_theorem_and_name_existing_files(path: Path) -> None:
     text = path.read_text()
     opening, theorem, _ = text.partition("**Theorem")
     assert theorem

@@ -32,7 +32,7 @@ class NobodyAlone(cm.terms.Constraint):
 
 
 class LoudSpread(cm.Spread):
-    """A subclass may mean something else: it is not taken for Spread."""
+    """A subclass with another meaning, which is not treated as Spread."""
 
     def expression(self, quantities):
         return 2 * super().expression(quantities)
@@ -44,7 +44,7 @@ class LoudSpread(cm.Spread):
 @pytest.mark.parametrize(
     ("objective", "constraints", "expected"),
     [
-        # terms of one kind add, whatever their order and nesting
+        # terms of one kind add up in any order and nesting
         (
             cm.Payments() + 2 * (cm.Spread() + cm.Noise()) + 0.5 * cm.Spread(),
             [],
@@ -52,9 +52,9 @@ class LoudSpread(cm.Spread):
         ),
         (1 * cm.Payments(), [], {"mu": 0, "sigma": 0, "gamma": 1}),
         (cm.Payments(), [], {"mu": 0, "sigma": 0, "gamma": 1}),
-        # what has no weight is not there
+        # terms with zero weight are ignored
         (cm.Payments() + 0 * SquaredSpread() + 0 * cm.Spread(3), [], {"mu": 0, "gamma": 1}),
-        # the tightest of several constraints holds
+        # the tightest of several constraints applies
         (cm.Payments() + cm.Noise(), [cm.Cap(3), cm.Cap(2)], {"max_weight": 0.5}),
         (
             cm.Payments() + cm.Noise(),
@@ -63,7 +63,7 @@ class LoudSpread(cm.Spread):
         ),
     ],
 )
-def test_what_is_recognised(objective, constraints, expected):
+def test_markets_in_the_papers_form_are_recognised(objective, constraints, expected):
     form = cm.Market(sellers(), objective, constraints).standard_form
     assert {name: getattr(form, name) for name in expected} == expected
 
@@ -78,7 +78,7 @@ def test_what_is_recognised(objective, constraints, expected):
         (cm.Spread() + cm.Noise() + cm.Payments(), [NobodyAlone()]),
     ],
 )
-def test_what_is_not_recognised_is_refused_by_the_exact_solver(objective, constraints):
+def test_other_markets_are_refused_by_the_exact_solver(objective, constraints):
     market = cm.Market(sellers(), objective, constraints)
     assert market.standard_form is None
     with pytest.raises(
@@ -88,17 +88,17 @@ def test_what_is_not_recognised_is_refused_by_the_exact_solver(objective, constr
         cm.allocate(market, method="exact")
 
 
-def test_sellers_without_a_price_cost_nothing_unless_bought_from():
+def test_sellers_with_infinite_cost_and_zero_weight_cost_nothing():
     form = StandardForm(np.array([1.0, np.inf]), 1.0, 1.0, 1.0)
     assert form.expected_cost(np.array([1.0, 0.0])) == 1.0
     assert form.expected_cost(np.array([0.5, 0.5])) == np.inf
     assert form.objective(np.array([1.0, 0.0]), 2.0) == 1.0 + 0.5 + 2.0
 
 
-# ------------------------------------------------------------------------ as data
+# ------------------------------------------------------------------------ immutability
 
 
-def test_a_market_does_not_change():
+def test_a_market_is_immutable():
     constraints = [cm.Cap(2)]
     market = cm.Market(sellers(), cm.Spread() + cm.Payments(), constraints)
     constraints.append(cm.Cap(1))
@@ -112,7 +112,7 @@ def test_a_market_does_not_change():
 
 # ------------------------------------------------------------------------- refusals
 
-#: Calls that are refused, by the error and the words of its message.
+#: Refused calls, by the error and a pattern of its message.
 BAD = {
     ParameterError: {
         "sellers must be a Sellers object, got list": lambda: cm.Market(COSTS, 1 * cm.Spread()),

@@ -1,4 +1,4 @@
-"""Errors speak in one way: "x must be ..., got ...; what to do", without a full stop."""
+"""Error messages have the form "x must be ..., got ...; remedy", without a full stop."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ FILES = sorted(Path(convexmarket.__file__).parent.rglob("*.py"))
 
 
 def text_of(node):
-    """Return the text of a string or f-string, with {} for what is put in."""
+    """Return the text of a string or f-string, with {} for inserted values."""
     if isinstance(node, ast.JoinedStr):
         return "".join(
             getattr(part, "value", "{}") if isinstance(part, ast.Constant) else "{}"
@@ -23,14 +23,14 @@ def text_of(node):
 
 
 def messages(tree):
-    """Return line and text of every error that is raised with words."""
+    """Yield the line and the text of every raised error with a message."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
             yield node.lineno, text_of(node.exc.args[0])
 
 
 def strays(text):
-    """Return in which way a message leaves the common one; empty if it does not."""
+    """Return the deviations of a message from the common form."""
     result = []
     if re.search(r"\bmust\b[^;]*, not \{\}", text):
         result.append("write 'got' before the value")
@@ -44,18 +44,18 @@ def strays(text):
 @pytest.mark.parametrize(
     "text", ["x must be positive, not {}", "x is {}; give a number", "x is gone."]
 )
-def test_the_rule_finds_what_it_forbids(text):
+def test_deviations_from_the_form_are_detected(text):
     assert len(strays(text)) == 1
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_messages_say_what_must_hold_and_what_was_got(path):
+def test_messages_have_the_common_form(path):
     assert {
         line: strays(text) for line, text in messages(parsed(path.read_text())) if strays(text)
     } == {}
 
 
-def test_a_name_of_a_module_that_is_asked_of_the_package_is_pointed_to():
+def test_the_package_points_to_names_in_its_modules():
     with pytest.raises(AttributeError, match=r"write convexmarket\.priors\.LogNormal"):
         convexmarket.LogNormal  # noqa: B018
     with pytest.raises(AttributeError, match="Lognormal"):

@@ -1,4 +1,4 @@
-"""Nothing looks beyond this machine: neither the tests nor the package."""
+"""Neither the tests nor the package use the network."""
 
 import ast
 import socket
@@ -11,14 +11,14 @@ from tests import parsed
 
 PACKAGE = Path(convexmarket.__file__).parent
 
-#: Modules that open connections, or that use such modules.
+#: Modules that open connections or use such modules.
 NETWORK = {
     *("aiohttp", "asyncio", "distributed", "dask", "ftplib", "http", "httpx", "imaplib"),
     *("paramiko", "poplib", "pycurl", "requests", "selectors", "smtplib", "socket"),
     *("socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "xmlrpc"),
 }
-#: What users ask for by name: ``--open`` shows a page of theirs, ``--dask`` names a scheduler, and
-#: sellers and rows may be in a Dask collection.
+#: Allowed on request of users: ``--open`` shows a page, ``--dask`` names a scheduler, and sellers
+#: and rows may be in a Dask collection.
 ASKED_FOR = {
     ("cli/consoles.py", "webbrowser"),
     ("partitions.py", "dask"),
@@ -27,7 +27,7 @@ ASKED_FOR = {
 
 
 def imported(source):
-    """Return the names of the packages that a module imports from outside, anywhere in it."""
+    """Return the external packages that a module imports, also in nested scopes."""
     result = set()
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
@@ -72,7 +72,7 @@ def test_connections_to_this_machine_are_allowed():
 # -------------------------------------------------------------------------- the package
 
 
-def test_modules_that_would_use_the_network_are_recognised():
+def test_modules_that_use_the_network_are_detected():
     source = (
         "import os\n\ndef f():\n    from urllib.request import urlopen\n    import socket, json\n"
     )

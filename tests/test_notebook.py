@@ -54,7 +54,7 @@ TABLES = ["Sellers", "Market", "Allocation", "IncentiveAudit", "PrivacyAccountan
 
 
 @pytest.mark.parametrize("name", HELD)
-def test_it_shows_itself(name):
+def test_objects_have_a_text_and_an_html_representation(name):
     held = HELD[name]()
     assert name in repr(held)
     assert " at 0x" not in repr(held)
@@ -66,12 +66,12 @@ def test_it_shows_itself(name):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_its_table_is_by_the_sellers_names(name):
+def test_tables_are_indexed_by_seller_names(name):
     frame = HELD[name]().to_frame()
     assert frame.index.tolist() == IDS
 
 
-def test_ids_survive_every_method():
+def test_all_methods_keep_the_ids():
     for method in ("exact", "branch_and_bound", "line_search"):
         frame = cm.allocate(market(), method=method).to_frame()
         assert frame.index.tolist() == IDS
@@ -79,7 +79,7 @@ def test_ids_survive_every_method():
     assert cm.allocate(unnamed).to_frame().index.tolist() == [0, 1]
 
 
-def test_what_the_tables_hold():
+def test_tables_contain_the_attributes_of_the_objects():
     result = cm.allocate(market())
     assert np.array_equal(result.to_frame()["epsilon"], result.epsilon)
     assert sellers().to_frame().loc["Eve"].to_dict() == {
@@ -94,7 +94,7 @@ def test_what_the_tables_hold():
 
 
 @pytest.mark.parametrize("name", ["IncentiveAudit", "OnlineOutcome"])
-def test_it_is_drawn_where_there_is_a_picture(name):
+def test_objects_with_a_plot_can_be_drawn(name):
     axes = HELD[name]().plot()
     assert axes.get_xlabel() == "sensitivity"
     assert len(axes.lines[0].get_xdata()) == 3

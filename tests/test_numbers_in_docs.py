@@ -1,4 +1,4 @@
-"""Numbers in the documentation that no report and no block of code shows are computed again."""
+"""Recompute numbers of the documentation that neither reports nor code blocks show."""
 
 import re
 
@@ -13,7 +13,7 @@ from tests import ROOT
 DOCS = ROOT / "docs"
 
 
-def test_the_gain_of_the_sharp_accounting_is_that_of_the_page():
+def test_the_gain_of_the_sharp_accounting_equals_that_of_the_page():
     text = (DOCS / "howto/audits.md").read_text()
     written = re.search(
         r"For 500 rows with epsilon 3 it allows (.*) times .* `regularization=1`, (.*) times at "
@@ -29,7 +29,7 @@ def test_the_gain_of_the_sharp_accounting_is_that_of_the_page():
         assert float(number) == round(sharp / paper, 1)
 
 
-def test_the_odds_of_the_table_of_epsilons_are_those_of_bayes():
+def test_the_odds_in_the_table_of_epsilons_follow_from_bayes():
     pattern = r"^\| ([\d.]+) \| ([\d.]+)% \| ([\d.]+)% \|$"
     rows = re.findall(pattern, (DOCS / "idea.md").read_text(), re.MULTILINE)
     assert len(rows) == 5
@@ -39,7 +39,7 @@ def test_the_odds_of_the_table_of_epsilons_are_those_of_bayes():
         assert small == pytest.approx(100 * odds / (odds + 99), abs=0.051)
 
 
-def test_the_interactive_release_needs_less_noise_by_the_factors_of_the_page():
+def test_noise_factors_of_the_interactive_release_equal_those_of_the_page():
     text = (DOCS / "theory/releases.md").read_text()
     pattern = r"Ours is (\d+) times smaller for \$B=1\$, (\d+) times for \$B=10\$ and (\d+) times"
     for updates, number in zip((1, 10, 100), re.search(pattern, text).groups(), strict=True):
@@ -49,7 +49,7 @@ def test_the_interactive_release_needs_less_noise_by_the_factors_of_the_page():
         assert int(number) == round(published / scale)
 
 
-def test_the_published_constant_of_ridge_is_larger_by_the_factor_of_the_page():
+def test_the_factor_of_the_published_ridge_constant_equals_that_of_the_page():
     text = (DOCS / "theory/ridge.md").read_text()
     pattern = r"published constant is .*?, ([\d.]+) times as large: (\d+) times the excess loss"
     factor, excess = map(float, re.search(pattern, text).groups())

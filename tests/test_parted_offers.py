@@ -1,4 +1,4 @@
-"""Offers in partitions are those in memory, and appear together or not at all."""
+"""Offers in partitions equal those in memory and are written completely or not at all."""
 
 import json
 
@@ -41,7 +41,7 @@ def write_offers(folder, **options):
     return deal
 
 
-def test_offers_are_those_in_memory(tmp_path):
+def test_offers_in_partitions_equal_those_in_memory(tmp_path):
     table = listed(tmp_path / "sellers")
     given = {**STANDARD, "cap": 3.0}
     result = write_offers(tmp_path, cap=3.0)
@@ -96,7 +96,7 @@ def test_wrong_cells_are_named_by_partition_and_row_before_anything_is_written(
 
 
 @pytest.mark.parametrize("lost", [slice(4, 600), slice(-8, None)], ids=["page", "footer"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path, lost):
+def test_an_unreadable_file_is_named(tmp_path, lost):
     listed(tmp_path / "sellers")
     broken = tmp_path / "sellers" / "b.parquet"
     content = np.frombuffer(broken.read_bytes(), np.uint8).copy()
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, lost):
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
 
 
-def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_files(tmp_path, monkeypatch):
     listed(tmp_path / "sellers")
 
     def full(*_, **__):
@@ -119,7 +119,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
 
 
-def test_a_dask_table_is_priced_as_its_rows_and_takes_no_budget():
+def test_a_dask_table_gives_the_same_offers_and_refuses_a_budget():
     table = pd.DataFrame({"name": list("abc"), "asks": [0.03, 0.05, 0.09]})
     given = {**STANDARD, "id": "name", "ask": "asks"}
     parted = price_list(partitions.table(dd.from_pandas(table, npartitions=2)), PRIOR, **given)

@@ -1,4 +1,4 @@
-"""The Python that the documents show runs, and prints what they show."""
+"""The Python blocks of the documentation run and print the shown output."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.cli.builders import draw_nothing
 
 
 def collected():
-    """Return a parameter for every block: of the README, and in group `page` of docs/."""
+    """Return a parameter for every block of the README, and of docs/ in group `page`."""
     return [
         pytest.param(
             path,
@@ -21,14 +21,14 @@ def collected():
     ]
 
 
-def test_the_readme_fits_a_page_and_has_examples():
+def test_the_readme_is_short_and_has_examples():
     assert documents.blocks(ROOT / "README.md")
     assert len((ROOT / "README.md").read_bytes()) <= 6 * 1024
 
 
 @pytest.mark.filterwarnings("error::DeprecationWarning", "error::RuntimeWarning")
 @pytest.mark.parametrize(("path", "block"), collected())
-def test_the_block_prints_what_the_page_shows(path, block, tmp_path, monkeypatch):
+def test_a_block_prints_the_shown_output(path, block, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setattr(figures, "saved", draw_nothing)
     with documents.reader_folder(tmp_path):
@@ -40,7 +40,7 @@ def test_the_block_prints_what_the_page_shows(path, block, tmp_path, monkeypatch
     assert documents.agree(shown, printed), f"shown:\n{shown}\nprinted:\n{printed}"
 
 
-def test_blocks_are_read_with_their_outputs(tmp_path):
+def test_blocks_are_parsed_with_their_outputs(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "# Page\n\n```python\na = 1\n```\n\n```sh\nls\n```\n\n"

@@ -1,4 +1,4 @@
-"""Who sells: validated, immutable, and wrong input named with its remedy."""
+"""Sellers are validated and immutable, and errors name a remedy."""
 
 import cvxpy as cp
 import numpy as np
@@ -19,11 +19,11 @@ def uniform():
     return cm.Uniform(0.1, 1.0)
 
 
-def test_the_top_of_a_prior_may_cost_infinitely_much():
+def test_the_virtual_cost_at_the_top_may_be_infinite():
     assert cm.Sellers([0.5, 1.0], cm.Beta(2, 2)).virtual_costs[1] == np.inf
 
 
-def test_a_parameter_stands_for_virtual_costs_as_they_are_now():
+def test_virtual_costs_follow_the_value_of_a_parameter():
     costs = cp.Parameter(2, nonneg=True, name="costs")
     sellers = cm.Sellers(virtual_costs=costs)
     assert len(sellers) == 2
@@ -45,7 +45,7 @@ def two_groups():
     return {"young": cm.Uniform(0.0, 1.0), "old": cm.Beta(2, 1, 0.5, 2.0)}
 
 
-def test_a_prior_for_each_group():
+def test_sellers_can_have_a_prior_for_each_group():
     priors, groups = two_groups(), ["old", "young", "old"]
     sellers = cm.Sellers([0.6, 0.2, 1.0], priors, groups=groups)
     expected = [
@@ -69,7 +69,7 @@ def test_a_prior_for_each_group():
     )
 
 
-def test_a_prior_for_each_seller():
+def test_sellers_can_have_a_prior_each():
     priors = [cm.Uniform(0, 1), cm.Uniform(0, 2), cm.Uniform(0, 1.0), cm.Uniform(0, 3)]
     sellers = cm.Sellers([0.5, 0.5, 0.7, 2.5], priors)
     assert len(sellers.priors) == 3
@@ -81,7 +81,7 @@ def test_a_prior_for_each_seller():
     assert repr(many).endswith("Uniform(0.0, 3.0), ...)")
 
 
-def test_another_report_with_several_priors():
+def test_with_report_uses_the_prior_of_the_seller():
     sellers = cm.Sellers([0.6, 0.2], two_groups(), groups=["old", "young"], ids="ab")
     changed = sellers.with_report(0, 1.8)
     again = cm.Sellers([1.8, 0.2], two_groups(), groups=["old", "young"])
@@ -98,7 +98,7 @@ def test_another_report_with_several_priors():
         sellers.with_report(1, np.nan)
 
 
-def test_another_virtual_cost_of_one_seller():
+def test_with_virtual_cost_changes_one_seller():
     sellers = cm.Sellers([0.2, 0.5], uniform(), ids="ab", groups=["x", "y"])
     out = sellers.with_virtual_cost(0, np.inf)
     assert out.virtual_costs.tolist() == [np.inf, sellers.virtual_costs[1]]
@@ -109,7 +109,7 @@ def test_another_virtual_cost_of_one_seller():
         sellers.with_virtual_cost(0, -1)
 
 
-def test_drawn_sellers_come_from_their_own_priors():
+def test_drawn_sellers_follow_their_own_priors():
     rng = np.random.default_rng(0)
     groups = ["old", "young"] * 500
     sellers = cm.Sellers.draw(1000, two_groups(), rng, groups=groups)
@@ -123,7 +123,7 @@ def test_drawn_sellers_come_from_their_own_priors():
     assert each.sensitivities[0] < 1 < each.sensitivities[1]
 
 
-#: Calls that are refused, by the error and the words of its message.
+#: Refused calls, by the error and a pattern of its message.
 BAD = {
     SellersError: {
         "give either sensitivities .* got neither": lambda: cm.Sellers(),
@@ -242,7 +242,7 @@ GAMMA = scipy.stats.gamma(2, scale=0.05)
         ({"a": GAMMA, "b": cm.Uniform(0, 1)}, ["a", "b"]),
     ],
 )
-def test_a_frozen_distribution_of_scipy_is_a_prior(prior, groups):
+def test_a_frozen_distribution_of_scipy_is_accepted_as_prior(prior, groups):
     converted = {
         list: lambda: [cm.Prior.from_scipy(single) for single in prior],
         dict: lambda: {"a": cm.Prior.from_scipy(GAMMA), "b": cm.Uniform(0, 1)},
@@ -255,7 +255,7 @@ def test_a_frozen_distribution_of_scipy_is_a_prior(prior, groups):
     assert drawn.priors == known.priors
 
 
-def test_every_border_takes_a_frozen_distribution():
+def test_every_public_function_accepts_a_frozen_distribution():
     prior, objective = cm.Prior.from_scipy(GAMMA), cm.Spread() + cm.Noise()
     people = pd.DataFrame({"ask": [0.1, 0.2]})
     deals = [
@@ -277,7 +277,7 @@ def own_sample(reports):
     return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
 
 
-def test_a_prior_computed_from_the_reports_warns_and_a_misreport_pays():
+def test_a_prior_computed_from_the_reports_warns_and_is_not_truthful():
     reports = np.array([0.2, 0.25, 0.3, 0.9])
     with pytest.warns(PriorFromReportsWarning, match="contains every report.*past reports"):
         market = own_sample(reports)
@@ -294,9 +294,9 @@ def test_a_prior_computed_from_the_reports_warns_and_a_misreport_pays():
         ([0.2, 0.3], [0.2, 0.3], True),
         ([0.2, 0.3], [0.1, 0.2, 0.3, 0.4], True),
         ([0.3, 0.3], [0.2, 0.3, 0.3], True),
-        ([0.3, 0.3], [0.2, 0.3], False),  # the sample has one of the two
+        ([0.3, 0.3], [0.2, 0.3], False),  # the sample contains only one of them
         ([0.2, 0.25], [0.2, 0.3], False),
-        ([0.2], [0.2, 0.3], False),  # of a single seller
+        ([0.2], [0.2, 0.3], False),  # one seller
     ],
 )
 def test_a_sample_that_contains_all_reports_may_be_computed_from_them(

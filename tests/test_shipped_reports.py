@@ -1,4 +1,4 @@
-"""The reports in the repository are those of its problem files and scripts, and small enough."""
+"""The reports in the repository agree with its problem files and scripts, and are small."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def test_a_run_of_one_candidate_reproduces_a_stored_point(name):
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.startswith("online-")])
-def test_an_online_market_offers_what_is_stored(name):
+def test_an_online_market_reproduces_the_stored_offers(name):
     few = ["run.jobs=1", "simulation.draws=1"]
     new = load_file(FILES[name], few).perform(progress=False).tables["offers"]
     stored = read_tables(REPORTS / name)["offers"]
@@ -63,7 +63,7 @@ def test_an_online_market_offers_what_is_stored(name):
         np.testing.assert_allclose(new[column], stored[column], 1e-5, 1e-9)
 
 
-def test_the_smallest_problems_of_the_solver_study_are_judged_as_stored():
+def test_small_problems_of_the_solver_study_have_their_stored_outcomes():
     few = ["study.solvers=['exact', 'CLARABEL']", "study.sizes=[100]", "study.draws=1"]
     few += ["study.problems=['allocation', 'budget', 'z-block', 'ridge']", "run.jobs=1"]
     problem = load_file(FILES["solver-study"], few)
@@ -77,19 +77,19 @@ def test_the_smallest_problems_of_the_solver_study_are_judged_as_stored():
     np.testing.assert_allclose(solved.objective, solved.objective_stored, 1e-5)
 
 
-def test_every_experiment_has_a_report_and_every_report_an_experiment():
+def test_experiments_and_reports_correspond():
     assert {path.parent.name for path in REPORTS.glob("*/index.html")} == set(FILES) | PAPERS
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_report_of_a_study_is_of_this_very_file(name):
+def test_the_report_of_a_study_contains_its_current_file(name):
     stored = read_report(REPORTS / name).settings["problem file"]
     assert stored["text"] == load_file(FILES[name]).source.text
     assert not stored["overrides"]
 
 
 @pytest.mark.parametrize("name", one_in(4, FILES))
-def test_the_pages_follow_from_the_stored_results(name):
+def test_the_pages_are_reproduced_from_the_stored_results(name):
     report = read_report(REPORTS / name)
     assert report.to_markdown() == (REPORTS / name / "report.md").read_text()
     assert report.to_html() == (REPORTS / name / "index.html").read_text()
@@ -105,7 +105,7 @@ def test_a_page_is_short(name):
 
 
 @pytest.mark.parametrize("name", [*FILES, *sorted(PAPERS)])
-def test_a_report_holds_its_page_and_nothing_that_can_be_written_again(name):
+def test_a_report_contains_its_page_and_no_derived_files(name):
     folder = REPORTS / name
     for file in ("index.html", "report.md", "results.json"):
         assert (folder / file).stat().st_size > 0
@@ -114,7 +114,7 @@ def test_a_report_holds_its_page_and_nothing_that_can_be_written_again(name):
     assert list(folder.glob("figures/*.png"))
 
 
-def test_the_index_gives_the_finding_of_each():
+def test_the_index_contains_the_finding_of_each_report():
     for page, target in (("index.html", "index.html"), ("README.md", "report.md")):
         text = (REPORTS / page).read_text()
         assert all(f"{name}/{target}" in text for name in [*FILES, *PAPERS])
@@ -125,13 +125,13 @@ def test_the_index_gives_the_finding_of_each():
         assert finding in text
 
 
-def test_together_they_stay_small():
+def test_all_reports_have_at_most_8_megabytes():
     sizes = [path.stat().st_size for path in REPORTS.rglob("*") if path.is_file()]
     assert sum(sizes) <= 8e6
 
 
 @pytest.mark.parametrize("name", ["wdbc", "synthetic"])
-def test_no_chosen_candidate_depends_on_where_its_grid_ends(name):
+def test_no_chosen_candidate_is_at_the_end_of_its_grid(name):
     problem, tables = load_file(FILES[name]), read_tables(REPORTS / name)
     curve, runs = tables["curve"], tables["runs"]
     bought = curve[curve.model == "mechanism"]
@@ -139,14 +139,14 @@ def test_no_chosen_candidate_depends_on_where_its_grid_ends(name):
     assert set(bought.sigma).isdisjoint(
         [min(problem.objective.sigma), max(problem.objective.sigma)]
     )
-    # A larger Lambda than the second largest changes no error by more than 2 %.
+    # Beyond the second largest Lambda, errors change by at most 2 %.
     *_, second, last = sorted(problem.learner.regularization)
     keys = ["scenario", "gamma", "sigma"]
     errors = runs.merge(bought[keys]).pivot_table("test_error", keys, "regularization")
     assert (errors[second] - errors[last]).max() < 0.02
 
 
-def test_the_headline_of_wdbc_counts_the_choice_of_lambda():
+def test_the_headline_of_wdbc_includes_the_choice_of_lambda():
     report = read_report(REPORTS / "wdbc")
     assert "Λ chosen within what was sold" in report.finding
     lower = re.search(r"lower at (\d+)", report.finding)[1]
@@ -165,7 +165,7 @@ def test_the_headline_of_the_medical_market_compares_all_points_of_its_table():
     assert f"at {useful} of {len(curve)} points" in report.finding
 
 
-def test_no_page_says_that_a_constraint_lowers_the_optimal_error():
+def test_no_page_states_that_a_constraint_lowers_the_optimal_error():
     text = (REPORTS / "variants-budget/report.md").read_text()
     (sentence,) = re.findall(r"budget and a cap of 1\.5” differs.*", text)
     assert "-" not in re.search(r"by (.*) to", sentence)[1]
@@ -181,7 +181,7 @@ def test_the_headline_of_the_joint_methods_counts_the_best_of_each():
 
 
 @pytest.mark.parametrize("part", ["ridge-synthetic", "ridge-medical"])
-def test_an_order_of_methods_is_counted_over_all_sweeps(part):
+def test_orders_of_methods_are_counted_over_all_sweeps(part):
     tables = read_tables(REPORTS / "ridge")
     cells, orders = tables[f"{part}-cells"], tables[f"{part}-orderings"]
     claims = tables["claims"][tables["claims"].claim.str.startswith(f"{part}: PDP-OP < ")]
@@ -204,7 +204,7 @@ def test_the_solver_study_counts_the_classes_of_its_table():
     assert finding.endswith(f"the 95 % interval to the next one excludes a tie in {decided}.")
 
 
-def test_the_frontier_holds_each_point_once():
+def test_the_frontier_contains_each_point_once():
     tables = {table.name: table.frame for table in read_report(REPORTS / "limits").tables}
     frontier = tables["limits-promise-frontier"]
     criteria = ["error", "expected_payments", "epsilon_max"]
@@ -212,7 +212,7 @@ def test_the_frontier_holds_each_point_once():
     assert len(frontier) < tables["limits-promise-points"].efficient.sum()
 
 
-def test_the_payments_of_the_theory_of_many_sellers_are_those_of_the_report():
+def test_payments_in_the_theory_of_many_sellers_equal_those_of_the_report():
     text = (ROOT / "docs/theory/many-sellers.md").read_text()
     written = re.search(r"payments fall from ([\d.]+) to ([\d.]+) between a hundred", text).groups()
     tables = {table.name: table.frame for table in read_report(REPORTS / "online-uniform").tables}
@@ -220,7 +220,7 @@ def test_the_payments_of_the_theory_of_many_sellers_are_those_of_the_report():
     assert written == (f"{payments.iloc[0]:.3f}", f"{payments.iloc[-1]:.3f}")
 
 
-def test_no_report_names_a_folder_of_the_machine_that_wrote_it():
+def test_reports_contain_no_absolute_paths():
     for path in REPORTS.glob("*/results.json"):
         file = json.loads(path.read_text())["settings"].get("problem file")
         assert file is None or not Path(file["path"]).is_absolute(), path

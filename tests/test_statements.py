@@ -1,4 +1,4 @@
-"""What docs/statements.toml claims exists; ``python -m tests.test_statements`` writes its page."""
+"""Names in docs/statements.toml exist; ``python -m tests.test_statements`` writes its page."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ from tests import ROOT
 
 PAGE = ROOT / "docs/statements.md"
 STATEMENTS: dict[str, dict[str, str]] = tomllib.loads(
-    PAGE.with_suffix(".toml").read_text(encoding="utf-8")  # which allows no key twice
+    PAGE.with_suffix(".toml").read_text(encoding="utf-8")  # duplicate keys are errors
 )
 PAPERS = {
     "A": "Mechanism design for heterogeneous differentially private data acquisition",
@@ -39,7 +39,7 @@ that computes it, and the test and the report that show it. Papers and symbols a
 
 
 def row(key: str, entry: dict[str, str]) -> str:
-    """Return a row of the table: verdict, statement and comment, evidence."""
+    """Return a row of the table with verdict, statement, comment and evidence."""
     path, _, test = entry.get("test", "").partition("::test_")
     report, why = entry.get("report", ""), entry.get("why", "")
     statement = f"{escape_markdown(key[3:])}: “{escape_markdown(entry['says'])}”"
@@ -56,7 +56,7 @@ def row(key: str, entry: dict[str, str]) -> str:
 
 
 def page() -> str:
-    """Return the page: counts of verdicts, and a table for each paper."""
+    """Return the page with counts of verdicts and a table for each paper."""
     count = Counter((key[0], entry["verdict"]) for key, entry in STATEMENTS.items())
     heads = ["| | " + " | ".join(VERDICTS) + " |", "|:---|" + "---:|" * len(VERDICTS)]
     numbers = [f"| {p} | {' | '.join(str(count[p, v]) for v in VERDICTS)} |" for p in PAPERS]
@@ -83,7 +83,7 @@ def looked_up(name: str) -> object:
 
 
 @pytest.mark.parametrize("key", STATEMENTS)
-def test_what_a_statement_names_exists(key):
+def test_names_in_statements_exist(key):
     entry = STATEMENTS[key]
     assert set(entry) <= {"says", "by", "test", "report", "verdict", "why"}
     assert key[:3] in {f"{paper}, " for paper in PAPERS}

@@ -1,4 +1,4 @@
-"""Tables in and out, public preprocessing, and the data sets that come with the package."""
+"""Reading and writing tables, public preprocessing, and the data sets of the package."""
 
 from convexmarket.data import datasets
 from convexmarket.data.features import PublicFeatures

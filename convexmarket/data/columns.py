@@ -1,7 +1,7 @@
 """Roles of the columns of a table: columns that concern the sale are not features.
 
-Guarantees require weights that were chosen without the rows. Weights follow from the reports, so a
-report among the features would be private data that chose the weights.
+Guarantees require weights that were chosen without the rows. Weights follow from the reports, so if
+a report were among the features, private data would determine the weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Role: TypeAlias = Literal["id", "report", "group", "quota"]
 
 ID_NAMES = ("id", "seller", "name", "seller_id")
 REPORT_NAMES = ("sensitivity", "cost", "c", "reported_sensitivity", "report", "ask")
-#: The common names of columns that are about the sale.
+#: Common names of columns that describe the sale.
 _NAMES: dict[Role, tuple[str, ...]] = {
     "id": ID_NAMES,
     "report": (*REPORT_NAMES, "costs", "reported", "asking", "price", "epsilon"),

@@ -1,4 +1,4 @@
-"""Text in the cells of the CSV files that are written, and read back as it was.
+"""Text in the cells of written CSV files, which is read back unchanged.
 
 A spreadsheet evaluates a cell that begins with certain characters as a formula. With another
 separator it finds cells within a text. So all text is quoted, and an apostrophe is inserted
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 __all__ = ["guarded", "may_be_guarded", "unguarded", "write_csv"]
 
-#: Rows that are written at a time.
+#: Number of rows written at a time.
 PIECE = 100_000
 #: Characters with which a formula begins, and their full-width forms.
 _SIGNS = "=+@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}"
@@ -48,7 +48,7 @@ def guarded(text: str) -> str:
 
 
 def unguarded(text: str) -> str:
-    """Return the text that :func:`guarded` received, with other ends of lines.
+    """Invert :func:`guarded`, except for line breaks.
 
     Examples
     --------

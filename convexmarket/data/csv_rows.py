@@ -1,8 +1,7 @@
-"""CSV files read as text, with the line that each row begins at.
+"""Read CSV files as text, with the first line of each row.
 
-The reader recognises any usual separator, encoding and decimal sign. The file may come from a
-stranger: the sizes of lines and tables are bounded, and a file or number that can be read in two
-ways is refused.
+The reader recognises any usual separator, encoding and decimal sign. The file may be
+untrusted: the sizes of lines and tables are bounded, and an ambiguous file or number is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from convexmarket.errors import DataError
 __all__ = ["MOST_CELLS", "SEPARATORS", "numbers_in", "read_texts"]
 
 SEPARATORS = ",;\t|"
-#: Lines from which the separator is recognised.
+#: Number of lines from which the separator is recognised.
 FIRST_LINES = 10
 #: Bytes of a row; a table of 10,000 columns has fewer.
 LONGEST_ROW = 4_000_000
@@ -66,13 +65,13 @@ def read_texts(
     na_values : sequence of str, optional
         Texts that mark an empty cell, such as ``"k.A."``; blanks around them are ignored.
     most_rows : int, optional
-        Number of rows to read, the first ones.
+        Number of rows to read, from the top.
 
     Returns
     -------
     DataFrame
-        Empty cells are empty text. The index holds the line that each row begins at. Blank rows
-        are left out.
+        Empty cells are empty text. The index holds the first line of each row. Blank rows are
+        left out.
 
     Raises
     ------
@@ -224,7 +223,7 @@ def _rows(
 
 
 def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]]:
-    """Return which rows hold a visible character (None: all of them), and their lines."""
+    """Return a mask of the rows with a visible character (None for all), and their lines."""
     blank, breaks = pa.scalar(True), np.zeros(table.num_rows, dtype=np.int64)
     for column in table.columns:
         blank = pc.and_(blank, pc.equal(pc.utf8_trim_whitespace(column), ""))
@@ -239,7 +238,7 @@ def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]
 
 
 def separator_of(lines: Iterable[str]) -> str:
-    """Return the separator that splits the first rows most often, and alike where one does."""
+    """Return the separator with the most splits of the first rows, if possible equal in all."""
     first = list(islice(lines, FIRST_LINES))
 
     def fit(separator: str) -> tuple[bool, int]:
@@ -254,12 +253,12 @@ def separator_of(lines: Iterable[str]) -> str:
 
 
 def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
-    """Convert texts to numbers; NaN where a text is not a number for certain.
+    """Convert texts to numbers; NaN where a text is not certainly a number.
 
     A number is written with the digits 0 to 9. Commas are decimal commas if more numbers have a
     comma than a point, and at least one comma is not in a place where it could separate thousands;
-    then numbers with a point are NaN, otherwise those with a comma. Cells that hold other text do
-    not count.
+    then numbers with a point are NaN, otherwise numbers with a comma are NaN. Cells with other text
+    do not count.
     """
     if pd.api.types.is_numeric_dtype(texts):
         return pd.to_numeric(texts).astype(float)
@@ -280,7 +279,7 @@ def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
 
 
 def _number(text: str) -> float:
-    """Return a number of ASCII digits, without the underscores that Python takes for nothing."""
+    """Parse a number of ASCII digits; underscores, which Python allows, give NaN."""
     if "_" in text or not text.isascii():
         return math.nan
     try:

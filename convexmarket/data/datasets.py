@@ -1,7 +1,7 @@
-"""Data sets, real and synthetic, split into rows that are sold, public rows and rows for the test.
+"""Real and synthetic data sets, split into sold rows, public rows and test rows.
 
 No scaling is computed from the rows that are sold: guarantees rest on public constants. Means and
-standard deviations come from the public validation rows, and each row is projected on its own.
+standard deviations come from the public validation rows, and each row is projected separately.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class RegressionData:
 def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
     """Project each row on the ball: rows longer than ``data_norm`` are shortened to it.
 
-    Each row is treated alone, so the result keeps every guarantee that the bound is needed for.
+    Each row is projected independently of the others, so guarantees that need the bound hold.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
 
 
 def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
-    """Permute the sensitivities so that they rank as one feature does.
+    """Permute the sensitivities so that their ranks equal those of one feature.
 
     Anjarlekar, Etesami and Srikant test robustness to correlations between data and sensitivities
     in this way. Ties are broken by position.
@@ -147,7 +147,7 @@ def wdbc(
     Parameters
     ----------
     random_state : int or numpy.random.Generator
-        Decides the split.
+        Determines the split.
     fractions : (float, float, float)
         Shares of the rows that are sold, public, and for testing.
     data_norm : float
@@ -216,7 +216,7 @@ def circles(
     factor : float
         Radius of the inner circle, in the same unit; at least 0 and below 1.
     random_state : int or numpy.random.Generator
-        Decides the rows.
+        Determines the rows.
 
     Returns
     -------
@@ -265,7 +265,7 @@ def synthetic(
     n_sellers, n_features : int
         Rows that are sold, and columns; at least 1.
     random_state : int or numpy.random.Generator
-        Decides the hyperplane and the rows.
+        Determines the hyperplane and the rows.
     n_validation, n_test : int
         Public rows and rows for testing.
     data_norm : float
@@ -341,7 +341,7 @@ def medical(
     train_fraction : float
         Share of the rows that is sold, in (0, 1).
     random_state : int or numpy.random.Generator
-        Decides the split.
+        Determines the split.
 
     Examples
     --------
@@ -388,11 +388,11 @@ def synthetic_regression(
     n_rows, n_features : int
         Rows in all, at least 2, and columns d, at least 1.
     random_state : int or numpy.random.Generator
-        Decides the model, the rows and the split.
+        Determines the model, the rows and the split.
     train_fraction : float
         Share of the rows that is sold, in (0, 1).
     label_noise : float
-        Standard deviation of what is added to the labels, before they are clipped to [-1, 1].
+        Standard deviation of the noise in the labels, which are then clipped to [-1, 1].
     """
     check_count("n_rows", n_rows, 2)
     check_count("n_features", n_features)
@@ -428,7 +428,7 @@ def _in_two_parts(
     train_fraction: float,
     seed: int | np.random.Generator,
 ) -> RegressionData:
-    """Split at random into what is sold and what is tested on."""
+    """Split at random into sold rows and test rows."""
     check_share("train_fraction", train_fraction)
     n_train = int(np.clip(round(train_fraction * y.size), 1, y.size - 1))
     order = np.random.default_rng(seed).permutation(y.size)

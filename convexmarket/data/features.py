@@ -1,4 +1,4 @@
-"""Public preprocessing: from a table to rows of a ball, by declared ranges and categories.
+"""Public preprocessing of a table into rows of a ball, by declared ranges and categories.
 
 A scaler that is fitted to private rows publishes a function of them that no guarantee covers.
 """
@@ -38,7 +38,7 @@ INSIDE = 1.0 - 2.0**-48
 
 
 class PublicFeatures(TransformerMixin, BaseEstimator):
-    r"""Turn a table into rows of a public ball, by declared ranges and categories alone.
+    r"""Transform a table into rows of a public ball, only by declared ranges and categories.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         number; a list holds the categories of a word, in which ``"other"`` stands for all
         undeclared values. Other columns are not used.
     missing : {"error", "middle", "indicator"}, default "error"
-        What an empty cell stands for: ``"middle"`` is the middle of the range, and no category;
-        ``"indicator"`` the same, and every column gets one more feature, which is 1 where a cell is
-        empty.
+        Treatment of an empty cell: ``"middle"`` replaces it by the middle of the range, or by no
+        category; ``"indicator"`` does the same, and adds a feature to every column, which is 1 if
+        the cell is empty.
     intercept : bool, default True
         Whether to append a constant feature, which a model without an intercept needs.
     data_norm : float or None, default 1.0
@@ -68,7 +68,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     a row, and all are multiplied by :math:`R / \sqrt{k}`, where k counts the columns, and the
     intercept.
 
-    ``fit`` learns nothing. A transformed row depends only on the row itself, so a guarantee for
+    ``fit`` uses no rows. A transformed row depends only on the row itself, so a guarantee for
     transformed rows also holds for the rows. An undeclared category is refused, which reveals to
     the user that a row contains one. If sellers enter free text, declare ``"other"``: then no
     category is refused.
@@ -113,7 +113,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame, or a table of Polars or pyarrow, of shape (n_rows, n_columns)
-            With all declared columns; others are not looked at.
+            With all declared columns; other columns are ignored.
 
         Returns
         -------
@@ -133,10 +133,10 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return parts * scale
 
     def transform_to_box(self, X: Any) -> NDArray[np.float64]:
-        """Return the rows with every feature in [0, 1], as ridge regression takes them.
+        """Return the rows with every feature in [0, 1], for ridge regression.
 
         Parameters, shape and errors are those of :meth:`transform`. A number becomes ``(x - low) /
-        (high - low)``, and the middle of its range where it is missing.
+        (high - low)``, and the middle of its range if it is missing.
         """
         rows, numbers = self._features(X), self._numbers()
         rows[:, numbers] = (rows[:, numbers] + 1.0) / 2.0

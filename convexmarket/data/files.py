@@ -1,4 +1,4 @@
-"""Files that a user named: opened if they are files, and read no further than agreed."""
+"""Access to files of users: only regular files are opened, and their sizes are limited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
 def open_regular(path: str | Path) -> BufferedReader:
-    """Open a file for reading; a pipe, a device or a folder is an OSError."""
+    """Open a file for reading; a pipe, a device or a folder raises an OSError."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -48,7 +48,7 @@ def open_parquet(path: str | Path) -> Iterator[ParquetFile]:
     ------
     DataError
         If the file cannot be opened, or anything fails in the block, such as any error of pyarrow.
-        The message quotes nothing of the file.
+        The message does not quote the file.
     """
     from pyarrow.parquet import ParquetFile
 

@@ -1,7 +1,7 @@
 """Lists of sellers in CSV files, Parquet files and tables.
 
-A value that cannot be read for certain is refused, with the lines at fault, because a wrong number
-here is a wrong payment later.
+An ambiguous value is refused, and the error names its lines, because a wrong number would lead to a
+wrong payment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLAIN = "[!-~]([ -~]{0,198}[!-~])?"
 
 
 class Supported(Protocol):
-    """A distribution, as far as checks of reports need it."""
+    """The part of a distribution that checks of reports need."""
 
     support: tuple[float, float]
 
@@ -71,13 +71,13 @@ def read_list(
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
     show_cells : bool
         Whether an error shows the text of the first wrong report. Reports are private, so error
-        messages name lines alone by default.
+        messages name only lines by default.
 
     Returns
     -------
     DataFrame
-        Columns id and sensitivity, and group where its column was named; the index holds the line
-        of the file that each row begins at, or the row from 1. Ids of a CSV file have their normal
+        Columns id and sensitivity, and group where its column was named; the index holds the
+        first line of each row in the file, or the row from 1. Ids of a CSV file have their normal
         form, others are unchanged.
 
     Raises
@@ -148,7 +148,7 @@ def checked_list(
             _refuse(place, forms.duplicated(), why, cells=table["id"])
     if "group" in table:
         _refuse(place, blank(table["group"]), "is missing", "the group")
-    pa.default_memory_pool().release_unused()  # the search for equal ids takes most
+    pa.default_memory_pool().release_unused()  # the search for equal ids is slow
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 
@@ -171,7 +171,7 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
 
 
 def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
-    """Compute the normal forms of ids, or name the lines that hold none, or one twice."""
+    """Compute the normal forms of ids, or name the lines with a missing or repeated id."""
     forms = _forms(ids, place)
     _refuse(place, blank(ids), "is no id", cells=ids)
     why = "is the id of an earlier line; ids must be distinct"
@@ -293,7 +293,7 @@ def _refuse(
 
 
 def clipped(value: Any) -> str:
-    """Return a value as a message shows it."""
+    """Shorten a value for a message."""
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
 

@@ -1,4 +1,4 @@
-"""Tables of other libraries and in files, as DataFrames."""
+"""Conversion of files, and of tables of other libraries, to DataFrames."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
 def read_rows(
     table: Any, na_values: Sequence[str] = (), texts: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, pd.Index[int], str]:
-    """Return a table as :func:`read_table` does, the lines of its rows, and where they are counted.
+    """Read a table by :func:`read_table`; return it, the lines of its rows, and what they count.
 
     The columns ``texts`` of a CSV file stay as they are written.
     """

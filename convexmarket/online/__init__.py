@@ -1,4 +1,4 @@
-"""The online market: sellers arrive one by one, and each is quoted on the spot (A, section V).
+"""The online market: sellers arrive one by one, and each gets a quote on arrival (A, section V).
 
 A policy is a plan for sellers who are known by their prior only (:mod:`convexmarket.online.plan`),
 turned into terms (:mod:`convexmarket.online.curves`): the guarantee and the payment of each report.

@@ -56,7 +56,7 @@ class Atoms:
         """Compute the moments of the margin ``v = (p - psi)_+`` cut at w; p is above ``lowest``."""
         full, below, below2 = self._sums[:, np.searchsorted(self.above, price - width, "right")]
         share, mean, square = self._sums[:, np.searchsorted(self.above, price, "right")]
-        share, mean, square = share - full, mean - below, square - below2  # of those in between
+        share, mean, square = share - full, mean - below, square - below2  # of the costs in between
         width = np.where(full > 0, width, 0.0)
         margin = np.maximum(price * share - mean, 0.0)
         first = width * full + margin
@@ -119,7 +119,7 @@ def _divided(edges: Floats, parts: NDArray[np.int_] | int) -> Floats:
 
 @lru_cache(maxsize=16)
 def cells_of(prior: Prior) -> Cells:
-    """Create cells that are narrow wherever the cheapest sellers may be."""
+    """Create cells that are narrow where the cheapest sellers may be."""
     low, high = prior.support
     halves = 0.5 ** np.arange(1.0, _HALVINGS)
     middle = float(prior.quantile(0.5))

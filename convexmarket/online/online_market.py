@@ -1,6 +1,6 @@
 """An online market in a database: quotes, answers and one release, each stored once.
 
-A seller who accepts has sold, which the ledger of the market records in the same transaction.
+An acceptance is a sale, which the ledger of the market records in the same transaction.
 :mod:`convexmarket.ledger.store` describes what the database guarantees.
 """
 
@@ -39,7 +39,7 @@ from convexmarket.privacy import Guarantee
 Answer: TypeAlias = Literal["accepted", "declined"]
 Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
 
-#: Unanswered ids that an error names.
+#: Number of unanswered ids in an error.
 _SHOWN = 5
 _HEAD = (
     "SELECT coalesce((SELECT max(number) FROM quotes), 0), (SELECT max(number) FROM plans), "
@@ -97,7 +97,7 @@ _TABLES = (
 )""",
 )
 
-#: A seller who accepts has sold: the sale is written in the transaction of the answer.
+#: An acceptance is a sale, which is written in the transaction of the answer.
 _ANSWERS_ARE_SALES = """CREATE TRIGGER answers_are_sales AFTER INSERT ON answers
 WHEN NEW.answer = 'accepted' BEGIN
     INSERT INTO sales SELECT 1 + coalesce((SELECT max(number) FROM sales), 0), q.id, q.epsilon,
@@ -194,7 +194,7 @@ class OnlineMarket:
         Parameters
         ----------
         folder : path
-            Made if it does not exist.
+            Created if it does not exist.
         policy : OnlinePolicy or AdaptivePolicy
         problem : str, optional
             Text of the problem file, stored with the market.
@@ -226,8 +226,8 @@ class OnlineMarket:
     def quote(self, id: str, sensitivity: float) -> Offer:
         """Return the offer to a seller for its report: a new one, or the one it already has.
 
-        A seller quoted at another report is an OfferError, a new one after the expected number or
-        the end a MarketClosedError, and a report outside the support a PriorError.
+        Another report of a quoted seller raises an OfferError, a new seller after the expected
+        number or the end a MarketClosedError, and a report outside the support a PriorError.
 
         Parameters
         ----------
@@ -248,8 +248,8 @@ class OnlineMarket:
         Yields
         ------
         Offer
-            After it is stored. An error, as of :meth:`quote`, is raised after the offers of all
-            sellers before.
+            After it is stored. An error of :meth:`quote` is raised after the offers of all earlier
+            sellers.
         """
         check_count("batch", batch)
         remaining = iter(reports)
@@ -329,10 +329,10 @@ class OnlineMarket:
         return self.answer([id], "declined")[0]
 
     def answer(self, ids: Iterable[str], answer: Answer) -> list[Offer]:
-        """Record the same answer of several sellers: of all, or of none.
+        """Record the same answer of several sellers, or of none if one cannot give it.
 
         An answer may be repeated. A seller without a quote, without an offer to buy, or with the
-        opposite answer is an OfferError.
+        opposite answer raises an OfferError.
 
         Parameters
         ----------
@@ -404,7 +404,7 @@ class OnlineMarket:
         lapse: bool = False,
         guarantee: Callable[[pd.DataFrame], Guarantee] = all_that_was_sold,
     ) -> str:
-        """End the market, and release a result under the guarantees that were sold: once.
+        """End the market, and release one result under the guarantees that were sold.
 
         Parameters
         ----------
@@ -413,11 +413,11 @@ class OnlineMarket:
             :meth:`offers`. It may raise a DataError, ParameterError or ProblemFileError only as
             long as it has drawn no noise.
         lapse : bool, default False
-            Whether unanswered offers count as declined; otherwise they are an OfferError.
+            Whether unanswered offers count as declined; otherwise they raise an OfferError.
         guarantee : callable, optional
             Returns the guarantee of the result for each accepted offer, without reading a row; by
-            default all that was sold. A seller who sold less, or spent too much of it elsewhere, is
-            a BudgetExceededError, and the market stays open.
+            default the guarantees sold. If a seller sold less, or spent too much of it elsewhere, a
+            BudgetExceededError is raised, and the market stays open.
 
         Returns
         -------
@@ -494,7 +494,7 @@ def _offer_to(connection: sqlite3.Connection, id: str) -> Offer | None:
 
 
 def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:
-    """Return offers in the order of arrival as the table that users see."""
+    """Return a table of offers in the order of arrival, for users."""
     rows = connection.execute(f"{_OFFERS} {which}ORDER BY q.number").fetchall()
     return pd.DataFrame(rows, columns=_COLUMNS).astype(_TYPES)
 

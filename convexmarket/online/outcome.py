@@ -74,7 +74,7 @@ class OnlineOutcome(Shown):
         return int(np.count_nonzero(self.epsilon))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per quoted seller, by its place in line: report, epsilon and payment."""
+        """Return report, epsilon and payment of each quoted seller, by its number of arrival."""
         columns = {"sensitivity": self.sensitivities, "epsilon": self.epsilon}
         return pd.DataFrame(columns | {"payment": self.payments}).rename_axis(index="arrival")
 
@@ -161,7 +161,7 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
 
 
 def planned(policy: OnlinePolicy) -> dict[str, float]:
-    """Compute the expected outcome if all sellers come and accept.
+    """Compute the expected outcome if all sellers arrive and accept.
 
     Payments are those to sellers whose sensitivities are the quantiles of the prior.
     """
@@ -180,7 +180,7 @@ def planned(policy: OnlinePolicy) -> dict[str, float]:
 
 
 def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> IncentiveAudit:
-    """Try every misreport for every seller, on the quotes themselves.
+    """Try every misreport for every seller, by the quotes.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 r"""The plan behind the quotes: the buyer's problem with expectations instead of sums.
 
 After a total E of privacy whose squares sum to Q (both 0 at first), the buyer minimises over the
-guarantees of the n sellers to come
+guarantees of the n remaining sellers
 
 .. math:: (\mu N + \sigma)/S + \gamma n E[\psi\epsilon], \qquad
           N^2 = Q + n E[\epsilon^2],\quad S = E + n E[\epsilon],\quad \epsilon \le k S/m.
@@ -87,7 +87,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Plan:
-    """The terms for sellers to come, and their outcome in expectation.
+    """The terms for the remaining sellers, and their outcome in expectation.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class _Points(NamedTuple):
 
 @dataclass(frozen=True)
 class _Market:
-    """A buyer and n sellers to come, after a total and a sum of squares."""
+    """A buyer and n remaining sellers, after a total and a sum of squares."""
 
     atoms: Atoms
     buyer: Buyer
@@ -178,7 +178,7 @@ class _Market:
         new = buyer.mu / (buyer.gamma * self.n * first) * powers
         if self.total == 0:
             return self._at(new)
-        if self.is_limited:  # at the last point all sellers to come are at the cap
+        if self.is_limited:  # at the last point all remaining sellers are at the cap
             part = buyer.cap / buyer.m
             eta = self.total / (1.0 - part * self.n * atoms.masses.sum())
             most = np.array([part * eta * np.sqrt(self.n * atoms.masses.sum())])
@@ -192,7 +192,7 @@ class _Market:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the cap limits the total, as few are still to come."""
+        """Whether the cap limits the total, because few sellers remain."""
         return self.buyer.cap * self.n * float(self.atoms.masses.sum()) < self.buyer.m
 
     def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:
@@ -309,7 +309,7 @@ def plan(
     squares: float = 0.0,
     gap: float = 1e-9,
 ) -> Plan:
-    """Compute the best plan for n sellers to come (by default all), with a lower bound.
+    """Compute the best plan for n remaining sellers (by default all), with a lower bound.
 
     ``total`` and ``squares`` are the sums of the guarantees sold so far and of their squares, and
     cells of the prior are refined up to a relative ``gap``. A sample has no cells.

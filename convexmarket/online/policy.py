@@ -1,9 +1,9 @@
 """Quotes for sellers on arrival, from the prior, their own report and the history (A, section V).
 
-An adaptive policy makes new plans for the sellers still to come, or with a prior learnt from the
+An adaptive policy makes new plans for the remaining sellers, or with a prior learnt from the
 reports. New plans use the history, never the report that is quoted, and are made at sizes of the
 history that are fixed in advance. So no seller gains by misreporting in its own quote. Sellers who
-choose their time of arrival, or lie for later sellers, are not covered.
+choose their time of arrival, or misreport to benefit later sellers, are not covered.
 
 The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
 ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile
@@ -45,7 +45,7 @@ Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 #: Numbers of a plan, and arguments besides the prior, as :meth:`OnlinePolicy.to_dict` names them.
 _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
-#: Where Assumption IV.3 looks at the density next to zero, in quantiles.
+#: Quantile at which Assumption IV.3 is checked, next to zero.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
 #: Earlier reports below this share of their median are raised to it.
 _FREE = 1e-6
@@ -112,9 +112,9 @@ class OnlinePolicy:
     Notes
     -----
     Guarantees do not rise with the report and payments follow Eq. (8), so the truth is a best reply
-    whatever the others do, and no truthful seller loses by accepting.
+    to any reports of the others, and no truthful seller loses by accepting.
 
-    If a fraction xi of the expected sellers comes, privacy and payments are xi times the planned
+    If a fraction xi of the expected sellers arrives, privacy and payments are xi times the planned
     ones, and the loss is larger (A, Theorem V.1). Sellers after the expected number are refused
     (:class:`OnlineMarket`, :func:`run_online`).
 
@@ -246,7 +246,7 @@ class AdaptivePolicy:
     ----------
     stages : tuple of int
         Numbers of sellers after which a new plan is made: 10, and 1.5 times as many each time; in
-        the second half, the numbers still to come shrink in the same way.
+        the second half, the numbers of remaining sellers shrink in the same way.
     opening : OnlinePolicy
         The terms of the first sellers.
     prior, expected_sellers, support, buyer
@@ -308,7 +308,7 @@ class AdaptivePolicy:
         Raises
         ------
         ParameterError
-            If no seller is still to come.
+            If no seller remains.
         """
         reports, sold = checked_numbers("reports", reports), checked_numbers("sold", sold)
         remaining = self.expected_sellers - reports.size
@@ -322,7 +322,7 @@ class AdaptivePolicy:
         if self.replan and sold.any():
             total, squares = float(sold.sum()), float(sold @ sold)
             history = {"n": remaining, "total": total, "squares": squares}
-        elif self.replan:  # a new market, with a cap of k over the sellers to come
+        elif self.replan:  # a new market, with a cap of k over the remaining sellers
             buyer = replace(buyer, m=remaining)
         try:
             made = plan(prior, buyer, **history, gap=_GAP)
@@ -426,5 +426,5 @@ def _algorithm_3(prior: Prior, buyer: Buyer) -> Plan:
 
 
 def _written(value: float) -> float | str:
-    """Return a number for JSON, which has no infinite ones and no NaN."""
+    """Return a number for JSON, which has neither infinities nor NaN."""
     return float(value) if np.isfinite(value) else str(value)

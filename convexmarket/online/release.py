@@ -34,7 +34,7 @@ ASSUMPTIONS = (
 class MarketRows:
     """Private rows by the id of their owner, and public rows for tests, possibly none.
 
-    Labels are -1 or 1, and ``classes`` are what they stand for. ``data_norm`` is the public bound
+    Labels are -1 or 1, and ``classes`` are the original labels. ``data_norm`` is the public bound
     on the Euclidean norm of every row, ``description`` the source of the rows, ``reports`` are
     those of the owners from the same file, and ``features`` is the preprocessing of a file.
     """

@@ -208,7 +208,7 @@ class ErrorBounds:
         Parameters
         ----------
         largest : int
-            Most points that are considered.
+            Largest number of points.
         noise : {"laplace", "process"}, optional
         """
         return _best_count(lambda n_points: self.semi_interactive(n_points, noise).total, largest)
@@ -266,7 +266,7 @@ class ErrorBounds:
         ----------
         net_size, net_radius, feature_lipschitz : float
         largest : int
-            Most rounds that are considered.
+            Largest number of rounds.
         """
         net = net_size, net_radius, feature_lipschitz
         return _best_count(lambda rounds: self.non_interactive(rounds, *net), largest)

@@ -24,7 +24,7 @@ from convexmarket.release.scales import interactive_epsilon
 
 Floats = NDArray[np.float64]
 
-BLOCK = 64  # answers whose noise is drawn together
+BLOCK = 64  # number of answers with noise drawn together
 
 
 class Counts(NamedTuple):
@@ -35,7 +35,7 @@ class Counts(NamedTuple):
 
 
 class InteractiveRelease(SingleCopy):
-    r"""Private predictions, one question after another.
+    r"""Private predictions for questions that arrive one after another.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class InteractiveRelease(SingleCopy):
 
     @property
     def remaining(self) -> Counts:
-        """Questions and updates that are left."""
+        """Remaining questions and updates."""
         return Counts(self._max_queries - self._queries, self._max_updates - self._updates)
 
     def predict(self, X: ArrayLike) -> Floats:

@@ -27,9 +27,9 @@ from convexmarket.release.scales import non_interactive_epsilon, selection_facto
 
 Floats = NDArray[np.float64]
 
-CHUNK = 2_000_000  # entries of a kernel matrix computed at once
+CHUNK = 2_000_000  # number of kernel entries computed at once
 MOST_BYTES = 8e9  # entries of kernels between a net and the points of the rounds
-BLOCK = 65_536  # points that are tried at once
+BLOCK = 65_536  # number of points tried at once
 FINEST = 100_000  # points of the default net
 MOST_NET = 1_000_000
 

@@ -128,7 +128,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
             f"floating point, for changes of {moves.min():g} to {moves.max():g}; use "
             "another epsilon, or leave out the smallest"
         )
-    # Few rows determine the scale: add the worst violated row until none is left.
+    # Few rows determine the scale: add the most violated row until no row is violated.
     ratios = np.log(moves) - np.log(bounds)
     deciding = [int(np.argmax(ratios))]
     scale = 0.0

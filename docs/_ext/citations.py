@@ -58,7 +58,7 @@ def spelled_out(text: str, *, links: bool = False) -> str:
 
 
 def _name(found: re.Match[str]) -> str:
-    """Write "Jain and Thakurta (2013)"; within parentheses, without another pair."""
+    """Write "Jain and Thakurta (2013)"; within parentheses, omit those of the year."""
     paper = PAPERS[found["key"]]
     if found["own"]:
         return f"{paper.authors}'s ({paper.year})"

@@ -15,9 +15,9 @@ def mathml(latex: str, display: str) -> str:
     """Return a formula of LaTeX as an element of MathML."""
     try:
         written = convert(latex, display=display)
-        # Bars that stretch need a partner in the same group, which norms with an index lack.
+        # Stretched bars need a partner in the same group; norms with an index have none.
         written = re.sub(r"<mo[^>]*>(&#x0*2016;|‖)", r'<mo stretchy="false">\1', written)
-        # A function's name stands off from its neighbours, less so from a bracket.
+        # Space around the name of a function, except before a bracket.
         written = re.sub(
             r"<m([io])>([A-Za-z]{2,})</m\1>(?=<mo[^>]*>&#x00028;)", NAME.format(0), written
         )
@@ -28,14 +28,14 @@ def mathml(latex: str, display: str) -> str:
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
     """Write an inline formula."""
-    joiner = "&#8288;"  # keeps a following comma in the line
+    joiner = "&#8288;"  # no line break before a comma
     self.body.append(mathml(node.astext(), "inline") + joiner)
     raise nodes.SkipNode
 
 
 def visit_displayed(self: HTML5Translator, node: nodes.math_block) -> None:
     """Write a displayed formula."""
-    latex = node.astext().replace("{aligned}", "{align*}")  # lines of the first are not broken
+    latex = node.astext().replace("{aligned}", "{align*}")  # {aligned} gives one line
     self.body.append(f'<div class="math">{mathml(latex, "block")}</div>')
     raise nodes.SkipNode
 

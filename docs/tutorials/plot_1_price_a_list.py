@@ -2,7 +2,7 @@
 Price a list of sellers
 =======================
 
-Three people state what one unit of epsilon costs them. How much is bought from each, and what are
+Three people state their cost of one unit of epsilon. How much is bought from each, and what are
 they paid?
 """
 
@@ -26,16 +26,16 @@ deal = cm.price(
 deal.offers.round(3)
 
 # %%
-# Ada asks least, so she sells most: her row may be used under 1.01-differential privacy. Her cost
-# is 0.031 * 1.01 = 0.031, and she is paid 0.082. The surplus of 0.051 is the price of truth:
-# without it, a higher report would pay.
+# Ada asks the least, so she sells the most: her row may be used under 1.01-differential privacy.
+# Her cost is 0.031 * 1.01 = 0.031, and she is paid 0.082. The surplus of 0.051 is the price of
+# truth: without it, a higher report would be profitable.
 #
 # ``gap`` is the relative distance from the best purchase. It is 0 up to rounding, because all
 # stationary points were enumerated:
 deal.certificate["gap"]
 
 # %%
-# The audit solves the market again at many false reports of each seller. None of them pays:
+# The audit solves the market again at many false reports per seller. None of them is profitable:
 deal.audit().max_gain
 
 # %%

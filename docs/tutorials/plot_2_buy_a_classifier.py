@@ -45,7 +45,7 @@ print(f"accuracy on test rows: {deal.model.score(test, data.y_test):.2f}")
 deal.account.to_frame().head().round(4)
 
 # %%
-# Sellers with low asks sell most. Those above 0.075 sell nothing, and lose no privacy:
+# Sellers with low asks sell the most. Sellers above 0.075 sell nothing, and lose no privacy:
 fig, ax = plt.subplots()
 ax.scatter(deal.offers["ask"], deal.offers["epsilon"], s=8)
 ax.set(xlabel="ask per unit of epsilon", ylabel="epsilon sold")

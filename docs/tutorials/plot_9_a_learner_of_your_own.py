@@ -100,7 +100,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         return self.hidden * (n_features + 1) if self.hidden else n_features
 
     def radii(self, epsilon, size, noisy):
-        """Return the largest length of each row's whole numbers in a step."""
+        """Return the largest norm of each row's integer vector in a step."""
         if not noisy:
             return np.full(epsilon.size, float(DEVIATION))
         deviation = np.sqrt(float(DEVIATION) ** 2 - 9.0)
@@ -152,8 +152,8 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
 
 
 # %%
-# The audit fits it many times on neighbouring data and compares what is published, that is, every
-# number in an attribute with a name that ends in ``_``.
+# The audit fits it many times on neighbouring data and compares the published numbers: all numbers
+# in attributes with names that end in ``_``.
 rng = np.random.default_rng(0)
 X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
 corners = ([[1.0], [1.0]], [-1, 1])  # corners of the domain of a row

@@ -8,7 +8,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-#: The parts of each report that holds several experiments.
+#: The parts of each report on several experiments.
 PARTS = {
     "joint": ["joint_published", "joint_noise", "joint_spread", "joint_variance"],
     "limits": ["limits_promise", "limits_variants"],

@@ -18,7 +18,7 @@ NARROW = ((0.057, 0.063), (0.059, 0.061), (0.0599, 0.0601))
 
 
 class Joint(Experiment):
-    """A sweep over values; a claim is the measure of a curve, a check and a text."""
+    """A sweep over values; a claim consists of the measure of a curve, a check and a text."""
 
     values, draws, quick_draws, eta_fixed, source, stated, axis = (), 20, 1, False, "", (), ""
     m, noise, starts = 100, "expected", 3
@@ -54,7 +54,7 @@ class Noise(Joint):
 
     Source: A, section X, and B, appendix B, Figure 5: a_i = 1/m, which a cap of 1 forces, and eta =
     m eps for an average guarantee eps. Here: 200 rows, average guarantees from 0.01 to 10. Payments
-    and spread decide nothing. Varied: eta. Each draw has one noise vector, the same at every eta.
+    and spread have no effect. Varied: eta. Each draw has one noise vector, the same at every eta.
     """
 
     axis, eta_fixed = "eta", True
@@ -78,7 +78,7 @@ class Noise(Joint):
 
 
 class Spread(Joint):
-    """Given guarantees: how much evenness to ask for.
+    """Given guarantees: the effect of mu, the weight of the spread.
 
     Source: A, section X, Figure 4, and B, appendix B, Figure 3 (given guarantees: B, Eq. 3). Here:
     guarantees uniform on [0.1, 10], sigma = 1. The noise counts as its mean while model, weights
@@ -116,11 +116,11 @@ class Spread(Joint):
 
 
 class Variance(Joint):
-    """Do equal sellers get equal weights? The variance of c, and of the weights.
+    """The variance of the weights as a function of the variance of c.
 
     Source: B, appendix B, Figure 4: c uniform on [p, q], gamma = 1. Here: a mean of 0.06, mu = 3,
     sigma = 100; with them the purchase begins with few sellers and ends with many. Varied: the
-    prior. A seller has the same quantile of each.
+    prior. A seller has the same quantile under every prior.
     """
 
     axis = "variance_of_c"
@@ -144,7 +144,7 @@ class Variance(Joint):
         return cm.Market(cm.Sellers(prior.quantile(ranks), prior), objective)
 
     def compute(self, quick=False):
-        """Solve the joint problem under every prior; x is the variance by 20,000 quantiles."""
+        """Solve the joint problem under every prior; x is the variance of 20,000 quantiles."""
         levels = (np.arange(20_000) + 0.5) / 20_000
         variance = [float(np.var(cm.Uniform(*ends).quantile(levels))) for ends in self.values]
         low, high = zip(*self.values, strict=True)
@@ -166,11 +166,11 @@ class Variance(Joint):
 
 
 class Published(Joint):
-    """The joint problem as published: the end of the line search is the answer.
+    """The joint problem as published: its answer is the end of the line search.
 
     Source: A, Algorithm 4, and B, section 4.2, which search eta = m eps over a grid of eps in
     [0, L]. Here: c uniform on [0.02, 0.10], mu = 3, sigma = 100, gamma = 1; with them the mechanism
-    that does not look at the data has an eta inside every range that is tried. Varied: the lower
+    without access to the data has an eta inside every range. Varied: the lower
     end of the range; its upper end stays at 1000. The best point of the range is computed; the best
     point of a grid cannot have a smaller objective.
     """
@@ -209,7 +209,7 @@ class Published(Joint):
 
 
 class Parameters(Together):
-    """All of them.
+    """All experiments on the joint problem.
 
     Question: model, weights and total privacy are chosen together. What do the range of eta, the
     noise, the weight of evenness and the differences among sellers do to what is bought?

@@ -4,12 +4,12 @@ Question: model, weights and total privacy are chosen at once, a problem that is
 only where spread and regularization are strong enough. Which method finds the best point, and how
 fast, inside and outside of that region?
 
-Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. Compared are alternating
-minimisation with exact steps and with a conic solver, the exponential change of variables, CVXPY's
+Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. Methods: alternating
+minimisation (with exact steps or a conic solver), the exponential change of variables, CVXPY's
 nonlinear interface, and the papers' projected gradient descent on a grid of eta.
 
-Varied: the spread (norm or square), and how far inside or outside of the convex region an instance
-is. Instances are Gaussian rows with a linear separator, and the Wisconsin breast-cancer data.
+Varied: the spread (norm or square), and the distance of an instance from the edge of the convex
+region. Instances are Gaussian rows with a linear separator, and the Wisconsin breast-cancer data.
 """
 
 import time
@@ -26,7 +26,7 @@ from problems.papers.methods.joint_gradient import Terms, descend, projected_gra
 from problems.papers.methods.joint_nonlinear import solve_nonlinear
 
 PRIOR = cm.Uniform(np.exp(-4), 5 * np.exp(-4))
-#: Relative excess up to which methods have found the best, agree, and descents end at one point.
+#: Relative excess below which a method has found the best, methods agree, and descents coincide.
 BEST, AGREE, SAME = 1e-6, 1e-5, 1e-6
 RESTARTS = 5
 INSIDE = ["alternating", "alternating, CLARABEL", "exponential", "nlp"]
@@ -55,7 +55,7 @@ OPTIONS["alternating, CLARABEL"]["tol"] = 1e-9
 
 
 def random(purpose, group, number, *more):
-    """Random numbers of an instance: 0 sizes, 1 sensitivities, 2 starts, 3 restarts."""
+    """Generate random numbers: branch 0 is for sizes, 1 sensitivities, 2 starts, 3 restarts."""
     key = (purpose, list(GROUPS).index(group), number, *more)
     return np.random.default_rng(np.random.SeedSequence(0, spawn_key=key))
 
@@ -81,7 +81,7 @@ def instance(group, number):
 
 
 def described(group, joint):
-    """Size, Lambda and what is known of convexity."""
+    """Return the size of an instance, its Lambda and its conditions of convexity."""
     terms, (m, n) = GROUPS[group][2], joint.X.shape
     ratio, threshold = cm.joint.convexity_ratio(joint), cm.joint.convexity_threshold(joint.X)
     row = {"n_sellers": m, "n_features": n, "spread": "squared" if terms.squared else "norm"}
@@ -171,14 +171,14 @@ def compute(quick=False):
 
 
 def ranges(frames):
-    """How far apart descents from random models end, relative to the lowest, by instance."""
+    """Measure, by instance, the range of the ends of random descents relative to the lowest."""
     ends = frames["descents"].groupby(["group", "instance"], sort=False).objective
     spread = ((ends.max() - ends.min()) / ends.min().abs()).rename("range").reset_index()
     return frames["instances"].merge(spread, on=["group", "instance"])
 
 
 def claims(frames):
-    """Check what the papers and our design say of the methods."""
+    """Check the claims of the papers and of our design about the methods."""
     solved = frames["runs"].query("status == 'solved'")
     runs = solved.merge(frames["instances"], on=["group", "instance"])
     inside, spread = runs[runs.inside], ranges(frames)

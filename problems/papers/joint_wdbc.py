@@ -36,12 +36,12 @@ KEY = ["scenario", "model", "gamma"]
 
 
 def stream(*key):
-    """Seed of a branch: 0 sensitivities, 1 noise, 2 starting points."""
+    """Return the seed of a branch: 0 for sensitivities, 1 for noise, 2 for starting points."""
     return np.random.SeedSequence(0, spawn_key=key)
 
 
 def buy(market, rows, model, regularization):
-    """Buy for one candidate; the two-step mechanism does not look at the rows."""
+    """Buy for one candidate; the two-step mechanism does not use the rows."""
     if model == "two-step":
         return cm.allocate(market)
     joint = cm.JointMarket(market, rows.X_train, rows.y_train, regularization=regularization)
@@ -49,9 +49,9 @@ def buy(market, rows, model, regularization):
 
 
 def errors(rows, epsilon, regularization):
-    """Errors on validation and test rows, one for each noise draw; NaN where it is refused.
+    """Return the validation and test errors of each noise draw; NaN if the model is refused.
 
-    Algorithm 1 as printed: the privacy bought sets the noise, for all three models.
+    As in Algorithm 1, the privacy bought determines the noise of all three models.
     """
     learner = cm.PrivateLogisticRegression(
         regularization, data_norm=1.0, calibration="noise", solver_epsilon=None
@@ -68,7 +68,7 @@ def errors(rows, epsilon, regularization):
 
 
 def compute(quick=False):
-    """Try every candidate, and report what the validation rows prefer on the test rows."""
+    """Select a candidate by the validation rows, and measure it on the test rows."""
     rows, prior = wdbc(0, (0.6, 0.2, 0.2)), cm.Uniform(np.exp(-4), 5 * np.exp(-4))
     drawn = prior.sample(len(rows.X_train), np.random.default_rng(stream(0)))
     radius = rows.feature_names.index("mean radius")
@@ -106,7 +106,7 @@ def compute(quick=False):
 
 
 def _described(rows, row, market, bought, paid, test):
-    """Describe a choice: a row of the curve, its noise draws and its sellers."""
+    """Return a row of the curve for a choice, with its noise draws and its sellers."""
     joint = cm.JointMarket(market, rows.X_train, rows.y_train, regularization=row.regularization)
     guarantee, model = np.nan, getattr(bought, "model", None)
     if row.model == "two-step":
@@ -132,7 +132,7 @@ def _described(rows, row, market, bought, paid, test):
 
 
 def _curves(frames, scenario, model):
-    """Test errors and payments, (draws, gammas) each."""
+    """Return test errors and payments, both of shape (draws, gammas)."""
     draws = frames["draws"]
     rows = draws[(draws.scenario == scenario) & (draws.model == model)]
     wide = rows.pivot_table(index="draw", columns="gamma", values=["test_error", "payments"])
@@ -140,7 +140,7 @@ def _curves(frames, scenario, model):
 
 
 def claims(frames):
-    """Check what A and B say of their Fig. 2."""
+    """Check the claims of A and B about their Fig. 2."""
     gamma = np.sort(frames["curve"].gamma.unique())
     overall = {}
     for scenario in SCENARIOS:

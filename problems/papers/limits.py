@@ -22,14 +22,14 @@ FALLING = ("expected_payments", KEYS[0], 1e-6, "A, section VI (the trade-off of 
 
 
 def efficient(values):
-    """Mark the rows that no other row dominates: as small everywhere and smaller somewhere."""
+    """Mark the rows that no other row dominates, by entries at most equal and one smaller."""
     no_larger = (values[:, None] <= values).all(axis=2)  # entry i, j: row i <= row j
     smaller = (values[:, None] < values).any(axis=2)
     return ~(no_larger & smaller).any(axis=0)
 
 
 def distinct(points):
-    """Return the efficient points once each: a promise that binds nothing repeats another."""
+    """Return the distinct efficient points: promises that do not bind have the same point."""
     return points[points.efficient & ~points[CRITERIA].round(9).duplicated()]
 
 
@@ -76,7 +76,7 @@ class Promise(Experiment):
     )
 
     def compute(self, quick=False):
-        """Solve the market at every gamma and promise, and its ends for more draws of sellers."""
+        """Solve the market at every gamma and promise, and at the ends for more draws."""
         grid = product([1], GAMMA[::3] if quick else GAMMA, PROMISE)
         points = pd.DataFrame([solve(*each) for each in grid]).drop(columns="seed")
         ends = product(range(1, 3 if quick else 21), GAMMA[:1], PROMISE[:: len(PROMISE) - 1])
@@ -122,7 +122,7 @@ class Promise(Experiment):
 
 
 class Variants(Experiment):
-    """A cap on weights against a limit on guarantees, each varied at one gamma."""
+    """A cap on weights compared with a limit on guarantees, each varied at one gamma."""
 
     def compute(self, quick=False):
         """Run the problem file limits.toml."""
@@ -167,7 +167,7 @@ class Variants(Experiment):
 
 
 class Limits(Together):
-    """Both experiments.
+    """The experiments on limits to guarantees and weights.
 
     Question: a buyer limits the epsilon of every seller, or caps the weight of every seller. How
     much does each limit cost in error and in payments, and is a cap cheaper?

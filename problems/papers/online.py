@@ -15,7 +15,7 @@ ENOUGH = "Payments fall to theirs, so that a bounded budget is enough"
 class Online(Experiment):
     """Policies that buy from the same streams.
 
-    A claim is text, source, check and measure, and more arguments of :func:`claim` as pairs.
+    A claim is (text, source, check, measure, *pairs of further arguments of :func:`claim`).
     """
 
     prior, policies, rule, stated = None, ("expectation",), "expectation", ()
@@ -91,11 +91,11 @@ class Uniform04(Online):
 
 
 class NearZero(Online):
-    """Many sellers, none of them free: U[0.01, 4.01].
+    """Many sellers whose privacy is never free: U[0.01, 4.01].
 
     Source: B, Theorem 3.4: the loss tends to 2 sqrt(sigma gamma p), 0.2 here, half of it noise and
-    half payments, so that payments of sqrt(sigma p/gamma) = 0.1 are enough however many sellers
-    there are. Varied: m.
+    half payments. So payments of sqrt(sigma p/gamma) = 0.1 are enough for any number of
+    sellers. Varied: m.
     """
 
     prior = cm.Uniform(0.01, 4.01)
@@ -157,13 +157,13 @@ class Fraction(Online):
 
 
 class Learning(Online):
-    """A prior learnt while sellers arrive, against a prior that is known.
+    """A prior learnt while sellers arrive, compared with a known prior.
 
     Question: the buyer does not know the prior, starts from a guess, and uses the reports of
     earlier sellers when it plans for later ones. How much larger is its loss than the loss of the
     same policy with the true prior?
 
-    Source: beyond the papers, which take the prior for known (A, section V). The prior is U[0, 4]
+    Source: not in the papers, which assume a known prior (A, section V). The prior is U[0, 4]
     and the guess U[0, 10]: sellers are cheaper than the buyer expects. "learnt" is measured against
     "replanned", and "guess", which keeps its guess to the end, against "expectation". Varied: m,
     and the policy.
@@ -201,7 +201,7 @@ class Learning(Online):
 
 
 class Uniform(Together):
-    """Three priors on one page.
+    """The online experiments with three priors.
 
     Question: every seller receives an offer on arrival, from its report and the prior alone. How
     large is the loss relative to a buyer who knows all reports, where privacy is free, nearly free,

@@ -1,7 +1,7 @@
 """Predictions of a kernel model instead of the model (K, Algorithms 1 to 3; K has no experiments).
 
-Next to the three ways of K: the function with a Gaussian process (Hall, Rinaldo and Wasserman), and
-a linear model by objective perturbation. Each way of K has the paper's accounting and a tight one.
+The comparison includes the function with a Gaussian process (Hall, Rinaldo and Wasserman) and a
+linear model by objective perturbation. Each way of K has the paper's accounting and a tight one.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from problems.papers.methods.release_draws import MOST_POINTS, Study, stream
 
 
 def releases(updates, low, rounds):
-    """Label the releases, each a kind and its options."""
+    """Return the kind and the options of each release by its label."""
     laplace = {"noise": "laplace"}
     return {
         "interactive, paper": ("interactive", {"max_updates": updates, "accounting": "paper"}),
@@ -95,7 +95,7 @@ class Wdbc(Predictions):
 
 
 class Releases(Together):
-    """Both data sets.
+    """The releases on both data sets.
 
     Question: how good are the predictions of a kernel model, released in the three ways of K or by
     a Gaussian process, next to those of a private linear model?

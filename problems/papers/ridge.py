@@ -9,7 +9,7 @@ from convexmarket.report.figures import lines
 from problems.papers.methods import Experiment, Together
 from problems.papers.methods.ridge_losses import CLOSE, ORDER, Levels, Study, Sweep, run
 
-#: The shares of R's later tables, and the values that both of its data sets are varied over.
+#: The shares of R's later tables, and the values of its sweeps on both data sets.
 OTHER = Levels(f_conservative=0.54, f_medium=0.37)
 CONSERVATIVE, SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 MEDIUM, ROWS = tuple(np.arange(1, 11) / 20), tuple(np.arange(1, 11) / 10)
@@ -28,7 +28,7 @@ TITLES = {
 
 
 class Ridge(Study, Experiment):
-    """Losses of all methods over the sweeps of a study, of which the report shows some."""
+    """Losses of all methods over the sweeps of a study; the report shows some of the sweeps."""
 
     where = "On synthetic data"
     methods, versus = (*ORDER, "pdp_op_tight"), ("pdp_op", "jorgensen_max")
@@ -165,12 +165,12 @@ class Medical(Published):
 
 
 class Bound(Ridge):
-    """Which lambda, and where to put the noise.
+    """The choice of lambda and of the perturbed quantity.
 
     Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. 5
-    features, labels with a standard deviation of 0.05; the levels of privacy are the paper's. The
-    noise of sums and of the objective is that of the learners, exact on a lattice; that of PDP-OP
-    is the paper's. Varied: lambda, and the number of rows.
+    features, labels with a standard deviation of 0.05; the levels of privacy are the paper's. Sums
+    and the objective have the noise of the learners, exact on a lattice; PDP-OP has the noise of
+    the paper. Varied: lambda, and the number of rows.
     """
 
     data = (100_000, 5, 0.05)
@@ -208,11 +208,11 @@ class Bound(Ridge):
 
 
 class Weights(Ridge):
-    """Which weights for the same guarantees.
+    """The choice of weights for the same guarantees.
 
     Source: R, Theorem 3.6; the experiment is ours. 2 features, 4,000 people, labels with a standard
-    deviation of 0.5 around a weak linear signal. Liberals grant 100, which protects no one; with 10
-    the paper's weights are as good at every lambda. Varied: lambda, and the assumed noise of the
+    deviation of 0.5 around a weak linear signal. Liberals grant 100, which is no protection; with
+    10 the paper's weights are as good at every lambda. Varied: lambda, and the assumed noise of the
     labels.
     """
 

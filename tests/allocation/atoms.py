@@ -1,33 +1,33 @@
-"""Convex expressions of a vector of 12 or more: every atom with a kink, alone and composed."""
+"""Convex expressions of a vector with 12 or more entries: kinked atoms and compositions."""
 
 import cvxpy as cp
 import numpy as np
 
 
 def drawn(v, rows):
-    """Fixed data of both signs, a row for each of ``rows``."""
+    """Return a fixed random matrix with ``rows`` rows and entries of both signs."""
     return np.random.default_rng(v.size + rows).normal(size=(rows, v.size)) / np.sqrt(v.size)
 
 
 def off(v):
-    """The vector less targets of order one: of both signs."""
+    """Return the vector minus targets of order one, so that its entries have both signs."""
     return v - np.linspace(0.5, 1.5, v.size)
 
 
 def table(v):
-    """A matrix that is not square, of the first twelve."""
+    """Return the first twelve entries as a 3 x 4 matrix."""
     return cp.reshape(off(v)[:12], (3, 4), order="F")
 
 
 def symmetric(v):
-    """A matrix that is symmetric, which CVXPY does not see."""
+    """Return a symmetric matrix whose symmetry CVXPY cannot infer."""
     data = drawn(v, 9).reshape(3, 3, v.size)
     data = (data + data.swapaxes(0, 1)).reshape(9, v.size, order="F")
     return cp.reshape(data @ v, (3, 3), order="F")
 
 
 def each(size):
-    """Weights of entries, which differ."""
+    """Return distinct positive weights of the entries."""
     return np.linspace(0.2, 1.0, size)
 
 
@@ -92,7 +92,7 @@ KINKS = {
     "a sum of kinks": lambda v: cp.norm(v) + 2 * cp.max(v) + cp.norm1(off(v)) / 3,
 }
 
-#: Smooth atoms, and kinks behind linear ones.
+#: Smooth atoms, and linear functions of atoms with kinks.
 OTHERS = {
     "quad_over_lin of both": lambda v: cp.quad_over_lin(off(v), 1 + cp.sum(v)),
     "quad_form": lambda v: cp.quad_form(off(v), np.eye(v.size) + drawn(v, 5).T @ drawn(v, 5)),

@@ -14,7 +14,7 @@ from tests.allocation.builders import Bound, Own, check_feasible
 GAP = 1e-6
 ATOMS = {**KINKS, **OTHERS}
 PLACES = ["term in a", "term in eps", "constraint in a", "constraint in eps"]
-#: Terms that more privacy lowers without end, by more than it costs.
+#: Terms that decrease without bound in epsilon, faster than payments increase.
 FALLING = ["lambda_max", "lambda_min", "lambda_sum_largest", "geo_mean", "weighted geo_mean"]
 FALLING += [
     "piecewise linear",
@@ -52,7 +52,7 @@ def level(g, at, largest):
 
 
 def market_with(name, place, beside, m=12):
-    """Return a market of which the expression is a part that matters."""
+    """Return a market in which the expression changes the optimum."""
     g = ATOMS[name]
     sellers, objective, free = plain(beside, m)
     in_weights = place.endswith(" a")
@@ -84,7 +84,7 @@ def figures(market, points=24):
 
 
 def assert_certified(found):
-    """The gap is kept in few solves, the objective is the optimum and the bound is below."""
+    """Check the gap, the number of solves, the objective and the lower bound."""
     assert found.gap <= GAP
     assert found.solves <= 40
     assert found.excess <= 1.5 * GAP

@@ -1,4 +1,4 @@
-"""Optima by brute force, from the definitions: of any market, and of the papers' form."""
+"""Brute-force optima, from the definitions, of any market and of the papers' form."""
 
 import warnings
 
@@ -11,7 +11,7 @@ ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
 class BruteForce:
-    """The optimal objective at any eta, by CVXPY; written from the definition, not the package."""
+    """The optimal objective at any eta in CVXPY, written without the package's formulations."""
 
     def __init__(self, market):
         m = len(market.sellers)
@@ -37,7 +37,7 @@ class BruteForce:
             return np.inf
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # inaccurate: judged by the tests
+                warnings.simplefilter("ignore", UserWarning)  # of inaccurate solutions
                 self.problem.solve(solver="CLARABEL", **ACCURATE)
         except cp.error.SolverError:
             return np.inf
@@ -45,7 +45,7 @@ class BruteForce:
         return self.problem.value if solved else np.inf
 
     def minimum(self, around, points=24):
-        """Return the smallest value on a grid over six decades of eta, refined at its best."""
+        """Return the minimum over a grid of six decades of eta, refined around its best point."""
         grid = np.geomspace(around * 1e-3, around * 1e3, points + 1)
         values = np.array([self(eta) for eta in grid])
         best = values.min()
@@ -66,7 +66,7 @@ class BruteForce:
 def project(psi, count, beta, cap):
     """Project -beta*psi on the capped simplex, one row per beta, by bisection.
 
-    ``count`` sellers have the cost ``psi``; they get the same weight each. Costs are measured from
+    ``count`` sellers have the cost ``psi`` and receive equal weights. Costs are measured from
     the most expensive seller needed to fill the cap, so that the threshold lies in [-cap, 0] for
     any beta.
     """
@@ -95,16 +95,16 @@ def values_along(form, psi, count, exponents):
 
 
 def brute_force(form):
-    """Return the least objective: a grid over beta, zoomed in on around every local minimum.
+    """Return the least objective on a grid over beta that is refined around each local minimum.
 
-    Whatever mu, sigma and gamma are, the best weights for some eta are the projection of
+    For any mu, sigma and gamma, the best weights at any eta are the projection of
     -beta*psi for some beta in [0, inf].
     """
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
     psi, count = np.unique(finite, return_counts=True)
     if psi.size == 1:
         return float(values_along(form, psi, count, np.zeros(1))[0])
-    # From where all weights are alike to where the two cheapest have parted.
+    # The grid ranges from equal weights to weights that differ between the two cheapest.
     first, last = 1e-9 / finite.size / (psi[-1] - psi[0]), 1e4 / np.diff(psi).min()
     exponents = np.linspace(np.log10(first), np.log10(last), 1500)
     values = values_along(form, psi, count, exponents)
@@ -124,6 +124,6 @@ def brute_force(form):
 
 
 def least_linear(costs, cap):
-    """Return min costs'a over the capped simplex, filling the cheapest first."""
+    """Compute min costs'a over the capped simplex by filling the cheapest sellers first."""
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     return float(np.sort(costs) @ filled)

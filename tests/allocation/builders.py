@@ -1,4 +1,4 @@
-"""Markets, forms and a user's own pieces, and what has to hold of their allocations."""
+"""Markets, forms and user-defined pieces, and checks of their allocations."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def form(psi=COSTS, **changes) -> StandardForm:
 
 
 def market_of(form):
-    """Return the market of which this is the standard form."""
+    """Return the market with this standard form."""
     m = form.virtual_costs.size
     return cm.Market.standard(
         cm.Sellers(virtual_costs=form.virtual_costs),
@@ -131,7 +131,7 @@ def check_feasible(market, allocation, tolerance=1e-7):
             assert np.all(item.violation() <= tolerance), piece
 
 
-# ------------------------------------------------------------------ a user's own pieces
+# ------------------------------------------------------------------ user-defined pieces
 
 
 class Own(cm.Term):
@@ -145,7 +145,7 @@ class Own(cm.Term):
 
 
 class Bound(cm.terms.Constraint):
-    """A user's own constraints."""
+    """A user-defined constraint."""
 
     def __init__(self, build):
         self.build = build
@@ -167,11 +167,11 @@ NONSENSE = {
 }
 
 
-# ---------------------------------------------------------------- forms that are drawn
+# ---------------------------------------------------------------- strategies for forms
 
 
 def costs(max_size=10):
-    """Virtual costs with ties, clusters closer than any tolerance, and wide ranges."""
+    """Draw virtual costs with ties, clusters closer than any tolerance, and wide ranges."""
     plain = st.lists(st.floats(0.01, 10), min_size=1, max_size=max_size)
     tied = st.lists(st.sampled_from([0.002, 0.5, 1.0, 100.0]), min_size=1, max_size=max_size)
     equal = st.builds(lambda c, m: [c] * m, st.floats(0.01, 10), st.integers(1, max_size))
@@ -216,7 +216,7 @@ def forms(draw, zeros=False, infinite=False, capped=True):
     return StandardForm(
         virtual_costs=draw(st.permutations(list(psi)).map(np.array)),
         mu=draw(weight),
-        # Often in balance with the other terms, whatever the scale of the costs.
+        # Often of the same size as the other terms, at any scale of the costs.
         sigma=draw(st.sampled_from([sigma, 1 / (gamma * scale)])),
         gamma=gamma,
         max_weight=cap,
@@ -225,7 +225,7 @@ def forms(draw, zeros=False, infinite=False, capped=True):
 
 @st.composite
 def ranged_forms(draw):
-    """Forms whose EtaRange holds the free optimum inside, or keeps eta above or below it."""
+    """Draw forms whose EtaRange contains the unrestricted optimum or lies on one side of it."""
     form = draw(st.one_of(forms(), forms(zeros=True)))
     psi = form.virtual_costs
     centre = np.sqrt(form.sigma / form.gamma / (psi.mean() or 1.0))
@@ -267,19 +267,19 @@ def assert_sound(form, found, seed=0):
         eta = np.clip(found.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
         value = form.objective(random_point(rng, form), eta)
         assert found.lower_bound <= value * (1 + 1e-14)
-    # Weak duality at this eta, proved by the gradient of the norm alone.
+    # Weak duality at this eta needs only the gradient of the norm.
     t = form.gamma * found.eta
     gradient = form.mu * a / np.linalg.norm(a) + t * psi
     bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / found.eta
     assert found.objective == pytest.approx(bound, rel=1e-10)
-    # The multiplier prices the sellers between nothing and the cap.
+    # The multiplier is the price of sellers with weights strictly between zero and the cap.
     free = (a > 1e-6 * a.max()) & (a < u * (1 - 1e-6))
     if free.any():
         np.testing.assert_allclose(found.multiplier * found.eta, gradient[free], rtol=1e-8)
 
 
 def large_form(name, m):
-    """Return a form with many sellers, of whom the expensive ones are omitted at the start."""
+    """Return a form with many sellers; the solver first omits the expensive ones."""
     rng = np.random.default_rng(11)
     uniform = 2 * rng.uniform(0.02, 0.10, m) - 0.02
     skewed = rng.pareto(1.5, m) + 0.01
@@ -307,7 +307,7 @@ LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three root
 
 
 def assert_leaving_out_loses_nothing(form, monkeypatch):
-    """The solution is the same if no seller is left out from the start."""
+    """Check that the solution is the same if the solver starts with all sellers."""
     result = exact_solver.solve_exact(form)
     assert_sound(form, result)
     with monkeypatch.context() as patch:

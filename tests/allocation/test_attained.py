@@ -1,6 +1,6 @@
-"""Optima that are attained are found, wherever they lie and whatever the terms are made of.
+"""The search finds every attained optimum, for any eta and any terms.
 
-The stored optima are those of a grid over eta of problems that are declared here, in CVXPY alone.
+The stored optima come from a grid over eta of problems declared here directly in CVXPY.
 """
 
 import cvxpy as cp
@@ -42,7 +42,7 @@ def times(factor, term):
     return lambda a, eps, s: factor * term(a, eps, s)
 
 
-#: What stands for each term above in a market.
+#: The term of the package for each term above.
 SHIPPED = {norm: cm.Spread(), noise: cm.Noise(), paid: cm.Payments()}
 
 #: Optimum and terms; the campaign computes the optimum again on a grid over eta.
@@ -103,7 +103,7 @@ def market_of(terms, sellers):
 
 
 def best_of_grid(terms):
-    """Return the best objective over eta, by problems declared here."""
+    """Return the best objective over a grid of eta, from problems declared here."""
     a = cp.Variable(M, nonneg=True)
 
     def at(log_eta):
@@ -144,7 +144,7 @@ def test_an_attained_optimum_is_found_and_certified(name):
 
 
 def test_an_exact_market_may_have_an_optimum_of_zero():
-    """Losses that are the same for all shift the objective."""
+    """Equal losses of all sellers shift the objective by a constant."""
     objective = cm.Spread() + cm.Noise() + cm.Payments()
     least = cm.allocate(cm.Market(SELLERS, objective)).objective
     shifted = cm.allocate(cm.Market(SELLERS, objective + cm.Losses(np.full(M, -least))))
@@ -171,15 +171,15 @@ def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
 @pytest.mark.parametrize("tiny", [1e-9, 1e-15, 1e-20])
 @pytest.mark.parametrize("paid", [cm.Payments(), cm.Payments(cm.PowerCost(2))], ids=repr)
 def test_an_optimum_at_a_very_large_eta_is_attained(tiny, paid):
-    """Payments that weigh next to nothing: the search ends long before the optimum."""
+    """Payments have a tiny weight: the search stops long before the optimal eta."""
     result = cm.allocate(
         cm.Market(SELLERS, cm.Spread() + cm.Noise() + tiny * paid), "branch_and_bound"
     )
     assert result.gap <= 1e-6
 
 
-def test_a_limit_that_is_on_no_ray_is_not_mistaken_for_an_optimum():
-    """The infimum is 0.43026, with the second guarantee finite as eta grows."""
+def test_a_limit_along_no_ray_gives_a_warning_and_a_valid_bound():
+    """The infimum is 0.43026: the second guarantee stays finite as eta grows."""
     sellers = cm.Sellers(virtual_costs=np.array([0.0, 1.0]))
     objective = 0.1 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
     market = cm.Market(sellers, objective + Own(lambda q: cp.exp(-q.epsilon[1])))

@@ -1,16 +1,16 @@
-"""Expressions of a user's own in markets: certified, as good as brute force, in few solves."""
+"""Markets with user-defined expressions match brute force, with certificates and few solves."""
 
 import pytest
 
 from tests import one_in
 from tests.allocation.battery import ATOMS, BESIDE, PLACES, assert_certified, figures, market_with
 
-#: Every eighth atom; places and other terms vary in turn. The campaign tries all combinations.
+#: Every eighth atom, with varying places and other terms. The campaign tries all combinations.
 TURNS = [
     (name, PLACES[i % len(PLACES)], list(BESIDE)[i % len(BESIDE)])
     for i, name in enumerate(list(ATOMS)[::8])
 ]
-#: What was not certified, or taken for infeasible, before its cause was mended.
+#: Markets that a former version did not certify or reported as infeasible.
 MENDED = [
     ("square of a positive part", "term in eps", "spread"),
     ("abs of squares", "constraint in a", "lines"),
@@ -35,10 +35,10 @@ MENDED = [
 
 
 @pytest.mark.parametrize(("name", "place", "beside"), one_in(12, TURNS))
-def test_a_market_with_a_user_defined_expression(name, place, beside):
+def test_user_defined_expressions_are_certified(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))
 
 
 @pytest.mark.parametrize(("name", "place", "beside"), one_in(16, MENDED))
-def test_a_market_that_was_not_certified_once(name, place, beside):
+def test_formerly_uncertified_markets_are_certified(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))

@@ -1,4 +1,4 @@
-"""The papers' problem under one largest guarantee, against other methods."""
+"""The papers' problem with one upper bound on all guarantees, against other methods."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ DIGITS = st.integers(0, 2**32 - 1)
 
 
 def drawn(seed, most=7):
-    """Return costs with ties, zeros and clusters, weights of any ratio, and a bound."""
+    """Draw costs with ties, zeros and clusters, weights of any ratio, and a bound."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, most))
     psi = [
@@ -32,8 +32,8 @@ def declared(psi, weights, *constraints):
 
 
 @given(DIGITS)
-@example(532047)  # the optimum is a kink, and the bound between two cuts lay above it
-def test_projections_find_nothing_better_under_caps_and_ranges_too(seed):
+@example(532047)  # the optimum is a kink; a former bound between two cuts exceeded it
+def test_projections_confirm_the_optimum_under_caps_and_ranges(seed):
     rng, psi, weights, bound = drawn(seed, most=40)
     constraints = [cm.MaxEpsilon(bound)]
     if rng.random() < 0.6:
@@ -56,7 +56,7 @@ def test_projections_find_nothing_better_under_caps_and_ranges_too(seed):
     assert result.objective >= other.lower_bound * (1 - 1e-11)
 
 
-def test_a_piece_with_a_saddle_and_a_minimum_gives_the_minimum():
+def test_the_minimum_is_found_on_a_piece_that_also_has_a_saddle():
     psi = np.r_[0.0, np.full(3, 0.1203215958), np.ones(445)]
     weights = (1.0, 0.39732205145880545, 0.1355)
     result = cm.allocate(declared(psi, weights, cm.MaxEpsilon(1.0)))
@@ -65,7 +65,7 @@ def test_a_piece_with_a_saddle_and_a_minimum_gives_the_minimum():
     assert result.gap < 1e-12
 
 
-def test_all_who_are_bought_from_may_be_at_the_bound():
+def test_every_selling_seller_may_be_at_the_bound():
     psi = np.r_[np.full(3, 0.1), np.full(3, 50.0)]
     result = cm.allocate(declared(psi, (1.0, 1.0, 0.1), cm.MaxEpsilon(0.5)))
     assert result.epsilon == pytest.approx(np.r_[np.full(3, 0.5), np.zeros(3)])

@@ -28,7 +28,7 @@ ROUTES = {
 
 
 @pytest.mark.parametrize("method", ROUTES)
-def test_a_market_is_served_by_the_best_method_for_it(method):
+def test_auto_chooses_the_fastest_method_that_supports_the_market(method):
     objective, constraints = ROUTES[method]
     seen = []
     result = cm.allocate(market(*constraints, objective=objective), progress=seen.append)
@@ -72,7 +72,7 @@ def test_a_start_is_a_finite_number_above_zero(start, method):
         ({"solver_options": 3}, "solver_options must be a dictionary, got 3"),
     ],
 )
-def test_a_bad_call_is_refused_before_any_work(arguments, message):
+def test_invalid_arguments_raise_an_error_before_any_work(arguments, message):
     with pytest.raises(ParameterError, match=message):
         cm.allocate(market_of(form()), **arguments)
     with pytest.raises(ParameterError, match="market must be a Market, got 'x'"):
@@ -119,7 +119,7 @@ def test_tight_tolerances_are_tried_before_the_defaults(solver):
 
 
 @pytest.mark.parametrize("status", ["optimal", "optimal_inaccurate", "infeasible", "unbounded"])
-def test_a_decided_status_is_not_tried_again(status):
+def test_a_conclusive_status_is_not_retried(status):
     stub = Stub(status)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -143,15 +143,15 @@ def test_an_exception_of_a_solver_becomes_a_status(error):
         run_solver(Stub(KeyboardInterrupt()), "SCS")
 
 
-def test_an_atom_that_does_not_compile_at_a_point_is_solved():
-    """CVXPY's sum_largest slices by k, which may be a fraction, where its argument has a value."""
+def test_an_atom_that_fails_to_compile_with_values_is_solved():
+    """If its argument has a value, CVXPY's sum_largest slices by k, which may be fractional."""
     x = cp.Variable(4, nonneg=True, value=np.ones(4))
     problem = cp.Problem(cp.Minimize(cp.sum_largest(x - 1, 2.5)), [cp.sum(x) == 4])
     assert run_solver(problem, "CLARABEL") == "optimal"
     assert problem.value == pytest.approx(0.0, abs=1e-7)
 
 
-def test_solvers_go_by_the_names_and_versions_of_their_packages():
+def test_solver_names_and_versions_are_those_of_their_packages():
     assert check_solver("clarabel") == check_solver("CLARABEL") == "CLARABEL"
     with pytest.raises(NotSupportedError, match=r"'ABACUS' is not installed; .*CLARABEL.*, "):
         check_solver("ABACUS")

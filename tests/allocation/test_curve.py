@@ -1,4 +1,4 @@
-"""The curve of a seller's own report against solving every changed market on its own."""
+"""The curve over a seller's own report, against a separate solution of each changed market."""
 
 from dataclasses import replace
 
@@ -78,7 +78,7 @@ def asked(y):
     return form, np.array([0, 1]), np.array([y, y])
 
 
-# --------------------------------------------------- the same as changed markets
+# --------------------------------------------------- against changed markets
 
 
 @example(asked(0.0257))
@@ -109,11 +109,11 @@ def test_each_point_is_a_market_solved(question):
         except InfeasibleMarketError:
             assert (y, value, level) == (np.inf, np.inf, np.inf)
             continue
-        # Costs are kept as distances from the smallest of the market: a report far below it
-        # loses as many digits as that is above it.
+        # Costs are stored relative to the smallest cost of the market: a report far below that
+        # cost loses as many digits as lie between the two.
         lost = 1e-11 + 1e-15 * form.virtual_costs.min() / max(y, 1e-300)
         assert value == pytest.approx(result.objective, rel=lost, abs=1e-300)
-        if form.mu == 0:  # the answer may be one of many
+        if form.mu == 0:  # the solution may not be unique
             assert epsilon <= form.max_weight * result.eta * (1 + lost)
             continue
         expected = pytest.approx(result.epsilon[seller], rel=1e-6, abs=1e-7 * result.eta)
@@ -135,7 +135,7 @@ def is_at_a_jump(form, seller, epsilon):
 
 
 @given(questions(count=1), st.lists(st.floats(1e-3, 20), min_size=2, max_size=12))
-def test_guarantees_never_rise_and_values_never_fall_with_the_report(question, says):
+def test_guarantees_decrease_and_values_increase_with_the_report(question, says):
     form, who, _ = question
     says = np.sort(says)
     try:
@@ -150,10 +150,10 @@ def test_guarantees_never_rise_and_values_never_fall_with_the_report(question, s
 
 @given(questions(count=1), st.floats(0.05, 5))
 def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
-    """The envelope theorem, integrated: exact for jumps and kinks as well."""
+    """Check the integral form of the envelope theorem, which holds across jumps and kinks."""
     form, who, _ = question
     nodes, weights = np.polynomial.legendre.leggauss(4)
-    # Many short panels: an error of one kink or jump is at most its panel.
+    # Many short panels: the error of a kink or a jump is at most one panel.
     edges = np.linspace(y, 1.5 * y, 401)
     half = 0.5 * np.diff(edges)
     z = (edges[:-1, None] + half[:, None] * (nodes + 1)).ravel()
@@ -169,7 +169,7 @@ def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
 # -------------------------------------------------------------------- edge cases
 
 
-def test_an_indispensable_seller_at_an_infinite_price_sells_the_least_possible():
+def test_an_indispensable_seller_with_infinite_cost_sells_the_minimum():
     alone = StandardForm(np.array([1.0]), 1.0, 1.0, 1.0)
     bounded = StandardForm(np.array([1.0, 2.0]), 1.0, 1.0, 1.0, 0.6, eta_low=5.0, eta_high=9.0)
     for form, least in ((alone, 0.0), (bounded, 5 * 0.4)):
@@ -192,7 +192,7 @@ def test_a_report_of_zero_is_refused(mu):
 
 
 def test_sellers_become_free_in_batches_of_any_size():
-    """Rounding once discarded the end of the path where free sellers carry all."""
+    """A former rounding error discarded the end of the path, where only free sellers sell."""
     psi, who = np.round(np.random.default_rng(1).uniform(0, 1, 150), 1), np.arange(150)
     held = StandardForm(psi, 1.1, 15.9, 4.2, eta_high=0.4)
     result = OwnReportCurve(held)(who, np.zeros(150)).value

@@ -1,4 +1,4 @@
-"""Cuts made of points and multipliers: what they prove, and how they follow from the market."""
+"""Cuts from points and multipliers: validity, tightness and tangency."""
 
 import cvxpy as cp
 import numpy as np
@@ -38,7 +38,7 @@ def solved(maker, eta):
 
 
 def proves_no_more_than_is_true(spread, cost, eta, seed):
-    """Whatever the multipliers are: those of the solver, none, or nonsense."""
+    """Check that cuts are valid for the solver's multipliers, for none and for random ones."""
     rng, m = np.random.default_rng(seed), 5
     objective = 1.0 * cm.Noise() + 0.7 * cm.Payments(cost)
     objective += 0.5 * spread if spread else 0.1 * cm.Noise()
@@ -68,7 +68,7 @@ def proves_no_more_than_is_true(spread, cost, eta, seed):
 
 @given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([cm.Spread(), None]))
 def test_blended_multipliers_bound_the_interval_between_two_cuts(seed, spread):
-    """Against the blend of the two tangents at every eta of a grid."""
+    """Compare with the blend of the two tangents on a grid of eta."""
     rng, n = np.random.default_rng(seed), 4
 
     def lowest(costs):
@@ -90,7 +90,7 @@ def test_blended_multipliers_bound_the_interval_between_two_cuts(seed, spread):
     )
 
 
-#: Each spread with some cost; and each cost without a spread, where a cut keeps the cost.
+#: Each spread with one cost, and each cost without a spread; then the cut keeps the cost.
 KINDS = list(zip(SPREADS, [*COST_FUNCTIONS, cm.PowerCost(2)], strict=True))
 KINDS += [(None, cost) for cost in COST_FUNCTIONS]
 
@@ -111,8 +111,8 @@ def test_a_cut_is_below_the_optimum_everywhere(spread, cost, eta, seed):
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_the_minimum_over_the_simplex_is_that_of_the_declaration(seed):
-    """And never above any feasible point."""
+def test_the_minimum_over_the_simplex_equals_that_of_the_declaration(seed):
+    """The minimum also never exceeds the value at a feasible point."""
     rng = np.random.default_rng(seed)
     for term in [cm.Spread(p) for p in (1.05, 1.5, 2, 7, np.inf)] + SPREADS[4:]:
         m, weight = rng.choice([1, 2, 7]), rng.choice([1e-3, 1.0, 50.0])
@@ -145,7 +145,7 @@ def lagrangian(view, multipliers, weights, eta):
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])
 def test_a_cut_without_a_kept_term_is_the_tangent_of_the_lagrangian(scale):
-    """Its costs, slopes and noise are derivatives in the weights, the guarantees and 1/eta."""
+    """Its coefficients are the derivatives in the weights, the guarantees and 1/eta."""
     direction = np.array([[0.3, 1.0, -0.2], [0.5, 0.1, 0.9]])
     objective = (
         Own(lambda q: cp.sum_squares(direction @ q.weights))
@@ -169,8 +169,8 @@ def test_a_cut_without_a_kept_term_is_the_tangent_of_the_lagrangian(scale):
     )
 
 
-def test_multipliers_that_prove_nothing_are_left_out():
-    """A negative one of an inequality counts as zero, those that are no numbers are left out."""
+def test_invalid_multipliers_are_ignored():
+    """Negative multipliers of inequalities count as zero; NaN and infinity are ignored."""
     maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
     none = maker.cut(POINT, 2.0, [None], {})
     for dual in (np.full(3, -1.0), np.full(3, np.nan), np.array([1.0, np.inf, 0.0])):
@@ -181,7 +181,7 @@ def test_multipliers_that_prove_nothing_are_left_out():
     np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
 
 
-def test_an_entropy_has_a_cut_where_a_seller_sells_nothing():
+def test_an_entropy_has_a_finite_cut_at_a_zero_weight():
     maker = linearizer(cm.Spread() + cm.terms.NegativeEntropy() + cm.Noise() + cm.Payments())
     cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [], {})
     assert np.isfinite(cut.costs).all()
@@ -209,7 +209,7 @@ MARKETS = {
 
 
 @pytest.mark.parametrize("what", MARKETS)
-def test_a_cut_touches_the_optimal_value_with_its_slope_and_stays_below(what):
+def test_a_cut_is_tangent_to_the_optimal_value_and_below_it(what):
     objective, constraints = MARKETS[what]
     market = builders.market(*constraints, objective=objective)
     maker = Linearizer(MarketExpressions(market, 0.5))

@@ -1,4 +1,4 @@
-"""The search over eta without a solver: cuts by place, where it looks, when it stops."""
+"""The search over eta without a solver: its cuts, the points it evaluates, when it stops."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ EVERYWHERE = (0.0, np.inf)
 
 
 def line(value, slope) -> KeptSpreadCut:
-    """The bound value + slope*eta."""
+    """Return the cut with the bound value + slope*eta."""
     return KeptSpreadCut(0.0, 0.0, np.array([value]), np.array([slope]), lambda c: c.min(), 0.0)
 
 
@@ -43,13 +43,13 @@ class Tangents:
 
 
 def valley(low=0.01, high=100.0, **changes) -> Tangents:
-    """eta + 4/eta: 4 at eta = 2."""
+    """Return a market with the optimal value eta + 4/eta; the minimum is 4 at eta = 2."""
     return Tangents(lambda x: x + 4 / x, lambda x: 1 - 4 / x**2, (low, high), **changes)
 
 
 @pytest.mark.parametrize("first", [0.05, 1.9, 60.0])
 @pytest.mark.parametrize("gap", [0.3, 1e-3, 1e-6])
-def test_the_minimum_is_found_within_the_gap_and_no_further(first, gap):
+def test_the_search_stops_as_soon_as_the_gap_is_reached(first, gap):
     runner, seen = valley(), []
     best, bound = search_eta(runner, first, gap, 200, seen.append)
     assert best.objective == min(record.upper for record in runner.records)
@@ -59,7 +59,7 @@ def test_the_minimum_is_found_within_the_gap_and_no_further(first, gap):
     assert seen == runner.records
     assert len(seen) <= {0.3: 10, 1e-3: 16, 1e-6: 26}[gap]
     assert len(set(runner.asked)) == len(runner.asked)
-    if len(seen) > 1:  # one less does not do
+    if len(seen) > 1:  # one solve less misses the gap
         best, bound = search_eta(valley(), first, gap, len(seen) - 1, None)
         assert best.objective - bound > 0.9 * gap * best.objective
 
@@ -67,23 +67,23 @@ def test_the_minimum_is_found_within_the_gap_and_no_further(first, gap):
 @pytest.mark.parametrize(
     ("first", "fails"),
     [
-        (10.0, lambda eta: eta < 5),  # below the best eta: it rises
-        (1.2, lambda eta: 1.3 < eta < 4),  # between two: beyond the second it rises again
+        (10.0, lambda eta: eta < 5),  # the objective increases from the best eta towards these
+        (1.2, lambda eta: 1.3 < eta < 4),  # between two solved points
     ],
 )
-def test_a_solver_that_fails_where_the_objective_rises_is_reported(first, fails):
+def test_a_solver_failure_where_the_objective_increases_is_reported(first, fails):
     runner = valley(0.0, np.inf, fails=fails)
     with pytest.raises(SolverError, match="failed at"):
         search_eta(runner, first, 1e-12, 200, None)
 
 
 def falls_forever():
-    """Return 1 + 1/eta, which no eta minimises."""
+    """Return a market with the optimal value 1 + 1/eta, which has no minimiser."""
     return Tangents(lambda x: 1 + 1 / x, lambda x: -1 / x**2, EVERYWHERE)
 
 
-def test_an_objective_that_falls_with_eta_or_towards_zero_has_no_optimum():
-    """The best point is outermost, and one far outside is better."""
+def test_an_objective_that_decreases_towards_zero_or_infinity_has_no_optimum():
+    """The best point is the outermost one, and points beyond it are better."""
     towards_zero = Tangents(lambda x: x, lambda _: 1.0, EVERYWHERE)
     with pytest.raises(UnattainedOptimumError, match=r"eta tends to 0, objective .*EtaRange"):
         search_eta(towards_zero, 1.0, 1e-6, 200, None)
@@ -95,8 +95,8 @@ def test_an_objective_that_falls_with_eta_or_towards_zero_has_no_optimum():
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 20])
-def test_a_search_that_is_stopped_claims_no_more_than_it_has_proven(most):
-    """It has not seen that there is no optimum; the gap is open, and the bound holds."""
+def test_an_interrupted_search_returns_a_valid_bound(most):
+    """The search has not yet detected that no optimum exists; its bound is valid."""
     falls = falls_forever()
     best, bound = search_eta(falls, 1.0, 1e-30, most, None)
     assert len(falls.records) == most
@@ -107,7 +107,7 @@ def test_a_search_that_is_stopped_claims_no_more_than_it_has_proven(most):
 
 
 class Walled(Tangents):
-    """A market that is feasible between two walls, of which each proof comes half as near."""
+    """A market that is feasible between two walls; each proof halves the log-distance to one."""
 
     def __init__(self, low, high, **changes):
         super().__init__(lambda x: x + 4 / x, lambda x: 1 - 4 / x**2, (0.0, np.inf), **changes)
@@ -122,7 +122,7 @@ class Walled(Tangents):
 
     @staticmethod
     def near(eta, wall):
-        """Half of the way to a wall, and all of it from nearby."""
+        """Return the point halfway to a wall, or the wall if it is near."""
         return wall if abs(eta / wall - 1) < 1e-3 else np.sqrt(eta * wall)
 
 
@@ -137,7 +137,7 @@ def test_a_range_is_searched_to_its_ends(first, low, high, best, bounded_by):
     assert point.objective - bound <= 1e-4 * point.objective
 
 
-def test_proofs_that_leave_nothing_name_both_constraints():
+def test_contradictory_constraints_are_both_named():
     runner = Walled(3.0, 3.0)
     runner.low, runner.high = 4.0, 2.0
     with pytest.raises(InfeasibleMarketError, match="sum to one satisfy the floor"):

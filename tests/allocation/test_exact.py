@@ -26,7 +26,7 @@ from tests.allocation.builders import (
     weight,
 )
 
-# Edge cases are answered in numbers or in words; never in NaN with a warning.
+# Edge cases give numbers or typed errors, never NaN with a warning.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 PSI = np.array([0.3, 0.9, 0.1, 2.0, 0.3])
@@ -43,19 +43,19 @@ def assert_sound_without_spread(form, found):
     assert found.lower_bound == pytest.approx(found.objective, rel=1e-12)
 
 
-# --------------------------------------------------------------- the best of all
+# --------------------------------------------------------------- optimality
 
 
 @example(three_roots(), 0)
 @given(forms(), st.integers(0, 99))
-def test_nothing_is_better_by_brute_force(form, seed):
+def test_brute_force_finds_no_better_allocation(form, seed):
     result = solve_exact(form)
     assert_sound(form, result, seed)
     assert result.objective == pytest.approx(brute_force(form), rel=1e-11)
 
 
 @given(forms(infinite=True))
-def test_sellers_without_a_price_are_left_out(form):
+def test_sellers_with_infinite_cost_are_left_out(form):
     finite = np.isfinite(form.virtual_costs)
     if np.count_nonzero(finite) * form.max_weight < 1 - 1e-9:
         with pytest.raises(InfeasibleMarketError, match="have a finite virtual cost"):
@@ -69,10 +69,10 @@ def test_sellers_without_a_price_are_left_out(form):
 
 
 @given(forms(zeros=True))
-def test_free_sellers_are_worth_a_finite_eta_or_refused(form):
-    expected = brute_force(form)  # its beta goes to where all weight rests on free sellers
+def test_free_sellers_give_a_finite_eta_or_an_error(form):
+    expected = brute_force(form)  # includes the limit with free sellers only
     free = np.count_nonzero(form.virtual_costs == 0)
-    enough = free * form.max_weight >= 1 - 1e-12  # a cap of 6/5 of 1/6 is a fifth up to rounding
+    enough = free * form.max_weight >= 1 - 1e-12  # a cap of 6/5 times 1/6 equals 1/5 up to rounding
     limit = form.mu / np.sqrt(free) if enough else np.inf
     try:
         result = solve_exact(form)
@@ -85,7 +85,7 @@ def test_free_sellers_are_worth_a_finite_eta_or_refused(form):
         assert result.objective <= limit
 
 
-def test_eta_stays_in_its_range_to_the_last_digit():
+def test_eta_is_exactly_within_its_range():
     psi, eta = np.array([1e-6, 1e-6, 1e-6, 7e-6, 1e-6]), 674.1998624632421
     form = StandardForm(psi, 1.0, 1.0, 1.0, max_weight=0.2, eta_low=eta, eta_high=eta)
     assert solve_exact(form).eta == eta
@@ -95,12 +95,12 @@ def test_eta_stays_in_its_range_to_the_last_digit():
 
 
 @given(ranged_forms(), st.integers(0, 99))
-def test_a_range_for_eta(form, seed):
+def test_the_optimum_under_a_range_of_eta_equals_brute_force(form, seed):
     result = solve_exact(form)
     if result.objective > 0:
         assert_sound(form, result, seed)
     assert result.objective == pytest.approx(brute_force(form), rel=1e-11)
-    # What binds is at its bound, and a wider range there would be better.
+    # A binding end equals eta, and moving that end would lower the objective.
     at = {"eta_low": form.eta_low, "eta_high": form.eta_high}
     assert all(result.eta == at[name] for name in result.binding)
     if not result.binding and form.mu > 0:
@@ -116,7 +116,7 @@ def solved_at(market: StandardForm, eta: float):
 
 
 @given(forms(), weight)
-def test_without_spread_the_cheapest_are_filled(form, eta):
+def test_without_spread_the_cheapest_sellers_are_filled_first(form, eta):
     form = replace(form, mu=0.0)
     at_eta = solved_at(form, eta)
     assert at_eta.eta == eta
@@ -126,7 +126,7 @@ def test_without_spread_the_cheapest_are_filled(form, eta):
     assert_sound_without_spread(form, result)
     cost = least_linear(form.virtual_costs, form.max_weight)
     assert result.objective == pytest.approx(2 * np.sqrt(form.sigma * form.gamma * cost), rel=1e-12)
-    # Those who tie share alike: it is the limit of the answers as mu -> 0.
+    # Sellers with equal costs get equal weights, as in the limit mu -> 0.
     for tied in np.unique(form.virtual_costs):
         assert np.ptp(result.weights[form.virtual_costs == tied]) <= 1e-15
 
@@ -142,10 +142,10 @@ def eq14(form, multiplier):
 
 
 @given(forms(capped=False))
-def test_kkt_conditions_of_paper_a(form):
+def test_solutions_satisfy_the_kkt_conditions_of_paper_a(form):
     result = solve_exact(form)
     v = np.maximum(result.multiplier - form.gamma * form.virtual_costs, 0.0)
-    slope = 1 + 2 * form.sigma / form.mu**2 * v.sum()  # what one rounding of the root does
+    slope = 1 + 2 * form.sigma / form.mu**2 * v.sum()  # effect of one rounding error in the root
     rounding = 4 * np.spacing(result.multiplier) * slope
     assert abs(eq14(form, result.multiplier)) <= 1e-9 * result.multiplier + rounding
     norm = np.linalg.norm(v)
@@ -167,7 +167,7 @@ def test_the_best_of_the_three_roots_is_found():
 
 
 @given(forms(), st.sampled_from([1e-100, 1e-6, 1e6, 1e100]))
-def test_money_has_no_unit(form, scale):
+def test_the_objective_is_equivariant_to_the_unit_of_money(form, scale):
     result = solve_exact(form)
     costs_scaled = solve_exact(
         replace(form, virtual_costs=form.virtual_costs * scale, gamma=form.gamma / scale)
@@ -180,11 +180,11 @@ def test_money_has_no_unit(form, scale):
     assert_sound(replace(form, mu=form.mu, gamma=form.gamma), result)
 
 
-# ------------------------------------------------------ sellers who are left out
+# ------------------------------------------------------ omitted sellers
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_leaving_out_sellers_loses_nothing(name, monkeypatch):
+def test_omitting_expensive_sellers_keeps_the_solution(name, monkeypatch):
     assert_leaving_out_loses_nothing(large_form(name, 40_000), monkeypatch)
 
 
@@ -192,7 +192,7 @@ def test_leaving_out_sellers_loses_nothing(name, monkeypatch):
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
-def test_free_sellers_are_bounded_by_a_range_or_refused(mu):
+def test_free_sellers_need_an_upper_end_of_eta(mu):
     psi = [0.0, 0.6, 0.0, 0.8]
     for cap in (1.0, 0.5):
         market = form(psi, mu=mu, max_weight=cap)
@@ -201,7 +201,7 @@ def test_free_sellers_are_bounded_by_a_range_or_refused(mu):
         result = solve_exact(replace(market, eta_high=30.0))
         assert (result.eta, result.binding) == (30.0, ("eta_high",))
         np.testing.assert_allclose(result.weights, [0.5, 0.0, 0.5, 0.0], atol=1e-12)
-        # Only from below: still without end.
+        # A lower end does not bound eta.
         with pytest.raises(UnattainedOptimumError, match="eta = infinity"):
             solve_exact(replace(market, eta_low=1.0))
 
@@ -240,7 +240,7 @@ def test_caps_near_an_integer(psi, mu, sigma, gamma, cap, eta_range):
     searched = cm.allocate(market, "line_search", formulation="projection", gap=1e-9)
     assert result.weights.sum() == pytest.approx(1.0, abs=1e-12)
     assert result.objective >= searched.lower_bound * (1 - 1e-12)
-    # Costs of 1000 magnify the rounding with which the search's weights sum to one.
+    # Costs of 1000 magnify the rounding error in the sum of the search's weights.
     assert result.objective <= searched.objective * (1 + 1e-7)
     assert result.gap <= 1e-12
 
@@ -252,7 +252,7 @@ def test_scales_beyond_double_precision_are_refused(mu):
 
 
 @given(forms())
-def test_guarantees_are_shares_of_eta_and_caps_bound_them(form):
+def test_guarantees_are_shares_of_eta_within_the_cap(form):
     market = market_of(form)
     bought = cm.allocate(market)
     np.testing.assert_allclose(bought.epsilon, bought.eta * bought.weights, rtol=1e-15)
@@ -262,13 +262,13 @@ def test_guarantees_are_shares_of_eta_and_caps_bound_them(form):
 
 
 def test_weights_become_equal_as_mu_grows():
-    """B, section 3.3."""
+    """Check the statement of B, section 3.3."""
     ranges = [np.ptp(solve_exact(form(mu=mu)).weights) for mu in (1.0, 10.0, 1e2, 1e4)]
     assert all(np.diff(ranges) < 0)
     assert ranges[-1] < 1e-3 / len(PSI)
 
 
-# ------------------------------------------------------------ what any weights prove
+# ------------------------------------------------------------ bounds from any weights
 
 
 @given(forms(), st.floats(-3, 3), st.integers(0, 1000))

@@ -29,7 +29,7 @@ def form(psi=PSI, **changes) -> StandardForm:
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("cap", [None, 2])
-def test_is_a_cvxpy_problem_in_dpp_form(formulation, cap):
+def test_declarations_are_dpp_compliant_cvxpy_problems(formulation, cap):
     problem = declare(uniform_market(cap=cap), 900.0, formulation)
     assert isinstance(problem, cp.Problem)
     assert problem.is_dcp(dpp=True)
@@ -38,10 +38,10 @@ def test_is_a_cvxpy_problem_in_dpp_form(formulation, cap):
     assert problem.eta == pytest.approx(900, rel=1e-9)
 
 
-# --------------------------------------------- sellers who cannot be bought from
+# --------------------------------------------- sellers with infinite costs
 
 
-def test_infinite_virtual_costs_stay_out():
+def test_sellers_with_infinite_virtual_cost_get_no_weight():
     numbers = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0, "cap": 2.0}
     market = Market.standard(sellers_of([0.5, np.inf, 1.0, np.inf]), **numbers)
     for formulation in FORMULATIONS:
@@ -73,7 +73,7 @@ def test_optimal_weights_and_bounds_are_those_of_the_declaration(cap, t):
 
 
 @pytest.mark.parametrize("formulation", ["dual", "projection"])
-def test_without_spread_only_the_primal(formulation):
+def test_without_spread_only_the_primal_is_supported(formulation):
     market = uniform_market(mu=0.0)
     with pytest.raises(NotSupportedError, match="formulation='primal'"):
         declare(market, 1.0, formulation)
@@ -83,7 +83,7 @@ def test_without_spread_only_the_primal(formulation):
 
 
 @pytest.mark.parametrize("formulation", ["primal", "dual", "projection"])
-def test_a_declaration_allows_the_ends_of_the_range_up_to_a_billionth(formulation):
+def test_a_declaration_accepts_eta_within_1e_9_of_the_range(formulation):
     ranged = uniform_market(3, eta_range=(1.0, 2.0))
     problem = declare(ranged, 1.5, formulation)
     for eta in (1.0, 2.0, 1 - 0.9e-9, 2 * (1 + 0.9e-9)):
@@ -95,7 +95,7 @@ def test_a_declaration_allows_the_ends_of_the_range_up_to_a_billionth(formulatio
 
 
 @pytest.mark.parametrize("formulation", ["dual", "projection"])
-def test_markets_of_another_form_have_a_primal_only(formulation):
+def test_nonstandard_markets_support_only_the_primal(formulation):
     sellers = sellers_of([1.0, 2.0])
     market = Market(sellers, Spread(3) + Noise() + Payments(), [EtaRange(1, 2)])
     with pytest.raises(NotSupportedError, match=f"{formulation} formulation.*Payments.*primal"):

@@ -1,4 +1,4 @@
-"""Given guarantees: which markets they are all of, the best weights, and what certifies them."""
+"""Given guarantees: supported markets, optimal weights and their certificates."""
 
 import cvxpy as cp
 import numpy as np
@@ -34,7 +34,7 @@ guarantees = st.lists(
 @example([0.1, 0.4, 1.5, 0.4], 5.0, 0.0)
 @example([0.0, 0.1, 0.1000001, 3.0, 1.0], 9.0, 0.01)
 @given(guarantees, st.floats(0.01, 10.0), st.floats(1e-3, 10.0))
-def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
+def test_the_path_finds_the_optimum_of_the_declaration(values, mu, sigma):
     epsilon = np.array(values)
     weights, eta = cm.allocation.weights_for_guarantees(epsilon, mu, sigma)
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
@@ -50,7 +50,7 @@ def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
     certified = cm.allocate(whole)
     assert certified.objective == pytest.approx(objective, rel=1e-12)
     assert certified.gap <= 1e-10
-    # Weights and 1/eta times x cost x times as much, so that is the price of their sum.
+    # The objective is homogeneous in the weights and 1/eta: it equals the price of their sum.
     assert certified.multiplier * certified.eta == pytest.approx(objective, rel=1e-12)
 
 
@@ -59,7 +59,7 @@ def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("ratio", [1e-100, 1e-154, 1e-155, 1e-300])
-def test_guarantees_however_far_apart_leave_the_weight_to_the_largest(ratio):
+def test_weights_are_proportional_to_guarantees_of_any_ratio(ratio):
     weights, eta = cm.allocation.weights_for_guarantees([ratio, 1.0], 1.0, 1.0)
     assert weights == pytest.approx([ratio, 1.0], rel=1e-12)
     assert eta == pytest.approx(1.0, rel=1e-12)
@@ -77,6 +77,6 @@ def test_guarantees_however_far_apart_leave_the_weight_to_the_largest(ratio):
         (([1.0], 0, 0), "both zero"),
     ],
 )
-def test_bad_arguments_are_named(arguments, words):
+def test_invalid_arguments_are_named(arguments, words):
     with pytest.raises(ParameterError, match=words):
         cm.allocation.weights_for_guarantees(*arguments)

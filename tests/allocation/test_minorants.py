@@ -14,7 +14,7 @@ from tests.allocation.brute_force import ACCURATE
 from tests.allocation.builders import NONSENSE
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:overflow"),  # of hints beyond all measure
+    pytest.mark.filterwarnings("ignore:overflow"),  # caused by huge hints
     pytest.mark.filterwarnings("ignore:Solution may be inaccurate"),
     pytest.mark.filterwarnings("ignore:pnorm with p"),
 ]
@@ -30,7 +30,7 @@ def unknown():
 
 
 def points(rng, n=12):
-    """Points of every kind: inside, with zeros, at a corner, with ties, far away."""
+    """Return interior points, corners, distant points, and points with zeros or ties."""
     result = [rng.exponential(size=M) for _ in range(n)]
     result += [rng.exponential(size=M) * (rng.random(M) < 0.5) for _ in range(n // 2)]
     result += [np.ones(M), np.eye(M)[rng.integers(M)] * M, np.zeros(M), 1e3 * rng.random(M)]
@@ -48,13 +48,13 @@ def solved(expression, x, costs):
 
 
 def minorant(expression, x, hints):
-    """Return the constant and the slopes at where x is now."""
+    """Return the constant and the slopes of the minorant at the current value of x."""
     const, (slope,) = Minorants([x])(expression, 1.0, hints)
     return const, slope
 
 
 def assert_below(expression, x, found, rng):
-    """The affine function is nowhere above the expression."""
+    """Check that the affine function is nowhere above the expression."""
     const, slope = found
     assert np.isfinite(slope).all()
     for point in points(rng):
@@ -63,11 +63,11 @@ def assert_below(expression, x, found, rng):
         assert const + slope @ point <= value + 1e-9 * (1 + abs(value))
 
 
-# ------------------------------------------------------------------- below, whatever is said
+# ------------------------------------------------------------------- validity for any hints
 
 
 def is_nowhere_above(name, seed):
-    """At the solver's point and elsewhere, with right hints, wrong ones and none."""
+    """Check the minorant at several points with correct, wrong and missing hints."""
     rng, x = np.random.default_rng(seed), unknown()
     expression = PLAIN(ALL[name](x))
     _, lifted = solved(expression, x, 0.5 * rng.normal(size=M))
@@ -113,8 +113,8 @@ BY_AXIS = {
     st.booleans(),
     seeds,
 )
-def test_a_matrix_is_taken_by_the_axis_that_is_named(name, shape, axis, hinted, seed):
-    """Each entry with a weight of its own, so that one in the place of another shows."""
+def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, hinted, seed):
+    """Entries have distinct weights, so that a swap of two entries is detected."""
     rng, x = np.random.default_rng(seed), unknown()
     matrix = cp.reshape(x - rng.exponential(size=M), shape, order="F")
     atom = BY_AXIS[name](matrix, axis=axis)
@@ -128,14 +128,14 @@ def test_a_matrix_is_taken_by_the_axis_that_is_named(name, shape, axis, hinted, 
     assert_below(expression, x, result, rng)
 
 
-# -------------------------------------------------------------------- touching where right
+# -------------------------------------------------------------------- tightness with correct hints
 
-#: Inside of these is another atom that is replaced by its tangent, at the solver's point.
+#: Compositions whose inner atom is replaced by its tangent at the solver's point.
 WITHIN = ["abs of squares", "max of squares", "sum_largest of squares", "min of roots"]
 
 
 @pytest.mark.parametrize("name", one_in(4, KINKS))
-def test_with_the_right_hints_it_proves_the_optimum(name):
+def test_correct_hints_prove_the_optimum(name):
     for seed in range(4):
         rng, x = np.random.default_rng(seed), unknown()
         expression, costs = PLAIN(KINKS[name](x)), 0.3 * rng.normal(size=M)
@@ -146,7 +146,7 @@ def test_with_the_right_hints_it_proves_the_optimum(name):
         assert bound <= best + 1e-8
 
 
-def test_every_atom_whose_kinks_are_known_is_tried():
+def test_every_supported_kinked_atom_is_tested():
     tried = set()
 
     def walk(expression):
@@ -156,22 +156,22 @@ def test_every_atom_whose_kinks_are_known_is_tried():
 
     for build in KINKS.values():
         walk(PLAIN(build(unknown())))
-    # Names that another CVXPY has; test_attained.py has support functions.
+    # Names in other versions of CVXPY; test_attained.py covers support functions.
     assert set(_SUPPORT) - tried <= {"SumLargest", "Pnorm", "SuppFuncAtom"}
 
 
-#: CVXPY has no gradient of these.
+#: Atoms without a gradient in CVXPY.
 WITHOUT = ("norm_inf", "dotsort", "sum_squares by")
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if not name.startswith(WITHOUT)])
-def test_without_hints_it_is_the_tangent(name):
+def test_without_hints_the_minorant_is_the_tangent(name):
     rng, x = np.random.default_rng(1), unknown()
     expression = PLAIN(ALL[name](x))
     x.value = point = rng.exponential(size=M)
     const, slope = minorant(expression, x, {})
     assert const + slope @ point == pytest.approx(expression.value, rel=1e-9, abs=1e-12)
-    step = 1e-6 * rng.normal(size=M)  # nowhere near a kink
+    step = 1e-6 * rng.normal(size=M)  # far from any kink
     values = []
     for way in (1, -1):
         x.value = point + way * step
@@ -179,7 +179,7 @@ def test_without_hints_it_is_the_tangent(name):
     assert values[0] - values[1] == pytest.approx(2 * slope @ step, rel=1e-4, abs=1e-10)
 
 
-def test_a_sum_of_squares_along_an_axis_may_be_a_term():
+def test_a_sum_of_squares_along_an_axis_is_supported_in_a_term():
     class Largest(cm.Term):
         def expression(self, quantities):
             matrix = cp.reshape(quantities.epsilon, (3, 4), order="F")

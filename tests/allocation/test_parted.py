@@ -1,4 +1,4 @@
-"""Sellers in partitions are bought from as if they were in one memory."""
+"""Sellers in partitions give the same allocation as sellers in memory."""
 
 import dask
 import numpy as np
@@ -27,7 +27,7 @@ STANDARD = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
 
 @pytest.fixture(autouse=True)
 def at_once():
-    """Everything is computed in this thread."""
+    """Compute everything in this thread."""
     with dask.config.set(scheduler="synchronous"):
         yield
 
@@ -61,7 +61,7 @@ def assert_same(reports, chunks, prior=PRIOR, **wanted):
     st.data(),
     st.sampled_from([{}, {"cap": 3.0}, {"cap": 1.0}, {"mu": 0.01}, {"eta_range": (1.0, 9.0)}]),
 )
-def test_any_partitions_give_the_same(reports, data, wanted):
+def test_any_partitions_give_the_same_allocation(reports, data, wanted):
     cuts = data.draw(st.lists(st.integers(0, len(reports)), max_size=4).map(sorted))
     chunks = tuple(int(n) for n in np.diff([0, *cuts, len(reports)]) if n)
     with pytest.MonkeyPatch.context() as patch:
@@ -78,7 +78,7 @@ def test_many_sellers_take_few_passes(prior, mu, cap, monkeypatch):
     assert_same(reports, (11_000, 1, 18_999), prior, mu=mu, cap=cap)
 
 
-def test_a_column_of_a_parquet_folder_is_bought_from(tmp_path):
+def test_sellers_come_from_a_column_of_a_parquet_folder(tmp_path):
     reports = PRIOR.sample(500, np.random.default_rng(1))
     for part, rows in enumerate(np.array_split(np.arange(500), 3)):
         table = pd.DataFrame({"c": reports[rows], "name": [f"s{row}" for row in rows]})
@@ -92,13 +92,13 @@ def test_a_column_of_a_parquet_folder_is_bought_from(tmp_path):
     assert result.certificate()["n_bought"] == expected.n_bought
     offers = table.assign(epsilon=result.epsilon).compute()
     np.testing.assert_allclose(offers["epsilon"], expected.epsilon, rtol=1e-9, atol=1e-12)
-    # Dask would read small files together; messages count those that there are.
+    # Dask may merge small files; the error message counts the actual files.
     pd.DataFrame({"c": [0.05, 9.0], "name": ["t0", "t1"]}).to_parquet(tmp_path / "3.parquet")
     with pytest.raises(SellersError, match="row 1 of partition 3 holds"):
         partitions.sellers(dd.read_parquet(tmp_path)["c"], PRIOR)
 
 
-def test_errors_name_partition_and_row():
+def test_errors_name_the_partition_and_the_row():
     reports = np.full(9, 0.05)
     for bad in (np.nan, 0.2, -0.05, np.inf):
         changed = reports.copy()
@@ -123,7 +123,7 @@ def test_errors_name_partition_and_row():
         ({}, None),
     ],
 )
-def test_ids_in_partitions_are_distinct(changed, said, at_a_time, monkeypatch):
+def test_repeated_ids_in_partitions_are_refused(changed, said, at_a_time, monkeypatch):
     monkeypatch.setattr(partitions, "_HASHES", at_a_time)
     names = [changed.get(row, f"s{row}") for row in range(9)]
     table = dd.from_pandas(pd.DataFrame({"c": 0.05, "name": names}), chunksize=3)
@@ -135,7 +135,7 @@ def test_ids_in_partitions_are_distinct(changed, said, at_a_time, monkeypatch):
 
 
 @pytest.mark.parametrize("wanted", [{"mu": 0.0}, {"gamma": 0.0}])
-def test_markets_without_a_path_need_sellers_in_memory(wanted):
+def test_markets_without_an_exact_path_need_sellers_in_memory(wanted):
     with pytest.raises((NotSupportedError, ParameterError)):
         bought(da.from_array(np.full(9, 0.05), chunks=3), **wanted)
 
@@ -151,7 +151,7 @@ def test_markets_without_support_for_partitions_are_refused():
             unable(market)
 
 
-def test_sellers_who_cost_infinitely_much_cannot_fill_the_cap():
+def test_sellers_with_infinite_cost_cannot_fill_the_cap():
     prior = cm.Prior.from_scipy(__import__("scipy.stats").stats.triang(1.0, 0, 1))
     reports = np.array([0.2, 0.3, 1.0, 1.0])
     assert_same(reports, (2, 2), prior, cap=1.5)

@@ -51,14 +51,14 @@ def assert_same(form, most=0, n_parts=3):
 
 
 @given(forms(), st.integers(0, 12), st.integers(1, 5))
-def test_any_market_is_solved_as_if_sorted(form, most, n_parts):
+def test_passes_give_the_same_solution_as_sorting(form, most, n_parts):
     if form.mu > 0:
         assert_same(form, most=most, n_parts=n_parts)
 
 
 @example(StandardForm(np.zeros(1), 1.0, 1.0, 1.0, eta_low=1.0, eta_high=1.0), 0)
 @given(ranged_forms(), st.integers(0, 12))
-def test_ranges_of_eta_are_kept(form, most):
+def test_passes_respect_ranges_of_eta(form, most):
     if form.mu > 0:
         assert_same(form, most=most)
 
@@ -68,7 +68,7 @@ def test_ranges_of_eta_are_kept(form, most):
     "name",
     ["few bought", "nearly all bought", "tightly capped", "ties", "skewed, capped", "infinite"],
 )
-def test_cells_of_any_width_leave_the_same(name, shift, monkeypatch):
+def test_cells_of_any_width_give_the_same_solution(name, shift, monkeypatch):
     monkeypatch.setattr(passes, "_FIRST_SHIFT", shift)
     monkeypatch.setattr(passes, "_SPLIT", 4)
     form = large_form(name, 3_000)
@@ -76,7 +76,7 @@ def test_cells_of_any_width_leave_the_same(name, shift, monkeypatch):
         assert_same(form, most=most)
 
 
-def test_three_roots_are_distinguished():
+def test_passes_find_the_best_of_three_roots():
     form = three_roots()
     many = replace(form, virtual_costs=np.repeat(form.virtual_costs, 50), mu=form.mu * np.sqrt(50))
     assert_same(many)
@@ -92,9 +92,9 @@ def test_few_passes_leave_few_sellers():
         assert costs.psi.size <= 2_100
 
 
-def test_a_large_market_makes_passes(monkeypatch):
+def test_a_large_market_is_solved_in_passes(monkeypatch):
     form = StandardForm(np.random.default_rng(0).random(400) + 0.1, 1.0, 2.0, 0.5)
     expected = solve_exact(form)
     monkeypatch.setattr(exact_solver, "_WORTH_PASSES", 100)
-    monkeypatch.setattr(np, "sort", None)  # nothing is sorted whole
+    monkeypatch.setattr(np, "sort", None)  # the whole array is never sorted
     assert solve_exact(form).objective == pytest.approx(expected.objective, rel=1e-14)

@@ -49,7 +49,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_a_price_is_the_slope_of_the_optimal_objective(name):
+def test_a_price_equals_the_slope_of_the_optimal_objective(name):
     objective, constraints, number, part = CASES[name]
 
     def at(x):
@@ -66,20 +66,20 @@ def test_a_price_is_the_slope_of_the_optimal_objective(name):
 
 
 @pytest.mark.parametrize("pieces", [[cm.Cap(4.0)], [cm.MaxEpsilon(9.0)], [cm.EtaRange(0.1, 9.0)]])
-def test_constraints_with_room_cost_nothing(pieces):
+def test_slack_constraints_have_zero_prices(pieces):
     result = cm.allocate(cm.Market(SELLERS, PAID, pieces))
     assert np.all(np.asarray(result.prices[0]) == 0)
     assert result.binding == ()
 
 
 def test_prices_that_are_not_unique_are_nan():
-    """Everybody is at the cap and eta at its end."""
+    """All sellers are at the cap and eta is at an end of its range."""
     market = cm.Market(SELLERS, PAID, [cm.Cap(1.0), cm.EtaRange(0.1, 0.8)])
     assert np.isnan(cm.allocate(market).prices[0])
 
 
 class Least(cm.terms.Constraint):
-    """The last seller weighs at least so much."""
+    """The last seller has at least the given share of the weight."""
 
     def __init__(self, share):
         self.share = share
@@ -88,7 +88,7 @@ class Least(cm.terms.Constraint):
         return [quantities.weights[3] >= self.share]
 
 
-def test_a_constraint_of_a_user_has_the_multipliers_of_its_comparisons():
+def test_a_user_defined_constraint_returns_one_multiplier_for_each_comparison():
     def at(share):
         return cm.allocate(cm.Market(SELLERS, PAID, [Least(share)]), gap=1e-9)
 

@@ -1,4 +1,4 @@
-"""Whole programs, declarations and views: what they are given, hold and refuse."""
+"""Convex programs, declarations, sweeps and copies: results and refused arguments."""
 
 import copy
 import pickle
@@ -24,7 +24,7 @@ from tests.allocation.builders import COSTS, JOINT, PAID, STANDARD, Own
 market = partial(builders.market, objective=JOINT)
 
 
-def test_a_program_holds_its_last_solution():
+def test_a_program_exposes_its_last_solution():
     program = cm.declare(market(cm.Budget(0.6)))
     assert isinstance(program, ConvexProgram)
     assert program.formulation == "joint"
@@ -55,7 +55,7 @@ def test_a_program_holds_its_last_solution():
         ({"values": [10**400]}, "list of finite numbers"),
     ],
 )
-def test_a_sweep_refuses_bad_arguments_before_any_work(changes, message, monkeypatch):
+def test_a_sweep_refuses_invalid_arguments_before_any_work(changes, message, monkeypatch):
     monkeypatch.setattr(branch, "MarketExpressions", None)
     amount = cp.Parameter(nonneg=True, value=0.25)
     given = {"market": market(cm.Budget(amount)), "parameter": amount, "values": [1.0]} | changes
@@ -64,7 +64,7 @@ def test_a_sweep_refuses_bad_arguments_before_any_work(changes, message, monkeyp
     assert amount.value == 0.25
 
 
-def test_a_sweep_compiles_once_and_tells_every_solve(monkeypatch):
+def test_a_sweep_compiles_once_and_reports_every_solve(monkeypatch):
     compiled = []
 
     class Counted(branch.Conic):
@@ -86,7 +86,7 @@ def test_a_sweep_compiles_once_and_tells_every_solve(monkeypatch):
         assert single.gap <= 1e-5
     assert amount.value is None
     cm.sweep(market(cm.Budget(amount)), amount, [0.5, 0.5e4])
-    assert len(compiled) == 3  # too far apart for one unit of eta
+    assert len(compiled) == 3  # the values differ too much for one unit of eta
 
 
 ONE, EACH = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
@@ -94,8 +94,8 @@ OWN = Own(lambda q: cp.sum_squares(q.epsilon))
 
 
 @pytest.mark.parametrize("term", [cm.Payments(), cm.Noise(), cm.Spread()], ids=repr)
-def test_cvxpy_compiles_no_weight_that_is_a_parameter_anew(term):
-    """Although eta is a parameter too, by which payments and noise are multiplied."""
+def test_a_parametric_weight_is_compiled_once(term):
+    """Payments and noise are also multiplied by functions of the parameter eta."""
     amount = cp.Parameter(nonneg=True, value=0.5)
     shared = market(objective=PAID + OWN + term * amount)
     problem = branch.Conic(shared, parameters={id(amount): amount}).declare(1.7)
@@ -107,7 +107,7 @@ def test_cvxpy_compiles_no_weight_that_is_a_parameter_anew(term):
         assert values[0] == pytest.approx(values[1], rel=1e-6)
 
 
-#: A parameter, values of it, and the market of a number or of the parameter.
+#: A parameter, its values, and a function from a number or parameter to a market.
 NUMBERS = {
     "payments beside others": (
         ONE,
@@ -152,8 +152,8 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("name", one_in(6, NUMBERS))
-def test_parameters_stand_for_every_number_of_a_piece_also_where_eta_is_searched_for(name):
-    """As the market of that number would be allocated; the user's parameter is left alone."""
+def test_every_number_of_a_piece_may_be_a_parameter(name):
+    """The results equal those of fixed numbers, and the user's parameter keeps its value."""
     parameter, values, build = NUMBERS[name]
     swept = cm.sweep(build(parameter), parameter, values)
     assert parameter.value is None
@@ -168,7 +168,7 @@ def test_parameters_stand_for_every_number_of_a_piece_also_where_eta_is_searched
 # ------------------------------------------------------------------ declarations
 
 
-#: Convex only because 1/eta, or guarantees, are known not to be negative.
+#: Terms that are convex because 1/eta or the guarantees are nonnegative.
 SIGNED = Own(lambda q: cp.square(q.inverse_eta + cp.norm(q.weights)))
 SIGNED_GUARANTEES = Own(lambda q: cp.square(cp.sum(q.epsilon) + cp.norm(q.weights)))
 
@@ -186,7 +186,7 @@ def test_a_piece_may_rely_on_the_signs_of_its_arguments(term):
             assert value <= objective.value(point, eta, COSTS) * (1 + 1e-7)
 
 
-def test_a_parameter_of_the_markets_own_is_declared_without_eta():
+def test_a_market_with_a_parameter_is_declared_without_eta():
     budget = cp.Parameter(nonneg=True, value=0.6)
     declared = market(cm.Budget(budget))
     with pytest.raises(NotSupportedError, match="declare the market without eta"):
@@ -210,7 +210,7 @@ COPIES = [copy.copy, copy.deepcopy, lambda problem: pickle.loads(pickle.dumps(pr
 
 @pytest.mark.parametrize("copied", COPIES)
 @pytest.mark.parametrize("name", DECLARED)
-def test_a_declared_problem_is_copied_whole_before_and_after_a_solve(name, copied):
+def test_a_declared_problem_can_be_copied_before_and_after_a_solve(name, copied):
     problem = DECLARED[name]()
     twin = copied(problem)
     value = problem.solve(solver="CLARABEL")
@@ -218,7 +218,7 @@ def test_a_declared_problem_is_copied_whole_before_and_after_a_solve(name, copie
     np.testing.assert_allclose(again.weights, problem.weights)
     for single in (twin, again):
         assert single.solve(solver="CLARABEL") == pytest.approx(value, rel=1e-6)
-        if name != "joint":  # and shares nothing with its original
+        if name != "joint":  # the copy shares no state with its original
             single.eta = 1.3
             assert problem.eta == pytest.approx(1.0)
             other = single.solve(solver="CLARABEL")

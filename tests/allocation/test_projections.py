@@ -1,4 +1,4 @@
-"""Exact evaluations at every eta: against CVXPY, and against branch and bound over it."""
+"""Exact evaluations at each eta, against CVXPY and against branch and bound."""
 
 import cvxpy as cp
 import numpy as np
@@ -62,8 +62,8 @@ def test_a_projection_is_optimal_and_its_cut_proves_it(squared, changes, eta):
     assert (record.eta, record.upper, record.lower) == (eta, result.objective, result.cut(eta))
 
 
-def test_a_seller_just_between_its_bounds_sets_the_price():
-    """The only seller between the bounds has 1e-10 of slack, and the others none."""
+def test_a_seller_barely_between_its_bounds_sets_the_price():
+    """Only one seller is strictly between its bounds, with a slack of 1e-10."""
     capped = market(cm.Cap([1.0, 1.0, 1.0 + 3e-10]), costs=[0.0, 0.0, 0.5])
     assert cm.allocate(capped, "projections").gap <= 1e-12
 
@@ -80,7 +80,7 @@ def test_a_seller_just_between_its_bounds_sets_the_price():
         (cm.terms.SquaredSpread() + cm.Payments(), (0.5, 2.0), 0.5, ("eta_low",)),
     ],
 )
-def test_an_end_of_the_range_that_decides_is_met_and_named(objective, limits, eta, binding):
+def test_eta_equals_the_binding_end_of_the_range(objective, limits, eta, binding):
     result = cm.allocate(market(cm.EtaRange(*limits), objective=objective))
     assert result.method == "projections"
     assert result.eta == eta
@@ -91,7 +91,7 @@ def test_an_end_of_the_range_that_decides_is_met_and_named(objective, limits, et
 @pytest.mark.parametrize("spread", [cm.Spread(), cm.terms.SquaredSpread()], ids=repr)
 @pytest.mark.parametrize("cap", [1, 1.5, np.array([0.5, 2.0, 1.0, 0.5, 1.0]), 2.2])
 @pytest.mark.parametrize("mu", [1e-7, 1e-3])
-def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
+def test_caps_with_a_tiny_spread_are_solved_in_few_solves(spread, cap, mu):
     """The multipliers of caps change fast with eta, so that cuts keep the caps."""
     objective = mu * spread + 0.26 * cm.Payments() + 1.57 * cm.Noise()
     costs = [0.0, 0.2956, 0.5597, 0.813, 0.1206]
@@ -100,7 +100,7 @@ def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
     assert len(result.solves) <= 10
 
 
-# ------------------------------------ who can sell, and which markets are served
+# ------------------------------------ feasibility and supported markets
 
 
 def test_markets_with_too_few_sellers_are_infeasible():
@@ -109,7 +109,7 @@ def test_markets_with_too_few_sellers_are_infeasible():
     no_seller = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
     with pytest.raises(InfeasibleMarketError, match="excluded by a bound of zero"):
         ProjectableForm.of(no_seller.form)
-    # The caps are to blame, though what is asked for is more than those guarantees add up to too.
+    # The error names the caps, although the sum of the maximal guarantees is below eta, too.
     some = np.array([0.1, np.inf, 0.3, np.inf])
     few = market(cm.Cap(1.9), cm.MaxEpsilon(0.1), cm.EtaRange(5.0, 9.0), costs=some)
     with pytest.raises(InfeasibleMarketError, match=r"2 weights .* 0\.475 cannot sum to one"):
@@ -127,7 +127,7 @@ def test_markets_with_too_few_sellers_are_infeasible():
         cm.Spread() + cm.Noise(),
     ],
 )
-def test_other_markets_are_refused(objective):
+def test_unsupported_markets_are_refused(objective):
     assert ProjectableForm.of(market(objective=objective).form) is None
     with pytest.raises(NotSupportedError, match=r"^projections support sums"):
         solve_projections(market(objective=objective))
@@ -138,7 +138,7 @@ def test_other_markets_are_refused(objective):
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=15, deadline=None)
-def test_bounds_on_shares_are_met_at_the_optimum_of_the_conic_declaration(seed):
+def test_bounds_on_shares_give_the_optimum_of_the_conic_declaration(seed):
     rng = np.random.default_rng(seed)
     m = int(rng.integers(3, 12))
     groups = np.r_[0, 1, rng.integers(0, 2, m - 2)]
@@ -169,14 +169,14 @@ def test_bounds_on_shares_are_met_at_the_optimum_of_the_conic_declaration(seed):
     assert result.objective >= conic.lower_bound - slack
 
 
-def test_several_bounds_on_shares_are_left_to_the_conic_declaration():
+def test_several_bounds_on_shares_use_branch_and_bound():
     bounds = [cm.GroupShare([0, 0, 1, 1], equal=True), cm.GroupShare([0, 1, 0, 1], equal=True)]
     result = cm.allocate(market(*bounds))
     assert result.method == "branch_and_bound"
     assert result.weights[:2].sum() == pytest.approx(0.5, abs=1e-6)
 
 
-def test_shares_that_caps_do_not_allow_are_refused():
+def test_shares_that_contradict_the_caps_are_infeasible():
     bounds = [cm.GroupShare([0, 1, 1, 1], at_least={0: 0.6}), cm.Cap(2)]
     with pytest.raises(InfeasibleMarketError, match="GroupShare"):
         cm.allocate(market(*bounds))

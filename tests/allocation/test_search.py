@@ -1,4 +1,4 @@
-"""The certified search finds the global minimum, and its certificate does not believe solvers."""
+"""The certified search finds the global minimum; its certificate does not trust solvers."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ STANDARD = market_of(form())
 
 
 def assert_certificate_holds(allocation, form, seed=0):
-    """The bound lies below the objective at the answer, at random points and at the optimum."""
+    """Check the bound against the objective at the result, random points and the optimum."""
     slack = 1e-9 * abs(allocation.objective)
     assert allocation.objective == pytest.approx(
         form.objective(allocation.weights, allocation.eta), rel=1e-12
@@ -89,7 +89,7 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
         assert "eta tends to infinity" in str(error)  # noqa: PT017 - either outcome may be right
         assert expected >= limit * (1 - 1e-9)
     else:
-        assert result.objective < limit or result.gap <= 1e-7  # no proof, and the gap is met
+        assert result.objective < limit or result.gap <= 1e-7  # without a proof, the gap is reached
         assert result.lower_bound <= expected * (1 + 1e-9)
         assert result.objective <= expected * (1 + 1e-6)
 
@@ -121,7 +121,7 @@ def test_a_wrong_solver_only_widens_the_gap(monkeypatch):
 
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_failed_solver_names_itself_and_a_remedy(formulation):
+def test_the_error_of_a_failed_solver_names_it_and_a_remedy(formulation):
     with pytest.raises(SolverError) as caught:
         line_search(market_of(three_roots()), formulation, solver_options={"max_iter": 1})
     message = str(caught.value)

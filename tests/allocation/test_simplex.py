@@ -1,4 +1,4 @@
-"""The capped simplex: projections, cheapest purchases and norms, at ties and caps that just fit."""
+"""The capped simplex: projections, cheapest purchases and norms, with ties and tight caps."""
 
 from fractions import Fraction
 
@@ -64,7 +64,7 @@ def test_a_projection_keeps_all_digits(seed):
     np.testing.assert_allclose(result, projected(point - point.max(), limits), atol=1e-15)
 
 
-def test_sellers_who_cannot_sell_are_left_out_of_a_projection():
+def test_entries_of_minus_infinity_project_to_zero():
     result = project_capped_simplex([-np.inf, -2e5, 0.0, -np.inf, 0.0], 0.4)
     np.testing.assert_allclose(result, [0.0, 0.2, 0.4, 0.0, 0.4], atol=1e-15)
     alone = project_capped_simplex([-np.inf, -7.0], np.array([3.0, 1.0]))
@@ -91,7 +91,7 @@ def test_the_cheapest_purchase_fills_the_cheapest_first(costs, more):
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     expected = float(np.sort(costs) @ filled)
     assert cheapest_purchase(costs, cap) == pytest.approx(expected, rel=1e-11, abs=1e-15)
-    paid = cheapest_purchase(costs + 2.0, cap)  # those who are left out cost nothing
+    paid = cheapest_purchase(costs + 2.0, cap)  # sellers without weight cost nothing
     assert paid == pytest.approx(expected + 2.0, rel=1e-11)
 
 
@@ -109,18 +109,18 @@ def test_the_cheapest_purchase_fills_the_cheapest_first(costs, more):
     | st.sampled_from([0.25, 0.3, 0.6, 1.0]),
     st.sampled_from([1e-3, 0.5, 1.0, 40.0]),
 )
-def test_the_norm_is_minimised_under_one_cap_or_one_for_each(costs, caps, mu):
+def test_the_norm_is_minimised_under_common_and_individual_caps(costs, caps, mu):
     costs, caps = np.array(costs), np.array(caps)
     weights = norm_minimiser(costs, mu, np.broadcast_to(caps, 4)).weights
     assert weights.sum() == pytest.approx(1.0, abs=1e-14)
     assert np.all((weights >= 0) & (weights <= caps))
     slope = mu * weights / np.linalg.norm(weights) + costs
     least, most = slope[weights < caps - 1e-12], slope[weights > 1e-12]
-    if least.size and most.size:  # moving weight from one to another gains nothing
+    if least.size and most.size:  # moving weight between two sellers does not lower the objective
         assert most.max() <= least.min() + 1e-9 * (mu + np.ptp(costs))
 
 
-# -------------------------------------------------- how much sellers sell in all
+# -------------------------------------------------- the largest total guarantee
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,15 @@ def test_the_norm_is_minimised_under_one_cap_or_one_for_each(costs, caps, mu):
         (1.0, 0.5, 1.5),
         (0.5, 0.5, 1.5),
         (1 / 3, 0.5, 1.5),
-        ([0.2, 0.5, 0.5], 0.5, 1.0 / 0.8),  # the first is capped at eta = 2.5, and then stays
+        ([0.2, 0.5, 0.5], 0.5, 1.0 / 0.8),  # the first weight reaches its cap at eta = 2.5
         ([0.2, 0.5, 0.5], [0.1, 0.5, 0.9], 1.2),
-        ([0.2, 0.3, 0.5], [0.1, 0.5, 0.9], 0.5),  # every cap is needed
+        ([0.2, 0.3, 0.5], [0.1, 0.5, 0.9], 0.5),  # the caps sum to one
         ([0.2, 0.6, 0.6], [0.6, 0.2, 0.2], 0.5),
         (1.0, [0.5, np.inf, 0.5], np.inf),
         (0.4, [0.5, np.inf, 0.5], np.inf),
     ],
 )
-def test_the_most_that_sellers_sell_in_all(caps, bounds, expected):
+def test_the_largest_total_guarantee_satisfies_all_bounds(caps, bounds, expected):
     result = largest_eta(np.array(caps), np.array(bounds), 3)
     assert result == pytest.approx(expected, rel=1e-14)
     if result < np.inf:

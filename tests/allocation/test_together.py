@@ -1,4 +1,4 @@
-"""Several buyers of the same sellers: certified, within the limits, as good as brute force."""
+"""Joint allocations of several buyers are certified, feasible and match brute force."""
 
 import cvxpy as cp
 import numpy as np
@@ -22,7 +22,7 @@ def buyer(sigma, gamma=0.1, extra=None, *constraints):
 
 
 def at_fixed_eta(markets, limit, etas):
-    """Return the optimum at given eta by one declaration of all; inf where there is none."""
+    """Return the optimum of one joint declaration at given eta, or inf if infeasible."""
     parts = [cm.declare(market, eta) for market, eta in zip(markets, etas, strict=True)]
     sold = sum(part.quantities.epsilon for part in parts)
     constraints = [item for part in parts for item in part.constraints]
@@ -56,7 +56,7 @@ CASES = {
 
 
 def is_certified(markets, limit):
-    """Check the limits and the stated figures of an allocation, and return it."""
+    """Allocate, check the limits and the reported figures, and return the allocation."""
     result = cm.allocate_together(markets, [cm.MaxEpsilon(limit)])
     assert np.all(result.epsilon <= np.asarray(limit) * (1 + 1e-12))
     assert np.all(result.prices >= 0)
@@ -75,8 +75,8 @@ def is_certified(markets, limit):
 
 
 @pytest.mark.parametrize("name", one_in(4, CASES))
-def test_buyers_together_are_certified_in_few_solves(name):
-    """And at their eta one declaration of all has the same optimum."""
+def test_joint_allocations_are_certified_in_few_solves(name):
+    """One joint declaration at their eta has the same optimum."""
     markets, limit = CASES[name]
     result = is_certified(markets, limit)
     assert result.gap <= 1e-6
@@ -87,7 +87,7 @@ def test_buyers_together_are_certified_in_few_solves(name):
 
 @pytest.mark.parametrize("seed", one_in(9, range(9)))
 def test_random_buyers_are_certified_in_few_solves(seed):
-    """With costs, weights, limits and sizes of any kind, and buyers who do not pay."""
+    """Draw costs, weights, limits and sizes; some buyers make no payments."""
     rng = np.random.default_rng([43, seed])
     m = int(rng.integers(3, 7))
     sellers = cm.Sellers(rng.uniform(0, 1, m), prior=cm.Uniform(0, 1))
@@ -120,7 +120,7 @@ def test_random_buyers_are_certified_in_few_solves(seed):
         assert value >= result.lower_bound * (1 - 1e-8)
 
 
-def test_one_buyer_alone_is_a_market_under_that_limit():
+def test_a_single_buyer_gets_the_allocation_of_its_market():
     result = cm.allocate_together([buyer(2.0)], [cm.MaxEpsilon(0.3)])
     alone = cm.allocate(buyer(2.0, 0.1, None, cm.MaxEpsilon(0.3)))
     assert result.objective == pytest.approx(alone.objective, rel=1e-6)
@@ -147,7 +147,7 @@ def test_errors_name_the_wrong_argument(markets, constraints, message):
         cm.allocate_together(markets, constraints)
 
 
-def test_buyers_who_need_too_much_get_an_error():
+def test_a_shared_limit_that_is_too_small_raises_an_error():
     needs = buyer(1.0, 0.1, None, cm.EtaRange(1.0, 2.0))
     with pytest.raises(InfeasibleMarketError, match="raise the shared limit"):
         cm.allocate_together([needs, needs], [cm.MaxEpsilon(0.5)])

@@ -1,4 +1,4 @@
-"""Any market: certified, feasible and as good as brute force, or refused with the reason."""
+"""Any market gets a certified optimum that matches brute force, or an error with the reason."""
 
 import warnings
 
@@ -43,7 +43,7 @@ def some_sellers(m=6, seed=0):
 
 
 def meets_brute_force(seed):
-    """Never worse than the grid by more than the gap, the bound never above it."""
+    """Check the objective within the gap of the grid's minimum and the bound below it."""
     market = random_market(np.random.default_rng(seed))
     try:
         allocation = cm.allocate(market, gap=GAP)
@@ -62,24 +62,24 @@ def meets_brute_force(seed):
     assert allocation.objective == pytest.approx(value, rel=1e-9)
 
 
-#: Together every spread with every cost and every method, every constraint, and no solution.
+#: These seeds cover all pairs of spread and cost, methods, constraints and infeasibility.
 VARIED = [0, 3, 5, 7, 8, 9, 10, 28, 33, 35, 38, 40, 46, 51, 63, 65, 87, 92, 101, 114, 134, 149]
 
 
 @pytest.mark.parametrize("seed", one_in(8, VARIED))
-def test_markets_of_every_kind_meet_brute_force(seed):
+def test_markets_of_every_kind_equal_brute_force(seed):
     meets_brute_force(seed)
 
 
 @pytest.mark.campaign
-@example(220)  # Clarabel fails next to the end of what a budget allows, but for short steps
+@example(220)  # Clarabel needs short steps near the largest eta that the budget allows
 @given(seeds)
-def test_random_markets_meet_brute_force(seed):
+def test_random_markets_equal_brute_force(seed):
     meets_brute_force(seed)
 
 
 @given(seeds)
-def test_branch_and_bound_meets_the_exact_solver(seed):
+def test_branch_and_bound_equals_the_exact_solver(seed):
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, 40))
     market = cm.Market.standard(
@@ -98,8 +98,8 @@ def test_branch_and_bound_meets_the_exact_solver(seed):
 # ------------------------------------------------------------------ certificates
 
 
-def test_a_wrong_solver_cannot_make_the_certificate_wrong(monkeypatch):
-    """Weights and multipliers that are off widen the gap, and the bound stays a bound."""
+def test_a_wrong_solver_cannot_invalidate_the_certificate(monkeypatch):
+    """Wrong weights and multipliers widen the gap, but the bound remains valid."""
     market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [cm.Cap(5)])
     truth = cm.allocate(market, gap=1e-8)
     rng = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def told(kind, rng, dual):
 
 
 def kinks(name):
-    """Markets with kinks of every sort, in the objective and in constraints."""
+    """Return a market with kinks in its objective or in a constraint."""
     matrix = np.random.default_rng(3).normal(size=(4, 6))
     noise, payments = 6.0 * cm.Noise(), (1 / 6) * cm.Payments()
     objective, bounds = {
@@ -146,7 +146,7 @@ KINKED += ["a bound by a maximum", "a bound on guarantees", "a cost"]
 
 
 def proves_nothing_wrong(name, kind, monkeypatch):
-    """With multipliers of the constraints, and those at the kinks, that are nonsense."""
+    """Check the bounds with false multipliers of the constraints and at the kinks."""
     market, rng = kinks(name), np.random.default_rng(len(name))
     truth = cm.allocate(market, "branch_and_bound")
     proof = FixedEta.proof
@@ -166,7 +166,7 @@ def proves_nothing_wrong(name, kind, monkeypatch):
             check_feasible(market, result)
 
 
-#: Kinds take turns; a campaign has every one in every market.
+#: Kinds take turns; the campaign tries each kind in each market.
 IN_TURN = [(name, list(NONSENSE)[i % len(NONSENSE)]) for i, name in enumerate(KINKED)]
 
 
@@ -190,7 +190,7 @@ MISSED = {
 
 
 @pytest.mark.parametrize("method", MISSED)
-def test_a_missed_gap_warns_at_the_caller_s_line(method):
+def test_a_missed_gap_warns_at_the_line_of_the_caller(method):
     objective, options = MISSED[method]
     market = cm.Market(some_sellers(), objective)
     with pytest.warns(LooseCertificateWarning, match="relative gap of .* requested") as seen:
@@ -201,7 +201,7 @@ def test_a_missed_gap_warns_at_the_caller_s_line(method):
 
 
 def far_apart(seed):
-    """Terms and costs whose sizes have nothing to do with each other."""
+    """Draw terms and costs with independent magnitudes."""
     r = np.random.default_rng(seed)
     m = int(r.integers(2, 40))
     mu, sigma, gamma = (np.exp(r.uniform(a, b)) for a, b in ((-3, 3), (0, 9), (-9, 0)))
@@ -211,7 +211,7 @@ def far_apart(seed):
 
 
 @pytest.mark.parametrize("seed", one_in(3, [2, 4, 28, 11, 77, 149]))
-def test_sizes_that_are_far_apart_are_certified(seed):
+def test_terms_of_very_different_sizes_are_certified(seed):
     assert cm.allocate(far_apart(seed)).gap <= GAP
 
 
@@ -237,7 +237,7 @@ def with_a_parameter():
     return near, cm.Market(some_sellers(), BASE + term + 0.5 * cm.Payments())
 
 
-def test_a_parameter_that_is_changed_between_allocations_counts():
+def test_a_parameter_changed_between_allocations_takes_effect():
     near, market = with_a_parameter()
     result = []
     for value in (0.0, 3.0):
@@ -247,7 +247,7 @@ def test_a_parameter_that_is_changed_between_allocations_counts():
     np.testing.assert_allclose(result[1].weights, 1 / 6, atol=1e-5)
 
 
-def test_a_parameter_that_is_changed_during_an_allocation_does_not():
+def test_a_parameter_changed_during_an_allocation_has_no_effect():
     near, market = with_a_parameter()
     near.value = 0.1
     quiet = cm.allocate(market)
@@ -289,7 +289,7 @@ NO_OPTIMUM = {
 
 
 @pytest.mark.parametrize("what", NO_OPTIMUM)
-def test_an_optimum_that_is_not_attained_is_recognised(what):
+def test_an_unattained_optimum_raises_an_error(what):
     objective, constraints, message = NO_OPTIMUM[what]
     with pytest.raises(UnattainedOptimumError, match=message):
         cm.allocate(cm.Market(some_sellers(), objective, constraints))
@@ -313,7 +313,7 @@ CLASHES = {
 
 @pytest.mark.parametrize("payments", [None, cm.PowerCost(2)])
 @pytest.mark.parametrize("what", CLASHES)
-def test_constraints_that_clash_are_named(what, payments):
+def test_contradictory_constraints_are_named(what, payments):
     constraints, message = CLASHES[what]
     constraints = [item for item in constraints if isinstance(item, cm.terms.Constraint)]
     objective = BASE + 0.1 * cm.Payments(payments) if payments else BASE
@@ -330,8 +330,8 @@ def test_a_method_that_does_not_support_a_market_is_refused():
 # ------------------------------------------------------------------ special markets
 
 
-def test_sellers_that_cannot_be_bought_from():
-    prior = cm.Beta(2, 2)  # the density vanishes at the top, so psi is infinite there
+def test_sellers_with_infinite_cost_get_no_weight():
+    prior = cm.Beta(2, 2)  # the density is zero at the upper end, so psi is infinite there
     sellers = cm.Sellers([0.2, 0.5, 1.0], prior=prior)
     assert np.isinf(sellers.virtual_costs[2])
     for objective, constraints in (
@@ -346,7 +346,7 @@ def test_sellers_that_cannot_be_bought_from():
         cm.allocate(cm.Market(sellers, BASE, [cm.Cap(1), cm.Budget(1.0)]), "branch_and_bound")
 
 
-# --------------------------------------------------- what a hostile reader found, once each
+# --------------------------------------------------- cases from an adversarial review
 
 
 V = (1.0, 2.0, 3.0, 4.0, 5.0)
@@ -360,7 +360,7 @@ def market_with(costs, objective, *constraints):
     ("low", "high"),
     one_in(2, [(1, 1), (1 / 3, 1 / 3), (1e6, 1.1e6), (1e3, 1.1e3), (1e-6, 1e-5), (1, 1e9)]),
 )
-def test_any_range_of_eta(low, high):
+def test_any_range_of_eta_gives_a_certified_optimum(low, high):
     market = market_with(V[:4], cm.Spread(3) + cm.Noise() + cm.Payments(), cm.EtaRange(low, high))
     result = cm.allocate(market)
     assert low <= result.eta <= high
@@ -371,7 +371,7 @@ def test_any_range_of_eta(low, high):
     assert result.objective <= min(values) * (1 + 1e-6)
 
 
-def test_a_simplex_minimum_that_is_wrong_is_found_out():
+def test_a_wrong_simplex_minimum_is_detected():
     class Boast(cm.Term):
         def expression(self, quantities):
             return cp.sum_squares(quantities.weights)

@@ -1,4 +1,4 @@
-"""Data and mechanisms to audit, as small as shows what is asked, and checks of any size."""
+"""Small data and mechanisms to audit, and checks that also run at campaign size."""
 
 import numpy as np
 from scipy import stats
@@ -30,7 +30,7 @@ def ridge_audit(mechanism, epsilon=None, size=20, **options):
 
 
 def laplace_audit(scale, claimed, delta=0.0, **options):
-    """Audit the sum of labels 0 and 1 with Laplace noise: one row moves it by one."""
+    """Audit the sum of labels 0 and 1 with Laplace noise; one row changes it by one."""
     X, y = np.eye(10), np.repeat([0, 1], 5)
 
     def mechanism(X, y):
@@ -44,7 +44,7 @@ def laplace_audit(scale, claimed, delta=0.0, **options):
 
 
 def check_statistical_bound(count, draws):
-    """Audit a tight claim with confidence 0.9 each: few bounds may exceed the truth."""
+    """Audit a tight claim repeatedly at confidence 0.9; few bounds may exceed the true loss."""
     excesses = sum(
         laplace_audit(1.0, 1.0, draws=draws, confidence=0.9, random_state=seed).measured[0] > 1.0
         for seed in range(count)

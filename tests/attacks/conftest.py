@@ -1,4 +1,4 @@
-"""Short searches: a test needs a large loss, and not the largest."""
+"""Short searches: the tests need a large loss, not the maximal one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Honest mechanisms pass and are nearly exhausted; every broken one is caught."""
+"""Correct mechanisms pass with losses close to their claims; broken mechanisms are refuted."""
 
 import warnings
 
@@ -26,7 +26,7 @@ from tests.learners.builders import output_ridge
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("regularization", one_in(2, [0.01, 0.1]))
-def test_the_sharp_claim_is_nearly_exhausted(regularization):
+def test_measured_loss_is_close_to_the_sharp_claim(regularization):
     eta = 100.0 / regularization
     audit = logistic_audit(cm.PrivateLogisticRegression(regularization), eta=eta)
     assert audit.passed
@@ -34,7 +34,7 @@ def test_the_sharp_claim_is_nearly_exhausted(regularization):
 
 
 @pytest.mark.campaign
-def test_the_witness_shows_the_measured_loss():
+def test_the_witness_reproduces_the_measured_loss():
     """The witness has two data sets in the public domain and an output with known densities."""
     X, y, weights = rows()
     learner = cm.PrivateLogisticRegression(0.25, data_norm=2.0)
@@ -57,7 +57,7 @@ def test_the_witness_shows_the_measured_loss():
 
 
 @pytest.mark.campaign
-def test_a_second_noise_is_audited_too():
+def test_the_second_noise_is_audited():
     audit = logistic_audit(
         cm.PrivateLogisticRegression(0.05, solver_epsilon=0.01, tol=1e-8), rows=[0]
     )
@@ -68,7 +68,7 @@ def test_a_second_noise_is_audited_too():
 
 
 class OtherNoise(cm.PrivateLogisticRegression):
-    """Its noise has another law than it claims."""
+    """Base of mechanisms whose noise has another law than claimed."""
 
     def drawn(self, n_features, generator):
         return 0.5 * gamma_sphere_noise(n_features, generator)
@@ -80,7 +80,7 @@ class OtherNoise(cm.PrivateLogisticRegression):
 
 
 class NoiseHalved(OtherNoise):
-    """The norms are half of what they should be."""
+    """Halve the norms of the noise."""
 
 
 class SecondNoiseHalved(cm.PrivateLogisticRegression):
@@ -95,14 +95,14 @@ class SecondNoiseHalved(cm.PrivateLogisticRegression):
 
 
 class NoiseInOneDirection(OtherNoise):
-    """The norms are right, the directions are not."""
+    """Draw correct norms, but nonuniform directions."""
 
     def drawn(self, n_features, generator):
         return np.abs(gamma_sphere_noise(n_features, generator))
 
 
 class NoiseAlongAnAxis(OtherNoise):
-    """Norms and mean direction are right; all other coordinates are bare."""
+    """Draw correct norms and mean direction, with noise in the first coordinate only."""
 
     def drawn(self, n_features, generator):
         drawn = gamma_sphere_noise(n_features, generator)
@@ -110,7 +110,7 @@ class NoiseAlongAnAxis(OtherNoise):
 
 
 class LessNoiseInAHalf(OtherNoise):
-    """Directions are uniform and the norms Gamma, but short on one side and long on the other."""
+    """Draw uniform directions and Gamma norms, with shorter norms in one half-space."""
 
     def drawn(self, n_features, generator):
         two = [gamma_sphere_noise(n_features, generator) for _ in range(2)]
@@ -119,7 +119,7 @@ class LessNoiseInAHalf(OtherNoise):
 
 
 class NoiseWithoutRowFive(OtherNoise):
-    """Next to no noise as soon as row 5 has the label that it has not."""
+    """Add almost no noise if the label of row 5 differs from the original one."""
 
     def fit(self, X, y, *arguments, **options):
         self._share = 1e-2 if np.asarray(y)[5] != rows()[1][5] else 1.0
@@ -130,7 +130,7 @@ class NoiseWithoutRowFive(OtherNoise):
 
 
 class EtaOfUsedLabels(cm.PrivateLogisticRegression):
-    """Publishes how many labels are high, in the last digits of eta."""
+    """Encode the number of positive labels in the last digits of eta."""
 
     def fit(self, X, y, *, epsilon, **options):
         super().fit(X, y, epsilon=epsilon, **options)
@@ -139,7 +139,7 @@ class EtaOfUsedLabels(cm.PrivateLogisticRegression):
 
 
 class DeltaLeftOut(cm.PrivateLogisticRegression):
-    """Sets the noise by what was granted, as the paper does, and claims no more than that."""
+    """Calibrate the noise to the granted epsilon, as in the paper, and claim only that."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.calibration = "noise"
@@ -154,14 +154,14 @@ class DeltaLeftOut(cm.PrivateLogisticRegression):
 
 
 class WeightsAboveTheCap(DeltaLeftOut):
-    """Claims what the capped weights would cost, and trains with the others."""
+    """Claim the guarantee of capped weights, but train with the uncapped ones."""
 
     def _claim(self, epsilon):
         super()._claim(np.minimum(epsilon, 1.5 * epsilon.mean()))
 
 
 class HeavierRow(cm.PrivateLogisticRegression):
-    """Says that it uses the weights it was given, and counts the last row twice."""
+    """Claim the guarantee of the given weights, but double the largest one."""
 
     def fit(self, X, y, *, epsilon, **options):
         honest = cm.PrivateLogisticRegression(**self.get_params())
@@ -175,7 +175,7 @@ class HeavierRow(cm.PrivateLogisticRegression):
 
 
 class LabelSetInferred(cm.PrivateLogisticRegression):
-    """Infers public arguments from the rows without a warning."""
+    """Infer a public argument from the rows without a warning."""
 
     inferred = "classes"
 
@@ -189,12 +189,12 @@ class LabelSetInferred(cm.PrivateLogisticRegression):
 
 
 class NormInferred(LabelSetInferred):
-    """Scales the noise by the longest row, without a word."""
+    """Scale the noise by the longest row without a warning."""
 
     inferred = "data_norm"
 
 
-#: Broken logistic regressions, and the least share of what they claim that is measured.
+#: Broken logistic regressions, and the smallest acceptable ratio of measured to claimed loss.
 BROKEN = {
     NoiseHalved: 1.05,
     NoiseInOneDirection: 0.0,
@@ -209,12 +209,12 @@ BROKEN = {
 }
 
 
-def test_a_broken_logistic_regression_is_caught():
-    check_caught(NoiseHalved, draws=30)  # the campaign has them all, with draws enough
+def test_a_broken_logistic_regression_is_refuted():
+    check_caught(NoiseHalved, draws=30)  # the campaign tests all of them with enough draws
 
 
 def check_caught(mutant, **options):
-    """Check that an audit refutes a mutant, by its loss or by its noise."""
+    """Check that an audit refutes a mutant through its loss or its noise."""
     eta = 2.0 if mutant is DeltaLeftOut else 300.0
     audit = logistic_audit(mutant(0.05), eta, **options)
     assert not audit.passed
@@ -223,12 +223,12 @@ def check_caught(mutant, **options):
 
 
 @pytest.mark.campaign
-def test_the_audited_rows_are_the_ones_that_are_tried():
+def test_the_requested_rows_are_audited():
     assert not logistic_audit(NoiseWithoutRowFive(0.05), rows=[5], draws=10).passed
 
 
 @pytest.mark.campaign
-def test_rows_without_weight_lose_nothing_and_do_not_hide_others():
+def test_rows_without_weight_have_no_loss_and_do_not_mask_others():
     X, y, weights = rows()
     weights[0] = 0.0
     weights /= weights.sum()
@@ -240,13 +240,13 @@ def test_rows_without_weight_lose_nothing_and_do_not_hide_others():
     assert not cm.audit_privacy(EtaOfUsedLabels(0.05), X, y, rows=[0], **options).passed
 
 
-def test_without_noise_there_is_nothing_to_audit():
+def test_auditing_a_fit_without_noise_raises_an_error():
     with pytest.raises(ParameterError, match="no guarantee to audit"):
         logistic_audit(cm.PrivateLogisticRegression(0.05), eta=np.inf)
 
 
 @pytest.mark.campaign
-def test_a_label_set_that_is_said_to_be_inferred_is_refuted():
+def test_an_inferred_label_set_is_refuted():
     assert (
         logistic_audit(cm.PrivateLogisticRegression(0.05, classes=None), draws=10).ratio == np.inf
     )
@@ -266,7 +266,7 @@ RIDGES = {
 
 
 @pytest.mark.parametrize("name", one_in(3, RIDGES))
-def test_an_honest_ridge_regression_passes(name):
+def test_a_correct_ridge_regression_passes(name):
     check_honest_ridge(name, draws=40 if name == "floating point" else 15)
 
 
@@ -276,7 +276,7 @@ def check_honest_ridge(name, **options):
     assert audit.ratio > 0.05
 
 
-def test_the_witness_of_a_ridge_lies_in_its_domain_and_shows_the_distance():
+def test_the_witness_of_a_ridge_reproduces_the_measured_loss():
     mechanism = output_ridge(2.0, rounding=None)
     epsilon = np.linspace(0.5, 2.0, 20)
     audit = ridge_audit(mechanism, epsilon, n_rows=2, draws=10)
@@ -294,7 +294,7 @@ PDP_OP = {"perturbation": "output", "fit_intercept": False}
 
 
 class RidgeNoiseHalved(cm.PersonalizedRidge):
-    """Halves the noise in floating point."""
+    """Halve the floating-point noise."""
 
     def fit(self, *arguments, **options):
         self.rounding = None
@@ -317,7 +317,7 @@ class RidgeRangeInferred(cm.PersonalizedRidge):
 
 
 class RidgeWithoutWeights(cm.PersonalizedRidge):
-    """Claims the granted guarantees, but gives all rows equal weights."""
+    """Claim the granted guarantees, but give all rows equal weights."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.weighting = np.full(len(X), 1.0 / len(X))
@@ -331,13 +331,13 @@ class RidgeWithoutWeights(cm.PersonalizedRidge):
 BROKEN_RIDGES = [RidgeNoiseHalved, RidgeRangeInferred, RidgeWithoutWeights]
 
 
-def test_a_broken_ridge_regression_is_caught():
+def test_a_broken_ridge_regression_is_refuted():
     audit = ridge_audit(RidgeNoiseHalved(30.0, **PDP_OP))
     assert not audit.passed, audit.statement()
 
 
 @pytest.mark.campaign
-def test_a_coarse_lattice_is_not_mistaken_for_wrong_noise():
+def test_a_coarse_lattice_passes_the_audit():
     audit = ridge_audit(output_ridge(1.0, rounding=0.25), draws=40)
     assert audit.passed, audit.statement()
 
@@ -345,20 +345,20 @@ def test_a_coarse_lattice_is_not_mistaken_for_wrong_noise():
 # --------------------------------------------------------------------------- releases
 
 
-def test_frequencies_prove_most_of_a_laplace_mechanism():
+def test_frequencies_prove_most_of_the_loss_of_a_laplace_mechanism():
     audit = laplace_audit(1.0, claimed=1.0, draws=8000)
     assert 0.75 < audit.measured[0] <= 1.0
     assert audit.passed
 
 
 @pytest.mark.campaign
-def test_frequencies_refute_too_little_noise_and_account_for_delta():
+def test_frequencies_refute_insufficient_noise_and_account_for_delta():
     assert not laplace_audit(0.5, claimed=1.0, draws=3000).passed
     assert laplace_audit(0.5, claimed=1.0, delta=0.4, draws=4000).passed
 
 
-def test_replacements_are_made_of_the_other_rows_where_none_are_given():
-    """Without noise any two versions of a row are distinguished."""
+def test_default_replacements_are_other_rows():
+    """Without noise, the audit distinguishes any two versions of a row."""
     audit = laplace_audit(0.0, claimed=1.0, replacements=None, draws=600)
     assert audit.measured[0] > 3.0
 
@@ -378,7 +378,7 @@ def test_replacements_are_made_of_the_other_rows_where_none_are_given():
         ({"confidence": "high"}, "confidence must"),
     ],
 )
-def test_arguments_out_of_range_are_named(change, message):
+def test_errors_name_arguments_out_of_range(change, message):
     with pytest.raises(ParameterError, match=message):
         logistic_audit(cm.PrivateLogisticRegression(0.05), **change)
 
@@ -396,7 +396,7 @@ def test_invalid_data_are_refused():
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=float)
 
 
-def test_arguments_of_the_mechanism_are_asked_for_by_name():
+def test_errors_name_missing_and_unsupported_arguments():
     X, y, _ = rows()
     with pytest.raises(ParameterError, match="epsilon is missing"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y)
@@ -417,7 +417,7 @@ def test_the_frame_has_one_line_for_each_row():
 
 
 @pytest.mark.campaign
-def test_a_single_row_and_a_single_feature():
+def test_a_single_feature_is_supported():
     learner = cm.PrivateLogisticRegression(0.1)
     audit = cm.audit_privacy(
         learner, [[0.5], [-0.2]], [1, -1], epsilon=10.0, draws=20, random_state=0
@@ -425,7 +425,7 @@ def test_a_single_row_and_a_single_feature():
     assert audit.passed
 
 
-def test_the_default_ridge_is_attacked_by_its_formula_and_statistics_by_draws():
+def test_ridge_uses_exact_and_statistical_audits():
     rng = np.random.default_rng(0)
     X = rng.random((30, 2))
     y = np.clip(X @ [0.5, -0.5], -1, 1)

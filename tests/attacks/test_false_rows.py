@@ -1,4 +1,4 @@
-"""False rows: the damage of sellers who send them, and the bound of the guarantee on it."""
+"""False rows: their effect on the error, and the bound on it from the guarantee."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from convexmarket.privacy import Simulation
 
 
 def errors(X, y, epsilon, liars):
-    """Return mean errors of honest rows, of flipped labels, and of rows against the model."""
+    """Return the mean errors with true rows, with flipped labels and with adversarial rows."""
 
     def fit(rows, labels, granted, seed=0):
         learner = cm.PrivateLogisticRegression(0.1)
@@ -33,7 +33,7 @@ def people():
     return X, np.where(X[:, 0] > 0, 1, -1), np.linspace(0.1, 2.0, 200)
 
 
-def test_many_spoil_more_than_one_and_one_no_more_than_its_epsilon(people):
+def test_the_effect_of_false_rows_grows_with_their_number_and_is_bounded(people):
     honest, flipped, against = errors(*people, liars=60)
     assert against > flipped + 0.05 > honest + 0.05
     honest, flipped, against = errors(*people, liars=1)

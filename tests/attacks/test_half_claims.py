@@ -1,4 +1,4 @@
-"""Every mechanism keeps its claim, and an audit refutes a claim of half of what it loses."""
+"""Every mechanism passes with its claim, and an audit refutes half of that claim."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from tests.attacks.builders import rows
 from tests.learners.builders import output_ridge
 
 SHARES = {1.0: True, 0.5: False}
-#: Learners, and the epsilon of all rows together.
+#: Learners, and the total epsilon of the rows.
 LEARNERS = {
     "logistic": (cm.PrivateLogisticRegression(0.05), 300.0),
     "hinge": (cm.learners.PrivateLinearSVC(0.05), 300.0),
@@ -27,7 +27,7 @@ POINT = np.array([[1.0, 0.0]])
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", one_in(3, LEARNERS))
-def test_a_learner_keeps_its_claim_and_not_half_of_it(name, share, monkeypatch):
+def test_a_learner_passes_with_its_claim_and_fails_with_half_of_it(name, share, monkeypatch):
     whole = PrivateLearner._guarantee
 
     def stated(*terms):
@@ -45,14 +45,14 @@ def test_a_learner_keeps_its_claim_and_not_half_of_it(name, share, monkeypatch):
 
 
 def by_draws(release, X, y, share, **options):
-    """Return the audit by draws of a release of epsilon 4, whose claim is a share of that."""
+    """Audit a release of epsilon 4 that claims only a share of it, from random draws."""
     claim = Guarantee(np.full(len(X), 4.0 * share), 0.0, "a release", "exact", ())
     return cm.audit_privacy(release, X, y, guarantee=claim, rows=[0], random_state=0, **options)
 
 
-@pytest.mark.campaign  # a statistical audit; other releases lose less by one question than this
+@pytest.mark.campaign  # a statistical audit; one query to other releases has a smaller loss
 @pytest.mark.parametrize("share", SHARES)
-def test_a_release_keeps_its_claim_and_not_half_of_it(share):
+def test_a_release_passes_with_its_claim_and_fails_with_half_of_it(share):
     X, y = np.vstack([POINT, np.zeros((9, 2))]), np.repeat([-1, 1], 5)
 
     def release(X, y):
@@ -66,8 +66,8 @@ def test_a_release_keeps_its_claim_and_not_half_of_it(share):
 
 @pytest.mark.campaign  # a statistical audit
 @pytest.mark.parametrize("share", SHARES)
-def test_sums_keep_their_claim_and_not_half_of_it(share):
-    """Under strong regularization the model is the noisy sums of the labels and their products."""
+def test_statistics_pass_with_their_claim_and_fail_with_half_of_it(share):
+    """With strong regularization the model is proportional to the noisy sums of the labels."""
     learner = cm.PersonalizedRidge(1e3, perturbation="statistics")
     X, y = np.ones((10, 1)), np.repeat([-1.0, 1.0], 5)
 

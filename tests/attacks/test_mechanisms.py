@@ -1,4 +1,4 @@
-"""Every mechanism under attack, and the command that prints the audits."""
+"""Audits of every mechanism, and the command that prints them."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from convexmarket.attacks.mechanisms import audit_mechanisms
 from convexmarket.data.datasets import wdbc
 from tests.cli.builders import invoke, plain
 
-#: Settings that take most of the time, or differ from another one in a detail.
+#: Settings that are slow or differ only slightly from others.
 LONG = (
     *("accounting paper, as printed", "accounting sharp, solver_epsilon 0.01"),
     *("output perturbation, in floating point", "objective perturbation"),
@@ -37,13 +37,13 @@ def audited(learner_draws, **options):
 
 
 def check(table):
-    """Check that nothing is refuted, and that objective perturbation is nearly exhausted."""
+    """Check that all claims hold and that objective perturbation has a loss near its claim."""
     assert table["passed"].all(), table
     assert table.loc[table["settings"] == "accounting sharp", "ratio"].item() >= 0.95
     return set(table["mechanism"])
 
 
-def test_mechanisms_hold_and_objective_perturbation_is_nearly_exhausted():
+def test_all_mechanisms_pass_their_audits():
     steps = []
     options = {"without": LONG, "data": few_rows(features=4), "draws": 20, "slow_draws": 8}
     table = audited(20, **options, progress=lambda *step: steps.append(step))
@@ -83,7 +83,7 @@ def test_the_command_prints_and_writes_the_audits(monkeypatch, tmp_path, passed,
         (["--out", "audit.xlsx"], "neither .csv nor .json"),
     ],
 )
-def test_mistakes_are_refused_before_any_work(options, words):
+def test_invalid_options_are_refused_before_any_work(options, words):
     done = invoke("report", "--audit", *options)
     assert done.exit_code == 2
     assert words in plain(done.output)

@@ -1,4 +1,4 @@
-"""Attacks on what a careless user gets: every release with nothing but what it asks for."""
+"""Attacks on every release with its default settings."""
 
 import math
 import re
@@ -26,7 +26,7 @@ def fitted(X, y):
 
 @cache
 def neighbours():
-    """Return two models, as far apart at a point as one row can move them, and their rows."""
+    """Return models of neighbouring data with maximal distance at a point, and the data."""
     X, y = np.zeros((10, 2)), np.repeat([-1, 1], 5)
     X[0] = POINT
     other = y.copy()
@@ -39,7 +39,7 @@ def asked(release):
     return release
 
 
-#: From a model, an epsilon and a source to a release that has said something.
+#: Functions from a model, an epsilon and a source of randomness to a release with an answer.
 DEFAULTS = {
     "test set": lambda erm, epsilon, **source: cm.TestSetRelease(
         erm, POINT, epsilon, 0.0, **source
@@ -62,7 +62,7 @@ DEFAULTS = {
 
 
 def released(monkeypatch, kind, erm, source, draws):
-    """Return steps, and the numbers from which everything else that was published follows."""
+    """Return the lattice step and the noisy numbers that determine everything published."""
     calibrate_once(monkeypatch, noise_of)
     answers = []
     correct = PublicPredictor.corrected
@@ -89,7 +89,7 @@ def released(monkeypatch, kind, erm, source, draws):
 
 @pytest.mark.parametrize("kind", one_in(6, DEFAULTS))
 def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
-    """All are multiples of one public step, and all multiples happen: even, odd and so on."""
+    """All numbers are multiples of one public step, and all residues modulo 4 occur."""
     first, second, *_ = neighbours()
     source, residues = Simulation(np.random.default_rng(1)), []
     for erm in (first, second):
@@ -103,7 +103,7 @@ def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
 
 
 def possible(output, prediction, scale):
-    """Check whether ``prediction + Generator.laplace`` can be this output, for some double."""
+    """Check whether ``prediction + Generator.laplace`` can produce this output."""
     below = output < prediction
     tail = 0.5 * math.exp(-abs(output - prediction) / scale)
     nearest = round((tail if below else 1.0 - tail) * 2**53)
@@ -116,7 +116,7 @@ def possible(output, prediction, scale):
 
 
 def proven_by_low_digits(*, floats, draws=400):
-    """Return the epsilon that "possible under D and not under D'" proves, and the counts."""
+    """Return the epsilon proven by outputs possible under D but not under D', and the counts."""
     rng = np.random.default_rng(2)
     models = neighbours()[:2]
     predictions = [float(erm.decision_function(POINT)[0]) for erm in models]
@@ -134,7 +134,7 @@ def proven_by_low_digits(*, floats, draws=400):
     return loss_of_frequencies(seen[0], draws, seen[1], draws, 0.0, 0.999), seen
 
 
-def test_the_low_digits_of_noise_in_floating_point_prove_several_times_the_claim():
+def test_low_digits_of_floating_point_noise_refute_the_claim():
     proven, seen = proven_by_low_digits(floats=True)
     assert proven > 3.0
     assert seen[0] > 200
@@ -142,8 +142,8 @@ def test_the_low_digits_of_noise_in_floating_point_prove_several_times_the_claim
 
 
 @pytest.mark.campaign  # a statistical audit
-def test_the_low_digits_of_the_default_prove_nothing():
-    """The sampler of floats reaches some multiples of the step and not others, by chance."""
+def test_low_digits_of_the_default_noise_do_not_refute_the_claim():
+    """Floating-point sampling would reach only some multiples of the step."""
     proven, seen = proven_by_low_digits(floats=False)
     assert proven <= 1.0
     assert seen[1] > 0
@@ -151,7 +151,7 @@ def test_the_low_digits_of_the_default_prove_nothing():
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", one_in(6, DEFAULTS))
-def test_the_most_that_is_seen_of_a_default_is_below_its_claim(monkeypatch, kind):
+def test_the_measured_loss_of_default_releases_is_below_the_claim(monkeypatch, kind):
     calibrate_once(monkeypatch, noise_of)
     _, _, X, y = neighbours()
 

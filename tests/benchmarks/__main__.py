@@ -1,6 +1,6 @@
 """Run all benchmarks and write docs/benchmarks.md: ``python -m tests.benchmarks [RESULTS.json]``.
 
-With the file of an earlier ``pytest --benchmark-json`` nothing is run.
+If the file of an earlier ``pytest --benchmark-json`` is given, no benchmark runs.
 """
 
 import json
@@ -28,7 +28,7 @@ numbers of solves, not times.
 
 
 def run(results: Path) -> None:
-    """Run all benchmarks, with one thread of linear algebra."""
+    """Run all benchmarks with one thread for linear algebra."""
     command = ["-m", "pytest", "-q", "--benchmark-only", f"--benchmark-json={results}"]
     subprocess.run(
         [sys.executable, *command, "tests/benchmarks"],
@@ -39,7 +39,7 @@ def run(results: Path) -> None:
 
 
 def page(found: dict) -> str:
-    """Return the page: a section for each file, and a table for each benchmark in it."""
+    """Return the page, with a section for each file and a table for each benchmark."""
     parts = [INTRODUCTION, machine(found["machine_info"])]
     runs = sorted(found["benchmarks"], key=lambda run: run["fullname"].split("[")[0])
     for file, of_file in groupby(runs, key=lambda run: run["fullname"].split("::")[0]):
@@ -51,7 +51,7 @@ def page(found: dict) -> str:
 
 
 def machine(info: dict) -> str:
-    """Return a sentence on where the figures come from."""
+    """Describe the machine of the figures in one sentence."""
     cpu = info["cpu"]
     return f"{cpu['count']} cores ({cpu['brand_raw']}), Python {info['python_version']}."
 
@@ -63,7 +63,7 @@ def summary(test) -> str:
 
 
 def table(runs: list[dict]) -> str:
-    """Return the benchmark's parameters, its median time and what else it measured."""
+    """Return a table of the parameters, the median time and further figures of a benchmark."""
     rows = [
         {
             **{
@@ -82,7 +82,7 @@ def table(runs: list[dict]) -> str:
 
 
 def flat(extra: dict) -> list[tuple[str, object]]:
-    """Return names and values; those of a dictionary by its keys."""
+    """Return pairs of names and values; the values of a dictionary are named by its keys."""
     return [
         pair
         for name, value in extra.items()
@@ -91,7 +91,7 @@ def flat(extra: dict) -> list[tuple[str, object]]:
 
 
 def number(value: object) -> str:
-    """Return two digits of a number, whole numbers in full."""
+    """Format a float with two digits and an integer in full."""
     return f"{float(f'{value:.2g}'):g}" if isinstance(value, float) else str(value)
 
 

@@ -1,9 +1,9 @@
-"""Measure the figures of docs/large-lists.md, and print its table.
+"""Measure the figures of docs/large-lists.md and print its table.
 
-``python -m tests.benchmarks.past_one_machine --rows 6 7`` is about 10^6 and 10^7 rows; 8 is for
-partitions alone. Every line is measured in a process of its own, with two workers of 1.5 GiB at
-most, in seconds of CPU of all processes together, which a busy machine changes little. Workers have
-imported the package before.
+``python -m tests.benchmarks.past_one_machine --rows 6 7`` uses 10^6 and 10^7 rows; 8 supports
+partitions only. Every line is measured in a separate process, with at most two workers of
+1.5 GiB. Times are total CPU seconds, which depend little on the load of the machine. Workers have
+already imported the package.
 """
 
 import argparse
@@ -45,15 +45,15 @@ FEATURES = [f"x{k}" for k in range(10)]
 
 
 def usage() -> tuple[float, int]:
-    """Return seconds of CPU and peak memory in MiB of a process, which has imported all this."""
+    """Return CPU seconds and peak memory in MiB of this process."""
     used = getrusage(RUSAGE_SELF)
-    status = Path("/proc/self/status").read_text()  # ru_maxrss counts what a parent held, too
+    status = Path("/proc/self/status").read_text()  # ru_maxrss includes memory of the parent
     peak = int(status.split("VmHWM:")[1].split()[0])
     return used.ru_utime + used.ru_stime, peak >> 10
 
 
 class Meter:
-    """What is used between calls of :meth:`tell`, here and by workers."""
+    """Measure resources between calls of :meth:`record`, in this process and in the workers."""
 
     def __init__(self, client: Any) -> None:
         self._client, self._compute = client, dask.compute
@@ -74,8 +74,8 @@ class Meter:
         self._passes = self._fetched = 0
         self._since = self._used(), time.perf_counter()
 
-    def tell(self, job: str, **more: Any) -> None:
-        """Note what was used since the last time."""
+    def record(self, job: str, **more: Any) -> None:
+        """Record the resources used since the last call."""
         seconds, used = time.perf_counter() - self._since[1], self._used()
         cpu = sum(now - before for (now, _), (before, _) in zip(used, self._since[0], strict=True))
         self.lines.append(
@@ -93,27 +93,27 @@ class Meter:
 
 
 def sellers(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
-    """Check, buy from, pay and audit the sellers of a Parquet file, without ids."""
+    """Check, allocate, pay and audit the sellers of a Parquet file without ids."""
     if parted:
         column = dd.read_parquet(folder / "sellers", columns=["sensitivity"])["sensitivity"]
         if cap is None:
             dask.compute(column.count(), column.sum(), (column**2).sum())
-            meter.tell("count, sum, squares")
+            meter.record("count, sum, squares")
     else:
         column = pd.read_parquet(folder / "sellers", columns=["sensitivity"])["sensitivity"]
     make = partitions.sellers if parted else cm.Sellers
     market = cm.Market.standard(make(column, PRIOR), **WEIGHTS, cap=cap)
-    meter.tell("check" if cap is None else "")
+    meter.record("check" if cap is None else "")
     allocation = cm.allocate(market)
-    meter.tell("allocate")
+    meter.record("allocate")
     dask.compute(cm.payments(market, allocation).sum())
-    meter.tell("payments")
+    meter.record("payments")
     cm.audit_incentives(market)
-    meter.tell("audit")
+    meter.record("audit")
 
 
 def price(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
-    """Make offers to all sellers of a file with ids, payments and audit included."""
+    """Compute offers for all sellers of a file with ids, including payments and the audit."""
     stages: dict[str, float] = {}
     since = time.perf_counter()
 
@@ -131,17 +131,17 @@ def price(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
     begin("writing")
     deal.write(folder / ("offers" if parted else "offers.csv"), audit=audit)
     begin("end")
-    meter.tell("price, Parquet" if parted else "price, CSV", stages=stages)
+    meter.record("price, Parquet" if parted else "price, CSV", stages=stages)
     if parted:
         return
     if cap is not None:
         return
     written = pa.Table.from_pandas(deal.offers.reset_index(), preserve_index=False)
-    meter.tell("")
+    meter.record("")
     table = pyarrow.csv.read_csv(folder / "sellers.csv")
     np.sort(table["sensitivity"].to_numpy())
     pyarrow.csv.write_csv(written, folder / "again.csv")
-    meter.tell("price, by pyarrow")
+    meter.record("price, by pyarrow")
 
 
 def fits(meter: Meter, folder: Path, parted: bool, cap: None) -> None:
@@ -153,13 +153,13 @@ def fits(meter: Meter, folder: Path, parted: bool, cap: None) -> None:
         X = pd.read_parquet(source).to_numpy()
     labels = np.load(folder / "labels.npy")
     epsilon = np.full(labels.size, 0.1)
-    meter.tell("")
+    meter.record("")
     for name, model in (
         ("logistic regression", PrivateLogisticRegression(0.01)),
         ("ridge regression", PersonalizedRidge()),
     ):
         model.fit(X, labels, epsilon=epsilon, random_state=Simulation(0))
-        meter.tell(name)
+        meter.record(name)
 
 
 JOBS: dict[str, Callable[..., None]] = {"sellers": sellers, "price": price, "fits": fits}
@@ -167,7 +167,7 @@ JOBS: dict[str, Callable[..., None]] = {"sellers": sellers, "price": price, "fit
 
 @contextmanager
 def workers(number: int) -> Iterator[Any]:
-    """Yield a client of so many workers of 1.5 GiB."""
+    """Yield a client of ``number`` workers of 1.5 GiB."""
     from distributed import Client, LocalCluster
 
     options = {"threads_per_worker": 1, "memory_limit": "1.5GiB", "dashboard_address": None}
@@ -177,7 +177,7 @@ def workers(number: int) -> Iterator[Any]:
 
 
 def measure(job: str, folder: Path, where: str, cap: float | None) -> None:
-    """Print the lines of one job, as JSON."""
+    """Print the lines of one job as JSON."""
     number = WHERE[where]
     with workers(number) if number else nullcontext() as client:
         meter = Meter(client)
@@ -186,7 +186,7 @@ def measure(job: str, folder: Path, where: str, cap: float | None) -> None:
 
 
 def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
-    """Write the sellers and the rows that are measured."""
+    """Write the sellers and the rows of the measurements."""
     rng = np.random.default_rng(0)
     (folder / "sellers").mkdir()
     with_ids = "price" in wanted
@@ -213,7 +213,7 @@ def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
 
 
 def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
-    """Return all lines about so many rows; of 10^8 in partitions and without a cap alone."""
+    """Return all lines for 10^exponent rows; 10^8 rows are in partitions and without a cap."""
     wanted = [job for job in wanted if exponent < 8 or job != "fits"]
     result: list[dict[str, Any]] = []
     with TemporaryDirectory() as name:
@@ -235,9 +235,9 @@ def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Return a line for each job, number of rows and cap, and columns for where it was done.
+    """Return a table with a row for each job, size and cap, and a column for each location.
 
-    In them are seconds of CPU, and peak memory of the process that asks and of the workers.
+    The cells contain CPU seconds and the peak memory of the calling process and of the workers.
     """
     cells = [["job", "rows", "cap", "passes", "MiB fetched", *WHERE], ["---"] * (5 + len(WHERE))]
     jobs = list(dict.fromkeys(line["job"] for line in lines))
@@ -267,7 +267,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def exponents(lines: list[dict[str, Any]]) -> str:
-    """Return how costs grow with the rows: the slopes of lines through their logarithms."""
+    """Return the growth of costs with the number of rows, as slopes in log-log coordinates."""
     text = []
     for job in ("allocate", "payments"):
         points = [
@@ -282,7 +282,7 @@ def exponents(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Measure, and print the table, what stages take, and exponents."""
+    """Measure and print the table, the times of the stages and the exponents."""
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--rows", type=int, nargs="+", default=[6], help="exponents of 10")
     given.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))

@@ -17,7 +17,7 @@ from sklearn.tree import _tree
 import convexmarket as cm
 from tests.privacy.builders import SEQUENCES, admitted, most_admitted
 
-# diffprivlib 0.6.6 imports names for its forests that scikit-learn has since removed.
+# diffprivlib 0.6.6 imports names for its forests that newer scikit-learn versions lack.
 for _name in ("DOUBLE", "DTYPE"):
     setattr(_tree, _name, getattr(_tree, _name, np.float64))
 
@@ -28,7 +28,7 @@ def medians(samples: dict[str, list[float]]) -> dict[str, float]:
 
 
 def classification(draws: int = 20) -> pd.DataFrame:
-    """Return the median percentage of wrong labels on WDBC, with default settings."""
+    """Return the median percentage of misclassified rows of WDBC with default settings."""
     from diffprivlib.models import LogisticRegression
 
     rows = []
@@ -81,7 +81,7 @@ def regression(draws: int = 10) -> pd.DataFrame:
 
 
 def seconds(repeats: int = 7) -> pd.DataFrame:
-    """Return the median milliseconds of a logistic fit, 10^4 rows of 10 features, in turns."""
+    """Return the median milliseconds of a logistic fit of 10^4 rows with 10 features."""
     from diffprivlib.models import LogisticRegression
 
     rng = np.random.default_rng(0)
@@ -106,7 +106,7 @@ def seconds(repeats: int = 7) -> pd.DataFrame:
 
 
 def releases() -> pd.DataFrame:
-    """Return how many releases an account admits, next to dp-accounting's PLD."""
+    """Count the releases that an account admits, and those that dp-accounting's PLD admits."""
     rows = []
     for name, (epsilon, delta, _, sequence) in SEQUENCES.items():
         count = admitted(sequence, epsilon, delta)

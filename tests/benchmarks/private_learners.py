@@ -1,8 +1,8 @@
-"""Errors of the private learners by default and tuned: ``docs/private-learners.md``.
+"""Errors of the private learners with default and tuned settings: ``docs/private-learners.md``.
 
-``python -m tests.benchmarks.private_learners [--draws N] [NAME ...]`` prints the page, for all data
-sets or some. Ranges, norms and label sets are computed once from the whole data set and count as
-public here.
+``python -m tests.benchmarks.private_learners [--draws N] [NAME ...]`` prints the page for all
+data sets or the named ones. Ranges, norms and label sets are computed once from the whole data set
+and count as public here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from convexmarket.privacy import Simulation
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 FACTORS = 4.0 ** np.arange(-3, 4)
-#: Fits of at most so many rows in all for each cell and candidate.
+#: Maximal total number of rows in the fits of each cell and candidate.
 MOST_ROWS = 40_000
 INTRODUCTION = """# Private learners by default
 
@@ -76,7 +76,7 @@ def classifications() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def split(X: Any, y: Any, seed: int = 0) -> list[np.ndarray]:
-    """Return four fifths of the rows and the others, with features in [0, 1]."""
+    """Split the rows 4:1 into training and test sets, with features in [0, 1]."""
     low, high = X.min(axis=0), X.max(axis=0)
     unit = np.clip((X - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
     order = np.random.default_rng(seed).permutation(len(y))
@@ -85,13 +85,13 @@ def split(X: Any, y: Any, seed: int = 0) -> list[np.ndarray]:
 
 
 def granted(kind: str, mean: float, n_rows: int) -> np.ndarray:
-    """Return equal guarantees, or from a third to five thirds of the mean."""
+    """Return equal guarantees, or guarantees between 1/3 and 5/3 of the mean."""
     spread = np.random.default_rng(1).choice([1 / 3, 5 / 3], n_rows)
     return np.full(n_rows, mean) if kind == "equal" else mean * spread
 
 
 def candidates(default: Any, epsilon: np.ndarray, data: list[np.ndarray]) -> Iterator[Any]:
-    """Return the default and the learners that tuning would choose among."""
+    """Return the default learner and the candidates for tuning."""
     yield default
     variants = [clone(default)]
     if isinstance(default, cm.PersonalizedRidge):
@@ -103,11 +103,11 @@ def candidates(default: Any, epsilon: np.ndarray, data: list[np.ndarray]) -> Ite
 
 
 def error(learner: Any, epsilon: np.ndarray, data: list[np.ndarray], seed: int) -> float:
-    """Return the squared error over the variance, or the share of wrong labels."""
+    """Return the squared error over the variance, or the share of misclassified rows."""
     X, y, X_test, y_test = data
     try:
         model = clone(learner).fit(X, y, epsilon=epsilon, random_state=Simulation(seed))
-    except cm.ConvexMarketError:  # no noise keeps the guarantees at this regularization
+    except cm.ConvexMarketError:  # no amount of noise gives the guarantees at this regularization
         return np.inf
     predicted = model.predict(X_test)
     if isinstance(learner, cm.PersonalizedRidge):
@@ -158,7 +158,7 @@ def cells(names: list[str], draws: int) -> Iterator[dict[str, Any]]:
 
 
 def page(table: pd.DataFrame, draws: int) -> str:
-    """Return the page: its introduction, the geometric mean of the ratios, and the table."""
+    """Return the page, with an introduction, the geometric mean of the ratios and a table."""
     mean = np.exp(np.log(table["ratio"]).mean())
     text = table.round(3).astype(str)
     lines = [" | ".join(text.columns), " | ".join(["---"] * text.shape[1])]

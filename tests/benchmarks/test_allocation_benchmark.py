@@ -1,7 +1,7 @@
 """Exact allocations and payments.
 
-Sellers are uniform on [0.02, 0.10], sigma = 100, gamma = 0.001; mu = 1 buys from few of them, mu =
-100 from nearly all.
+Sellers are uniform on [0.02, 0.10], sigma = 100, gamma = 0.001. With mu = 1 few of them sell,
+with mu = 100 nearly all.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ import convexmarket as cm
 from tests.benchmarks.timing import ratio
 
 PRIOR = cm.Uniform(0.02, 0.10)
-#: A market where few are bought from, and one where nearly all are.
+#: A market in which few sellers sell, and one in which nearly all sell.
 BUYERS = {"few bought": 1.0, "nearly all bought": 100.0}
 CAPS = [None, 5.0]
 PRIORS = {"uniform": PRIOR, "beta": cm.Beta(2, 5, 0.02, 0.10)}
@@ -28,8 +28,8 @@ def market_of(m, mu=1.0, cap=None, prior=PRIOR):
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
 @pytest.mark.parametrize("sellers", [10**5, 10**6, 10**7])
-def test_exact_allocation_against_sorting(benchmark, sellers, buyer, cap):
-    """Exact allocation, relative to sorting the same numbers (asked: at most 1.5 sorts)."""
+def test_exact_allocations_are_certified_and_timed(benchmark, sellers, buyer, cap):
+    """Exact allocation, relative to sorting the same numbers (goal: at most 1.5 sorts)."""
     market = market_of(sellers, BUYERS[buyer], cap)
     costs = market.sellers.virtual_costs
     allocation = benchmark.pedantic(cm.allocate, (market,), rounds=5, warmup_rounds=2)
@@ -59,8 +59,8 @@ print(before / 2**20, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read in KiB")
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
-def test_peak_memory_of_ten_million_sellers(benchmark, buyer, cap):
-    """Memory of a process that allocates ten million sellers, all included (asked: 3 GiB)."""
+def test_ten_million_sellers_need_less_than_three_gib(benchmark, buyer, cap):
+    """Peak memory of a process that allocates ten million sellers (goal: 3 GiB)."""
     command = [sys.executable, "-c", TEN_MILLION, repr((BUYERS[buyer], cap))]
     result = benchmark.pedantic(
         lambda: subprocess.run(command, capture_output=True, text=True, check=True), rounds=1
@@ -68,7 +68,7 @@ def test_peak_memory_of_ten_million_sellers(benchmark, buyer, cap):
     before, peak = map(float, result.stdout.split())
     benchmark.extra_info["peak, GiB"] = peak
     benchmark.extra_info["before, GiB"] = before
-    assert peak < 3  # memory is no matter of the machine's mood
+    assert peak < 3  # unlike time, memory does not depend on the load of the machine
 
 
 SOLVERS = {
@@ -79,8 +79,8 @@ SOLVERS = {
 
 
 @pytest.mark.parametrize("cap", CAPS)
-def test_exact_against_the_certified_search(benchmark, cap):
-    """A thousand sellers, and certified searches to a gap of 1e-7 as multiples of that."""
+def test_certified_searches_find_the_exact_optimum(benchmark, cap):
+    """Certified searches to a gap of 1e-7, relative to the exact method, for 1,000 sellers."""
     market = market_of(1000, cap=cap)
     exact = benchmark.pedantic(cm.allocate, (market,), rounds=50, warmup_rounds=5)
     times = {}
@@ -106,10 +106,10 @@ def test_exact_against_the_certified_search(benchmark, cap):
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("buyer", BUYERS)
 @pytest.mark.parametrize("prior", PRIORS)
-def test_payments_against_allocations(benchmark, prior, buyer, cap):
-    """Payments of a hundred thousand sellers, relative to one exact allocation.
+def test_payments_of_many_sellers_cover_their_costs(benchmark, prior, buyer, cap):
+    """Payments of 100,000 sellers, relative to one exact allocation.
 
-    Asked: at most 60 allocations, and 300 where the virtual cost is not affine, as for beta priors.
+    The goal is 60 allocations, or 300 if the virtual cost is not affine, as for beta priors.
     """
     market = market_of(100_000, BUYERS[buyer], cap, PRIORS[prior])
     allocation = cm.allocate(market)

@@ -65,7 +65,7 @@ SELLERS = cm.Sellers(virtual_costs=C)
 
 
 @pytest.mark.parametrize("atom", ATOMS)
-def test_an_atom_as_a_term(benchmark, atom):
+def test_an_atom_as_a_term_is_certified(benchmark, atom):
     """Gap and solves of 40 CVXPY atoms as terms in eps, in the weights, in s = 1/eta and mixed."""
 
     def allocations():
@@ -95,7 +95,7 @@ COSTS = [cm.terms.LinearCost(), cm.PowerCost(1.5), cm.PowerCost(2), cm.terms.Exp
 
 
 def drawn(seed):
-    """Draw a market: scales over eight decades, terms and constraints of users, all feasible."""
+    """Draw a feasible market with user-defined pieces and scales over eight decades."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(3, 9))
     costs = rng.uniform(0.05, 1, m) * 10.0 ** rng.uniform(-2, 2)
@@ -126,7 +126,7 @@ def drawn(seed):
 
 
 def best_of_grid(market, around):
-    """Return the least value over a grid of eta, declared and solved here for each eta."""
+    """Return the minimum over a grid of eta, with one declaration per eta."""
     m = len(market.sellers)
     a, eta = cp.Variable(m, nonneg=True), cp.Parameter(pos=True, value=around)
     inverse = cp.Parameter(pos=True, value=1 / around)
@@ -155,11 +155,11 @@ def best_of_grid(market, around):
     return min(values[0][0], *(at(value) for value in near))
 
 
-def test_random_markets_against_a_grid(benchmark):
-    """Random markets with terms, constraints and scales of users, against a grid over eta.
+def test_random_markets_equal_the_minimum_over_a_grid(benchmark):
+    """Random markets with user-defined terms and constraints, against a grid over eta.
 
-    Excess and bound are relative to the size of the terms: of the objective, and of the bound,
-    above the best of the grid.
+    The objective and the bound minus the grid's minimum are reported relative to the size of the
+    terms.
     """
     markets = [drawn(seed) for seed in range(300)]
     result = benchmark.pedantic(lambda: [cm.allocate(market) for market in markets], rounds=1)
@@ -169,7 +169,7 @@ def test_random_markets_against_a_grid(benchmark):
     above = [(a.lower_bound - b) / s for a, b, s in zip(result, best, scales, strict=True)]
     benchmark.extra_info.update(
         markets=len(markets),
-        refused=0,  # a refusal is an error here
+        refused=0,  # an error message counts as a failure
         solves=float(np.mean([len(allocation.solves) for allocation in result])),
         most=max(len(allocation.solves) for allocation in result),
         loose=sum(allocation.gap > 1e-6 for allocation in result),

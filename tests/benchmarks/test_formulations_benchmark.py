@@ -39,10 +39,10 @@ def seconds(action, eta):
         ("projection", "OSQP"),
     ],
 )
-def test_another_eta(benchmark, m, formulation, solver):
-    """Solving a compiled problem for another eta: how much longer building it again takes.
+def test_a_compiled_problem_is_solved_at_another_eta(benchmark, m, formulation, solver):
+    """A new declaration for another eta, relative to solving the compiled problem again.
 
-    The solver's own time is the same in both and grows with m: the ratio outside it is given too.
+    The time inside the solver is the same for both; a second ratio excludes it.
     """
     market = uniform_market(m)
     problem = declare(market, ETAS[0], formulation)
@@ -58,7 +58,7 @@ def test_another_eta(benchmark, m, formulation, solver):
         built.solve(solver=solver)
         return built
 
-    # Turn by turn, so that a busy machine slows both alike.
+    # Alternate, so that the load of the machine affects both equally.
     pairs = [(seconds(build, eta), seconds(solve_again, eta)) for eta in 4 * ETAS]
     built, again = np.median(pairs, axis=0)
     benchmark.extra_info["building again"] = built[0] / again[0]
@@ -79,8 +79,8 @@ def test_another_eta(benchmark, m, formulation, solver):
         ("projection", "OSQP"),
     ],
 )
-def test_line_search(benchmark, formulation, solver, cap):
-    """Line search to a gap of 1e-7, a thousand sellers."""
+def test_a_line_search_reaches_its_gap(benchmark, formulation, solver, cap):
+    """Line search to a gap of 1e-7 with 1,000 sellers."""
     market = uniform_market(1000, cap)
     allocation = benchmark.pedantic(
         line_search, (market, formulation, solver), {"gap": 1e-7}, rounds=3, warmup_rounds=1

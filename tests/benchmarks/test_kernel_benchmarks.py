@@ -26,7 +26,7 @@ def problem(n_rows: int, n_features: int = 5) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dense_newton(gram: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Minimise the logistic risk at full rank, in the coefficients of every row's kernel.
+    """Minimise the logistic risk at full rank in the kernel coefficients of all rows.
 
     The gradient in the RKHS vanishes where ``beta = y * expit(-y * f) / (n * lambda)``.
     """
@@ -46,7 +46,7 @@ def dense_newton(gram: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("gamma", [0.3, 3.0])
-def test_kernel_fit_against_the_declaration(benchmark, loss, gamma) -> None:
+def test_a_kernel_fit_attains_the_optimum_of_its_declaration(benchmark, loss, gamma) -> None:
     """A fit of 150 rows, relative to its declaration in CVXPY."""
     X, y = problem(150)
     erm = KernelERM(loss, regularization=REGULARIZATION, gamma=gamma)
@@ -67,7 +67,7 @@ def test_kernel_fit_against_the_declaration(benchmark, loss, gamma) -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.03, 0.3])
-def test_low_rank_against_dense_newton(benchmark, gamma) -> None:
+def test_a_low_rank_fit_equals_newtons_method_at_full_rank(benchmark, gamma) -> None:
     """A fit of 1500 rows, relative to Newton's method at full rank."""
     X, y = problem(1500)
     erm = KernelERM("logistic", regularization=REGULARIZATION, gamma=gamma)
@@ -85,7 +85,7 @@ def test_low_rank_against_dense_newton(benchmark, gamma) -> None:
     assert off <= erm.prediction_error_ + 1e-8
 
 
-def test_hinge_against_the_support_vector_machine(benchmark) -> None:
+def test_a_hinge_fit_and_svc_predict_similar_labels(benchmark) -> None:
     """A hinge loss on 1500 rows, relative to scikit-learn's SVC (which also fits an intercept)."""
     X, y = problem(1500)
     erm = KernelERM("hinge", regularization=REGULARIZATION, gamma=0.3)
@@ -98,7 +98,7 @@ def test_hinge_against_the_support_vector_machine(benchmark) -> None:
     assert agree > 0.95
 
 
-def test_many_rows_against_newton_in_the_primal(benchmark) -> None:
+def test_a_linear_kernel_equals_newton_cholesky(benchmark) -> None:
     """A linear kernel on 50,000 rows, relative to scikit-learn's newton-cholesky."""
     X, y = problem(50_000, 20)
     erm = KernelERM("logistic", "linear", REGULARIZATION, data_norm=1.0)

@@ -1,8 +1,7 @@
 """Online markets on disk.
 
-What is asserted: no quote is lost, and none doubled. What counts is how long the disk takes to
-confirm a sync, of which a step needs five, so that time is reported as well; it grows a lot where
-other programs keep all cores busy.
+The benchmarks assert that no quote is lost or doubled. Each step needs five syncs of the disk, so
+the time of a sync is reported, too. It is much longer if other programs use all cores.
 """
 
 import itertools
@@ -23,7 +22,7 @@ REPORTS = np.random.default_rng(0).uniform(1, 5, N_QUOTES).tolist()
 
 @pytest.fixture
 def new_market(tmp_path):
-    """A function that makes another market, with one quote so that all files are there."""
+    """Return a function that creates a market with one quote, so that all its files exist."""
     numbers = itertools.count()
 
     def make(*_):
@@ -35,7 +34,7 @@ def new_market(tmp_path):
 
 
 def seconds_of_a_sync(folder):
-    """Return the median time of writing a page and waiting until the disk has it."""
+    """Return the median time to write one page and sync it to disk."""
     times = []
     with (folder / "page").open("wb") as file:
         for _ in range(50):
@@ -74,8 +73,8 @@ def quote_at_once(market, n_processes):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("n_processes", [1, 2, 4])
-def test_one_per_step(benchmark, new_market, tmp_path, n_processes):
-    """Two thousand durable quotes, one to a transaction."""
+def test_quotes_are_durable_with_one_per_step(benchmark, new_market, tmp_path, n_processes):
+    """Two thousand durable quotes, one per transaction."""
     market = benchmark.pedantic(
         lambda market: quote_at_once(market, n_processes), setup=new_market, rounds=3
     )
@@ -83,8 +82,8 @@ def test_one_per_step(benchmark, new_market, tmp_path, n_processes):
 
 
 @pytest.mark.parametrize("batch", [10, 100])
-def test_several_per_step(benchmark, new_market, tmp_path, batch):
-    """Two thousand durable quotes, several to a transaction."""
+def test_quotes_are_durable_with_several_per_step(benchmark, new_market, tmp_path, batch):
+    """Two thousand durable quotes, several per transaction."""
 
     def quote(market):
         for _ in market.quote_many(((f"s{i}", c) for i, c in enumerate(REPORTS)), batch):

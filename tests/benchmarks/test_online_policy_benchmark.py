@@ -15,8 +15,8 @@ N = 10**7
 
 
 @pytest.mark.parametrize("name", PRIORS)
-def test_many_quotes(benchmark, name):
-    """Quotes by the array: 10^7 for the uniform prior, 10^5 for others."""
+def test_many_quotes_are_vectorised(benchmark, name):
+    """Vectorised quotes: 10^7 for the uniform prior, 10^5 for others."""
     prior = PRIORS[name]
     n = N if name == "uniform" else N // 100
     policy = cm.OnlinePolicy(prior, 10**5, **UNIT)
@@ -27,7 +27,7 @@ def test_many_quotes(benchmark, name):
 
 
 @pytest.mark.parametrize("name", PRIORS)
-def test_one_quote(benchmark, name):
+def test_one_quote_is_timed(benchmark, name):
     """One quote."""
     prior = PRIORS[name]
     policy = cm.OnlinePolicy(prior, 10**5, **UNIT)
@@ -37,7 +37,7 @@ def test_one_quote(benchmark, name):
 
 @pytest.mark.parametrize("cap", [None, 2.0])
 @pytest.mark.parametrize("name", PRIORS)
-def test_a_plan(benchmark, name, cap):
+def test_a_plan_for_many_sellers_is_certified(benchmark, name, cap):
     """A plan for 10^5 sellers."""
     policy = benchmark.pedantic(
         cm.OnlinePolicy, (PRIORS[name], 10**5), {**UNIT, "cap": cap}, rounds=3

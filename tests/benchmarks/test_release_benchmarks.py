@@ -30,8 +30,8 @@ def questions(n_points: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("threshold", ["usual", "zero"])
-def test_interactive_questions(benchmark, threshold) -> None:
-    """A thousand questions, one after another; with threshold 0 as many as there are updates."""
+def test_a_thousand_sequential_queries_are_answered(benchmark, threshold) -> None:
+    """A thousand sequential queries; with threshold 0, as many queries as updates."""
     erm, X = model(), questions(1000)
     limits = {"max_queries": 1000, "max_updates": 200 if threshold == "zero" else 10}
     custom = 0.0 if threshold == "zero" else None
@@ -50,7 +50,7 @@ def test_interactive_questions(benchmark, threshold) -> None:
 
 
 @pytest.mark.parametrize("n_points", [50, 500])
-def test_exact_fit_against_a_solver(benchmark, n_points) -> None:
+def test_the_exact_fit_attains_the_optimum_of_a_solver(benchmark, n_points) -> None:
     """Fit to noisy predictions."""
     X = questions(n_points)
     gram = model().kernel_(X, X)
@@ -70,7 +70,7 @@ def test_exact_fit_against_a_solver(benchmark, n_points) -> None:
 
 
 @pytest.mark.parametrize("noise", ["laplace", "process"])
-def test_test_set(benchmark, noise) -> None:
+def test_a_thousand_points_are_released(benchmark, noise) -> None:
     """Release at a thousand public points."""
     erm, X = model(), questions(1000)
     release = benchmark.pedantic(
@@ -80,7 +80,7 @@ def test_test_set(benchmark, noise) -> None:
     assert release.noisy_predictions.shape == (1000,)
 
 
-def test_public(benchmark) -> None:
+def test_fifty_rounds_on_a_net_are_released(benchmark) -> None:
     """Fifty rounds on a net."""
     erm = model()
     release = benchmark.pedantic(
@@ -95,7 +95,7 @@ def test_public(benchmark) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 1000])
-def test_function(benchmark, batch) -> None:
+def test_a_released_function_answers_batches_of_queries(benchmark, batch) -> None:
     """A thousand answers of a released function, in batches."""
     erm, X = model(), questions(1000)
 

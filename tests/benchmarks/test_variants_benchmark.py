@@ -10,7 +10,7 @@ from tests.campaign.allocation.test_table_of_variants import SELLERS, VARIANTS, 
 
 PRIOR = cm.Uniform(1, 5)
 M, MARKETS = 500, 20
-#: Costs of privacy, and most convex programs to a relative gap of 1e-6 that a market may take.
+#: Privacy costs, and the largest allowed number of convex programs up to a gap of 1e-6.
 COSTS = {
     "linear": (cm.terms.LinearCost(), 40),
     "power 1.5": (cm.PowerCost(1.5), 150),
@@ -41,8 +41,8 @@ def random_market(seed, cost, limits, spread=None):
 
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("cost", COSTS)
-def test_solves_to_a_gap_of_a_millionth(benchmark, cost, limits):
-    """Twenty random markets of 500 sellers to a gap of 1e-6, and convex programs solved."""
+def test_few_solves_reach_a_gap_of_a_millionth(benchmark, cost, limits):
+    """Convex programs solved to a gap of 1e-6, for twenty random markets of 500 sellers."""
     privacy_cost, allowed = COSTS[cost]
     markets = [random_market(seed, privacy_cost, LIMITS[limits]) for seed in range(MARKETS)]
 
@@ -57,8 +57,8 @@ def test_solves_to_a_gap_of_a_millionth(benchmark, cost, limits):
     assert max(gaps) <= 1e-6
 
 
-def test_fifty_budgets_from_one_compiled_problem(benchmark):
-    """Fifty budgets at a thousand sellers, from one compiled problem."""
+def test_one_compiled_problem_solves_fifty_budgets(benchmark):
+    """Fifty budgets with 1,000 sellers, from one compiled problem."""
     rng = np.random.default_rng(0)
     sellers = cm.Sellers(PRIOR.sample(1000, rng), prior=PRIOR)
     budget = cp.Parameter(nonneg=True, name="budget")
@@ -72,10 +72,10 @@ def test_fifty_budgets_from_one_compiled_problem(benchmark):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_in_a_line(benchmark, variant):
-    """Variants with 40 sellers: lines a user writes; excess and bound, above the best of a grid.
+def test_a_variant_needs_few_lines_of_code(benchmark, variant):
+    """Variants with 40 sellers: lines of user code, excess over a grid's minimum, and bound.
 
-    Both are relative to the grid's best value; a bound above it would be wrong.
+    The excess and the bound are relative to that minimum; a positive bound would be wrong.
     """
     market = cm.Market(SELLERS, *VARIANTS[variant])
     benchmark.pedantic(cm.allocate, (market,), {"gap": GAP}, rounds=1)

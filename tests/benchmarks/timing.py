@@ -1,4 +1,4 @@
-"""Times of two actions, taken turn by turn, so that a busy machine slows both alike."""
+"""Alternating timings of two actions, so that the load of the machine affects both equally."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def seconds(action: Callable[[], Any]) -> float:
-    """Return how long an action takes."""
+    """Measure the time of an action."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start

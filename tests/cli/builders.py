@@ -1,4 +1,4 @@
-"""What the tests of several commands share."""
+"""Shared code of the tests of several commands."""
 
 import re
 
@@ -26,17 +26,17 @@ def invoke(*arguments):
 
 
 def plain(text):
-    """Return what was printed in one line, without colours."""
+    """Return a printed text in one line, without colours."""
     return " ".join(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).split())
 
 
 def draw_nothing(figure, kind, name):
-    """Stand in for ``figures.saved``: drawing is slow, and other tests look at figures."""
+    """Replace ``figures.saved``: drawing is slow, and other tests cover figures."""
     return b""
 
 
 def one_setting_each(*settings):
-    """Return the options that shrink a trade-off to one market and two draws, and further ones."""
+    """Return options that reduce a trade-off to one market and two draws, plus other settings."""
     few = ["objective.gamma=[0.01]", "objective.mu=[1.0]", "objective.sigma=[0.1]"]
     few += ["learner.regularization=[1.0]", "learner.draws=2", "naive.grid=1", *settings]
     return [part for setting in few for part in ("--set", setting)]

@@ -29,7 +29,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_run_writes_a_report_prints_its_place_and_opens_it(here, monkeypatch):
+def test_run_writes_a_report_prints_its_path_and_opens_it(here, monkeypatch):
     monkeypatch.setattr(figures, "saved", draw_nothing)
     opened = []
     monkeypatch.setattr(consoles.webbrowser, "open", opened.append)
@@ -79,7 +79,7 @@ def test_run_of_a_regression_market_states_the_unit_of_an_error(here, monkeypatc
         ),
     ],
 )
-def test_errors_are_one_message_without_a_traceback(here, arguments, words):
+def test_an_error_prints_one_line_without_a_traceback(here, arguments, words):
     done = invoke(*arguments)
     assert done.exit_code == 2
     assert words in plain(done.stderr)
@@ -90,7 +90,7 @@ def test_errors_are_one_message_without_a_traceback(here, arguments, words):
 
 
 @pytest.mark.parametrize(("gamma", "weak"), [("0.001", True), ("50", False)])
-def test_price_writes_offers_and_their_certificate_and_marks_weak_promises(here, gamma, weak):
+def test_price_writes_offers_and_a_certificate_and_marks_large_epsilons(here, gamma, weak):
     options = ["--gamma", gamma, "--cap", "1.5", "--out", "offers.csv"]
     done = invoke("price", "sellers.csv", *TERMS, *options)
     assert done.exit_code == 0, done.output
@@ -104,7 +104,7 @@ def test_price_writes_offers_and_their_certificate_and_marks_weak_promises(here,
     assert ("is a weak promise" in plain(done.stdout)) == weak
 
 
-def test_price_meets_a_budget_and_quotas(here):
+def test_prices_satisfy_a_budget_and_quotas(here):
     table = pd.DataFrame({"who": list("ab"), "asks": [0.03, 0.09], "region": ["north", "south"]})
     table.to_csv("grouped.csv", index=False)
     named = ["--id-column", "who", "--sensitivity-column", "asks"]
@@ -138,7 +138,7 @@ def test_the_schema_is_printed_as_json():
 
 
 def commands(group=None, names=()):
-    """Yield the words and the Click object of every command."""
+    """Yield the name and the Click object of every command."""
     group = group or typer.main.get_command(app)
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
@@ -147,7 +147,7 @@ def commands(group=None, names=()):
             yield (*names, name), command
 
 
-def test_there_are_fourteen_commands_and_no_help_is_cut_off_at_80_columns():
+def test_the_help_of_all_fourteen_commands_fits_80_columns():
     names = [name for name, _ in commands()]
     assert len(names) == 14
     for name in names:
@@ -157,20 +157,20 @@ def test_there_are_fourteen_commands_and_no_help_is_cut_off_at_80_columns():
             assert f"convexmarket {name[0]} " in text.split("Examples")[1]
 
 
-def test_json_means_the_same_in_every_command():
+def test_json_has_the_same_help_text_in_every_command():
     options = [each for _, command in commands() for each in command.params]
     described = {(each.is_flag, each.help) for each in options if "--json" in each.opts}
     assert described == {(True, "Print the results as JSON.")}
 
 
-def test_version_completion_and_examples_are_offered():
+def test_help_lists_version_completion_and_examples():
     assert invoke("--version").stdout.startswith("convexmarket ")
     text = plain(invoke("--help").stdout)
     assert "--install-completion" in text
     assert "convexmarket price sellers.csv" in text
 
 
-def test_a_warning_of_the_package_is_one_line_without_code(monkeypatch, capsys):
+def test_a_warning_of_the_package_prints_one_line_without_code(monkeypatch, capsys):
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
 
     def command():

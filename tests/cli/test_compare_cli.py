@@ -1,4 +1,4 @@
-"""``convexmarket compare``, as its users meet it."""
+"""``convexmarket compare``: output, reports, journals and refusals."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ def market(tmp_path):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """The folder of one comparison, with its report, and what was printed."""
+    """Return the folder of one comparison with its report, and the printed text."""
     folder = tmp_path_factory.mktemp("compared")
     market = shutil.copy(PROBLEMS / "quickstart.toml", folder / "market.toml")
     done = invoke("compare", market, *FEW, *SOLVERS, "--out", folder / "report")
@@ -41,7 +41,7 @@ def test_a_comparison_writes_a_report_and_prints_the_findings(compared):
     assert len(journal_of(folder / "report").read_text().splitlines()) == 1 + 1 + 2 * 2
 
 
-def test_the_same_command_repeats_no_recorded_run(compared, tmp_path):
+def test_a_repeated_command_uses_the_recorded_runs(compared, tmp_path):
     folder = shutil.copytree(compared[0], tmp_path / "again")
     journal = journal_of(folder / "report")
     before = journal.read_bytes()
@@ -56,7 +56,7 @@ def test_the_same_command_repeats_no_recorded_run(compared, tmp_path):
     assert len(journal.read_text().splitlines()) == 2
 
 
-def test_a_file_of_kind_solvers_is_run_and_its_report_written_again(compared, tmp_path):
+def test_a_file_of_kind_solvers_is_run_and_its_report_rewritten(compared, tmp_path):
     folder, _ = compared
     file = folder / "study.toml"
     file.write_text(
@@ -84,7 +84,7 @@ def test_a_file_of_kind_solvers_is_run_and_its_report_written_again(compared, tm
         (["--time-limit", "nan"], "time_limit must be"),
     ],
 )
-def test_mistakes_are_reported_before_anything_is_run(market, tmp_path, arguments, words):
+def test_invalid_options_are_reported_before_any_run(market, tmp_path, arguments, words):
     out = tmp_path / "report"
     done = invoke("compare", market, "--sizes", "20", "--out", out, *arguments)
     assert done.exit_code == 2
@@ -92,7 +92,7 @@ def test_mistakes_are_reported_before_anything_is_run(market, tmp_path, argument
     assert not out.exists()
 
 
-def test_a_folder_with_something_else_is_kept(market, tmp_path):
+def test_a_folder_without_a_report_is_kept(market, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.doc").write_text("ten years")
     done = invoke("compare", market, "--out", tmp_path / "mine")

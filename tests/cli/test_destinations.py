@@ -1,4 +1,4 @@
-"""Destinations of commands: writable before any work, and replaced with --force only."""
+"""Commands check their output path before any work and replace files only with --force."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ from tests.cli.builders import PRICE, WRITERS, a_database, invoke
 from tests.online.builders import TRAINED_MARKET
 
 QUICKSTART = str(PROBLEMS / "quickstart.toml")
-#: Further commands, and the functions that do the work.
+#: Commands that write folders, and the functions that do the work.
 FOLDERS = {
     "run": (["run", QUICKSTART], "--out"),
     "run a study": (["run", PROBLEMS / "solver-study.toml", "--set", "run.jobs=1"], "--out"),
@@ -70,10 +70,9 @@ def filled(here):
 
 
 def refused_before_any_work(name, place, monkeypatch):
-    """Return the error of a command that cannot write, after a check that no work began.
+    """Check that a command refuses an unwritable path before any work; return its error.
 
-    Methods of classes are replaced, not the classes: a module that is first imported here would
-    keep the replacement.
+    Only methods are replaced: a module that is first imported here would keep a replaced class.
     """
     (arguments, option), (module, work) = (WRITERS | FOLDERS)[name], WORK[name]
 
@@ -104,7 +103,7 @@ def test_an_unwritable_output_is_refused_before_any_work(here, monkeypatch, name
     assert [path.name for path in here.iterdir()] == ["sellers.csv"]
 
 
-def test_a_check_leaves_a_writable_output_unchanged(here):
+def test_checking_a_writable_path_creates_nothing(here):
     (here / "mine").mkdir()
     (here / "link").symlink_to("mine")
     for place in ("found.csv", "new/folder/found.csv", "link/found.csv"):
@@ -142,7 +141,7 @@ def test_an_existing_file_is_replaced_only_with_force(filled, command, content):
     assert text == (
         f"error: {option} found.csv exists; pass --force to replace it, or name another file\n"
     )
-    if command != "audit":  # it takes long
+    if command != "audit":  # an audit is slow
         done = invoke(*arguments, option, "found.csv", "--force")
         assert done.exit_code == 0, done.output
         assert (filled / "found.csv").read_bytes() != content
@@ -164,7 +163,7 @@ def test_a_folder_that_is_not_a_report_is_kept(filled, command, files):
     given = [PROBLEMS / "solver-study.toml"]
     if command == "report":
         given = [filled / "a"]
-    given += ["--set", "run.jobs=1"] if command == "run" else []  # nothing is said of the cores
+    given += ["--set", "run.jobs=1"] if command == "run" else []  # silence
     text = refused(filled, command, *given, "--out", "found")
     assert "to replace it all" in text
 
@@ -175,7 +174,7 @@ def test_a_device_cannot_be_replaced(filled):
 
 
 @pytest.mark.parametrize("of", ["ledger", "online"])
-def test_a_backup_does_not_replace_the_database_itself(filled, of):
+def test_a_backup_never_replaces_its_own_database(filled, of):
     command = ["online", "status"] if of == "online" else ["ledger"]
     path, place = ("m", "m/market.sqlite") if of == "online" else ("books.sqlite", "books.sqlite")
     for option in ([], ["--force"]):
@@ -184,14 +183,14 @@ def test_a_backup_does_not_replace_the_database_itself(filled, of):
         cm.Ledger(path).backup(place, force=True)
 
 
-def test_an_export_does_not_replace_the_ledger_itself(filled):
+def test_an_export_never_replaces_its_own_ledger(filled):
     a_database(filled / "books.csv")
     text = refused(filled, "ledger", "books.csv", "--export", "books.csv", "--force")
     assert "--export books.csv is the ledger itself" in text
 
 
-def test_a_file_that_appears_meanwhile_is_kept(filled):
-    """The place is looked at again when the files are written."""
+def test_a_file_created_during_the_work_is_kept(filled):
+    """The path is checked again when the files are written."""
     a_database(filled / "late.csv")
     contents = {filled / "new.json": b"{}", filled / "late.csv": json.dumps({}).encode()}
     with pytest.raises(ParameterError, match=r"late\.csv exists"):

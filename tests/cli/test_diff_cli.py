@@ -1,4 +1,4 @@
-"""``convexmarket diff`` as a user meets it: what it prints, writes, refuses, and returns."""
+"""``convexmarket diff``: its output, files, exit codes and refusals."""
 
 import json
 
@@ -20,7 +20,7 @@ def write(folder, error=0.1, status="solved"):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Change to a folder with a report, the same again, and one with other results."""
+    """Change to a folder with a report, an equal one, and one with different results."""
     monkeypatch.chdir(tmp_path)
     write("a")
     write("again")
@@ -40,7 +40,7 @@ def test_differences_are_printed_without_markup(here):
     assert "[red]failed[/red]" in words
 
 
-def test_the_exit_code_shows_on_request_whether_results_differ(here):
+def test_exit_code_reports_differences_on_request(here):
     write("c", 0.4)
     exits = {"": 0, "--exit-code": 1, "--exit-code --tolerance 0.7": 1}
     exits |= {"--exit-code --tolerance 0.8": 0}

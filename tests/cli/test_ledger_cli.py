@@ -1,4 +1,4 @@
-"""``convexmarket ledger``: sales in, balances and backups out."""
+"""``convexmarket ledger``: recording sales, showing balances, exports and backups."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def invoke(*arguments):
 
 
 def done(*arguments):
-    """Run a command that succeeds; return what it prints in one line."""
+    """Run a successful command and return its output in one line."""
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     return plain(result.stdout)
@@ -44,7 +44,7 @@ def tables(path=BOOKS):
 
 
 def refused(*arguments):
-    """Return the one line of a command that refuses; the ledger is as before."""
+    """Check that a command is refused without changing the ledger; return its error line."""
     before = tables()
     result = invoke(*arguments)
     assert result.exit_code == 2, result.output
@@ -74,7 +74,7 @@ def test_a_list_of_offers_is_recorded_once(here):
     ]
 
 
-def test_a_list_that_price_wrote_can_be_recorded(here):
+def test_offers_written_by_price_can_be_recorded(here):
     Path("reports.csv").write_text("id,sensitivity\nAnn,0.1\nBob,0.6\nCyd,0.3\n")
     terms = ["--prior", "uniform:0,1", "--mu", "1", "--sigma", "1", "--gamma", "0.5"]
     priced = builders.invoke("price", "reports.csv", *terms, "--out", "o.csv")
@@ -119,7 +119,7 @@ def test_a_ledger_is_shown_as_tables_and_as_json(here):
     assert [row["id"] for row in state["least_left"]] == ["Ann", "Bob"]
 
 
-def test_names_do_not_command_the_terminal_or_a_spreadsheet(here):
+def test_hostile_names_are_escaped_in_terminals_and_spreadsheets(here):
     ids = ["[bold]Ann[/bold]", "=HYPERLINK(1)", "+1+1", "-2+3", "@SUM(1)"]
     with cm.Ledger(BOOKS) as ledger:
         ledger.sell(ids, 1.0, 1.0)
@@ -166,7 +166,7 @@ def test_a_ledger_is_created_once(here):
     assert "not an SQLite database" in refused("offers.csv")
 
 
-def test_the_folder_of_a_market_is_a_ledger_that_records_its_own_sales(here):
+def test_the_folder_of_a_market_is_shown_as_a_ledger(here):
     opened = builders.invoke("online", "open", "m", PROBLEMS / "online-clinic" / "market.toml")
     assert opened.exit_code == 0, opened.output
     with cm.OnlineMarket("m") as market:
@@ -180,7 +180,7 @@ def test_the_folder_of_a_market_is_a_ledger_that_records_its_own_sales(here):
     assert "records a sale when an offer is accepted" in plain(refusal.stderr)
 
 
-def test_a_backup_is_a_ledger_and_damage_is_reported_in_a_line(here):
+def test_a_backup_is_a_ledger_and_damage_gives_a_one_line_error(here):
     done(BOOKS, "--record", "offers.csv")
     for option in ([], ["--force"]):
         assert done(BOOKS, "--backup", "copies/sold.sqlite", *option) == "Wrote copies/sold.sqlite"

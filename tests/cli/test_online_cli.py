@@ -1,4 +1,4 @@
-"""The commands of an online market, from opening to the released model."""
+"""The commands of an online market, from ``open`` to the released model."""
 
 import json
 import math
@@ -78,7 +78,7 @@ def invoke(*arguments):
 
 
 def done(*arguments):
-    """Run a command that succeeds; return what it prints on standard output, in one line."""
+    """Run a successful command and return its standard output in one line."""
     result = invoke(*arguments)
     assert result.exit_code == 0, result.output
     return said(result.stdout)
@@ -90,7 +90,7 @@ def quoted(folder="m"):
 
 
 def refused(*arguments):
-    """Return the one line of a command that refuses; the market is as before."""
+    """Check that a command is refused without changing the market; return its error line."""
     before = quoted() if Path("m/market.sqlite").exists() else None
     result = invoke(*arguments)
     assert result.exit_code == 2, result.output
@@ -104,7 +104,7 @@ def refused(*arguments):
 
 
 def sell_everything():
-    """Quote the list; every seller with an offer accepts."""
+    """Quote the list and accept every offer."""
     done(*LIST, "--out", "offers.csv")
     done("answer", "m", "--accept", "--csv", "offers.csv")
 
@@ -126,7 +126,7 @@ def test_the_commands_in_the_help_text_run_in_their_order(tmp_path, monkeypatch)
 
 
 @pytest.mark.usefixtures("here")
-def test_open_checks_everything_first():
+def test_open_refuses_invalid_settings():
     for setting, words in [
         ('buyer.rule="algorithm-3"', "prior, buyer and plan make no market"),
         ('data.public={test="none.csv"}', "none.csv: No such file or directory"),
@@ -140,7 +140,7 @@ def test_open_checks_everything_first():
     assert 'kind must be "online"' in refused("open", "m", other)
 
 
-def test_private_rows_are_not_read_before_the_market_closes(here):
+def test_private_rows_are_read_only_when_the_market_closes(here):
     (here / "rows.csv").unlink()
     assert "rows.csv does not exist yet" in done("open", "m", "market.toml")
     sell_everything()
@@ -163,7 +163,7 @@ def test_private_rows_are_not_read_before_the_market_closes(here):
 
 
 @pytest.mark.usefixtures("opened")
-def test_quote_prints_the_offer_in_words_and_as_json():
+def test_quote_prints_the_offer_as_text_and_as_json():
     words = done("quote", "m", "--id", "a", "--sensitivity", "1.1")
     offer = json.loads(invoke("quote", "m", "--id", "a", "--sensitivity", "1.1", "--json").stdout)
     with OnlineMarket("m") as market:
@@ -176,7 +176,7 @@ def test_quote_prints_the_offer_in_words_and_as_json():
 
 
 @pytest.mark.usefixtures("opened")
-def test_quote_refuses_in_one_line_and_changes_nothing():
+def test_a_refused_quote_prints_one_line_and_changes_nothing():
     done("quote", "m", "--id", "a", "--sensitivity", "1.1")
     for arguments, words in [
         (["--id", "a", "--sensitivity", "1.2"], "a seller is quoted once"),
@@ -197,7 +197,7 @@ def test_quote_refuses_in_one_line_and_changes_nothing():
 
 
 @pytest.mark.usefixtures("opened")
-def test_an_interrupted_list_is_continued_in_its_order():
+def test_an_interrupted_list_is_continued_in_order():
     def interrupt(_stage, number, _total):
         if number == 3:
             raise KeyboardInterrupt
@@ -214,7 +214,7 @@ def test_an_interrupted_list_is_continued_in_its_order():
     assert written["status"].tolist()[3] == "nothing bought"
 
 
-def test_a_bad_list_quotes_no_seller(opened):
+def test_an_invalid_list_quotes_no_seller(opened):
     done("quote", "m", "--id", "first", "--sensitivity", "1.1")
     for text, words in [
         (ARRIVALS + "z,abc\n", "arrivals.csv: line 7: the report is not a number"),
@@ -233,11 +233,11 @@ def test_a_bad_list_quotes_no_seller(opened):
     assert quoted()["sensitivity"].tolist() == [1.1, 1.5, 2.5]
 
 
-def test_more_sellers_than_expected_are_turned_away_and_counted(opened):
+def test_sellers_beyond_the_expected_number_are_refused_and_counted(opened):
     (opened / "arrivals.csv").write_text(
         "id,sensitivity\n" + "".join(f"s{k},2\n" for k in range(11))
     )
-    for _ in range(2):  # the second time all was done before
+    for _ in range(2):  # the second run repeats the first
         result = invoke(*LIST, "--out", "offers.csv", "--force")
         assert result.exit_code == 3, result.output
         assert "3 sellers were turned away" in said(result.stderr)
@@ -251,7 +251,7 @@ def test_more_sellers_than_expected_are_turned_away_and_counted(opened):
 
 @pytest.mark.parametrize("separator", [";", "\t"])
 @pytest.mark.usefixtures("opened")
-def test_a_file_of_offers_is_accepted_also_after_a_german_spreadsheet_saved_it(separator):
+def test_offers_saved_by_a_german_spreadsheet_can_be_accepted(separator):
     done(*LIST, "--out", "offers.csv")
     offers = pd.read_csv("offers.csv")
     sold = offers[offers.epsilon > 0]
@@ -295,7 +295,7 @@ def test_answers_are_recorded_once():
         assert words in refused("answer", "m", *options)
 
 
-def test_a_list_of_answers_is_checked_as_a_whole(opened):
+def test_an_invalid_list_of_answers_changes_nothing(opened):
     done(*LIST)
     done("answer", "m", "--decline", "--id", "c")
     for ids, words in [
@@ -331,7 +331,7 @@ def test_status_counts_and_sums_and_a_backup_continues_the_market():
 # --------------------------------------------------------------------------------------- close
 
 
-def test_close_trains_under_the_privacy_sold(opened):
+def test_close_trains_a_model_within_the_privacy_sold(opened):
     sell_everything()
     text = done("close", "m")
     report = opened / "m" / "report"
@@ -348,12 +348,12 @@ def test_close_trains_under_the_privacy_sold(opened):
     assert (remaining <= sold).all()
     assert 0 < paid < 1e-3 * sold.min()
     assert (remaining / sold).max() == pytest.approx(1.0, rel=1e-9)
-    assert model["rows_not_used"] == 2  # d sold nothing, f never came
+    assert model["rows_not_used"] == 2  # d sold nothing, f was never quoted
     for words in ("fresh seed", "second noise"):
         assert any(words in each for each in model["assumptions"])
 
 
-def test_closing_again_gives_the_same_model_and_never_trains(opened, monkeypatch):
+def test_closing_again_returns_the_same_model_without_training(opened, monkeypatch):
     sell_everything()
     done("close", "m", "--out", "one")
 
@@ -362,7 +362,7 @@ def test_closing_again_gives_the_same_model_and_never_trains(opened, monkeypatch
 
     monkeypatch.setattr(online_file, "release_model", never)
     monkeypatch.setattr(OnlineFile, "market_rows", never)
-    (opened / "rows.csv").unlink()  # the rows are not needed any more
+    (opened / "rows.csv").unlink()  # the rows are no longer needed
     for _ in range(2):
         done("close", "m", "--out", "two")
     with OnlineMarket("m") as market:
@@ -391,7 +391,7 @@ def test_a_market_stays_open_without_an_acceptance_or_an_answer():
     assert quoted()["status"].tolist()[:2] == ["accepted", "declined"]
 
 
-def test_a_seller_whose_row_never_came_is_named_and_can_be_left_out(opened):
+def test_a_seller_without_a_row_is_named_and_can_be_left_out(opened):
     sell_everything()
     (opened / "rows.csv").write_text("\n".join(ROWS.splitlines()[:3]) + "\n")
     assert "2 of 4 sellers who accepted have no row (c, e)" in refused("close", "m")
@@ -419,7 +419,7 @@ def test_a_regularization_that_is_too_small_can_be_replaced(here):
     assert model["regularization"] == 2.0
 
 
-def test_a_market_moves_together_with_its_problem(here, monkeypatch):
+def test_a_market_can_be_moved_with_its_problem(here, monkeypatch):
     (here / "all").mkdir()
     for name in FILES:
         (here / name).rename(here / "all" / name)
@@ -430,7 +430,7 @@ def test_a_market_moves_together_with_its_problem(here, monkeypatch):
     done("close", "m")
 
 
-def test_a_market_that_was_made_without_a_problem_is_closed_in_python_only(here):
+def test_a_market_without_a_problem_file_is_closed_only_in_python(here):
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 5, mu=1.0, sigma=10.0, gamma=0.1)
     OnlineMarket.create("m", policy).disconnect()
     assert "made without a problem file" in refused("close", "m")

@@ -1,4 +1,4 @@
-"""``convexmarket init`` and ``convexmarket buy``: from a table to a sale."""
+"""``convexmarket init`` and ``convexmarket buy``, from a table to a purchase."""
 
 import json
 import re
@@ -20,7 +20,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_from_a_table_to_a_sale_and_its_books(here):
+def test_init_and_buy_lead_from_a_table_to_a_recorded_sale(here):
     done = invoke("init", "patients.csv")
     assert done.exit_code == 0, done.output
     text = plain(done.stdout)
@@ -65,7 +65,7 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     assert invoke("buy", "market.toml", *message, "--again").exit_code == 0
 
 
-def test_the_text_of_a_wrong_report_is_shown_on_request_alone(here):
+def test_the_text_of_an_invalid_report_is_shown_only_on_request(here):
     table = pd.read_csv(here / "patients.csv").astype({"ask": str, "age": str})
     table.loc[2, "ask"] = table.loc[3, "age"] = "k.A."
     table.to_csv(here / "patients.csv", index=False)
@@ -106,7 +106,7 @@ def test_existing_files_are_kept(here):
     assert "--out sale/deal.md exists; pass --force" in plain(done.stderr)
     assert (here / "sale" / "model.json").read_bytes() == before
     assert invoke("buy", "market.toml", "--out", "sale", "--force").exit_code == 0
-    assert (here / "sale" / "model.json").read_bytes() != before, "the noise is drawn anew"
+    assert (here / "sale" / "model.json").read_bytes() != before, "the noise is fresh"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_existing_files_are_kept(here):
         (["--gamma", "0.1", "--budget", "3"], "give gamma or budget, not both"),
     ],
 )
-def test_errors_of_buy(here, options, words):
+def test_invalid_options_of_buy_are_refused(here, options, words):
     written(here, TRADEOFF, patients(120))
     done = invoke("buy", "market.toml", "--out", "sale", *options)
     assert done.exit_code == 2, done.output
@@ -129,7 +129,7 @@ def test_errors_of_buy(here, options, words):
     assert not (here / "sale").exists()
 
 
-def test_run_takes_another_table(here, monkeypatch):
+def test_run_accepts_another_table(here, monkeypatch):
     monkeypatch.setattr("convexmarket.report.figures.saved", draw_nothing)
     written(here, TRADEOFF, patients(120))
     patients(140, seed=1).to_csv("more.csv")

@@ -1,4 +1,4 @@
-"""``convexmarket report``: reports again, all reports, and their index."""
+"""``convexmarket report``: one report, all reports, and their index."""
 
 import pytest
 
@@ -38,7 +38,7 @@ IN_FOLDER = SMALL.replace("title = ", 'title = "In a folder"  # ')
 
 
 def outcomes(done):
-    """Return what became of each report."""
+    """Return the outcome of each report."""
     lines = [line.partition(": ")[::2] for line in done.stdout.splitlines() if ": " in line]
     words = {"up to date": "kept", "run, as": "run", "failed": "failed"}
     return {name: w for name, text in lines for start, w in words.items() if text.startswith(start)}
@@ -86,7 +86,7 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_report_is_written_again_in_its_place_or_elsewhere(here, runs):
+def test_a_report_is_rewritten_in_place_or_elsewhere(here, runs):
     folder = written(here / "mine")
     runs.clear()
     before = files(folder)
@@ -124,13 +124,13 @@ def test_a_report_is_written_again_in_its_place_or_elsewhere(here, runs):
     ],
 )
 @pytest.mark.usefixtures("here")
-def test_options_that_do_not_fit_are_refused(arguments, message):
+def test_incompatible_options_are_refused(arguments, message):
     done = invoke("report", *arguments)
     assert done.exit_code == 2
     assert message in plain(done.stderr)
 
 
-def test_all_runs_outdated_problems_only(here, runs):
+def test_all_runs_only_outdated_problems(here, runs):
     done = everything()
     assert done.exit_code == 0, done.output
     assert outcomes(done) == {"clinic": "run", "one": "run"}
@@ -158,7 +158,7 @@ def test_all_runs_outdated_problems_only(here, runs):
     assert outcomes(everything("--rerun")) == {"clinic": "run", "one": "run"}
 
 
-def test_one_failure_does_not_stop_the_others(here, monkeypatch):
+def test_a_failed_problem_does_not_stop_the_others(here, monkeypatch):
     (here / "problems" / "bad.toml").write_text('kind = "nonsense"')
     perform = ClassifierFile.perform
 

@@ -1,4 +1,4 @@
-"""What is written as CSV runs in no spreadsheet, tears no row, and comes back as it was."""
+"""Written CSV cells are not formulas in spreadsheets and survive a round trip."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from tests.lists import price_list
 from tests.online.builders import TRAINED_MARKET
 
 SIGNS = "=+-@＝＋－＠\t\r"
-#: Names as a seller would choose them to run something on the buyer's computer.
+#: Names that a malicious seller could choose to run code on the buyer's computer.
 NASTY = [
     *(f"{sign}cmd|' /C calc'!A0" for sign in "=+-@＝＋－＠"),
     *(f"x{separator}{sign}1+1" for separator in ",;|" for sign in "=＝@"),
@@ -35,7 +35,7 @@ texts = st.text(st.sampled_from(f"{SIGNS},;|'\" \nx1.e"), max_size=8) | st.text(
 
 
 def is_formula(cell):
-    """Say whether a spreadsheet may take a cell for one."""
+    """Check whether a spreadsheet may interpret a cell as a formula."""
     return cell.strip('" ').startswith(tuple(SIGNS))
 
 
@@ -52,7 +52,7 @@ def cells(text, separator):
 @given(texts)
 @example("=A1\r=A2")
 @example("''=x;;'=y")
-def test_text_comes_back_except_line_breaks(text):
+def test_text_survives_a_round_trip_except_line_breaks(text):
     once = guarded(text)
     assert not set(once) & set("\t\n\v\f\r\x85\u2028\u2029")
     if not set(text) & set("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"):
@@ -63,7 +63,7 @@ def test_text_comes_back_except_line_breaks(text):
 @example(['x;"=1+1'])
 @example(["a", "b\r\n=1+1"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_no_dialect_finds_a_formula(dialect, names):
+def test_cells_are_not_formulas_in_any_dialect(dialect, names):
     table = pd.DataFrame({"number": 1.5, "=name": names, "after": names})
     for cell in cells(written(table), DIALECTS[dialect]):
         assert not is_formula(cell), (cell, written(table))
@@ -71,7 +71,7 @@ def test_no_dialect_finds_a_formula(dialect, names):
     assert len(written(table).splitlines()) == len(table) + 1
 
 
-def test_every_text_is_quoted_and_numbers_are_bare():
+def test_texts_are_quoted_and_numbers_are_not():
     table = pd.DataFrame(
         {
             "id": ["Ann", None, "Bob"],
@@ -102,7 +102,7 @@ def here(tmp_path, monkeypatch):
 
 
 def ids_in(path):
-    """Return the ids of a file as the package's reader finds them, after a look for formulas."""
+    """Check a file for formulas and return the ids that the package reads from it."""
     text = path.read_text()
     for separator in DIALECTS.values():
         assert not [cell for cell in cells(text, separator) if is_formula(cell)]
@@ -110,7 +110,7 @@ def ids_in(path):
 
 
 def test_offers_quotes_and_ledgers_keep_the_names(here):
-    """From a list of hostile names to offers, to a ledger, and back to lists."""
+    """Hostile names pass through offers, a ledger, quotes and exported lists."""
     table = pd.read_csv("sellers.csv")
     price_list(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001).write("offers.csv")
     assert ids_in(here / "offers.csv") == [*NASTY, *PLAIN]

@@ -1,4 +1,4 @@
-"""CSV lists from strangers: read for certain, or refused with the line that is at fault."""
+"""Untrusted CSV lists are read unambiguously, or refused with the number of the bad line."""
 
 import csv
 import io
@@ -58,7 +58,7 @@ def refusal(folder, content, encoding="utf-8"):
         (" ID , C \na, 1.5 \nb,2e0\n", "utf-8"),
     ],
 )
-def test_what_is_certain_is_read(tmp_path, content, encoding):
+def test_unambiguous_lists_are_read(tmp_path, content, encoding):
     result = listed(tmp_path, content, encoding)
     assert result["id"].tolist() == ["a", "b"]
     assert result["sensitivity"].tolist() == [1.5, 2.0]
@@ -107,7 +107,7 @@ def test_ambiguous_numbers_are_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize("text", ["1e400", "inf", "Infinity"])
-def test_what_is_too_large(tmp_path, text):
+def test_infinite_numbers_are_refused(tmp_path, text):
     assert "line 2: the report is not finite" in refusal(tmp_path, f"id;c\na;{text}\n")
 
 
@@ -121,11 +121,11 @@ def test_what_is_too_large(tmp_path, text):
         (["1,500", "2.5", "-"], [np.nan, 2.5, np.nan]),
     ],
 )
-def test_one_wrong_cell_does_not_spoil_the_numbers_of_a_column(cells, numbers):
+def test_an_invalid_cell_leaves_the_other_numbers_of_a_column(cells, numbers):
     np.testing.assert_array_equal(numbers_in(pd.Series(cells)), numbers)
 
 
-def test_errors_name_only_wrong_cells_and_show_them_on_request(tmp_path):
+def test_errors_name_invalid_cells_and_show_them_only_on_request(tmp_path):
     rows = "".join(f"s{k};0,{k + 1}\n" for k in range(8))
     path = tmp_path / "list.csv"
     path.write_text(f"id;c\n{rows}x;k.A.\n")
@@ -146,18 +146,18 @@ def test_na_values_mark_empty_cells(tmp_path):
     assert table["c"].isna().tolist() == [False, True, False]
 
 
-def test_ids_in_another_case_are_other_ids(tmp_path):
+def test_ids_are_case_sensitive(tmp_path):
     assert listed(tmp_path, "id,c\na,1\nA,2\n")["id"].tolist() == ["a", "A"]
     assert listed(tmp_path, "id,c\n-5,1\n+49123,2\n")["id"].tolist() == ["-5", "+49123"]
 
 
-def test_a_row_without_end_is_refused(tmp_path):
+def test_an_overlong_row_is_refused(tmp_path):
     words = refusal(tmp_path, 'id,c\n"' + "," * (3 * LONGEST_ROW))
     assert f"a row has more than {LONGEST_ROW:,} bytes" in words
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_pipes_devices_and_folders_are_no_files(tmp_path):
+def test_pipes_devices_and_folders_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     for path in (tmp_path / "pipe.csv", "/dev/zero"):
         for read in (read_texts, lists.digest):
@@ -167,7 +167,7 @@ def test_pipes_devices_and_folders_are_no_files(tmp_path):
         read_texts(tmp_path)
 
 
-def test_a_table_in_memory_is_bounded(tmp_path, monkeypatch):
+def test_a_table_with_too_many_cells_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "MOST_CELLS", 5)
     with pytest.raises(DataError, match="a table that is held in memory has at most 5"):
         read_texts(file_with(tmp_path, "id,c\na,1\nb,2\nc,3\n"))
@@ -177,7 +177,7 @@ FIELD = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from
 
 
 @given(st.lists(st.tuples(FIELD, FIELD), max_size=8), st.sampled_from(",;\t|"))
-def test_rows_come_back_with_the_lines_that_they_begin_at(tmp_path_factory, rows, separator):
+def test_rows_are_read_with_their_first_line_numbers(tmp_path_factory, rows, separator):
     text, expected = io.StringIO(newline=""), []
     writer = csv.writer(text, delimiter=separator, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(["one", "two"])
@@ -194,7 +194,7 @@ def test_rows_come_back_with_the_lines_that_they_begin_at(tmp_path_factory, rows
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=30), st.sampled_from([",", "."]))
-def test_numbers_come_back_with_either_decimal_sign(tmp_path_factory, values, sign):
+def test_numbers_are_read_with_either_decimal_sign(tmp_path_factory, values, sign):
     rows = [f"s{number};{str(value).replace('.', sign)}" for number, value in enumerate(values)]
     path = tmp_path_factory.getbasetemp() / "numbers.csv"
     path.write_text("id;c\n" + "\n;\n".join(rows), encoding="utf-8")
@@ -244,7 +244,7 @@ def test_a_file_is_read_as_the_csv_module_reads_it(
     try:
         rows = [row for row in reader if "".join(row).strip()]
     except csv.Error:
-        rows = []  # not CSV: it may be read, or refused
+        rows = []  # invalid CSV may be read or refused
     if any(len(row) != 2 for row in rows):
         with pytest.raises(DataError):
             read_texts(path)
@@ -265,7 +265,7 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
     assert result["sensitivity"].between(0, 10).all()
 
 
-def test_a_list_is_priced_as_its_frame(tmp_path):
+def test_a_csv_list_gives_the_same_offers_as_its_frame(tmp_path):
     reports = PRIOR.sample(500, np.random.default_rng(0))
     frame = pd.DataFrame({"id": [f"s{i}" for i in range(500)], "c": reports})
     path = file_with(tmp_path, frame.to_csv(index=False))
@@ -274,5 +274,5 @@ def test_a_list_is_priced_as_its_frame(tmp_path):
     of_frame = price_list(frame, PRIOR, **objective)
     pd.testing.assert_frame_equal(of_file.offers, of_frame.offers)
     written, _ = of_file.write(tmp_path / "offers.csv")
-    read = pd.read_csv(written, index_col="id", dtype=str).astype(float)  # pandas rounds otherwise
+    read = pd.read_csv(written, index_col="id", dtype=str).astype(float)
     pd.testing.assert_frame_equal(read, of_file.offers, check_exact=True)

@@ -1,4 +1,4 @@
-"""Splits are disjoint, rows are bounded, and no constant comes from the rows that are sold."""
+"""Splits are disjoint, rows are bounded, and no constant depends on private rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ matrices = hnp.arrays(
 
 
 @given(matrices, st.floats(1e-3, 1e3))
-def test_scale_rows_projects_on_the_ball(X, data_norm) -> None:
+def test_scale_rows_projects_rows_onto_the_ball(X, data_norm) -> None:
     scaled = scale_rows(X, data_norm)
     norms, lengths = np.linalg.norm(X, axis=1), np.linalg.norm(scaled, axis=1)
     assert np.all(lengths <= data_norm * (1 + 1e-12))
@@ -33,7 +33,7 @@ def test_scale_rows_projects_on_the_ball(X, data_norm) -> None:
 
 
 @pytest.mark.parametrize("data_norm", [0.0, -1.0, np.nan, np.inf])
-def test_a_bound_is_positive(data_norm) -> None:
+def test_an_invalid_norm_bound_is_refused(data_norm) -> None:
     for call in (
         lambda: scale_rows([[1.0]], data_norm),
         lambda: wdbc(data_norm=data_norm),
@@ -44,12 +44,12 @@ def test_a_bound_is_positive(data_norm) -> None:
 
 
 @pytest.mark.parametrize("X", [[1.0, 2.0], [[np.nan]], [[np.inf]]])
-def test_scale_rows_refuses_what_is_not_a_finite_matrix(X) -> None:
+def test_scale_rows_refuses_inputs_other_than_finite_matrices(X) -> None:
     with pytest.raises(DataError, match="finite"):
         scale_rows(X)
 
 
-def test_a_sold_row_moves_no_other_row(monkeypatch) -> None:
+def test_a_private_row_affects_no_other_row(monkeypatch) -> None:
     original = load_breast_cancer()
     before = wdbc(0)
     order = np.random.default_rng(0).permutation(569)
@@ -66,7 +66,7 @@ def test_a_sold_row_moves_no_other_row(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5, 0.5), (1.0, 0.0, 0.0), (0.5, 0.5), (-1, 1, 1)])
-def test_fractions_are_shares(fractions) -> None:
+def test_invalid_fractions_are_refused(fractions) -> None:
     with pytest.raises(ParameterError, match="fractions"):
         wdbc(0, fractions=fractions)
 
@@ -78,14 +78,14 @@ def test_synthetic_needs_rows_and_columns(sizes) -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.randoms())
-def test_correlate_ranks_alike(values, random) -> None:
+def test_correlate_orders_values_like_the_column(values, random) -> None:
     X = np.array([[random.random(), random.random()] for _ in values])
     correlated = correlate(values, X, column=1)
     assert sorted(correlated) == sorted(values)
     assert np.all(np.diff(correlated[np.argsort(X[:, 1], kind="stable")]) >= 0)
 
 
-def test_correlate_checks_its_arguments() -> None:
+def test_correlate_refuses_invalid_arguments() -> None:
     with pytest.raises(ParameterError, match="rows"):
         correlate([1.0], [[1.0], [2.0]], 0)
     with pytest.raises(ParameterError, match="column 2"):
@@ -95,7 +95,7 @@ def test_correlate_checks_its_arguments() -> None:
 COLUMNS = ["id", "age", "Sensitivity", "ill", "group"]
 
 
-def test_columns_of_the_sale_are_no_features() -> None:
+def test_columns_of_the_market_are_not_features() -> None:
     assert feature_columns(COLUMNS, "ill") == ("age",)
     assert feature_columns(COLUMNS, "ill", ["age", "group"]) == ("age", "group")
     with pytest.raises(ParameterError, match="'Sensitivity' is what the sellers report"):
@@ -119,8 +119,6 @@ def test_epsilons_reveal_rows_that_depend_on_reports():
         allocation = cm.allocate(market)
         for shown in (allocation.epsilon, cm.payments(market, allocation)):
             order = data.y_train[np.argsort(shown)]
-            right = np.concatenate(
-                [[0], np.cumsum(order)]
-            )  # of the first k one way, the rest other
+            right = np.concatenate([[0], np.cumsum(order)])  # first k in one class
             best = (np.abs(2 * right - right[-1]).max() / order.size + 1) / 2
             assert best == pytest.approx(message, abs=0.01 if message == commoner else 1e-4)

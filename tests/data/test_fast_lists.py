@@ -1,4 +1,4 @@
-"""Long tables are written like short ones; Parquet is read like CSV."""
+"""Parquet lists give the same offers and errors as CSV lists."""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from tests.lists import price_list
 PRIOR = Uniform(0.0, 10.0)
 
 
-def test_parquet_is_priced_as_csv(tmp_path):
+def test_parquet_and_csv_lists_give_the_same_offers(tmp_path):
     frame = pd.DataFrame({"id": [f"s{k}" for k in range(9)], "c": np.arange(1.0, 10.0), "g": "n"})
     frame.to_parquet(tmp_path / "list.parquet")
     frame.to_csv(tmp_path / "list.csv", index=False)
@@ -44,7 +44,7 @@ def test_bad_rows_of_parquet_are_named(tmp_path, frame, why):
         read_list(tmp_path / "bad.parquet", PRIOR)
 
 
-def test_what_is_no_parquet_is_refused(tmp_path):
+def test_a_file_that_is_not_parquet_is_refused(tmp_path):
     (tmp_path / "no.parquet").write_text("id,c\na,1\n")
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         read_list(tmp_path / "no.parquet", PRIOR)

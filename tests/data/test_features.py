@@ -1,4 +1,4 @@
-"""What is declared of a table's columns, and nothing else, makes rows of a public ball."""
+"""Public declarations of columns determine the features of any table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ regions = st.sampled_from([*COLUMNS["region"], None])
     st.booleans(),
     st.sampled_from([1.0, 0.3, 7.0, 1e-3]),
 )
-def test_whatever_a_table_holds_its_rows_lie_in_the_ball_and_in_the_box(
+def test_features_of_any_table_lie_in_the_ball_and_in_the_box(
     people, missing, intercept, data_norm
 ):
     table = pd.DataFrame(people, columns=["age", "smoker", "region"])
@@ -54,14 +54,14 @@ def test_whatever_a_table_holds_its_rows_lie_in_the_ball_and_in_the_box(
 
 
 @given(st.lists(st.tuples(cells, words, regions), min_size=2, max_size=6))
-def test_a_row_does_not_depend_on_the_others(people):
+def test_features_of_a_row_do_not_depend_on_other_rows(people):
     table = pd.DataFrame(people, columns=["age", "smoker", "region"])
     public = cm.PublicFeatures(COLUMNS, missing="indicator").fit(table)
     alone = [public.transform(table.iloc[[row]])[0] for row in range(len(people))]
     assert np.array_equal(public.transform(table), np.array(alone))
 
 
-def test_an_empty_cell_is_refused_without_telling_what_stands_elsewhere():
+def test_an_empty_cell_is_refused_without_quoting_other_cells():
     table = PATIENTS.assign(age=[59.0, np.nan, np.nan])
     with pytest.raises(
         DataError, match="row 1 has an empty cell in column 'age', as have 1 other rows"
@@ -71,14 +71,14 @@ def test_an_empty_cell_is_refused_without_telling_what_stands_elsewhere():
     assert "indicator" in str(refused.value)
 
 
-def test_a_word_where_a_number_belongs_is_refused_without_quoting_it():
+def test_text_in_a_numeric_column_is_refused_without_quoting_it():
     table = PATIENTS.astype({"age": object}).assign(age=[59, "HIV-positive", 4])
     with pytest.raises(DataError, match="row 1 has no number in column 'age'") as refused:
         cm.PublicFeatures(COLUMNS).transform(table)
     assert "HIV" not in str(refused.value)
 
 
-def test_a_category_that_is_not_declared_is_refused_or_other():
+def test_an_undeclared_category_is_refused_or_counted_as_other():
     declared = {"smoker": ["no", "yes"]}
     with pytest.raises(DataError, match="row 2 has no declared category in column 'smoker'") as no:
         cm.PublicFeatures(declared).transform(PATIENTS)
@@ -129,7 +129,7 @@ def test_an_invalid_declaration_is_refused(columns, words):
         (["1", "2", None], [1, 2, 3], "holds words, and its category 1 is"),
     ],
 )
-def test_categories_that_a_column_cannot_hold_are_refused(cells, categories, words):
+def test_categories_of_another_type_than_the_column_are_refused(cells, categories, words):
     table = pd.DataFrame({"ward": cells})
     with pytest.raises(DataError, match=words):
         cm.PublicFeatures({"ward": categories}, missing="middle").transform(table)
@@ -150,7 +150,7 @@ def test_a_declared_column_that_is_missing_is_named():
     ],
     ids=lambda learner: type(learner).__name__,
 )
-def test_a_learner_takes_the_table_as_it_is(learner):
+def test_a_learner_with_features_accepts_a_table(learner):
     table = pd.concat([PATIENTS] * 20, ignore_index=True)
     labels = np.where(table["smoker"] == "yes", 1, -1)
     custom = clone(learner).set_params(features=cm.PublicFeatures(COLUMNS))
@@ -164,7 +164,7 @@ def test_a_learner_takes_the_table_as_it_is(learner):
     assert np.array_equal(predicted, clone(learner).fit(rows, labels, **fit).predict(rows))
 
 
-def test_rows_that_granted_nothing_are_not_even_transformed():
+def test_rows_with_epsilon_zero_are_not_transformed():
     table = PATIENTS.astype({"age": object})
     table.loc["Bob", "age"] = "a word"
     learner = cm.PrivateLogisticRegression(features=cm.PublicFeatures(COLUMNS))
@@ -172,7 +172,7 @@ def test_rows_that_granted_nothing_are_not_even_transformed():
     assert learner.epsilon_[1] == 0.0
 
 
-def test_a_pipeline_takes_it_too():
+def test_public_features_work_in_a_pipeline():
     table = pd.concat([PATIENTS] * 20, ignore_index=True)
     labels = np.where(table["smoker"] == "yes", 1, -1)
     whole = make_pipeline(cm.PublicFeatures(COLUMNS), cm.PrivateLogisticRegression())
@@ -190,7 +190,7 @@ def test_objects_that_are_not_tables_are_refused():
         cm.PublicFeatures(COLUMNS).transform(np.zeros((3, 3)))
 
 
-def test_a_saved_model_takes_the_same_tables(tmp_path):
+def test_a_saved_model_accepts_the_same_tables(tmp_path):
     table = pd.concat([PATIENTS] * 20, ignore_index=True)
     labels = np.where(table["smoker"] == "yes", 1, -1)
     public = cm.PublicFeatures(COLUMNS, missing="indicator", data_norm=0.5)

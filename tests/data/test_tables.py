@@ -1,4 +1,4 @@
-"""Tables in files, as people save them."""
+"""Tables in CSV and Parquet files of common programs."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ GERMAN = "Nr.;Alter (Jahre);Preis (€);Ort\r\nP-1;40;0,031;Köln\r\nP-2;;0,047;
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_a_spreadsheet_of_another_country_is_read(tmp_path, encoding):
+def test_a_spreadsheet_of_another_locale_is_read(tmp_path, encoding):
     path = tmp_path / "patienten.csv"
     path.write_bytes(GERMAN.encode(encoding))
     table = read_table(path)
@@ -34,7 +34,7 @@ def test_a_file_that_is_not_utf_8_is_refused_with_the_remedy(tmp_path):
         read_table(path)
 
 
-def test_whole_numbers_stay_whole_and_empty_cells_are_missing(tmp_path):
+def test_integers_stay_integers_and_empty_cells_are_missing(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text('id,x,y,word,\n1,2,0.5,"\'=a",7\n3,,7,,8\n')
     table = read_table(path)
@@ -47,7 +47,7 @@ def test_whole_numbers_stay_whole_and_empty_cells_are_missing(tmp_path):
     assert list(table) == ["id", "x", "y", "word"]
 
 
-def test_damaged_parquet_is_an_error_that_quotes_nothing_of_it(tmp_path):
+def test_damaged_parquet_gives_an_error_without_its_contents(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "table.parquet"
     frame = pd.DataFrame({"id": [f"secret{k}" for k in range(50)], "c": rng.random(50)})

@@ -1,6 +1,6 @@
-"""What fails or is stopped: an exit code, a line, nothing half-written (docs/failures.md).
+"""A failing or stopped command ends with an exit code, one line and intact files.
 
-Every command, at every moment, is tried in tests/process/failures.
+docs/failures.md states this contract; tests/process/failures tries all commands and moments.
 """
 
 import json
@@ -51,7 +51,7 @@ def check_all_new(folder):
     [(SELLERS, NO_ROOM), (SELLERS + "Cid,x\n", None)],
     ids=["full disk", "bad list"],
 )
-def test_an_error_is_one_line_and_changes_nothing(priced, list_of, full_disk):
+def test_an_error_prints_one_line_and_changes_nothing(priced, list_of, full_disk):
     (priced / "sellers.csv").write_text(list_of)
     before = contents(priced)
     code, command = run(COMMAND, priced, limit=full_disk)
@@ -64,7 +64,7 @@ def test_an_error_is_one_line_and_changes_nothing(priced, list_of, full_disk):
 
 @needs_fork
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_command_that_is_stopped_leaves_each_file_former_or_new(priced, number):
+def test_a_stopped_command_leaves_old_or_new_files(priced, number):
     before = contents(priced)
     code, command = stop(COMMAND, priced, at(writing.os, "replace", 2), number)
     now = contents(priced)
@@ -98,7 +98,7 @@ def here(tmp_path):
 
 
 @needs_fork
-def test_a_report_whose_process_is_killed_between_the_renames_comes_back_when_it_is_read(here):
+def test_a_report_is_restored_after_a_kill_between_renames(here):
     before = contents(here / "target")
 
     def work(tell):
@@ -123,7 +123,7 @@ def test_the_hidden_folder_of_a_running_process_is_kept(here):
     assert [path.name for path in here.iterdir()] == ["target"]
 
 
-def test_the_hidden_folder_of_a_similar_name_is_kept(here):
+def test_the_hidden_folder_of_another_report_is_kept(here):
     other = here / ".target-2-abcdefgh"
     (other / "former").mkdir(parents=True)
     folders.put_back(here / "target")
@@ -133,7 +133,7 @@ def test_the_hidden_folder_of_a_similar_name_is_kept(here):
     assert not other.exists()
 
 
-def test_a_report_that_cannot_take_its_place_leaves_the_former_one(here, monkeypatch):
+def test_a_failed_rename_keeps_the_former_report(here, monkeypatch):
     before = contents(here)
     replace = folders.os.replace
 

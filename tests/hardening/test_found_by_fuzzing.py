@@ -1,4 +1,4 @@
-"""Everything that fuzzing has found, and what has to happen instead."""
+"""Regression tests of all defects that fuzzing has found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CORPUS = Path(__file__).parent / "corpus"
 HUGE = 10**400
 PRIOR, BUYER = cm.Uniform(0, 2), {"mu": 1.0, "sigma": 1.0, "gamma": 0.5}
 
-#: Calls that ended in an error of Python or numpy, in a hang, or in an answer.
+#: Calls that formerly gave an untyped error, a hang, or a wrong result.
 REFUSED = {
     "a folder with a null character": lambda: cm.OnlineMarket("a\0b"),
     "a number instead of markets": lambda: cm.Study(0.5),
@@ -127,7 +127,7 @@ def _paid_at_the_end_of_floats() -> np.ndarray:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_bad_calls_are_refused(what):
+def test_invalid_calls_raise_typed_errors(what):
     with pytest.raises(cm.ConvexMarketError) as raised, time_limit(10.0):
         REFUSED[what]()
     assert len(str(raised.value)) > 10
@@ -136,24 +136,24 @@ def test_bad_calls_are_refused(what):
 @pytest.mark.parametrize(
     "case",
     [
-        (8, [0.06298, 1.0, 977.4, 1.0]),  # shares divided by their sum twice differed by one bit
-        (4, [1.0, 0.001829, 0.231, 0.001829]),  # everything within rounding of the top
+        (8, [0.06298, 1.0, 977.4, 1.0]),  # normalising shares twice changed one bit
+        (4, [1.0, 0.001829, 0.231, 0.001829]),  # all mass is within rounding of the upper end
         (4, [941.1, 0.1566, 0.0112, 0.5844]),  # 6,000 deviations from the mean
         (5, [1.0, 76272500.0, 1.0, 1.0]),  # quantiles 0 and inf
         (8, [57.1457, 1e300, 1e154, 1e16]),  # the density of the tail is 0 in floating point
     ],
 )
-def test_priors_at_their_ends(case):
+def test_extreme_priors_satisfy_their_definitions(case):
     check_prior(case)
 
 
-def test_the_mean_of_equal_samples_is_the_sample():
+def test_the_mean_of_equal_samples_equals_the_sample():
     prior = cm.EmpiricalPrior([0.2047] * 5)
     assert prior.mean == 0.2047
     assert prior.support == (0.2047, 0.2047)
 
 
-def test_numbers_far_apart_are_certified_all_the_same():
+def test_numbers_of_very_different_sizes_are_certified():
     case = {
         "psi": [38272900000.0, 1405730.0, 1.0, 0.0794328],
         "spread": [(1.0, 3)],
@@ -171,7 +171,7 @@ def test_numbers_far_apart_are_certified_all_the_same():
     assert result.gap <= 1e-4
 
 
-def test_a_bound_is_not_above_a_point_that_a_solver_left_outside():
+def test_the_bound_is_below_the_objective_if_the_solver_point_is_infeasible():
     case = {
         "psi": [112.369, 12943.7, 5.88119e-13, 0.999992],
         "spread": [(1.0, 1)],
@@ -191,8 +191,8 @@ def test_a_bound_is_not_above_a_point_that_a_solver_left_outside():
     assert result.gap < 1e-6
 
 
-def test_payments_where_guarantees_fall_at_once_and_the_support_goes_on():
-    """Their accuracy was relative to an unattained rent; the oracle is scipy's quadrature."""
+def test_payments_are_accurate_if_sales_end_far_below_the_support():
+    """A former error was relative to a rent that is never paid; the oracle is scipy's quadrature"""
     prior = cm.priors.TruncatedNormal(0.0794328, 1.0, 79.4328, 4509450079.4328)
     reports = np.asarray(prior.quantile([1e-4, 1e-9, 1 / 3, 0.6]))
     psi = np.asarray(prior.virtual_cost(reports))
@@ -211,8 +211,8 @@ def test_payments_where_guarantees_fall_at_once_and_the_support_goes_on():
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.toml")), ids=lambda path: path.stem)
-def test_problem_files(path):
-    """A file whose name starts with "good" is accepted, any other refused by its own error."""
+def test_fuzzed_problem_files_are_accepted_or_refused(path):
+    """Files named "good..." are accepted, and all others refused with a typed error."""
     if path.stem.startswith("good"):
         assert check_bytes(path.read_bytes()) == "accepted"
         return
@@ -221,7 +221,7 @@ def test_problem_files(path):
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.csv*")), ids=lambda path: path.name)
-def test_lists(path):
+def test_fuzzed_lists_are_accepted_or_refused(path):
     if path.stem.startswith("good"):
         assert len(price_list(path, PRIOR, **BUYER).offers) > 0
         return
@@ -232,14 +232,14 @@ def test_lists(path):
 @pytest.mark.parametrize(
     "value", ["9" * 5000, "[" * 3000 + "]" * 3000, "{a = " * 3000 + "}" * 3000]
 )
-def test_settings_beyond_what_toml_reads(value):
+def test_settings_that_toml_cannot_parse_are_refused(value):
     with pytest.raises(ProblemFileError, match="--set title"):
         parse_file('kind = "market"', [f"title={value}"])
 
 
 @pytest.mark.parametrize("unit", [1e-250, 1e-170, 1e160, 1e250])
 @pytest.mark.parametrize("cap", [None, 1.5])
-def test_costs_in_any_unit_of_money(unit, cap):
+def test_allocations_do_not_depend_on_the_unit_of_money(unit, cap):
     costs = np.array([0.2, 0.5, 0.9, 1.4])
     buyer = {"mu": 1, "sigma": 0.3, "cap": cap}
     expected = cm.allocate(standard(costs, gamma=0.5, **buyer))
@@ -249,7 +249,7 @@ def test_costs_in_any_unit_of_money(unit, cap):
     assert result.objective == pytest.approx(expected.objective, rel=1e-12)
 
 
-def test_guarantees_whose_sum_overflows():
+def test_guarantees_whose_sum_overflows_are_refused():
     guarantees = [1.7e308, 1e-16, 1.0, 1.7e308, 5e-324]
     rows = [[0.2], [0.1], [0.3], [0.4], [0.5]], [1.0, 1.0, -1.0, -1.0, -1.0]
     with pytest.raises(ParameterError, match="epsilon must lie between"):
@@ -260,7 +260,7 @@ def test_guarantees_whose_sum_overflows():
     assert 0 < model.noise_rate_ < np.inf
 
 
-def test_an_account_whose_budget_is_the_largest_number():
+def test_an_account_with_the_largest_finite_budget_can_be_charged():
     account = cm.PrivacyAccountant([np.finfo(float).max], 1e-6)
     account.charge(cm.Guarantee(np.array([1.0]), 0.0, "m", "sharp", ()))
     assert account.spent == [1.0]

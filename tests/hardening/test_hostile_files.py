@@ -1,4 +1,4 @@
-"""Commands read regular files of the right format alone, and no error quotes a file."""
+"""Commands read only regular files of the expected format, and errors never quote a file."""
 
 import decimal
 import os
@@ -40,7 +40,7 @@ def no_table(path):
 
 
 def headless(path):
-    """A table without a header: the first line is the row of a person."""
+    """Write a table without a header; its first line is the row of a person."""
     path.write_text(f"Ann,{PRIVATE},0.5\nBob,healthy,0.4\n")
 
 
@@ -65,7 +65,7 @@ NAMES = ("f.csv", "f.parquet", "f.toml", "f.json", "f.sqlite", "rows.csv")
 
 @pytest.mark.parametrize("make", [pipe, endless, no_table, headless, binary])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_refuses_what_is_no_file_of_its_format(here, name, make):
+def test_a_command_refuses_files_of_another_format(here, name, make):
     if name == "a table" and make is headless:
         pytest.skip("a draft takes its columns from the first line")
     cm.Ledger.create("books.sqlite").disconnect()
@@ -114,7 +114,7 @@ def outcome(read):
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_damaged_parquet_is_an_error_that_quotes_nothing(tmp_path, name):
+def test_damaged_parquet_gives_an_error_without_its_contents(tmp_path, name):
     path = tmp_path / "f.parquet"
     pd.DataFrame(FRAMES[name]).to_parquet(path)
     whole, rng = path.read_bytes(), np.random.default_rng(0)
@@ -134,7 +134,7 @@ def test_damaged_parquet_is_an_error_that_quotes_nothing(tmp_path, name):
 @pytest.mark.parametrize(
     "error", [RuntimeError, OverflowError, NotImplementedError, KeyError, TypeError]
 )
-def test_any_error_of_pyarrow_is_a_data_error(tmp_path, monkeypatch, error):
+def test_any_error_of_pyarrow_becomes_a_data_error(tmp_path, monkeypatch, error):
     path = tmp_path / "f.parquet"
     pd.DataFrame(FRAMES["text and floats"]).to_parquet(path)
 

@@ -1,4 +1,4 @@
-"""Problem files from strangers: bounded, and data only."""
+"""Untrusted problem files have bounded sizes and contain only data."""
 
 import pytest
 from typer.testing import CliRunner
@@ -51,11 +51,11 @@ def refusal(text, *settings):
         ("a = -0x" + "f" * 20, "not valid TOML"),
     ],
 )
-def test_too_much_is_refused(text, said):
+def test_values_beyond_their_bounds_are_refused(text, said):
     assert said in refusal(text)
 
 
-def test_no_file_has_more_jobs_than_there_are_cores(monkeypatch):
+def test_the_number_of_jobs_is_limited_to_the_cores(monkeypatch):
     monkeypatch.setattr("joblib.cpu_count", lambda: 2)
     assert [RunTable(jobs=jobs).workers for jobs in (-1, 1, 2, 24, 1_024)] == [2, 1, 2, 2, 2]
 
@@ -74,7 +74,7 @@ def test_jobs_beyond_the_cores_are_reported(tmp_path, monkeypatch):
     assert "run.jobs" not in CliRunner().invoke(app, ["run", "two.toml", "--jobs", "3"]).stderr
 
 
-def test_a_run_without_memory_is_no_defect(capsys):
+def test_a_lack_of_memory_is_not_reported_as_a_defect(capsys):
     def command():
         raise MemoryError("Unable to allocate 74.5 GiB")
 
@@ -89,7 +89,7 @@ def test_a_run_without_memory_is_no_defect(capsys):
 
 
 def unbounded(schema, path):
-    """Yield the places of a JSON schema at which a value has no bound."""
+    """Yield the paths of a JSON schema with unbounded values."""
     if isinstance(schema, list):
         for part in schema:
             yield from unbounded(part, path)
@@ -111,7 +111,7 @@ def unbounded(schema, path):
         yield from unbounded(part, f"{path}.{name}")
 
 
-def test_everything_that_a_file_may_say_is_bounded():
+def test_every_value_of_the_schema_is_bounded():
     tables = json_schema()["$defs"]
     assert [place for name, table in tables.items() for place in unbounded(table, name)] == []
     free = {"type": "object", "properties": {"n": {"type": "integer"}}}

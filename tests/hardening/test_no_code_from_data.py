@@ -1,6 +1,6 @@
-"""What is stored or exchanged is data: nothing in the package can run what it reads.
+"""Stored and exchanged files are data; the package never executes their contents.
 
-joblib, Dask and forks pass objects between processes that one user started, which is no exchange.
+joblib, Dask and forks exchange objects only between processes of the same user.
 """
 
 import ast
@@ -21,7 +21,7 @@ IMPORT = "import_module"
 
 
 def violations(source):
-    """Yield what a module does that could run data."""
+    """Yield the constructs of a module that could execute data."""
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             module = getattr(node, "module", None)
@@ -47,14 +47,14 @@ def violations(source):
                     yield "allows pickles"
 
 
-def test_the_package_runs_nothing_that_it_reads():
+def test_the_package_never_executes_data():
     result = {
         (file.relative_to(PACKAGE).as_posix(), what)
         for file in PACKAGE.rglob("*.py")
         for what in violations(file.read_text(encoding="utf-8"))
     }
-    copies = {("allocation/views.py", "imports pickle")}  # of a declared problem, made on the spot
-    # A study sends calls to its own processes through pipes.
+    copies = {("allocation/views.py", "imports pickle")}  # of a declared problem, in memory
+    # A study sends calls to its worker processes through pipes.
     pipes = {("studies/execution.py", "imports cloudpickle")}
     digests = {("studies/solver_study.py", "imports cloudpickle")}  # of a user's solver, not read
     assert result == copies | pipes | digests
@@ -79,10 +79,10 @@ def test_the_package_runs_nothing_that_it_reads():
         "load = import_module",
     ],
 )
-def test_the_test_sees_what_it_looks_for(source):
+def test_the_check_detects_unsafe_constructs(source):
     assert list(violations(source))
 
 
-def test_what_is_allowed():
+def test_the_check_accepts_safe_constructs():
     assert not list(violations("from importlib.resources import files\nnp.load(f)"))
     assert not list(violations("from joblib import Parallel\nnp.load(f, allow_pickle=False)"))

@@ -1,4 +1,4 @@
-"""What a cell of a private table holds is in no error: its row and column are."""
+"""Errors name the row and column of a private cell but never its contents."""
 
 import traceback
 
@@ -65,7 +65,7 @@ def predicted(X):
     ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_an_error_names_row_and_column_only(call, where):
+def test_an_error_names_only_row_and_column(call, where):
     with pytest.raises(ConvexMarketError, match=where) as refused:
         call()
     assert PRIVATE not in "".join(traceback.format_exception(refused.value))[-2_000:]

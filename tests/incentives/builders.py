@@ -1,4 +1,4 @@
-"""Priors of every kind, small markets, and what payments are compared with."""
+"""Priors of every kind, small markets, and oracles for payments."""
 
 import functools
 from itertools import pairwise
@@ -20,7 +20,7 @@ def two_humps():
     return cm.Prior.from_scipy(scipy.stats.rv_histogram(bins)())
 
 
-#: Priors that payments are computed under, made when they are asked for.
+#: Priors of the payment tests, created on demand.
 PRIORS = {
     "uniform": lambda: cm.Uniform(0.1, 1.0),
     "uniform from zero": lambda: cm.Uniform(0.0, 1.0),
@@ -48,7 +48,7 @@ def prior_of(name):
 
 
 def accuracy_under(name):
-    """An ironed mixture has thousands of kinks, where quadrature is less exact."""
+    """Return the accuracy for a prior; an ironed mixture has thousands of kinks."""
     return 1e-6 if name == "mixture, ironed" else 1e-8
 
 
@@ -67,7 +67,7 @@ def with_report(market, seller, report):
 
 
 def guarantee(market, seller, report):
-    """Return what the seller sells when it reports this: the whole market solved again."""
+    """Return the guarantee of a seller at another report, from a new allocation."""
     return float(cm.allocate(with_report(market, seller, report)).epsilon[seller])
 
 
@@ -75,7 +75,7 @@ def guarantee(market, seller, report):
 
 
 def answer(market, seller, report):
-    """Return what the seller sells, and which sellers and limits are active."""
+    """Return the guarantee at a report, and masks of the active sellers and limits."""
     result = cm.allocate(with_report(market, seller, report))
     weights, form = result.weights, market.standard_form
     active = (weights > 0, weights >= form.max_weight, [result.eta == form.eta_low])
@@ -83,10 +83,10 @@ def answer(market, seller, report):
 
 
 def corners(market, seller, low, high):
-    """Return the reports at which the guarantee jumps or bends, each to the last digit.
+    """Return the reports at which the guarantee jumps or bends, to full precision.
 
-    A long interval with too much of the whole drop, or at whose ends others are active, is halved
-    until it is one corner or none.
+    The search bisects intervals with a large drop or a change of the active set, until they are
+    shorter than the rounding error.
     """
     at_low, at_high = (answer(market, seller, z) for z in (low, high))
     result, stack = [], [(low, high, at_low, at_high)]
@@ -105,7 +105,7 @@ def corners(market, seller, low, high):
 
 
 def oracle(market, seller, rel):
-    """Return the payment by A's Eq. (8), by adaptive quadrature between corners."""
+    """Compute the payment by A's Eq. (8) with adaptive quadrature between corners."""
     prior, reports = market.sellers.prior_of(seller), market.sellers.sensitivities
     report, top = reports[seller], prior.support[1]
     sold = guarantee(market, seller, report)
@@ -116,11 +116,11 @@ def oracle(market, seller, rel):
         while guarantee(market, seller, top) > 0:
             top = report + 2 * (top - report)
     if not OwnReportCurve(market.standard_form).can_do_without():
-        top *= 1 - 1e-13  # at the top itself psi may be infinite, and the market infeasible
-    # Quadrature gets additional nodes next to the ends of ironed intervals ...
+        top *= 1 - 1e-13  # at the top, psi may be infinite and the market infeasible
+    # Quadrature has additional cuts near the ends of ironed intervals ...
     beside = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
     closely = np.add.outer(prior.breakpoints, beside).ravel()
-    inner = [z for z in (*reports, *closely) if report < z < top]  # ... and where others are.
+    inner = [z for z in (*reports, *closely) if report < z < top]  # ... and at other reports.
     cuts = np.unique([report, *corners(market, seller, report, top), *inner, top])
     accuracy = 0.1 * rel * sold * (report + 0.1 * (top - report))
     rent = sum(
@@ -142,7 +142,7 @@ def assert_paid_exactly(market, sellers, rel=1e-8):
     return paid
 
 
-# ------------------------------------------------------------- markets that are solved again
+# ------------------------------------------------------------- markets without closed-form payments
 
 
 def alone(report, prior, cost, sigma=2.0, gamma=0.5):
@@ -162,7 +162,7 @@ def spread_under_budget(spread, reports, others=()):
 
 
 def quotas(report):
-    """A market with a budget and quotas that make the first two of four sellers complements."""
+    """Return a market whose budget and quotas make its first two sellers complements."""
     sellers = cm.Sellers([report, 2.3, 0.01, 0.005], cm.Uniform(0, 2.5))
     sex = ["woman", "man", "woman", "man"]
     place = ["north", "south", "south", "north"]
@@ -181,13 +181,13 @@ def quotas_without_a_budget():
 
 
 def sold_at(market, seller, reports, gap=1e-6):
-    """Return u(eps) of one seller at each of its reports, the market solved again."""
+    """Return u(eps) of one seller at several reports, from new allocations."""
     result = [cm.allocate(with_report(market, seller, z), gap=gap).epsilon[seller] for z in reports]
     return np.array([float(market.privacy_cost(epsilon)) for epsilon in result])
 
 
 def assert_sums_enclose_the_payment(market, seller, z, accuracy):
-    """u(eps) falls with the report, so that upper and lower sums need no smoothness."""
+    """Check the rent between lower and upper sums, which are valid for decreasing u(eps)."""
     result = cm.incentives.estimate_payments(
         market, cm.allocate(market, gap=1e-8), sellers=[seller], tol=accuracy
     )

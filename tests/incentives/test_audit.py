@@ -1,4 +1,4 @@
-"""The audit finds no gain where there is none, and finds one where there is."""
+"""The audit finds gains exactly in markets and rules that are not truthful."""
 
 
 import numpy as np
@@ -45,7 +45,7 @@ def test_no_seller_gains_by_a_misreport_or_loses_by_taking_part(name, m, seed, m
     audit = audit_incentives(market, misreports=5)
     assert audit.is_incentive_compatible, audit.to_frame()
     assert audit.is_individually_rational, audit.to_frame()
-    # The truth is among the reports tried.
+    # The tried reports include the truth.
     assert audit.max_gain >= 0
     assert audit.n_sellers == len(audit.to_frame()) == m
     paid = cm.payments(market, cm.allocate(market))
@@ -54,13 +54,13 @@ def test_no_seller_gains_by_a_misreport_or_loses_by_taking_part(name, m, seed, m
     )
 
 
-def test_incentives_do_not_hold_at_a_local_minimum(monkeypatch):
-    """Truthfulness rests on the global minimum: a seller gains from a choice that is not."""
+def test_a_local_minimum_is_not_truthful(monkeypatch):
+    """Truthfulness requires the global minimum; otherwise a seller can gain."""
     market = market_of("uniform", 6, seed=4)
     honest = OwnReportCurve.__call__
 
     def rising(self, seller, psi):
-        """Guarantees that grow with the report somewhere, as at the wrong root of Eq. (14)."""
+        """Return guarantees that increase somewhere, as at a wrong root of Eq. (14)."""
         points = honest(self, seller, psi)
         epsilon = np.where((psi > 0.5) & (psi < 0.8), 1.5 * points.epsilon, points.epsilon)
         return points._replace(epsilon=epsilon)
@@ -70,7 +70,7 @@ def test_incentives_do_not_hold_at_a_local_minimum(monkeypatch):
     assert not audit_incentives(market).is_incentive_compatible
 
 
-# --------------------------------------------------------------- wrong rules are caught
+# --------------------------------------------------------------- wrong rules
 
 
 RULES = {
@@ -85,7 +85,7 @@ RULES = {
 
 @pytest.mark.parametrize("cap", one_in(2, [None, 2.0]))
 @pytest.mark.parametrize("name", RULES)
-def test_a_wrong_rule_is_caught(name, cap):
+def test_a_wrong_rule_is_refuted(name, cap):
     market = market_of("uniform", 10, cap=cap)
     assert audit_incentives(market, misreports=100).is_incentive_compatible
     audit = audit_incentives(market, rule=RULES[name], misreports=100)
@@ -96,17 +96,17 @@ def test_a_wrong_rule_is_caught(name, cap):
     assert best["best_misreport"] != best["sensitivity"]
 
 
-# ------------------------------------------------ markets built again at every misreport
+# ------------------------------------------------ markets rebuilt at every misreport
 
 
 def dear_is_better(reports):
-    """Return a market whose losses were computed from the reports."""
+    """Return a market whose losses depend on the reports."""
     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-20 * reports)
     return cm.Market(cm.Sellers(reports, cm.Uniform(0.1, 1.0)), terms)
 
 
 def smooth(reports):
-    """Return a market in which reports are read by the payments alone."""
+    """Return a market in which only the payments depend on the reports."""
     terms = 2 * cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments()
     return cm.Market(cm.Sellers(reports, cm.Uniform(0.1, 1.0)), terms)
 
@@ -118,20 +118,20 @@ def standard(reports):
 
 
 def mild(reports):
-    """Return a market whose losses depend on the reports so little that no seller's sales rise."""
+    """Return a market whose losses depend on the reports too weakly to increase sales."""
     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-0.5 * reports)
     return cm.Market(cm.Sellers(reports, cm.Uniform(1.0, 5.0)), terms)
 
 
 def looser_for_the_dear(reports):
-    """Return the papers' problem, with a cap that loosens when the first asks for more."""
+    """Return the papers' problem with a cap that increases with the first report."""
     sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
     cap = 1.05 + 1.5 * float(reports[0])
     return cm.Market.standard(sellers, mu=0.05, sigma=1.0, gamma=0.5, cap=cap)
 
 
 TRUTH = np.array([0.3, 0.55, 0.7])
-#: What was computed from the reports, the truth, and the largest gain of cm.payments.
+#: Markets that depend on the reports, true sensitivities, and the largest gains.
 CAPTURED = {
     "losses": (dear_is_better, TRUTH, 0.788),
     "mild losses": (mild, np.array([3.54785, 2.07915, 1.16389, 1.06611]), 0.1225),
@@ -140,7 +140,7 @@ CAPTURED = {
 
 
 def surplus(build, truth, seller, report, pay=cm.payments):
-    """Return what a seller earns by a report: build, allocate, pay."""
+    """Build, allocate and pay; return the surplus of a seller at a report."""
     reports = truth.copy()
     reports[seller] = report
     market = build(reports)
@@ -149,7 +149,7 @@ def surplus(build, truth, seller, report, pay=cm.payments):
 
 
 @pytest.mark.parametrize("name", one_in(3, CAPTURED))
-def test_gains_of_what_users_are_paid_are_found_by_building_again(name):
+def test_rebuilding_the_market_finds_gains_through_other_numbers(name):
     build, truth, largest = CAPTURED[name]
     market = build(truth)
     assert market.incentives == "by construction"
@@ -173,7 +173,7 @@ def test_gains_of_what_users_are_paid_are_found_by_building_again(name):
 
 
 @pytest.mark.parametrize("build", [smooth, standard])
-def test_building_an_honest_market_again_changes_no_verdict(build):
+def test_rebuilding_a_truthful_market_keeps_the_verdict(build):
     market = build(TRUTH)
     plain, again = audit_incentives(market), audit_incentives(market, build=build)
     assert again.is_incentive_compatible
@@ -199,19 +199,19 @@ WRONG_BUILDS = {
 
 
 @pytest.mark.parametrize("said", WRONG_BUILDS)
-def test_what_builds_no_market_of_the_reports_is_refused(said):
+def test_an_invalid_build_function_is_refused(said):
     with pytest.raises(ParameterError, match=said):
         audit_incentives(smooth(TRUTH), build=WRONG_BUILDS[said])
 
 
 def without_noise(reports):
-    """Return a market without an optimum once the first asks for 0.8."""
+    """Return a market without an optimum if the first report is at least 0.8."""
     sigma = max(0.0, 0.8 - float(reports[0]))
     sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
     return cm.Market.standard(sellers, mu=1.0, sigma=sigma, gamma=0.5)
 
 
-def test_a_misreport_that_makes_no_market_is_named():
+def test_an_error_at_a_misreport_names_the_misreport():
     with pytest.raises(UnattainedOptimumError, match=r"where seller 0 reports 0\.\d+: ."):
         audit_incentives(without_noise(TRUTH), build=without_noise)
 
@@ -219,7 +219,7 @@ def test_a_misreport_that_makes_no_market_is_named():
 # ----------------------------------------------------------------------- its report
 
 
-def test_a_row_for_each_seller():
+def test_the_frame_has_a_row_for_each_seller():
     sellers = cm.Sellers([0.2, 0.9, 0.3], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
     market = cm.Market.standard(sellers, mu=0.2, sigma=1, gamma=0.5)
     audit = audit_incentives(market, misreports=10)
@@ -231,13 +231,13 @@ def test_a_row_for_each_seller():
         audit.to_frame()["surplus"],
         audit.to_frame()["payment"] - audit.to_frame()["sensitivity"] * audit.to_frame()["epsilon"],
     )
-    assert allocation.epsilon[1] == 0  # Bob sells nothing, is paid nothing, and has a row
+    assert allocation.epsilon[1] == 0  # Bob sells nothing, but has a row
     assert audit.to_frame()["payment"].iloc[1] == 0
     assert "max_gain" in repr(audit)
     assert "min_surplus" in repr(audit)
 
 
-def test_markets_that_projections_serve_are_tried_at_nine_reports_of_sixteen_sellers():
+def test_markets_of_projections_are_audited_at_nine_reports_of_sixteen_sellers():
     sellers = draw(prior_of("uniform"), 20, 0)
     objective = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
     shares = cm.GroupShare([0, 1] * 10, at_least={0: 0.3})
@@ -248,7 +248,7 @@ def test_markets_that_projections_serve_are_tried_at_nine_reports_of_sixteen_sel
     assert audit.is_individually_rational
 
 
-def test_large_markets_are_sampled():
+def test_audits_of_large_markets_sample_sellers():
     market = market_of("uniform", 100, mu=50.0)
     audit = audit_incentives(market, max_sellers=40, misreports=9)
     assert (audit.n_sellers, len(audit.to_frame())) == (100, 40)
@@ -282,8 +282,8 @@ def z_score(sides):
         ],
     ),
 )
-def test_expected_payments_are_expected_virtual_costs(name, cap, draws):
-    """A, Eq. (9), by simulation."""
+def test_expected_payments_equal_expected_virtual_costs(name, cap, draws):
+    """Check A, Eq. (9), by simulation."""
     result = cm.incentives.check_payment_identity(
         prior_of(name),
         5,
@@ -300,7 +300,7 @@ def test_expected_payments_are_expected_virtual_costs(name, cap, draws):
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
-def test_a_rule_that_pays_otherwise_refutes_the_identity(factor, monkeypatch):
+def test_wrong_payments_violate_the_payment_identity(factor, monkeypatch):
     right = module.payments
     monkeypatch.setattr(module, "payments", lambda *market: factor * right(*market))
     prior, rng = prior_of("uniform"), np.random.default_rng(12)
@@ -312,8 +312,8 @@ def test_a_rule_that_pays_otherwise_refutes_the_identity(factor, monkeypatch):
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
-def test_ties_of_an_ironed_prior_are_broken_evenly_and_truthfully(mu):
-    """One ironed interval holds the first three of four."""
+def test_sellers_tied_by_ironing_are_treated_equally_and_truthfully(mu):
+    """The first three of four reports lie in one ironed interval."""
     sellers = cm.Sellers([0.45, 0.5, 0.6, 0.99], prior_of("two humps, ironed"))
     assert np.ptp(sellers.virtual_costs[:3]) == 0
     market = cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=1.0)
@@ -328,7 +328,7 @@ def test_ties_of_an_ironed_prior_are_broken_evenly_and_truthfully(mu):
 
 
 def test_virtual_cost_payments_reward_higher_reports():
-    """B's Theorem A.3, seller by seller: the report 0.2 gains by claiming more."""
+    """Under B's Theorem A.3, the seller with sensitivity 0.2 gains by a higher report."""
     sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
     table = audit_incentives(market, rule=virtual_cost_payment).to_frame()
@@ -345,7 +345,7 @@ def test_virtual_cost_payments_reward_higher_reports():
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.01])
-def test_reports_next_to_the_truth_are_tried_on_both_sides(factor):
+def test_audits_try_reports_on_both_sides_of_the_truth(factor):
     truth = 0.4
 
     def rule(report, epsilon, rent, virtual_cost):
@@ -376,7 +376,7 @@ def test_no_seller_gains_by_a_misreport_in_a_large_market(name, m, seed, exponen
 
 @pytest.mark.campaign
 def test_integrating_beyond_the_support_overpays():
-    """Eq. (8) to infinity, with psi = 2c - c_lo continued past c_hi, breaks Eq. (9)."""
+    """Eq. (8) with psi = 2c - c_lo continued beyond c_hi violates Eq. (9)."""
     prior, rng = cm.Uniform(0.1, 1.0), np.random.default_rng(7)
     wrong, right, virtual = [], [], []
     for _ in range(300):
@@ -386,7 +386,7 @@ def test_integrating_beyond_the_support_overpays():
         paid = cm.payments(market, allocation)
         right.append(paid.sum())
         virtual.append(sellers.virtual_costs @ allocation.epsilon)
-        # The rest of the integral: from the top, along the formula, to where nothing is sold.
+        # The additional integral above c_hi, where the formula of psi continues.
         curve, who = OwnReportCurve(market.standard_form), np.arange(3)
         at_top = curve(who, np.full(3, float(prior.virtual_cost(1.0)))).value
         without = curve(who, np.full(3, np.inf)).value

@@ -1,4 +1,4 @@
-"""A budget met in expectation by a weight that no report has a part in."""
+"""Calibration of gamma to a budget in expectation, independent of the reports."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.incentives.calibration import calibrate_gamma
 
-#: A prior (or one for each group), the groups, constraints and a budget, for ten sellers.
+#: A prior (or one per group), the groups, constraints and a budget for ten sellers.
 BUDGETS = {
     "uniform": (lambda: cm.Uniform(0.02, 0.1), None, (), 3.0),
     "capped": (lambda: cm.Uniform(0.02, 0.1), None, (cm.Cap(2),), 50.0),
@@ -23,8 +23,8 @@ BUDGETS = {
 
 
 @pytest.mark.parametrize("name", BUDGETS)
-def test_the_budget_is_met_on_fresh_sellers(name):
-    """By virtual costs or by payments of sellers that calibration did not draw."""
+def test_the_expected_payment_of_new_sellers_equals_the_budget(name):
+    """Compare with virtual costs or payments of new draws of sellers."""
     make, groups, constraints, budget = BUDGETS[name]
     prior, objective = make(), 1.0 * cm.Spread() + 10.0 * cm.Noise()
     result = cm.calibrate_gamma(
@@ -53,8 +53,8 @@ def test_the_budget_is_met_on_fresh_sellers(name):
     assert abs(np.mean(spent) - result.budget) < 4 * error
 
 
-def test_a_convex_privacy_cost():
-    """The sellers that were drawn cost the budget on the average, in markets solved again."""
+def test_calibration_supports_a_convex_privacy_cost():
+    """The mean cost of the same draws, from separate allocations, equals the budget."""
     prior, cost, rng = cm.Uniform(0.1, 1.0), cm.PowerCost(2), np.random.default_rng(0)
     result = calibrate_gamma(
         0.5, prior, 3, cm.Spread() + cm.Noise(), privacy_cost=cost, draws=2, random_state=rng
@@ -70,15 +70,15 @@ def test_a_convex_privacy_cost():
     assert result.standard_error == pytest.approx(np.std(spent, ddof=1) / np.sqrt(2), rel=1e-2)
 
 
-def test_one_seller_is_a_formula():
-    """Alone, psi*eps = sqrt(sigma*psi/gamma), so that gamma = sigma*(E sqrt(psi) / B)^2."""
+def test_gamma_for_one_seller_equals_its_formula():
+    """With one seller, psi*eps = sqrt(sigma*psi/gamma) and gamma = sigma*(E sqrt(psi) / B)^2."""
     prior, rng = cm.EmpiricalPrior([0.04]), np.random.default_rng(0)
     result = calibrate_gamma(2.0, prior, 1, 10 * cm.Noise(), draws=2, random_state=rng)
     assert result.gamma == pytest.approx(10 * 0.04 / 4, rel=1e-7)
     assert result.standard_error == 0
 
 
-def test_nothing_but_the_prior_counts():
+def test_gamma_depends_on_the_prior_and_not_on_the_reports():
     objective, prior = cm.Spread() + 10.0 * cm.Noise(), cm.Uniform(0.02, 0.1)
     single, two = (
         calibrate_gamma(3.0, prior, 5, objective, draws=5, random_state=np.random.default_rng(4))

@@ -1,4 +1,4 @@
-"""Pairs who lie together: what they gain is what the public functions pay them."""
+"""Pairs of sellers who misreport jointly: gains equal those from the public functions."""
 
 from itertools import product
 
@@ -16,14 +16,14 @@ def standard(reports, **numbers):
 
 
 def surplus(make, reports, truth, pair):
-    """Return what a pair earns beyond its costs, by payments of the whole market."""
+    """Return the joint surplus of a pair from the payments of the whole market."""
     market = make(reports)
     allocation = cm.allocate(market, gap=1e-9)
     paid = cm.payments(market, allocation)
     return sum(paid[k] - truth[k] * allocation.epsilon[k] for k in pair)
 
 
-def test_the_best_of_the_grid_is_found():
+def test_the_gain_of_a_coalition_is_the_maximum_over_the_grid():
     truth = np.array([0.2, 0.5, 0.7])
     result = cm.audit_incentives(standard(truth), coalitions=3).coalitions
     row = result.reset_index().iloc[0]
@@ -39,7 +39,7 @@ def test_the_best_of_the_grid_is_found():
     assert row["max_gain"] == pytest.approx(best, rel=1e-6)
 
 
-def test_other_markets_are_solved_again_and_a_gain_is_beyond_their_gaps():
+def test_gains_in_conic_markets_exceed_their_gaps():
     truth = np.array([0.3, 0.5])
 
     def build(reports):
@@ -59,7 +59,7 @@ def test_other_markets_are_solved_again_and_a_gain_is_beyond_their_gaps():
     assert seen.tolerance < row.max_gain <= gained
 
 
-def test_a_rule_that_does_not_listen_leaves_nothing_to_gain():
+def test_a_rule_independent_of_reports_has_a_fixed_coalition_surplus():
     market = standard([0.4, 0.5, 0.6])
     audit = cm.audit_incentives(
         market, rule=lambda report, epsilon, rent, virtual: 0.5 * epsilon, coalitions=2
@@ -71,7 +71,7 @@ def test_a_rule_that_does_not_listen_leaves_nothing_to_gain():
     assert row["surplus"] == pytest.approx(sum((0.5 - truth[k]) * sold[k] for k in pair))
 
 
-def test_impossible_coalitions_are_refused():
+def test_invalid_numbers_of_coalitions_are_refused():
     with pytest.raises(ParameterError, match="coalitions is 2, and there is one seller"):
         cm.audit_incentives(standard([0.4]), coalitions=2)
     with pytest.raises(ParameterError, match=r"coalitions must .*, got -1"):

@@ -1,4 +1,4 @@
-"""Each part pays its own sellers, the same as if all were in one memory."""
+"""Payments and audits of sellers in partitions equal those of sellers in memory."""
 
 import dask
 import numpy as np
@@ -53,7 +53,7 @@ def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
     st.integers(1, 40),
     st.sampled_from([{}, {"cap": 3.0}, {"cap": 1.2}, {"mu": 0.01}, {"eta_range": (1.0, 9.0)}]),
 )
-def test_any_partitions_are_paid_the_same(reports, chunks, wanted):
+def test_payments_in_any_partitions_equal_those_in_memory(reports, chunks, wanted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partitioned_sellers, "_MOST", 3)
         patch.setattr(rents, "_MANY", 2)
@@ -64,7 +64,7 @@ def test_any_partitions_are_paid_the_same(reports, chunks, wanted):
     ("mu", "cap"), [(1.0, None), (100.0, None), (1.0, 5.0), (100.0, 5.0), (1.0, 1.5)]
 )
 @pytest.mark.parametrize("many", [20, 256])
-def test_many_sellers_are_paid_the_same(mu, cap, many, monkeypatch):
+def test_payments_of_many_sellers_in_partitions_equal_those_in_memory(mu, cap, many, monkeypatch):
     monkeypatch.setattr(partitioned_sellers, "_MOST", 500)
     monkeypatch.setattr(rents, "_MANY", many)
     reports = PRIOR.sample(5_000, np.random.default_rng(0))
@@ -74,8 +74,8 @@ def test_many_sellers_are_paid_the_same(mu, cap, many, monkeypatch):
 
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)])
 @pytest.mark.parametrize("rule", [None, virtual_cost_payment])
-def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
-    """Reports of a few are fetched, and every misreport is solved, far cheaper ones too."""
+def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule, monkeypatch):
+    """The audit reads few reports, but solves the market at much lower misreports."""
     monkeypatch.setattr(partitioned_sellers, "_MOST", 20)
     reports = np.maximum(prior.sample(200, np.random.default_rng(0)), prior.quantile(0.3))
     ids = [f"s{k}" for k in range(200)]
@@ -88,7 +88,7 @@ def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
         for some in sellers
     )
     assert result.is_incentive_compatible is (rule is not virtual_cost_payment)
-    best = "best_misreport"  # any, where none gains
+    best = "best_misreport"  # arbitrary if no misreport gains
     pd.testing.assert_frame_equal(
         result.to_frame().drop(columns=best),
         in_memory.to_frame().drop(columns=best),
@@ -100,8 +100,8 @@ def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(26))
-def test_any_report_of_anyone_is_solved_the_same(seed, monkeypatch):
-    """Also one far below all others, where nothing that the truth needs would have been fetched."""
+def test_any_report_of_any_seller_has_the_same_value_as_in_memory(seed, monkeypatch):
+    """Reports far below all others require costs that the true allocation did not read."""
     monkeypatch.setattr(partitioned_sellers, "_MOST", 1)
     rng, prior = np.random.default_rng(seed), cm.Uniform(0.0, 1.0)
     reports = rng.uniform(rng.choice([0.3, 0.6, 0.9]), 1.0, rng.integers(2, 100))
@@ -133,7 +133,7 @@ def test_an_indispensable_seller_needs_sellers_in_memory():
         cm.payments(market, cm.allocate(market))
 
 
-def test_the_allocation_has_to_be_of_these_sellers():
+def test_the_allocation_of_other_sellers_is_refused():
     single, other = (market_of(da.from_array(np.full(9, 0.05), chunks=4)) for _ in range(2))
     with pytest.raises(AllocationError, match="which has other sellers"):
         cm.payments(single, cm.allocate(other))

@@ -1,4 +1,4 @@
-"""Payments against an independent quadrature that solves the market again at each report."""
+"""Payments against an independent quadrature that solves the market at each report."""
 
 import dataclasses
 import importlib
@@ -24,20 +24,20 @@ from tests.incentives.builders import (
     with_report,
 )
 
-# NaN and infinity are never met by accident. (SciPy warns of its own root finding elsewhere.)
+# Warnings about NaN and infinity are errors. (SciPy's own warnings are elsewhere.)
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
-module = importlib.import_module("convexmarket.incentives.rules")  # not the function of that name
+module = importlib.import_module("convexmarket.incentives.rules")  # the module, not the function
 rents = importlib.import_module("convexmarket.incentives.rents")
 
 
-# --------------------------------------------------------------------- exact to 1e-8
+# --------------------------------------------------------------------- accuracy of 1e-8
 
 
 @pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
 @pytest.mark.parametrize(
     ("name", "cap"), one_in(4, list(zip(PRIORS, itertools.cycle([None, 2.0]))))
 )
-def test_payments_meet_quadrature(name, cap):
+def test_payments_equal_quadrature(name, cap):
     """Test the cheapest seller, or the most expensive one under a cap; the campaign tests all."""
     sellers = draw(prior_of(name), 6, seed=3)
     market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
@@ -60,10 +60,10 @@ def test_payments_meet_quadrature(name, cap):
         ],
     ),
 )
-def test_payments_where_the_optimum_jumps_between_branches(family, numbers, n_cheap):
-    """Somewhere the best answer ceases to rest on few cheap sellers and turns to the many.
+def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, numbers, n_cheap):
+    """At some report the optimum switches from few cheap sellers to many expensive ones.
 
-    With two of them a cap of one half keeps either from carrying everything.
+    If two are cheap, a cap of one half prevents a purchase from only one.
     """
     sellers = cm.Sellers([0.005] * n_cheap + [0.5] * 44, family(*numbers))
     market = cm.Market.standard(
@@ -73,7 +73,7 @@ def test_payments_where_the_optimum_jumps_between_branches(family, numbers, n_ch
         gamma=0.25 / sellers.virtual_costs[-1],
         cap=None if n_cheap == 1 else 23,
     )
-    result = corners(market, 0, 0.005, 0.45)  # the instance is what it is meant to be
+    result = corners(market, 0, 0.005, 0.45)  # the instance has a jump as intended
     drop = max(np.ptp([guarantee(market, 0, z * f) for f in (1 - 1e-9, 1 + 1e-9)]) for z in result)
     assert drop > 0.1 * guarantee(market, 0, 0.005)
     assert_paid_exactly(market, [0, n_cheap])
@@ -81,7 +81,7 @@ def test_payments_where_the_optimum_jumps_between_branches(family, numbers, n_ch
 
 @pytest.mark.parametrize("sigma", [0.0, 1.0])
 def test_payments_of_the_naive_model_are_posted_prices(sigma):
-    """Without spread the cheapest sells everything, at the report where another becomes cheaper."""
+    """Without spread the cheapest seller sells everything and is paid the second-lowest report."""
     sellers = cm.Sellers([0.3, 0.5, 0.8], cm.Uniform(0.1, 1.0))
     market = cm.Market.standard(sellers, mu=0, sigma=sigma, gamma=0.6, eta_range=(2.0, 2.0))
     paid = cm.payments(market, cm.allocate(market))
@@ -89,7 +89,7 @@ def test_payments_of_the_naive_model_are_posted_prices(sigma):
 
 
 @pytest.mark.parametrize("others", one_in(3, [[], [0.6], [0.6, 1.0]]))
-def test_an_indispensable_seller_is_paid_where_the_virtual_cost_is_infinite_at_the_top(others):
+def test_an_indispensable_seller_is_paid_if_psi_is_infinite_at_the_top(others):
     cap = None if not others else (len(others) + 1) / 2
     market = cm.Market.standard(
         cm.Sellers([0.4, *others], cm.Beta(2, 2)), mu=1, sigma=1, gamma=0.5, cap=cap
@@ -129,7 +129,7 @@ def test_each_seller_is_paid_by_its_own_prior():
     sellers = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups)
     market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5, cap=2)
     paid = assert_paid_exactly(market, range(4))
-    # The same report is worth another payment in another group.
+    # Equal reports in different groups have different payments.
     swapped = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups[::-1])
     other = cm.Market.standard(swapped, mu=2, sigma=1, gamma=0.5, cap=2)
     assert abs(cm.payments(other, cm.allocate(other))[0] - paid[0]) > 0.01
@@ -141,8 +141,8 @@ def test_each_seller_is_paid_by_its_own_prior():
 # --------------------------------------------------------------------- the exact payments
 
 
-def test_a_seller_who_sells_nothing_is_paid_nothing_even_if_the_optimum_buys_a_little():
-    """An allocation may be a little off; its payments are for what it buys."""
+def test_payments_follow_the_given_allocation_and_not_the_optimum():
+    """An allocation may be slightly suboptimal; payments are for its own guarantees."""
     sellers = cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0))
     market = cm.Market.standard(sellers, mu=np.sqrt(0.6) + 1e-4, sigma=1, gamma=0.5)
     good = cm.allocate(market)
@@ -157,8 +157,8 @@ def test_a_seller_who_sells_nothing_is_paid_nothing_even_if_the_optimum_buys_a_l
     assert (paid.amounts[1], paid.errors[1]) == (0.0, 0.0)
 
 
-def test_what_an_allocation_must_be_for_its_market():
-    """The gap, the objective and the guarantees, each just within its limit and just beyond."""
+def test_payments_check_the_allocation_within_tolerances():
+    """The gap, the objective and the guarantees are tried just within and just beyond limits."""
     market = small_market()
     good = cm.allocate(market)
     value = good.objective
@@ -185,7 +185,7 @@ def test_what_an_allocation_must_be_for_its_market():
             cm.payments(market, moved)
 
 
-# ---------------------------------------------------------------- markets that are solved again
+# ------------------------------------------------------- markets without closed-form payments
 
 
 def test_a_seller_who_sells_nothing_costs_no_solve():
@@ -212,8 +212,8 @@ def test_a_seller_whose_virtual_cost_is_infinite_is_paid_nothing(term):
     assert np.all(paid[:2] > [0.2, 0.5] * allocation.epsilon[:2])
 
 
-def test_under_a_budget_what_is_sold_is_integrated():
-    """Reports enter through the budget, so differences of objectives do not give payments."""
+def test_payments_under_a_budget_use_quadrature():
+    """Reports enter through the budget, so rents are not differences of objectives."""
     limited = cm.Market(small_market().sellers, cm.Spread() + cm.Noise(), [cm.Budget(0.5)])
     assert limited.incentives == "by construction"
     no_sellers = np.array([], dtype=int)
@@ -224,8 +224,8 @@ def test_under_a_budget_what_is_sold_is_integrated():
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1e-3, 30.0])
-def test_rents_keep_their_digits_under_a_huge_spread(gamma):
-    """All weights are equal then, and the objective is 10^9 times what is paid."""
+def test_rents_are_accurate_under_a_huge_spread(gamma):
+    """All weights are then equal, and the objective is 10^9 times the payments."""
     m, sigma = 3, 1.0
     market = small_market(mu=1e9, sigma=sigma, gamma=gamma)
     paid = cm.payments(market, cm.allocate(market))
@@ -248,7 +248,7 @@ def test_rents_keep_their_digits_under_a_huge_spread(gamma):
     st.floats(-1, 1),
     st.sampled_from([None, 1.6, 3.0]),
 )
-def test_payments_of_drawn_markets_meet_quadrature(name, m, seed, exponent, cap):
+def test_payments_of_random_markets_equal_quadrature(name, m, seed, exponent, cap):
     market = cm.Market.standard(
         draw(prior_of(name), m, seed), mu=10**exponent, sigma=1.0, gamma=0.6, cap=cap
     )

@@ -7,8 +7,8 @@ from convexmarket.incentives import quadrature
 
 
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-7, 1e-11])
-def test_integrals_are_as_good_as_the_tolerance_of_each(tolerance):
-    """Smooth, kinked and with a jump, each in its own interval and to its own tolerance."""
+def test_each_integral_satisfies_its_tolerance(tolerance):
+    """The functions are smooth, kinked or discontinuous, with individual tolerances."""
     functions = [np.exp, lambda z: np.abs(z - 0.3), lambda z: np.where(z < 0.7, 2.0, 0.5), np.sqrt]
     low, high = np.array([-1.0, 0.0, 0.0, 0.0]), np.array([2.0, 1.0, 1.0, 4.0])
     exact = np.array([np.exp(2) - np.exp(-1), 0.29, 1.55, 16 / 3])

@@ -1,6 +1,6 @@
-"""Payments in any market: against the exact ones, closed forms and sums that enclose them.
+"""Payments in any market, against exact payments, closed forms and enclosing sums.
 
-Rents over curves that are known in closed form need no market to be solved.
+Rents over curves in closed form need no allocations.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ def rent_of(curve, prior, seller, report, tolerance):
     return float(result[0][0]), float(result[1][0])
 
 
-# ------------------------------------------------------- the papers' problem is the oracle
+# ------------------------------------------------------- the papers' problem as oracle
 
 
 @given(
@@ -51,9 +51,9 @@ def rent_of(curve, prior, seller, report, tolerance):
     st.floats(-1, 1).map(lambda exponent: 10.0**exponent),
     st.sampled_from([None, 1.5, 3.0]),
 )
-@example(name="empirical", m=5, seed=248, mu=1.0, cap=None)  # psi jumps at the bottom already
-@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # a kink in one step
-def test_chords_meet_the_exact_rent_within_the_error_they_claim(name, m, seed, mu, cap):
+@example(name="empirical", m=5, seed=248, mu=1.0, cap=None)  # psi jumps at the lower end
+@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # a kink within one step
+def test_chords_give_the_exact_rent_within_the_stated_error(name, m, seed, mu, cap):
     prior = prior_of(name)
     sellers = draw(prior, m, seed)
     market = cm.Market.standard(sellers, mu=mu, sigma=1, gamma=0.6, cap=cap and min(cap, m))
@@ -71,7 +71,7 @@ def test_chords_meet_the_exact_rent_within_the_error_they_claim(name, m, seed, m
 
 
 @pytest.mark.parametrize("name", ["uniform", "empirical", "mixture, ironed", "exponential"])
-def test_quadrature_meets_the_exact_rent(name):
+def test_quadrature_gives_the_exact_rent_within_the_stated_error(name):
     prior = prior_of(name)
     sellers = draw(prior, 5, 3)
     market = cm.Market.standard(sellers, mu=2.0, sigma=1, gamma=0.6)
@@ -87,15 +87,15 @@ def test_quadrature_meets_the_exact_rent(name):
 # ------------------------------------------------------------------------ convex costs
 
 
-def test_one_seller_with_a_quadratic_cost_is_a_formula():
-    """sigma/eps + gamma*psi*eps^2 is least at eps^3 = sigma/(2*gamma*psi) = 2/psi, psi = 2z."""
+def test_payment_of_one_seller_with_a_quadratic_cost_equals_its_formula():
+    """The optimum of sigma/eps + gamma*psi*eps^2 is eps^3 = sigma/(2*gamma*psi) = 2/psi = 1/z."""
     market = alone(0.4, cm.Uniform(0.0, 1.0), cm.PowerCost(2))
     allocation = cm.allocate(market, gap=1e-9)
     assert allocation.epsilon[0] == pytest.approx(0.4 ** (-1 / 3), rel=1e-3)
     # c*eps^2 + int_c^1 z^(-2/3) dz
     expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
     result = cm.incentives.estimate_payments(market, allocation)
-    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # what is sold has its error too
+    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # the guarantee has an error, too
     rent = result.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
     assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= result.errors[0] + 1e-12
     assert result.errors[0] < 1e-4
@@ -115,14 +115,14 @@ def test_one_seller_with_a_quadratic_cost_is_a_formula():
         ],
     ),
 )
-def test_sums_over_markets_solved_again_enclose_the_payment(name, pieces):
+def test_sums_over_separate_allocations_enclose_the_payment(name, pieces):
     market = spread_market(prior_of(name), **pieces, m=3)
     report = market.sellers.sensitivities[0]
     top = min(prior_of(name).support[1], report + 2.0)
     assert_sums_enclose_the_payment(market, 0, np.linspace(report, top, 6), accuracy=1e-2)
 
 
-# ------------------------------------------------------------- reports that do not matter
+# ------------------------------------------------------------- objectives without reports
 
 
 def test_without_reports_in_the_objective_payments_use_the_top_of_the_prior():
@@ -137,13 +137,13 @@ def test_without_reports_in_the_objective_payments_use_the_top_of_the_prior():
     assert not result.errors.any()
 
 
-def test_a_seller_who_is_needed_and_whose_price_has_no_limit_is_refused():
+def test_an_indispensable_seller_under_an_unbounded_prior_is_refused():
     market = spread_market(prior_of("exponential"), cm.PowerCost(2), [cm.Cap(1)])
     with pytest.raises(NotSupportedError, match=r"no largest sensitivity.*no finite payment"):
         cm.payments(market, cm.allocate(market, gap=1e-8))
 
 
-# --------------------------------------------------------------- no truthful prices known
+# --------------------------------------------------------------- markets without truthful payments
 
 
 def budget_market():
@@ -153,7 +153,7 @@ def budget_market():
 
 
 class Dearest(cm.Term):
-    """A user's own term that reads the reports."""
+    """A user-defined term that depends on the reports."""
 
     def expression(self, quantities):
         return cp.max(cp.multiply(quantities.virtual_costs, quantities.weights))
@@ -175,8 +175,8 @@ def test_without_truthful_prices_payments_are_refused():
 # ---------------------------------------------------------------------------- a budget alone
 
 
-def test_under_a_budget_and_quotas_a_higher_report_can_sell_more():
-    """docs/theory.md, section 9.4: no payment rule makes this market truthful."""
+def test_a_higher_report_can_sell_more_under_a_budget_and_quotas():
+    """No payment rule makes this market truthful (docs/theory.md, section 9.4)."""
     market = quotas(0.2)
     assert market.incentives == "not guaranteed"
     cheap, dear = sold_at(market, 0, [0.2, 0.5], gap=1e-9)
@@ -186,7 +186,7 @@ def test_under_a_budget_and_quotas_a_higher_report_can_sell_more():
 # ----------------------------------------------------------------------------- contracts
 
 
-def test_some_sellers_in_their_order():
+def test_payments_of_selected_sellers_keep_their_order():
     market = spread_market(cm.Uniform(0.1, 1.0), spread=3.0 * cm.terms.SquaredSpread())
     allocation = cm.allocate(market, gap=1e-8)
     everyone = cm.incentives.estimate_payments(market, allocation)
@@ -198,13 +198,13 @@ def test_some_sellers_in_their_order():
     assert "total=" in repr(everyone)
 
 
-def test_a_rough_allocation_is_not_paid_silently():
-    """Its gap shows in the errors, and payments refuses."""
+def test_an_inaccurate_allocation_gives_errors_or_a_refusal():
+    """Its gap appears in the errors of estimate_payments, and payments raises an error."""
     market = spread_market(cm.Uniform(0.1, 1.0), cm.PowerCost(2), m=3)
     good = cm.allocate(market, gap=1e-8)
     rough = dataclasses.replace(good, lower_bound=good.objective * (1 - 9e-4))
     result = cm.incentives.estimate_payments(market, rough)
-    assert result.errors.max() < 1e-5  # the bound is found again
+    assert result.errors.max() < 1e-5  # the bound is recomputed
 
     def value(factor):
         eta = factor * good.eta
@@ -218,8 +218,8 @@ def test_a_rough_allocation_is_not_paid_silently():
         cm.payments(market, poor)
 
 
-def test_an_allocation_that_is_not_the_optimum_of_this_market_is_refused():
-    """Same value, but not the least: certified for another market."""
+def test_an_allocation_that_is_suboptimal_in_this_market_is_refused():
+    """The allocation has a consistent objective, but is optimal for another market only."""
     market = spread_market(cm.Uniform(0.1, 1.0), spread=1.0 * cm.terms.SquaredSpread())
     good = cm.allocate(market, gap=1e-8)
     eta = 2 * good.eta
@@ -234,7 +234,7 @@ def test_an_allocation_that_is_not_the_optimum_of_this_market_is_refused():
 # ------------------------------------------------------------------- markets that are solved
 
 
-def test_a_market_that_fails_at_a_price_is_no_market_without_the_seller(monkeypatch):
+def test_infeasibility_at_a_finite_price_is_an_error(monkeypatch):
     def fail(changed, *arguments, **options):
         raise InfeasibleMarketError("nothing meets the constraints")
 
@@ -246,7 +246,7 @@ def test_a_market_that_fails_at_a_price_is_no_market_without_the_seller(monkeypa
     assert curve.answers(np.array([0]), np.array([np.inf]))[1] == 0
 
 
-def test_a_conic_market_is_compiled_once_and_gives_the_answers_of_each_market(monkeypatch):
+def test_a_conic_market_is_compiled_once_for_all_reports(monkeypatch):
     market = spread_market(prior_of("uniform"), spread=1.5 * cm.Spread(p=3), m=5)
     allocation, compiled, made = cm.allocate(market, gap=1e-8), [], module.Conic
 
@@ -265,8 +265,8 @@ def test_a_conic_market_is_compiled_once_and_gives_the_answers_of_each_market(mo
         assert sold == pytest.approx(expected, rel=1e-2, abs=1e-4)
 
 
-def test_a_virtual_cost_that_ends_infinite_is_cut_where_it_begins_to_matter():
-    """The density of a narrow truncated normal underflows long before its support ends."""
+def test_rents_are_accurate_if_the_virtual_cost_becomes_infinite():
+    """The density of a narrow truncated normal underflows far below the end of its support."""
     prior = cm.priors.TruncatedNormal(0.1, 0.002, 0.0, 1.0)
     assert np.isinf(prior.virtual_cost(0.5))
     market = cm.Market.standard(cm.Sellers([0.1, 0.101], prior), mu=2, sigma=1, gamma=0.6)
@@ -295,7 +295,7 @@ def test_no_seller_gains_by_a_misreport(market):
 
 
 @pytest.mark.campaign
-def test_under_a_budget_and_quotas_the_first_seller_gains_by_a_misreport():
+def test_a_seller_gains_by_a_misreport_under_a_budget_and_quotas():
     audit = cm.audit_incentives(quotas(0.2), misreports=12)
     assert not audit.is_incentive_compatible
     assert len(audit.to_frame()) == 4
@@ -307,7 +307,7 @@ def test_under_a_budget_and_quotas_the_first_seller_gains_by_a_misreport():
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", ["truncated normal", "mixture, ironed", "empirical"])
-def test_one_seller_with_an_exponential_cost(name):
+def test_payment_of_one_seller_with_an_exponential_cost_equals_quadrature(name):
     prior, accuracy = prior_of(name), 1e-4
     report = float(prior.quantile(0.3))
     market = alone(report, prior, cm.terms.ExponentialCost())

@@ -1,4 +1,4 @@
-"""Random joint problems, and what holds of their optima."""
+"""Random joint problems and checks of their optima."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ def data(m, n, rng):
 
 
 def convex_joint(seed, m=40, n=4, margin=1.5, squared=True, **options):
-    """Return a problem that is convex in (w, a) for a fixed eta, by a margin."""
+    """Return a problem that is convex in (w, a) for a fixed eta, with a margin."""
     rng = np.random.default_rng(seed)
     X, y = data(m, n, rng)
     regularization = float(np.exp(rng.uniform(-3, 0)))
@@ -42,7 +42,7 @@ def joint_of(X, y, spread, rng, cap=None, cost=None, constraints=(), **options):
 
 
 def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
-    """Return a problem without a spread, whose first row is zero."""
+    """Return a problem without a spread and with a zero first row."""
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(12, 3)) * rng.uniform(0, 1, (12, 1)), rng.choice([-1, 1], 12)
     X[0] = 0.0
@@ -57,7 +57,7 @@ def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
 
 
 def instance(m=40, n=3, seed=0, *, terms=None, constraints=(), sellers=None, **options):
-    """A joint market; with no terms given, one inside the convex region."""
+    """Return a joint market; the default terms lie in the convex region."""
     rng = np.random.default_rng(seed)
     X, y = data(m, n, rng)
     options = {"regularization": 0.1, **options}

@@ -1,4 +1,4 @@
-"""The joint problem: constants, the unbounded ray, descents, certificates, conditions."""
+"""The joint problem: convexity constants, the unbounded ray, descents and certificates."""
 
 import cvxpy as cp
 import numpy as np
@@ -30,7 +30,7 @@ from tests.joint.builders import convex_joint, data, joint_of
 
 
 def exponential_hessian(t, c):
-    """Return the Hessian of exp(z)*(log(1 + exp(-t)) + c*t^2/2) in (z, t) at z = 0, and at t."""
+    """Return the Hessian of exp(z)*(log(1 + exp(-t)) + c*t^2/2) in (z, t) at (0, t)."""
     wrong = 1 / (1 + np.exp(t))
     loss = np.logaddexp(0, -t)
     return np.array([[loss, -wrong], [-wrong, wrong * (1 - wrong) + c]])
@@ -46,7 +46,7 @@ def test_the_constant_is_where_hessians_stop_being_indefinite():
     assert np.linalg.eigvalsh(exponential_hessian(at, constant * (1 - 1e-6)))[0] < 0
 
 
-def test_the_objective_is_convex_in_model_and_log_weights_from_the_threshold_on():
+def test_the_objective_is_convex_in_model_and_log_weights_at_the_threshold():
     rng = np.random.default_rng(0)
     X, y = data(5, 3, rng)
     threshold = cm.joint.convexity_threshold(X)
@@ -58,13 +58,13 @@ def test_the_objective_is_convex_in_model_and_log_weights_from_the_threshold_on(
     for _ in range(2000):
         ends = rng.normal(size=(2, 8)) * [3] * 8
         ends[:, 3:] -= np.log(np.exp(ends[:, 3:]).sum(axis=1, keepdims=True)) + rng.exponential()
-        middle = ends.mean(axis=0)  # sum exp(z) <= 1 at the ends, hence between
+        middle = ends.mean(axis=0)  # sum exp(z) <= 1 at both ends, and thus between them
         mean = (objective(ends[0], threshold) + objective(ends[1], threshold)) / 2
         assert objective(middle, threshold) <= mean + 1e-12
 
 
 def test_convexity_in_log_weights_does_not_make_local_minima_global():
-    """B's Theorem 4.1 leaves out that sum exp(z) = 1 is not a convex set."""
+    """B's Theorem 4.1 ignores that the set sum exp(z) = 1 is not convex."""
     X, y = np.array([[1.0], [-1.0]]), np.array([1.0, 1.0])
     sellers = cm.Sellers(virtual_costs=[1.0, 1.05])
     market = cm.Market(sellers, 1e-3 * cm.Spread() + 1e-3 * cm.Noise() + 1e-3 * cm.Payments())
@@ -78,11 +78,11 @@ def test_convexity_in_log_weights_does_not_make_local_minima_global():
         ends.append(joint.objective(model, weights, eta))
         near = 0.99 * weights + 0.01 * weights[::-1]
         assert joint.objective(best_model(joint, near, eta), near, eta) > ends[-1] + 1e-4
-    assert ends[1] > ends[0] + 1e-5  # a strict local minimum that is not the global one
+    assert ends[1] > ends[0] + 1e-5  # a strict local minimum, but not the global one
 
 
 def joint_at_ratio(X, y, ratio, spread, cap, regularization):
-    """Return a problem whose spread is weighed so that its ratio of convexity is a given one."""
+    """Return a problem with a spread weight that gives the stated convexity ratio."""
 
     def weighing(mu):
         sellers = cm.Sellers(virtual_costs=np.ones(len(y)))
@@ -96,7 +96,7 @@ def joint_at_ratio(X, y, ratio, spread, cap, regularization):
 
 
 def curvature_within_the_simplex(joint, a, w):
-    """Return the smallest eigenvalue of the Hessian in (a, w) along sum da = 0, and that of a."""
+    """Return the smallest eigenvalue of the Hessian in (a, w) along sum da = 0."""
     m, n = joint.X.shape
     form = joint.market.form
     eye = np.eye(m) - 1 / m
@@ -129,7 +129,7 @@ def test_below_a_ratio_of_one_every_hessian_is_positive_semidefinite(spread):
 
 @pytest.mark.parametrize(("margin", "convex"), [(0.99, False), (1.01, True)])
 def test_the_ratio_is_sharp_for_the_square(margin, convex):
-    """Rows along one direction, far on the wrong side of the model, reach the bound."""
+    """Rows in one direction with large negative margins attain the bound."""
     X, y, regularization = np.ones((4, 1)), np.ones(4), 0.1
     mu = margin * 4 / (2 * regularization)
     sellers = cm.Sellers(virtual_costs=np.ones(4))
@@ -143,7 +143,7 @@ def test_the_ratio_is_sharp_for_the_square(margin, convex):
 # --------------------------------------------------------------------- without a minimum
 
 
-def test_the_published_objective_falls_without_end():
+def test_the_published_objective_is_unbounded_below():
     rng = np.random.default_rng(0)
     X, y = data(20, 3, rng)
     b = rng.normal(size=3)
@@ -160,7 +160,7 @@ def test_the_published_objective_falls_without_end():
 
 
 @pytest.mark.campaign
-def test_the_remedies():
+def test_ranges_norm_bounds_and_other_noises_restore_a_minimum():
     rng = np.random.default_rng(0)
     X, y = data(5, 3, rng)
     b = rng.normal(size=3)
@@ -182,8 +182,8 @@ def test_the_remedies():
 
 
 @given(seed=st.integers(0, 2**32))
-def test_no_local_minimum_hides_the_ray_of_realised_noise(seed):
-    """Towards the lower end of eta the objective falls like -1/eta^2, for every b."""
+def test_the_start_on_the_unbounded_ray_is_always_tried(seed):
+    """Towards the lower end of eta the objective decreases like -1/eta^2 for every b."""
     rng = np.random.default_rng(seed)
     X, y = data(8, 3, rng)
     b = 0.3 * rng.normal(size=3)
@@ -196,7 +196,7 @@ def test_no_local_minimum_hides_the_ray_of_realised_noise(seed):
     assert len(result.starts) == 2
 
 
-def test_the_naive_model_needs_a_range():
+def test_the_naive_model_needs_a_range_of_eta():
     rng = np.random.default_rng(0)
     X, y = data(20, 3, rng)
     sellers = cm.Sellers(virtual_costs=rng.uniform(1, 5, 20))
@@ -214,7 +214,7 @@ def test_the_naive_model_needs_a_range():
 @pytest.mark.parametrize("noise", ["expected", "worst-case", "realised"])
 @pytest.mark.parametrize("max_norm", [None, 0.3])
 @pytest.mark.parametrize("eta", [3.0, 300.0])
-def test_the_best_model_is_cvxpys(noise, max_norm, eta):
+def test_the_best_model_equals_that_of_cvxpy(noise, max_norm, eta):
     rng = np.random.default_rng(4)
     X, y = data(30, 4, rng)
     b = rng.normal(size=4) if noise == "realised" else None
@@ -242,7 +242,7 @@ def test_the_best_model_is_cvxpys(noise, max_norm, eta):
 
 @pytest.mark.parametrize("squared", [True, False])
 @pytest.mark.parametrize("cap", [None, 2.0])
-def test_the_best_purchase_is_the_allocation_of_the_market_with_losses(squared, cap):
+def test_the_best_purchase_equals_the_allocation_with_losses(squared, cap):
     joint = convex_joint(5, squared=squared, cap=cap)
     model = np.random.default_rng(0).normal(size=4)
     exact = PurchaseStep(joint)(model)
@@ -258,7 +258,7 @@ def test_the_best_purchase_is_the_allocation_of_the_market_with_losses(squared, 
 
 
 @given(seed=st.integers(0, 10**6), noise=st.sampled_from(["expected", "worst-case"]))
-def test_an_answer_is_stationary_and_the_best_of_its_starts(seed, noise):
+def test_a_solution_is_stationary_and_the_best_of_its_starts(seed, noise):
     rng = np.random.default_rng(seed)
     X, y = data(int(rng.integers(3, 20)), int(rng.integers(1, 6)), rng)
     spread = float(np.exp(rng.normal())) * (
@@ -276,7 +276,7 @@ def test_an_answer_is_stationary_and_the_best_of_its_starts(seed, noise):
     capped=st.booleans(),
     noise=st.sampled_from(["expected", "worst-case"]),
 )
-def test_the_certificate_where_the_problem_is_convex(seed, squared, capped, noise):
+def test_convex_problems_have_a_global_certificate(seed, squared, capped, noise):
     m, cap = 8, 2.0 if capped else None
     joint = convex_joint(seed, m=m, n=3, squared=squared, cap=cap, noise=noise)
     result = cm.allocate_jointly(joint)
@@ -291,7 +291,7 @@ def test_the_certificate_where_the_problem_is_convex(seed, squared, capped, nois
         a = np.exp(v[3:-1] - v[3:-1].max())
         return joint.objective(v[:3], a / a.sum(), float(np.exp(v[-1])))
 
-    # No descent of SciPy's gets below the bound.
+    # A descent of SciPy stays above the bound.
     rng = np.random.default_rng(seed)
     start = np.r_[rng.normal(size=3 + m), np.log(result.eta) + rng.normal()]
     other = minimize(objective, start, method="L-BFGS-B", options={"maxiter": 30})
@@ -320,7 +320,7 @@ def test_the_tangent_bounds_the_optimum_at_every_eta(noise, max_norm):
 
 @pytest.mark.parametrize("noise", ["expected", "worst-case"])
 @pytest.mark.parametrize("m", one_in(2, [8, 50]))
-def test_theorem_3_3_of_b_holds_at_the_answer(noise, m):
+def test_theorem_3_3_of_b_holds_at_the_solution(noise, m):
     rng = np.random.default_rng(3)
     X, y = data(m, 4, rng)
     joint = joint_of(X, y, 0.7 * cm.Spread(), rng, noise=noise)
@@ -337,7 +337,7 @@ def test_theorem_3_3_of_b_holds_at_the_answer(noise, m):
         cm.joint.first_order_residuals(convex_joint(0), result.model, result.weights, result.eta)
 
 
-def test_a_market_that_is_not_papers():
+def test_forms_that_are_not_in_the_papers_are_solved():
     rng = np.random.default_rng(3)
     X, y = data(5, 2, rng)
     joint = joint_of(
@@ -356,8 +356,8 @@ def test_a_market_that_is_not_papers():
 
 @pytest.mark.parametrize("convex", [True, False])
 @pytest.mark.parametrize("m", one_in(2, [6, 25]))
-def test_given_guarantees(convex, m):
-    """B, Eq. 3: the guarantees are known; weights, eta and model are chosen."""
+def test_given_guarantees_are_supported(convex, m):
+    """Given guarantees (B, Eq. 3): the solver chooses weights, eta and model."""
     rng = np.random.default_rng(3)
     X, y = data(m, 3, rng)
     granted = rng.uniform(0.1, 3, m) * rng.choice([0, 1, 1], size=m)
@@ -378,7 +378,7 @@ def test_given_guarantees(convex, m):
         assert not convex or conic.objective == pytest.approx(result.objective, rel=1e-7)
 
 
-def test_it_says_that_nothing_is_private():
+def test_the_result_states_that_the_model_is_not_private():
     result = cm.allocate_jointly(convex_joint(0))
     assert "carry a privacy guarantee" in result.statement()
     assert "'global'" in repr(result)
@@ -411,7 +411,7 @@ def test_it_says_that_nothing_is_private():
         ),
     ],
 )
-def test_bad_arguments(change, error, message):
+def test_invalid_arguments_are_refused(change, error, message):
     sellers = cm.Sellers(virtual_costs=[1.0, 2.0])
     arguments = {
         "market": cm.Market(sellers, cm.Spread() + cm.Noise() + cm.Payments()),
@@ -435,7 +435,7 @@ def test_bad_arguments(change, error, message):
         ({"tol": 0.0}, "tol must be a finite number > 0, got 0.0"),
     ],
 )
-def test_bad_options(options, message):
+def test_invalid_options_are_refused(options, message):
     arguments = {"joint": convex_joint(0)} | options
     with pytest.raises(ParameterError, match=message):
         cm.allocate_jointly(**arguments)
@@ -448,12 +448,12 @@ def three_rows(spread, sigma=1.0, regularization=0.5, **options):
     return cm.JointMarket(market, X, [1, -1, -1], regularization=regularization, **options)
 
 
-def test_global_means_that_the_gap_is_met():
+def test_status_global_requires_the_gap():
     joint = three_rows(2.0 * cm.terms.SquaredSpread())
     assert cm.allocate_jointly(joint).gap <= 1e-8
     rng = np.random.default_rng(21)
     X, regularization = rng.normal(size=(3, 2)), rng.uniform(0.01, 1)
-    edge = np.linalg.norm(X, 2) ** 2 / (2 * regularization)  # no curvature is left to keep
+    edge = np.linalg.norm(X, 2) ** 2 / (2 * regularization)  # the objective has no curvature
     market = cm.Market(
         joint.market.sellers, edge * cm.terms.SquaredSpread() + cm.Noise() + cm.Payments()
     )
@@ -465,7 +465,7 @@ def test_global_means_that_the_gap_is_met():
 
 
 @pytest.mark.parametrize("share", [1.0, 1.0 - 1e-12, 1.001])
-def test_noise_that_may_pay_all_of_sigma_leaves_no_minimum(share):
+def test_realised_noise_that_offsets_sigma_leaves_no_minimum(share):
     b = np.array([0.3, -0.4])
     joint = three_rows(
         2.0 * cm.terms.SquaredSpread(), share * 1.0, noise="realised", noise_vector=b, max_norm=1.0

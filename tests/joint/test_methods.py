@@ -56,7 +56,7 @@ SMOOTH = {
 
 
 def outside(seed):
-    """A market that buys from one of ten, far outside the convex region."""
+    """Return a market far outside the convex region, in which one of ten sellers sells."""
     rng = np.random.default_rng(seed)
     X, y = data(10, 3, rng)
     sellers = cm.Sellers(rng.uniform(0.02, 1, 10), prior=cm.Uniform(0, 1))
@@ -67,7 +67,7 @@ def outside(seed):
 # --------------------------------------------------------------------------------- blocks
 
 
-def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
+def test_the_exponential_block_is_tight_at_the_optimum_and_an_upper_bound():
     joint = instance(terms=SMOOTH["norm"], constraints=[cm.Cap(4), cm.MaxEpsilon(30.0)])
     model, eta = np.array([1.0, -0.5, 2.0]), 60.0
     exact = PurchaseStep(joint).at(model, eta)
@@ -80,7 +80,7 @@ def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
     assert block.value + rest == pytest.approx(best, rel=1e-6)
     block.place(joint.losses(model), np.full(40, 1 / 40))
     assert run_solver(block, "CLARABEL").startswith("optimal")
-    assert joint.objective(model, block.weights, eta) > best  # one step is not the whole way
+    assert joint.objective(model, block.weights, eta) > best  # one step does not reach the optimum
     assert block.weights.sum() == pytest.approx(1)
 
 
@@ -93,7 +93,7 @@ def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
         ({"constraints": [cm.GroupShare(["A", "B"] * 20, equal=True)]}, "GroupShare"),
     ],
 )
-def test_the_exponential_block_refuses_what_is_not_convex_in_z(options, words):
+def test_the_exponential_block_refuses_terms_not_convex_in_z(options, words):
     joint = instance(**options)
     with pytest.raises(CurvatureError, match=words):
         ExponentialBlock(joint, np.ones(40), 10.0)
@@ -103,14 +103,14 @@ def test_the_exponential_block_refuses_what_is_not_convex_in_z(options, words):
 
 
 @pytest.mark.parametrize("noise", ["worst-case", "realised"])
-def test_the_exponential_method_serves_noise_in_the_model(noise):
+def test_the_exponential_method_supports_noise_in_the_model(noise):
     joint = instance(**NOISES[noise])
     result = solve_exponential(joint, 50.0, solver="ECOS")
     assert result.objective == pytest.approx(cm.allocate_jointly(joint).objective, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", one_in(2, ["power", "exponential"]))
-def test_the_exponential_method_serves_convex_privacy_costs(name):
+def test_the_exponential_method_supports_convex_privacy_costs(name):
     m = 10
     joint = instance(m, terms=SMOOTH[name], constraints=[cm.Cap(2)])
     result = solve_exponential(joint, 50.0, tol=1e-7)
@@ -124,8 +124,8 @@ def test_the_exponential_method_serves_convex_privacy_costs(name):
 @pytest.mark.parametrize("bound", one_in(3, ["largest", "given", "budget"]))
 @pytest.mark.parametrize("paid", [True, False])
 @pytest.mark.parametrize("m", one_in(2, [8, 40]))
-def test_the_exponential_method_keeps_bounds_that_join_weights_and_eta(bound, paid, m):
-    """Where a bound binds, weights alone and eta alone cannot improve short of the optimum."""
+def test_the_exponential_method_supports_bounds_on_epsilon_and_budgets(bound, paid, m):
+    """At a binding bound, separate steps in weights and in eta can stall before the optimum."""
     constraint = {
         "largest": cm.MaxEpsilon(60 / m),
         "given": cm.terms.GivenEpsilon(np.linspace(0.0, 120 / m, m)),
@@ -160,7 +160,7 @@ def test_the_exponential_block_chooses_eta(solver):
         block.place(losses, best.weights, -1.0)
 
 
-def test_the_exponential_method_leaves_out_whom_it_does_not_buy_from():
+def test_the_exponential_method_sets_weights_of_expensive_sellers_to_zero():
     m = 10
     sellers = cm.Sellers(virtual_costs=np.append(np.full(m - 1, 0.1), 1e4))
     joint = instance(m, sellers=sellers, terms=SMOOTH["square"])
@@ -181,7 +181,7 @@ def test_the_exponential_method_leaves_out_whom_it_does_not_buy_from():
         ([cm.GroupShare(["A", "B"] * 20, equal=True)], np.sqrt(10 / (0.01 * 0.2))),
     ],
 )
-def test_the_best_eta_is_that_of_the_closed_form_within_the_constraints(constraints, expected):
+def test_the_best_eta_equals_its_closed_form_within_the_constraints(constraints, expected):
     sellers = cm.Sellers(virtual_costs=np.full(40, 0.2))
     joint = instance(sellers=sellers, terms=norm_terms(), constraints=constraints)
     weights = np.full(40, 1 / 40)
@@ -193,7 +193,7 @@ class Unknown(cm.terms.Constraint):
         return [quantities.inverse_eta <= 10]
 
 
-def test_the_exponential_method_refuses_what_it_cannot_serve():
+def test_the_exponential_method_refuses_unsupported_pieces():
     with pytest.raises(NotSupportedError, match="Unknown"):
         solve_exponential(instance(constraints=[Unknown()]), 50.0)
     with pytest.raises(CurvatureError, match="NegativeEntropy"):

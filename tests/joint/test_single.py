@@ -1,4 +1,4 @@
-"""The naive model: without a spread, one seller is bought from."""
+"""The naive model: without a spread, one seller sells everything."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from tests.joint.builders import naive
     ],
 )
 @pytest.mark.parametrize("eta", [0.5, 300.0])
-def test_it_is_the_best_of_all_purchases_at_an_eta(options, eta):
+def test_the_naive_model_is_the_best_single_purchase_at_an_eta(options, eta):
     joint = naive(3, [cm.EtaRange(eta, eta)], **options)
     result = cm.allocate_jointly(joint)
     every = [
@@ -37,8 +37,8 @@ def test_it_is_the_best_of_all_purchases_at_an_eta(options, eta):
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e8])
-def test_rows_of_any_length(scale):
-    """The second row fits all the better the longer it is."""
+def test_the_best_single_purchase_is_found_for_rows_of_any_length(scale):
+    """The loss of the second row decreases with its length."""
     losses = cm.Losses([0.0, np.log(2) - 0.02])
     market = cm.Market(
         cm.Sellers(virtual_costs=[0.1, 0.1]), 1.0 * cm.Payments() + losses, [cm.EtaRange(1, 2)]
@@ -51,8 +51,8 @@ def test_rows_of_any_length(scale):
 
 
 @pytest.mark.parametrize("sigma", [0.0, 3.0])
-def test_eta_is_the_best_of_the_range(sigma):
-    """No eta of a grid, and none next to the answer, is better with any seller alone."""
+def test_the_naive_model_has_the_best_eta_of_the_range(sigma):
+    """No eta of a grid or near the solution is better with any single seller."""
     joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
     result = cm.allocate_jointly(joint)
     assert result.binding == (() if sigma else ("eta_low",))
@@ -72,15 +72,15 @@ def test_eta_is_the_best_of_the_range(sigma):
         ([cm.EtaRange(2, 9)], {"cost": cm.PowerCost(2)}),
     ],
 )
-def test_other_markets_are_not_its_business(constraints, options):
-    """They are not bought from one by comparison, and have no bound without curvature."""
+def test_other_markets_do_not_use_the_naive_model(constraints, options):
+    """These markets do not use the comparison of single sellers and have no lower bound."""
     result = cm.allocate_jointly(naive(1, constraints, **options), starts=1, max_iterations=2)
     assert result.lower_bound == -np.inf
 
 
 def test_sellers_with_infinite_costs_are_refused():
     joint = naive(1, [cm.EtaRange(2, 9)])
-    sellers = cm.Sellers(np.ones(12), prior=cm.Beta(2, 3))  # at the top its density is 0
+    sellers = cm.Sellers(np.ones(12), prior=cm.Beta(2, 3))  # its density is 0 at the upper end
     market = cm.Market(sellers, 1.0 * cm.Payments(), [cm.EtaRange(2, 9)])
     with pytest.raises(InfeasibleMarketError, match="no seller can sell"):
         cm.allocate_jointly(cm.JointMarket(market, joint.X, joint.y, regularization=0.05))

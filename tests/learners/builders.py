@@ -1,4 +1,4 @@
-"""Data sets and models that several tests fit, and checks of any size."""
+"""Shared data sets and models, and checks that also run at campaign size."""
 
 import sys
 from functools import cache, partial
@@ -28,14 +28,14 @@ TUTORIAL = ROOT / "docs" / "tutorials" / "plot_9_a_learner_of_your_own.py"
 
 @cache
 def noisy_descent():
-    """Return the class of the tutorial of a learner of a user's own."""
+    """Return the learner class of the tutorial on user-defined learners."""
     module = sys.modules["tutorial"] = ModuleType("tutorial")  # so that models can be pickled
     exec(TUTORIAL.read_text().partition("# %%")[0], vars(module))
     return module.NoisyDescent
 
 
 def output_ridge(regularization=1.0, **options) -> cm.PersonalizedRidge:
-    """Return PDP-OP (noise on the model, no intercept) unless options change it."""
+    """Return ridge regression with output perturbation (PDP-OP) and the given options."""
     given = {"perturbation": "output", "fit_intercept": False} | options
     return cm.PersonalizedRidge(regularization, **given)
 
@@ -47,7 +47,7 @@ PRIVATE_RIDGES = [
 
 
 def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
-    """Return the paper's Algorithm 1: eta sets the noise, and the total exceeds what was sold."""
+    """Return the paper's Algorithm 1, whose total guarantee exceeds the granted epsilon."""
     given = {"calibration": "noise", "solver_epsilon": None, "tol": 1e-9} | parameters
     return PrivateLogisticRegression(regularization, accounting=accounting, **given)
 
@@ -67,7 +67,7 @@ def solution(X, y, weights, alpha):
 
 
 def check_simulation(estimator, penalty, fits) -> None:
-    """Hold the expected loss and its spread against those of so many fits."""
+    """Compare the expected loss and its standard deviation with those of simulated fits."""
     X, y, epsilon = ridge_sample(11, 30)
     X_test, y_test, _ = ridge_sample(12, 40)
     model = estimator(regularization=0.5, target_range=(-2.0, 1.0))
@@ -77,7 +77,7 @@ def check_simulation(estimator, penalty, fits) -> None:
     rng, losses = np.random.default_rng(3), []
     for _ in range(fits):
         fitted = clone(model).fit(X, y, epsilon=epsilon, random_state=Simulation(rng))
-        # Back to the unit scale, on which the model is penalised.
+        # Convert to the unit scale of the penalty.
         unit = fitted.coef_ / 1.5
         error = np.mean((y_test - fitted.predict(X_test)) ** 2)
         losses.append(error + 1.5**2 * penalty * unit @ unit)
@@ -90,7 +90,7 @@ def check_simulation(estimator, penalty, fits) -> None:
 
 
 def check_ridge_noise(fits) -> None:
-    """Norms are Gamma at the promised rate, and directions uniform."""
+    """Check that norms are Gamma with the stated rate and directions are uniform."""
     X, y, epsilon = ridge_sample(6, 40, 3)
     model, rng = output_ridge(1.0, rounding=None), np.random.default_rng(0)
     exact = solution(X, y, epsilon / epsilon.sum(), 1.0)
@@ -105,7 +105,7 @@ def check_ridge_noise(fits) -> None:
 
 
 def check_lattice_noise(fits) -> None:
-    """In every coordinate discrete Laplace, on multiples of the step, and independent."""
+    """Check that coordinates are independent and discrete Laplace on multiples of the step."""
     X, y, epsilon = ridge_sample(4, 40, 3)
     step = 2.0**-30
     model, rng = output_ridge(1.0, rounding=step), np.random.default_rng(0)
@@ -124,7 +124,7 @@ def check_lattice_noise(fits) -> None:
 
 
 def check_released_density(X, y, weights, data_norm, fits, cells) -> None:
-    """Releases follow the density that audits and proofs are about."""
+    """Check that released models follow the density used by audits and proofs."""
     rng = np.random.default_rng(0)
     model = algorithm_1(0.5, data_norm=data_norm)
     released = [
@@ -148,7 +148,7 @@ def kernel_erm(loss="logistic", kernel="rbf", regularization=0.1, **others) -> c
 
 
 def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
-    """Return the distance in the RKHS, which bounds that of predictions by R_phi times it."""
+    """Return the distance of two models in the RKHS, which bounds that of predictions."""
     points = np.vstack([first.pivots_, second.pivots_])
     coefficients = np.append(first.dual_coef_, -second.dual_coef_)
     if not len(points):
@@ -157,7 +157,7 @@ def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
 
 
 def declared_losses(loss, f, y):
-    """Return a loss of the package in CVXPY, by its own formula."""
+    """Return the formula of a loss of the package in CVXPY."""
     if isinstance(loss, LogisticLoss):
         return cp.logistic(-cp.multiply(y, f))
     if isinstance(loss, HuberLoss):
@@ -173,7 +173,7 @@ def declared_losses(loss, f, y):
 
 
 def declared_kernel_erm(erm, X, y, epsilon=None, losses=declared_losses) -> cp.Problem:
-    """Return the problem that a kernel model solves, in CVXPY, in the coefficients "beta"."""
+    """Return the problem of a kernel model in CVXPY, with the coefficients "beta"."""
     weights = np.full(len(y), 1.0) if epsilon is None else np.asarray(epsilon)
     X, y, weights = X[weights > 0], np.asarray(y)[weights > 0], weights[weights > 0]
     gram = erm.kernel_(X, X)

@@ -1,4 +1,4 @@
-"""A fit is charged before its noise is drawn, and may be refused before a row is read."""
+"""A fit is charged before its noise is drawn, or refused before any row is read."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ every_learner = pytest.mark.parametrize("make", LEARNERS.values(), ids=LEARNERS)
 
 
 class Sealed:
-    """Rows that can be counted, and break when their values are read."""
+    """Rows with a shape that raise an error when their values are read."""
 
     def __init__(self, *shape):
         self.shape = shape
@@ -42,7 +42,7 @@ class Sealed:
 
 
 class Watchful:
-    """An account that stores its calls, and the state of the source of noise at each."""
+    """An account that records its calls and the state of the noise generator at each call."""
 
     def __init__(self, rng):
         self.rng, self.calls = rng, []
@@ -70,18 +70,18 @@ def test_the_guarantee_is_charged_once_and_in_full(make):
 
 
 @every_learner
-def test_no_row_is_read_before_it_can_pay(make):
+def test_no_row_is_read_before_its_budget_is_checked(make):
     account = PrivacyAccountant([9.0, 9.0, 9.0, 0.0])
     sealed = {"X": Sealed(4, 2), "y": Sealed(4), "accountant": account}
     with pytest.raises(BudgetExceededError, match="row 0"):
         make().fit(**sealed, epsilon=[20.0, 20.0, 20.0, 0.0])
     for payer in (account, None):
-        with pytest.raises(AssertionError, match="were read"):  # now it may read
+        with pytest.raises(AssertionError, match="were read"):  # reading is now allowed
             make().fit(**sealed | {"accountant": payer}, epsilon=SOLD / 2)
     assert np.array_equal(account.spent, np.zeros(4))
 
 
-def test_a_refused_fit_leaves_everything_as_it_was():
+def test_a_refused_fit_changes_neither_model_nor_account():
     rng = np.random.default_rng(0)
     account = PrivacyAccountant(np.full(4, 15.0))
     terms = {"epsilon": SOLD, "accountant": account, "random_state": Simulation(rng)}
@@ -95,7 +95,7 @@ def test_a_refused_fit_leaves_everything_as_it_was():
 
 
 @every_learner
-def test_the_charge_comes_before_the_noise(make):
+def test_the_account_is_charged_before_the_noise_is_drawn(make):
     rng = np.random.default_rng(0)
     account, state = Watchful(rng), rng.bit_generator.state
     terms = {"accountant": account, "random_state": Simulation(rng)}
@@ -118,14 +118,14 @@ def test_the_charge_comes_before_the_noise(make):
         ({"random_state": "secret"}, ParameterError),
     ],
 )
-def test_arguments_that_are_refused_cost_nothing(make, change, error):
+def test_refused_arguments_are_not_charged(make, change, error):
     account = PrivacyAccountant(np.full(4, 50.0))
     with pytest.raises(error):
         make().fit(**{"X": X, "y": Y, "epsilon": SOLD} | change, accountant=account)
     assert account.releases == ()
 
 
-def test_a_fit_that_fails_after_the_charge_stays_charged(monkeypatch):
+def test_a_failure_after_the_charge_stays_charged(monkeypatch):
     account = PrivacyAccountant(np.full(4, 50.0))
     model = cm.PrivateLogisticRegression(0.1)
     monkeypatch.setattr(
@@ -139,7 +139,7 @@ def test_a_fit_that_fails_after_the_charge_stays_charged(monkeypatch):
 
 
 @every_learner
-def test_a_domain_that_is_read_from_private_rows_cannot_be_charged(make):
+def test_a_domain_read_from_private_rows_cannot_be_charged(make):
     account = PrivacyAccountant(np.full(4, 50.0))
     for leak in {"data_norm", "classes", "feature_range", "target_range"} & set(
         make().get_params()
@@ -169,19 +169,19 @@ def test_a_domain_that_is_read_from_private_rows_cannot_be_charged(make):
         ),
     ],
 )
-def test_a_bad_account_is_named_before_the_data_are_read(make, change, error, words):
+def test_an_invalid_account_is_refused_before_the_data_are_read(make, change, error, words):
     with pytest.raises(error, match=words):
         make().fit(Sealed(4, 2), Sealed(4), **{"epsilon": 9.0} | change)
 
 
-def test_only_an_infinite_budget_pays_for_no_noise():
+def test_a_fit_without_noise_needs_an_infinite_budget():
     account = PrivacyAccountant(np.full(4, np.inf))
     fitted = output_ridge(epsilon=np.inf).fit(X, Y, accountant=account)
     assert np.array_equal(fitted.coef_, output_ridge(epsilon=np.inf).fit(X, Y).coef_)
 
 
 @every_learner
-def test_rows_that_granted_nothing_are_never_read(make):
+def test_rows_with_epsilon_zero_are_never_read(make):
     rng = np.random.default_rng(5)
     rows, epsilon = rng.uniform(0.0, 0.5, (60, 3)), rng.uniform(2.0, 5.0, 60)
     labels, unused = np.where(rows[:, 0] > 0.25, 1, -1), np.arange(60) % 3 == 0

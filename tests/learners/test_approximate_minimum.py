@@ -1,4 +1,4 @@
-"""Stopping near the minimiser can give a row away, and a second noise mends that."""
+"""Stopping near the minimiser can reveal a row; a second noise prevents this."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ LEARNERS = [
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=["logistic", "ridge", "output"])
 @pytest.mark.parametrize("least", [0.0, 1e-9, 1e-6, 1e-4, 1e-3, 0.1])
-def test_no_row_loses_more_than_it_granted_however_little_that_is(learner, least):
+def test_no_row_loses_more_than_a_tiny_granted_epsilon(learner, least):
     X, y, _ = sample(3, 100, 2)
     granted = np.r_[np.full(99, 1.0), least]
     fitted = learner.fit(X, y, epsilon=granted, random_state=Simulation(0))
     assert (fitted.guarantee_.epsilon <= granted * (1 + 1e-12)).all()
     X[-1], y[-1] = -X[-1], -y[-1]
-    if fitted.guarantee_.epsilon[-1] == 0:  # then the row has no effect
+    if fitted.guarantee_.epsilon[-1] == 0:  # the row must have no effect
         again = learner.fit(X, y, epsilon=granted, random_state=Simulation(0))
         np.testing.assert_array_equal(again.coef_, fitted.coef_)
 
 
-# ----------------------------------------------------- why: a solver that tells a row's label
+# ----------------------------------------------------- a solver that reveals a label
 
-#: The telltale's cells. A point moved by 1.5 cells has a gradient that grows by 0.9 TOL at most,
-#: because the objective's curvature is at most LAMBDA + 1/4.
+#: Cell size of the encoding. A move by 1.5 cells increases the gradient by at most 0.9 TOL,
+#: because the curvature of the objective is at most LAMBDA + 1/4.
 CELL = 0.6 * TOL / (LAMBDA + 0.25)
 
 
 def telltale(objective, tolerance):
-    """Find the minimiser, and write the first row's label in the digits that tol leaves open."""
+    """Find the minimiser and encode the first label in the digits below the tolerance."""
     w = minimise(objective, 1e-3 * TOL)
     even = 2.0 * np.floor(w[0] / (2.0 * CELL))
     w[0] = (even + (objective.targets[0] > 0) + 0.5) * CELL
@@ -71,7 +71,7 @@ def telltale(objective, tolerance):
 
 
 def told_labels(solver_epsilon, label, n_draws):
-    """Return what a reader of the coefficients takes the first row's label for."""
+    """Return the labels of the first row that an attacker decodes from the coefficients."""
     X, y, weights = sample(1, 12, 2)
     weights[0] = 0.01
     weights /= weights.sum()
@@ -86,8 +86,8 @@ def told_labels(solver_epsilon, label, n_draws):
     return np.array(message), float(model.epsilon_[0])
 
 
-def test_a_solver_within_tolerance_can_give_a_row_away_with_certainty(monkeypatch) -> None:
-    """Each output has probability one on one side and zero on the other: no epsilon holds."""
+def test_a_solver_within_tolerance_can_reveal_a_label(monkeypatch) -> None:
+    """Each output has probability one under one label and zero under the other."""
     monkeypatch.setattr("convexmarket.learners.perturbed.minimise", telltale)
     for label in (1, -1):
         message, epsilon = told_labels(None, label, 50)
@@ -95,7 +95,7 @@ def test_a_solver_within_tolerance_can_give_a_row_away_with_certainty(monkeypatc
         assert epsilon < 0.15
 
 
-def test_the_second_noise_hides_what_the_solver_wrote(monkeypatch) -> None:
+def test_the_second_noise_hides_the_solver_error(monkeypatch) -> None:
     check_second_noise_hides(monkeypatch, 150)
 
 
@@ -110,7 +110,7 @@ def check_second_noise_hides(monkeypatch, n_draws) -> None:
 
 
 def test_the_error_of_the_solver_is_below_the_stated_resolution(monkeypatch) -> None:
-    """The distance that the guarantee names is that of any point the solver may stop at."""
+    """The guarantee states the maximal distance of the point where the solver stops."""
     X, y, weights = sample(1, 12, 2)
     honest = algorithm_1(LAMBDA, tol=1e-9)
     exact = honest.fit(X, y, epsilon=weights * 10.0, random_state=Simulation(0)).coef_
@@ -141,25 +141,25 @@ def second_noises(solver_epsilon, n_draws, n_features=3):
 
 
 @pytest.mark.campaign
-def test_the_second_noise_has_the_law_that_is_claimed() -> None:
+def test_the_second_noise_has_the_claimed_law() -> None:
     check_second_noise(250)
 
 
 def check_second_noise(n_draws) -> None:
-    """Laplace in every coordinate, independent of the others and of the first noise."""
+    """Check that coordinates are Laplace and independent of each other and of the first noise."""
     paid = 0.5
     drawn = second_noises(paid, n_draws)
     scale = 2 * np.sqrt(3) * TOL / (LAMBDA * paid)
     laplace = stats.laplace(scale=scale).cdf
     assert stats.kstest(drawn.ravel(), laplace).pvalue > 1e-2
-    for wrong in (scale / 2, 2 * scale):  # the sample is large enough to tell
+    for wrong in (scale / 2, 2 * scale):  # the sample is large enough for this test
         assert stats.kstest(drawn.ravel(), stats.laplace(scale=wrong).cdf).pvalue < 1e-12
     first = [gamma_sphere_draw(3, np.random.default_rng(seed)) for seed in range(n_draws)]
     for single, other in combinations([*drawn.T, *np.transpose(first)], 2):
         assert abs(stats.spearmanr(single, other).statistic) < 4 / np.sqrt(n_draws)
 
 
-def test_noise_in_plain_floating_point_is_warned_of_and_said_first() -> None:
+def test_floating_point_noise_gives_a_warning_and_is_stated_first() -> None:
     X, y, weights = sample(2, 15, 3)
     with pytest.warns(PrivacyLeakWarning, match="solver_epsilon=None adds noise in plain"):
         model = PrivateLogisticRegression(solver_epsilon=None).fit(X, y, epsilon=1.0 + weights)
@@ -168,8 +168,8 @@ def test_noise_in_plain_floating_point_is_warned_of_and_said_first() -> None:
     assert "exact noise on a lattice" in str(exact).splitlines()[0]
 
 
-def test_rows_for_which_exact_noise_is_too_expensive_are_left_out() -> None:
-    """Tiny weights that a solver left in an allocation do not determine the noise."""
+def test_rows_with_tiny_epsilon_are_left_out() -> None:
+    """Tiny weights from the tolerance of a solver do not determine the noise."""
     X, y, _ = sample(2, 400, 3)
     granted = np.full(400, 0.5)
     granted[:2] = 1e-17, 1e-9
@@ -182,7 +182,7 @@ def test_rows_for_which_exact_noise_is_too_expensive_are_left_out() -> None:
     np.testing.assert_array_equal(model.coef_, same.coef_)
 
 
-def test_what_is_promised_before_any_row_is_what_a_fit_keeps() -> None:
+def test_promise_equals_the_guarantee_of_a_fit() -> None:
     X, y, weights = sample(2, 50, 3)
     model = PrivateLogisticRegression(0.1)
     promised = model.promise(weights * 20, 3)
@@ -191,7 +191,7 @@ def test_what_is_promised_before_any_row_is_what_a_fit_keeps() -> None:
         PrivateLogisticRegression(0.1, data_norm=None).promise(weights)
 
 
-def test_nothing_but_the_coefficients_of_a_default_fit_depends_on_the_rows() -> None:
+def test_only_the_coefficients_of_a_default_fit_depend_on_the_rows() -> None:
     fitted = []
     for row in ([0.0, 0.0, 0.0], [1.0, 0.0, 0.0]):
         X = np.zeros((20, 3))
@@ -204,16 +204,16 @@ def test_nothing_but_the_coefficients_of_a_default_fit_depends_on_the_rows() -> 
 
 
 @pytest.mark.parametrize("solver_epsilon", one_in(3, [0.02, 0.5, 3.0]))
-def test_the_worst_residual_uses_up_the_guarantee_and_no_more(solver_epsilon) -> None:
-    """In one dimension the densities of what is published are integrals that can be evaluated.
+def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> None:
+    """In one dimension, quadrature gives the densities of the published coefficient.
 
-    The solver errs to the right on one data set and to the left on its neighbour.
+    The solver has a positive error on one data set and a negative one on its neighbour.
     """
     gradient_norm, strength, eta = 0.5, 1.0, 2000.0
     y, weights = [1, 1], [1e-6, 1 - 1e-6]
     step, scale = lattice_blur(gradient_norm / strength, 1, solver_epsilon)
     rate = 1.0 / (step * scale)
-    grid = np.linspace(0.385, 0.425, 4001)  # where the minimisers are
+    grid = np.linspace(0.385, 0.425, 4001)  # the range of the minimisers
     published = np.linspace(-60.0 / rate, 60.0 / rate, 41)
     densities = []
     for row, side in ((1.0, 1.0), (-1.0, -1.0)):
@@ -231,16 +231,16 @@ def test_the_worst_residual_uses_up_the_guarantee_and_no_more(solver_epsilon) ->
     promised = objective_perturbation_guarantee(
         weights, eta, strength, solver_epsilon=solver_epsilon
     )[0]
-    rounded_up = solver_epsilon / 8  # to whole steps, and to a whole number of them
+    rounded_up = solver_epsilon / 8  # rounding of the noise scale
     assert promised - 0.004 - rounded_up < worst <= promised
     assert worst > promised - solver_epsilon
 
 
-# ------------------------------------------------------------------------------ who pays what
+# ------------------------------------------------------------------------------ accounting
 
 
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
-def test_used_rows_pay_for_both_noises(accounting) -> None:
+def test_used_rows_are_charged_for_both_noises(accounting) -> None:
     X, y, weights = sample(0, 10, 2)
     weights[3] = 0.0
     weights /= weights.sum()
@@ -261,10 +261,10 @@ def test_used_rows_pay_for_both_noises(accounting) -> None:
     share=st.floats(0.0, 1.2),
     accounting=st.sampled_from(ACCOUNTINGS),
 )
-def test_calibrated_totals_are_what_was_sold(
+def test_calibrated_totals_equal_the_granted_epsilon(
     seed, n_rows, log_eta, regularization, share, accounting
 ) -> None:
-    """With the largest eta for which that holds: a little more noise less, and it is broken."""
+    """The calibrated eta is maximal: any larger eta exceeds a granted guarantee."""
     weights = np.append(np.random.default_rng(seed).dirichlet(np.ones(n_rows)), 0.0)
     eta = 10.0**log_eta
     smallest = weights[weights > 0].min() * eta
@@ -288,7 +288,7 @@ def test_calibrated_totals_are_what_was_sold(
 
 
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
-def test_a_calibrated_model_keeps_what_was_sold(accounting) -> None:
+def test_a_calibrated_model_keeps_the_granted_epsilon(accounting) -> None:
     X, y, weights = sample(0, 10, 2)
     sold = 1000.0 * weights
     totals = []
@@ -301,7 +301,7 @@ def test_a_calibrated_model_keeps_what_was_sold(accounting) -> None:
     assert totals[1] < totals[0]
 
 
-def test_more_than_the_smallest_seller_sold_is_refused() -> None:
+def test_a_solver_epsilon_above_the_smallest_guarantee_is_refused() -> None:
     X, y, _ = sample(0, 4, 2)
     terms = {"epsilon": [7.0, 2.0, 1.0, 0.0]}
     model = PrivateLogisticRegression(1.0)
@@ -314,12 +314,12 @@ def test_more_than_the_smallest_seller_sold_is_refused() -> None:
 
 
 @pytest.mark.parametrize("paid", [0.0, -0.1, np.inf, np.nan, True, "little"])
-def test_a_bad_price_of_the_second_noise_is_named(paid) -> None:
+def test_an_invalid_solver_epsilon_is_refused(paid) -> None:
     with pytest.raises(ParameterError, match="solver_epsilon"):
         algorithm_1(solver_epsilon=paid).fit([[0.5], [0.1]], [1, -1], epsilon=1.0 / 2)
 
 
-# ----------------------------------------------------------------------------- what is stated
+# ----------------------------------------------------------------------------- statements
 
 
 def test_the_two_guarantees_have_different_assumptions() -> None:
@@ -339,7 +339,7 @@ def test_the_two_guarantees_have_different_assumptions() -> None:
     assert exact.mechanism != blurred.mechanism
 
 
-def test_without_a_first_noise_there_is_no_second() -> None:
+def test_infinite_epsilon_adds_no_second_noise() -> None:
     X, y, _ = sample(0, 10, 2)
     plain, paid = (
         algorithm_1(0.01, solver_epsilon=paid).fit(X, y, epsilon=np.inf, random_state=Simulation(0))
@@ -350,8 +350,8 @@ def test_without_a_first_noise_there_is_no_second() -> None:
     assert "second noise" not in str(paid.guarantee_)
 
 
-def test_the_first_noises_own_rounding_counts_against_the_tolerance() -> None:
-    """A noise of norm 1e5 is drawn to 1e-9 at best: too coarse for the default tolerance."""
+def test_the_rounding_of_the_first_noise_counts_against_the_tolerance() -> None:
+    """A noise of norm 1e5 has a rounding error of 1e-9, above the default tolerance."""
     X, y, _ = sample(0, 10, 2)
     model = algorithm_1(10.0, solver_epsilon=0.1)
     with pytest.raises(SolverError, match="nothing is released"):

@@ -1,4 +1,4 @@
-"""Rows with extreme or invalid entries leak nothing and end in finite numbers or typed errors."""
+"""Extreme or invalid rows leak nothing and give finite numbers or typed errors."""
 
 import itertools
 import warnings
@@ -54,13 +54,13 @@ def fitted(name):
     return fit(LEARNERS[name], X, y / 2.0 if name == "kernel of numbers" else y)
 
 
-# ------------------------------------------------------------------------------- the attacks
+# ------------------------------------------------------------------------------- attacks
 
 
 @pytest.mark.parametrize("hidden", [0, 3])
 @pytest.mark.parametrize("row", [[1.7e308, -1.7e308] * 2, [1e-165] * 4, [1.7e308] * 4])
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
-    """A margin of inf - inf became -2**63 whole numbers: 11 of 12 fits at epsilon 1 showed it."""
+    """Formerly, a margin of inf - inf became -2**63 and was visible in 11 of 12 fits."""
     identified = 0
     for seed in range(3):
         X, y = rows(seed, 200)
@@ -82,7 +82,7 @@ def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
 )
 @example([[1.7e308, -1.7e308, 1.7e308]], 1.0, 10.0, 0, 1.0)
 @example([[1e-165, 1e-165, 1e-165]], 1e-100, 10.0, 0, 1.7e308)
-def test_no_row_is_longer_than_its_radius(found, clip, max_norm, hidden, epsilon):
+def test_no_clipped_gradient_exceeds_its_radius(found, clip, max_norm, hidden, epsilon):
     X, learner = moderate(np.array(found)), noisy_descent()(hidden, clip=clip, max_norm=max_norm)
     size = learner.size(3)
     parameters = np.random.default_rng(0).normal(size=size)
@@ -98,15 +98,15 @@ def test_no_row_is_longer_than_its_radius(found, clip, max_norm, hidden, epsilon
 
 
 @given(st.lists(st.lists(entries, min_size=2, max_size=2), min_size=1, max_size=4))
-def test_norms_neither_overflow_nor_vanish(found):
+def test_norms_neither_overflow_nor_underflow(found):
     X = moderate(np.array(found))
     exact = [float(sum(Decimal(x) ** 2 for x in row).sqrt()) for row in X.tolist()]
     assert row_norms(X) == pytest.approx(exact, rel=1e-12)
     assert np.all((X == 0) | ((np.abs(X) >= 1e-150) & (np.abs(X) <= 1e150)))
 
 
-def test_a_short_bound_is_not_lost_in_the_squares_of_shorter_rows():
-    """The norm of a row of 1e-165 was computed as 0, within a bound of 1e-170."""
+def test_tiny_rows_above_a_tiny_bound_are_refused():
+    """Formerly, the norm of a row of 1e-165 underflowed to 0, below the bound of 1e-170."""
     with pytest.raises(DataError, match="1 of 1 rows are longer"):
         Ball(1e-170).rows(np.full((1, 2), 1e-165))
     for learner in (cm.PrivateLogisticRegression, cm.learners.PrivateHuberRegressor):
@@ -164,14 +164,14 @@ def test_any_parameter_gives_finite_numbers_or_a_typed_error(name, limit):
         assert np.isfinite(published).all(), parameter
 
 
-# -------------------------------------------------------------------------- what errors quote
+# -------------------------------------------------------------------------- contents of errors
 
 SECRET = 123456.789
 SEEN = ("123456", "123457", "1.2345")
 
 
 def said(error):
-    """Return all texts of an exception and of what led to it."""
+    """Return all texts of an exception and of its causes."""
     texts = []
     while error is not None:
         texts += [str(error), repr(error), *getattr(error, "__notes__", [])]
@@ -180,7 +180,7 @@ def said(error):
 
 
 def malformed():
-    """Return rows that are no matrix of moderate real numbers, each with the secret in it."""
+    """Return malformed rows of many kinds, each of which contains the secret."""
     X = rows()[0]
     X[3, 1] = SECRET
     table = pd.DataFrame(X, columns=list("abcd"))
@@ -221,7 +221,7 @@ def malformed():
 
 
 @pytest.mark.parametrize(("name", "kind"), one_in(7, itertools.product(LEARNERS, malformed())))
-def test_no_error_quotes_a_row(name, kind):
+def test_errors_and_warnings_never_quote_a_row(name, kind):
     X, y = rows()
     if name in ("Huber", "personalised", "kernel of numbers"):
         y = y / 2.0
@@ -239,7 +239,7 @@ def test_no_error_quotes_a_row(name, kind):
             texts = []
             try:
                 call()
-            except ConvexMarketError as error:  # any other error fails the test
+            except ConvexMarketError as error:  # other errors fail the test
                 texts.append(said(error))
         texts += [str(single.message) for single in caught]
         for text in texts:
@@ -248,7 +248,7 @@ def test_no_error_quotes_a_row(name, kind):
 
 @pytest.mark.parametrize("kind", ["complex", "complex cells", "text", "a table of text", "dates"])
 @pytest.mark.parametrize("name", LEARNERS)
-def test_rows_of_another_kind_are_refused(name, kind):
+def test_rows_of_another_type_are_refused(name, kind):
     X, y = rows()
     bad = {
         "complex": X.astype(complex),
@@ -263,6 +263,6 @@ def test_rows_of_another_kind_are_refused(name, kind):
 
 @pytest.mark.parametrize("epsilon", ["1", ["1"] * 40, True, [True] * 40, 1 + 0j, b"1", [None] * 40])
 @pytest.mark.parametrize("name", LEARNERS)
-def test_an_epsilon_that_is_no_number_is_refused(name, epsilon):
+def test_an_epsilon_of_another_type_is_refused(name, epsilon):
     with pytest.raises(ParameterError, match="epsilon must hold numbers"):
         fit(LEARNERS[name], *rows(), epsilon)

@@ -1,4 +1,4 @@
-"""Noisy descent: its account against a numerical one, its steps against their bound, its model."""
+"""Noisy descent: its accounting, the bound on its steps, its gradients and audits."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ DELTAS = st.floats(1e-12, 0.1)
 
 
 @given(st.floats(1e-6, 100.0), DELTAS)
-def test_a_shift_costs_its_epsilon(epsilon, delta):
+def test_a_shift_has_the_stated_epsilon(epsilon, delta):
     shift = gaussian_shift(epsilon, delta)
     assert gaussian_epsilon([shift], delta)[0] == pytest.approx(epsilon, rel=1e-5)
     assert gaussian_epsilon([shift * (1 - LENGTH_ROUNDING)], delta)[0] <= epsilon
@@ -29,7 +29,7 @@ def composed_delta(shift, steps, epsilon, width=2e-3):
     reach = int(np.ceil(12 * shift / width)) + 2
     edges = (np.arange(-reach, reach + 1) - 0.5) * width
     law = norm.sf(edges[:-1], shift**2 / 2, shift) - norm.sf(edges[1:], shift**2 / 2, shift)
-    law = np.append(law, norm.sf(edges[-1], shift**2 / 2, shift))  # at the upper ends of cells
+    law = np.append(law, norm.sf(edges[-1], shift**2 / 2, shift))  # the upper ends
     total = law
     for _ in range(steps - 1):
         total = np.convolve(total, law)
@@ -52,7 +52,7 @@ def learner_and_parameters(hidden, seed):
 
 
 @given(st.sampled_from([0, 4]), st.integers(0, 10**6), st.floats(-200, 200))
-def test_no_row_moves_a_step_further_than_it_pays_for(hidden, seed, size):
+def test_no_row_moves_a_step_beyond_its_guarantee(hidden, seed, size):
     learner, parameters = learner_and_parameters(hidden, seed)
     rows = np.random.default_rng(seed).normal(size=(2, 3)) * 10.0**size
     granted = np.array([0.5, 2.0])
@@ -68,7 +68,7 @@ def test_no_row_moves_a_step_further_than_it_pays_for(hidden, seed, size):
 
 
 @pytest.mark.parametrize("hidden", [0, 4])
-def test_gradients_are_those_of_the_loss(hidden):
+def test_gradients_equal_those_of_the_loss(hidden):
     learner, parameters = learner_and_parameters(hidden, 4)
     rng = np.random.default_rng(0)
     X, signs = rng.normal(size=(5, 3)), np.array([1.0, -1, 1, 1, -1])
@@ -83,7 +83,7 @@ def test_gradients_are_those_of_the_loss(hidden):
 
 
 @pytest.mark.campaign  # a statistical audit
-def test_an_audit_tells_little_noise_from_enough(monkeypatch):
+def test_an_audit_refutes_insufficient_noise(monkeypatch):
     X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
     options = {
         "replacements": ([[1.0], [1.0]], [-1, 1]), "rows": [0], "epsilon": 2.0, "draws": 150,
@@ -98,7 +98,7 @@ def test_an_audit_tells_little_noise_from_enough(monkeypatch):
     assert not cm.audit_privacy(learner, X, y, **options).passed
 
 
-def test_what_is_refused():
+def test_invalid_options_are_refused():
     X, y = np.zeros((2, 1)), [-1, 1]
     with pytest.raises(ParameterError, match="too little"):
         NoisyDescent(delta=1e-12).fit(X, y, epsilon=1e-12)

@@ -1,4 +1,4 @@
-"""The bound on the rounding errors of the gradient holds against arithmetic with eighty digits."""
+"""The bound on rounding errors of the gradient, against arithmetic with eighty digits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def exact(values):
 
 
 def exact_gradient(objective: PerturbedObjective, w: np.ndarray) -> list[Decimal]:
-    """Floats are exact decimals; only exp and the quotient round, after eighty digits."""
+    """Compute the gradient with eighty digits from the exact values of the floats."""
     point, shift = exact(w), exact(objective.shift)
     strength = Decimal(float(objective.regularization))
     total = [s + strength * v for s, v in zip(shift, point, strict=True)]
@@ -60,7 +60,7 @@ def instance(rng, n_rows, n_features, size=1.0):
     log_point=st.integers(-4, 12),
     solved=st.booleans(),
 )
-def test_the_bound_holds_anywhere_and_at_minimisers(
+def test_the_bound_holds_at_random_points_and_at_minimisers(
     seed, n_rows, n_features, log_size, log_shift, log_regularization, log_point, solved
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -79,7 +79,7 @@ def test_the_bound_holds_anywhere_and_at_minimisers(
 
 
 def cancelling_margin(rng):
-    """The margin is what is left of two terms of size 1e8; nothing else is large."""
+    """Return rows whose margin is the small difference of two terms of size 1e8."""
     direction = rng.standard_normal(2)
     row = np.array([[direction[1], -direction[0]]]) / np.linalg.norm(direction)
     objective = PerturbedObjective(row, np.ones(1), np.ones(1), np.zeros(2), 1e-12)
@@ -87,14 +87,14 @@ def cancelling_margin(rng):
 
 
 def cancelling_terms(rng):
-    """The linear and the quadratic term cancel; the rows are short."""
+    """Return short rows for which the linear and the quadratic term cancel."""
     X, signs, weights = instance(rng, 3, 4, size=1e-6)
     w = rng.standard_normal(4)
     return PerturbedObjective(X, signs, weights, -1e6 * w * (1 + 1e-6), 1e6), w
 
 
 def few_rows(rng):
-    """Only the logistic curve and the sum over the rows are left to round."""
+    """Return data for which only the logistic function and the sum have rounding errors."""
     X, signs, weights = instance(rng, 2, 1)
     return PerturbedObjective(X, signs, weights, np.zeros(1), 1e-9), 0.1 * rng.standard_normal(1)
 
@@ -104,7 +104,7 @@ def few_rows(rng):
     [(cancelling_margin, 1e-11, 0.02), (cancelling_terms, 1e-11, 0.02), (few_rows, 1e-18, 0.004)],
 )
 def test_each_part_of_the_bound_is_needed(case, error_at_least, share) -> None:
-    """Where one source of error dwarfs the others the bound is right, and not a wild guess."""
+    """If one source of error dominates, the bound is valid and reasonably tight."""
     rng = np.random.default_rng(0)
     ratios = []
     for _ in range(40):
@@ -116,8 +116,8 @@ def test_each_part_of_the_bound_is_needed(case, error_at_least, share) -> None:
     assert share < max(ratios) <= 1.0
 
 
-def test_rows_beyond_one_chunk_count() -> None:
-    """The same rows many times over, at the same total weight, are harder to add up."""
+def test_the_bound_includes_rows_beyond_one_chunk() -> None:
+    """Repeated rows with the same total weight increase the error of the sum."""
     rng = np.random.default_rng(0)
     X, signs, weights = instance(rng, 5, 3)
     w, rest = rng.standard_normal(3), (np.zeros(3), 1e-9)
@@ -131,15 +131,15 @@ def test_rows_beyond_one_chunk_count() -> None:
     assert 0.2 * sums < bounds[1] / bounds[0] < 2.0 * sums
 
 
-def test_no_fewer_roundings_than_there_are() -> None:
+def test_the_bound_includes_every_rounding_error() -> None:
     assert relative_error(1) > 2.0**-53
     assert relative_error(1000) == pytest.approx(1000 * 2.0**-53)
 
 
-# ----------------------------------------------------------------------------- what it is for
+# ----------------------------------------------------------------------------- tolerances
 
 
-def test_a_tolerance_below_what_floats_can_prove_is_refused() -> None:
+def test_a_tolerance_below_the_rounding_error_is_refused() -> None:
     rng = np.random.default_rng(0)
     X, y, _ = instance(rng, 30, 3, size=1e6)
     X /= np.maximum(1.0, np.linalg.norm(X, axis=1) / 1e7)[:, None]

@@ -1,4 +1,4 @@
-"""The kernel model is the declared minimiser, and one row moves it by at most its sensitivity."""
+"""The kernel model equals the declared minimiser, and its sensitivities are valid."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sample(seed: int, n_rows: int, loss: str = "logistic", kernel: str = "rbf", 
 
 
 def objective(erm: KernelERM, X, y, weights=None) -> float:
-    """Evaluate the empirical risk of the fitted model from what it predicts."""
+    """Evaluate the empirical risk of the fitted model from its predictions."""
     loss = loss_of(erm.loss)
     a = np.full(len(X), 1 / len(X)) if weights is None else weights
     losses = loss.values(erm.decision_function(X), np.asarray(y, dtype=float))
@@ -88,7 +88,7 @@ def solve(problem: cp.Problem) -> float:
     log_tolerance=st.floats(-3, 0.5),
     weighted=st.booleans(),
 )
-def test_the_model_is_as_close_to_the_declared_optimum_as_it_certifies(
+def test_the_model_is_within_its_certificate_of_the_declared_optimum(
     seed, loss, kernel, kind, n_rows, log_regularization, log_tolerance, weighted
 ) -> None:
     n_rows = min(n_rows, 7) if loss == "hinge" else n_rows
@@ -101,18 +101,18 @@ def test_the_model_is_as_close_to_the_declared_optimum_as_it_certifies(
     assert erm.prediction_error_ <= erm.tol * erm.sensitivity_
     declared = solve(declared_kernel_erm(erm, X, y, weights))
     result = objective(erm, X, y, weights)
-    # the certificate is a duality gap: no point, wherever a solver found it, is better by more
+    # the certificate is a duality gap: no point is better by more
     gap = erm.regularization / 2 * (erm.prediction_error_ / erm.feature_bound_) ** 2
     assert result <= declared + gap + 1e-7 * (1 + abs(declared))
-    # and the declaration has no better optimum than the model's problem
+    # the declaration has no lower optimum than the problem of the model
     assert declared <= result + 1e-7 * (1 + abs(result))
     assert squared_norm(erm) == pytest.approx(erm.norm_**2, rel=1e-6, abs=1e-12)
 
 
-def test_the_hinge_is_scikit_learns_support_vector_machine_without_intercept() -> None:
+def test_the_hinge_model_equals_scikit_learns_svc_without_intercept() -> None:
     X, y = sample(0, 200, "hinge")
     erm = kernel_erm("hinge", regularization=0.01, tol=1e-4).fit(X, y)
-    # an intercept is a constant feature: adding one to the kernel leaves SVC none to find
+    # with a constant feature in the kernel, the intercept of SVC is redundant
     reference = SVC(kernel=rbf_kernel_of_two, C=1 / (0.01 * 200), tol=1e-8).fit(X, y)
     support = rbf_kernel_of_two(X, X[reference.support_]) @ reference.dual_coef_[0]
     custom = 1 / 200 * np.maximum(0, 1 - y * support).sum()
@@ -124,7 +124,7 @@ def rbf_kernel_of_two(X, Y):
     return rbf_kernel(X, Y, gamma=2.0)
 
 
-def test_many_rows_of_low_rank_are_scikit_learns_logistic_regression() -> None:
+def test_low_rank_models_equal_scikit_learns_logistic_regression() -> None:
     n_rows, regularization = 20_000, 0.003
     rng = np.random.default_rng(1)
     X = scale_rows(rng.standard_normal((n_rows, 8)) / 3)
@@ -163,7 +163,7 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
     queries, _ = sample(seed + 1, 50, loss, kernel)
     off = np.abs(rough.decision_function(queries) - exact.decision_function(queries)).max()
     allowed = rough.prediction_error_ + exact.prediction_error_
-    # of a root of a difference
+    # rounding of the root of a difference
     rounding = 1e-7 * exact.feature_bound_ * np.abs(exact.dual_coef_).sum() + 1e-12
     assert off <= allowed + rounding
     assert rkhs_distance(rough, exact) * rough.feature_bound_ <= allowed + rounding
@@ -172,8 +172,8 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
 
 
 @given(seed=st.integers(0, 10**6), smoothing=st.floats(0.05, 1.0))
-def test_the_certified_distance_is_that_of_the_duality_gap(seed, smoothing) -> None:
-    """Primal minus dual value of the hinge, both from their definitions, anywhere."""
+def test_the_certified_distance_equals_that_of_the_duality_gap(seed, smoothing) -> None:
+    """Compare with the primal minus the dual value of the hinge loss at any point."""
     rng, strength = np.random.default_rng(seed), 0.3
     features, y = rng.standard_normal((9, 3)), rng.choice([-1.0, 1.0], 9)
     weights, theta = rng.dirichlet(np.ones(9)), 0.3 * rng.standard_normal(3)
@@ -196,7 +196,7 @@ def test_a_model_that_misses_its_tolerance_is_refused() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
-    """By a single row, under much regularisation, and for the hinge also under little."""
+    """A single row nearly attains it with strong, and for the hinge with weak regularisation."""
     for regularization, least in [(50.0, 0.49 if loss == "logistic" else 0.99), (1.0, 0.4)]:
         y = [1e6] if loss == "huber" else [1]
         erm = kernel_erm(loss, "linear", regularization, tol=1e-9).fit([[1.0]], y)
@@ -207,7 +207,7 @@ def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
         assert least * bound < erm.norm_ <= erm.norm_bound_
 
 
-# -------------------------------------------------------------------- what one row can do
+# -------------------------------------------------------------------- sensitivity to one row
 
 
 def corners(n_features: int, norm: float = 1.0) -> np.ndarray:
@@ -235,7 +235,7 @@ def neighbours(X, y, row, loss, rng):
     log_regularization=st.floats(-3, 1.5),
     weighted=st.booleans(),
 )
-def test_no_replaced_row_moves_a_prediction_further_than_stated(
+def test_no_replaced_row_moves_a_prediction_beyond_its_sensitivity(
     seed, loss, kernel, n_rows, log_regularization, weighted
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -250,7 +250,7 @@ def test_no_replaced_row_moves_a_prediction_further_than_stated(
         moved = np.abs(erm.decision_function(queries) - changed.decision_function(queries)).max()
         limit = erm.row_sensitivities_[row]
         assert moved <= limit * (1 + 1e-9)
-        # the same for exact minimisers, as far as the two certificates tell them
+        # the same for exact minimisers, up to the two certificates
         errors = erm.prediction_error_ + changed.prediction_error_
         assert erm.feature_bound_ * rkhs_distance(erm, changed) <= limit * (1 + 1e-7) + errors
 
@@ -258,7 +258,7 @@ def test_no_replaced_row_moves_a_prediction_further_than_stated(
 @pytest.mark.parametrize("loss", ["hinge", "huber"])
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "laplacian", "cosine"])
 def test_the_sensitivity_is_attained(loss, kernel) -> None:
-    """Where every slope is extreme, a flipped label moves its own prediction by all of it."""
+    """If all slopes are extreme, flipping a label changes its prediction by the sensitivity."""
     X, y = sample(0, 12, "hinge", kernel)
     X[0] = [1.0 - 1e-13, 0.0, 0.0]
     far = 1e4 if loss == "huber" else 1
@@ -272,10 +272,10 @@ def test_the_sensitivity_is_attained(loss, kernel) -> None:
 
 
 def moved_by_two_rows(point, regularization, share) -> float:
-    """Return how far two rows, one in place of the other, drive the logistic models apart.
+    """Return the distance of two logistic models after one row is replaced by another.
 
-    The rest of the weight sits on one row that makes the model long; the two rows are labelled
-    against it, so that both of their slopes are extreme, and point apart.
+    One row has the remaining weight and determines the direction of the model. Both exchanged
+    rows contradict it, so that their slopes are extreme, and point in different directions.
     """
     along, across = np.cos(point), np.sin(point)
     models = []
@@ -287,7 +287,7 @@ def moved_by_two_rows(point, regularization, share) -> float:
 
 
 def test_the_sensitivity_of_the_logistic_loss_is_nearly_attained() -> None:
-    """Found by search: less than a tenth separates the worst rows from the bound."""
+    """A search finds rows that attain more than nine tenths of the bound."""
     best = optimize.minimize_scalar(
         lambda point: -moved_by_two_rows(point, 3e-6, 5.1e-7),
         bounds=(0.1, 1.5),
@@ -297,7 +297,7 @@ def test_the_sensitivity_of_the_logistic_loss_is_nearly_attained() -> None:
     assert 0.9 < -best.fun <= 1.0
 
 
-def test_row_sensitivities_are_in_proportion_to_the_weights() -> None:
+def test_row_sensitivities_are_proportional_to_the_weights() -> None:
     X, y = sample(0, 4)
     weights = np.array([0.5, 0.3, 0.2, 0.0])
     erm = kernel_erm(kernel="poly", regularization=0.3, degree=2, tol=0.05).fit(
@@ -316,7 +316,7 @@ def test_row_sensitivities_are_in_proportion_to_the_weights() -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_rows_of_weight_zero_change_nothing_at_all(loss) -> None:
+def test_rows_of_weight_zero_do_not_affect_the_model(loss) -> None:
     X, y = sample(0, 20, loss)
     weights = np.random.default_rng(0).dirichlet(np.ones(20))
     weights[[3, 7, 19]] = 0.0
@@ -335,10 +335,10 @@ def test_rows_of_weight_zero_change_nothing_at_all(loss) -> None:
     assert np.array_equal(dropped.dual_coef_, first.dual_coef_)
 
 
-# -------------------------------------------------------------------------- what is public
+# -------------------------------------------------------------------------- public arguments
 
 
-def test_labels_taken_from_the_data_are_a_leak() -> None:
+def test_classes_inferred_from_the_data_give_a_leak_warning() -> None:
     X, y = sample(0, 20)
     with pytest.warns(PrivacyLeakWarning, match="classes was computed") as caught:
         erm = kernel_erm(classes=None).fit(X, np.where(y > 0, "yes", "no"))
@@ -346,7 +346,7 @@ def test_labels_taken_from_the_data_are_a_leak() -> None:
     assert erm.classes_.tolist() == ["no", "yes"]
 
 
-def test_one_class_is_enough_when_the_set_is_public() -> None:
+def test_one_class_suffices_if_the_label_set_is_public() -> None:
     X, _ = sample(0, 10)
     assert np.array_equal(kernel_erm().fit(X, np.ones(10)).predict(X), np.ones(10))
     with pytest.raises(DataError, match="y holds 1 classes"):
@@ -354,7 +354,7 @@ def test_one_class_is_enough_when_the_set_is_public() -> None:
 
 
 @pytest.mark.parametrize("classes", [(0, 1), ("B", "M"), (1, -1), (False, True)])
-def test_the_second_label_is_the_positive_one(classes) -> None:
+def test_the_second_label_is_the_positive_class(classes) -> None:
     X, y = sample(0, 60)
     labels = np.asarray(classes)[(y > 0).astype(int)]
     erm, reference = kernel_erm(classes=classes).fit(X, labels), kernel_erm().fit(X, y)
@@ -384,7 +384,7 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
         ({"tol": 1e-40}, SolverError, "larger tol"),
     ],
 )
-def test_bad_parameters_are_named_and_nothing_is_fitted(parameters, error, words) -> None:
+def test_invalid_parameters_are_named_and_nothing_is_fitted(parameters, error, words) -> None:
     erm = KernelERM(**parameters)
     with pytest.raises(error, match=words):
         erm.fit([[0.5, 0.0], [-0.1, 0.3]], [1, -1])
@@ -404,7 +404,7 @@ def test_bad_parameters_are_named_and_nothing_is_fitted(parameters, error, words
         ({"rows": [0, 1]}, ParameterError, "releases nothing; pass them to the release"),
     ],
 )
-def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
+def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
     arguments = {"X": [[0.5, 0], [0, 0.5]], "y": [1, -1]} | change
     erm = kernel_erm()
     with pytest.raises(error, match=words):
@@ -429,12 +429,12 @@ def test_a_failed_refit_keeps_the_model() -> None:
 
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_scikit_learn_conventions_of_classifiers(loss) -> None:
+def test_classifiers_follow_scikit_learn_conventions(loss) -> None:
     check_estimator(KernelERM(loss, classes=None), on_skip=None)
 
 
-def test_scikit_learn_conventions_of_regressors() -> None:
-    # The default regularisation shrinks too much for the score that the checks ask for.
+def test_regressors_follow_scikit_learn_conventions() -> None:
+    # With the default regularisation the scores are below those of the checks.
     results = check_estimator(
         KernelERM("huber", regularization=1e-3),
         on_skip=None,
@@ -447,7 +447,7 @@ def test_scikit_learn_conventions_of_regressors() -> None:
     ]
 
 
-# ------------------------------------------------------------------ what a referee broke once
+# ------------------------------------------------------------ cases from an adversarial review
 
 
 @pytest.mark.parametrize(
@@ -466,12 +466,12 @@ def test_the_hinge_reaches_the_default_tolerance(n_rows, kernel, regularization,
     assert erm.prediction_error_ <= 0.01 * erm.sensitivity_
 
 
-def test_rows_far_from_zero_lose_no_digits() -> None:
-    """The distance of two rows decides, not the difference of squares."""
+def test_distances_of_rows_far_from_zero_are_accurate() -> None:
+    """The kernel uses the distance of two rows instead of a difference of squares."""
     rng = np.random.default_rng(0)
     near = rng.standard_normal((40, 2)).round(6)
     y = np.where(near[:, 0] > 0, 1, -1)
-    offset = 2.0**27  # exact in a float, to a millionth
+    offset = 2.0**27  # representable as a float
     far = near * 2.0**-6 + offset
     erm = KernelERM(gamma=1.0, regularization=1e-4).fit(near * 2.0**-6, y)
     moved = KernelERM(gamma=1.0, regularization=1e-4).fit(far, y)
@@ -482,7 +482,7 @@ def test_rows_far_from_zero_lose_no_digits() -> None:
     assert erm.score(near * 2.0**-6, y) == moved.score(far, y)
 
 
-def test_the_assumptions_are_those_of_the_fit() -> None:
+def test_the_guarantee_states_the_assumptions_of_the_fit() -> None:
     X, y = sample(0, 20)
     with pytest.warns(PrivacyLeakWarning):
         erm = kernel_erm(classes=None, tol=5.0).fit(X, y)

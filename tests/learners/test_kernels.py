@@ -1,4 +1,4 @@
-"""Kernels are scikit-learn's, and what their public domain promises holds."""
+"""Kernels equal those of scikit-learn, and their bounds hold on the public domain."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REFERENCE = {
 
 
 def rows(seed: int, n_rows: int, n_features: int) -> np.ndarray:
-    """Return rows of the ball, many of them on its sphere, one of them zero."""
+    """Draw rows of the ball, including many on its sphere and a zero row."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_rows, n_features)) * RADIUS
     X *= rng.choice([0.1, 1.0, 10.0], n_rows)[:, None]
@@ -53,7 +53,7 @@ def rows(seed: int, n_rows: int, n_features: int) -> np.ndarray:
     n_features=st.sampled_from([1, 2, 8]),
     name=st.sampled_from(NAMES),
 )
-def test_features_exist_and_are_no_longer_than_the_bound(seed, n_features, name) -> None:
+def test_features_exist_and_satisfy_the_norm_bound(seed, n_features, name) -> None:
     X, kernel = rows(seed, 25, n_features), KERNELS[name]
     gram = kernel(X, X)
     values = np.linalg.eigvalsh(gram)
@@ -65,8 +65,8 @@ def test_features_exist_and_are_no_longer_than_the_bound(seed, n_features, name)
     assert np.sqrt(kernel.diagonal(edge)) == pytest.approx(kernel.feature_bound, rel=1e-14)
 
 
-def test_a_negative_coef0_is_rightly_refused() -> None:
-    """Three rows show that the kernel matrix would have a negative eigenvalue."""
+def test_a_negative_coef0_gives_an_indefinite_kernel() -> None:
+    """The kernel matrix of three rows has a negative eigenvalue."""
     X = np.array([[0.0], [0.5], [1.0]])
     gram = polynomial_kernel(X, X, degree=3, gamma=1.0, coef0=-0.5)
     assert np.linalg.eigvalsh(gram)[0] < -0.01
@@ -74,7 +74,7 @@ def test_a_negative_coef0_is_rightly_refused() -> None:
         Kernel("poly", coef0=-0.5, data_norm=1.0)
 
 
-# ------------------------------------------------------------------- how fast features move
+# ------------------------------------------------------------------- Lipschitz constants
 
 LIPSCHITZ = {
     "linear": KERNELS["linear"],
@@ -87,7 +87,7 @@ LIPSCHITZ = {
 
 
 def speeds(kernel: Kernel, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    """Return the distances of features over those of rows, of every pair that is told apart."""
+    """Return the ratios of feature distances to row distances for distinct pairs."""
     apart = np.linalg.norm(X - Y, axis=1) > 1e-9
     X, Y = X[apart], Y[apart]
     squares = kernel.diagonal(X) + kernel.diagonal(Y) - 2 * np.diag(kernel(X, Y))
@@ -96,7 +96,7 @@ def speeds(kernel: Kernel, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", LIPSCHITZ)
 @pytest.mark.parametrize("n_features", [1, 3])
-def test_no_pair_of_rows_moves_features_faster_than_promised(name, n_features) -> None:
+def test_features_satisfy_the_stated_lipschitz_constant(name, n_features) -> None:
     kernel, rng = LIPSCHITZ[name], np.random.default_rng(0)
     X, Y = rows(0, 400, n_features)[1:], rows(1, 400, n_features)[1:]
     nudge = rng.standard_normal(X.shape)
@@ -106,17 +106,17 @@ def test_no_pair_of_rows_moves_features_faster_than_promised(name, n_features) -
     result = np.concatenate(
         [speeds(kernel, X, Y), speeds(kernel, X, near), speeds(kernel, edge, edge * (1 - 1e-4))]
     )
-    # differences of values near one lose digits: 1e-16 of a squared distance of 1e-8
+    # a squared distance of 1e-8 has a rounding error of 1e-16
     assert result.max() <= kernel.feature_lipschitz * (1 + 1e-5)
     assert result.max() >= 0.998 * kernel.feature_lipschitz
 
 
 @pytest.mark.parametrize("name", ["laplacian", "cosine"])
-def test_kernels_without_a_lipschitz_constant_say_so(name) -> None:
+def test_kernels_without_a_lipschitz_constant_raise_an_error(name) -> None:
     with pytest.raises(NotSupportedError, match=f"kernel '{name}' have no known Lipschitz"):
         _ = KERNELS[name].feature_lipschitz
     at, near = np.full((1, 1), 1e-8), np.full((1, 1), 4e-8 if name != "cosine" else -1e-8)
-    assert speeds(KERNELS[name], at, near)[0] > 1e3  # and there is none
+    assert speeds(KERNELS[name], at, near)[0] > 1e3  # no Lipschitz constant exists
 
 
 # ------------------------------------------------------------------------ pivoted Cholesky
@@ -129,7 +129,7 @@ def test_kernels_without_a_lipschitz_constant_say_so(name) -> None:
     repeated=st.sampled_from([1, 3]),
     log_tolerance=st.floats(-18, 1),
 )
-def test_the_factor_and_its_residuals_are_the_kernel_matrix(
+def test_the_factor_and_its_residuals_reproduce_the_kernel_matrix(
     seed, n_rows, name, repeated, log_tolerance
 ) -> None:
     X, kernel = np.repeat(rows(seed, n_rows, 3), repeated, axis=0), KERNELS[name]
@@ -141,7 +141,7 @@ def test_the_factor_and_its_residuals_are_the_kernel_matrix(
     rest = kernel(X, X) - G @ G.T
     assert G.shape == (len(X), len(pivots))
     assert len(set(pivots)) == len(pivots)
-    if tolerance >= 1e-5:  # below, rounding may tell duplicates apart
+    if tolerance >= 1e-5:  # below this, rounding may separate duplicates
         assert len(pivots) <= n_rows
     assert np.abs(np.diag(rest) - residuals).max() <= 1e-13 * scale
     assert np.linalg.eigvalsh(rest)[0] >= -1e-11 * scale
@@ -155,7 +155,7 @@ def test_the_factor_and_its_residuals_are_the_kernel_matrix(
 
 
 def check_stop(kernel, X, weights, tolerance, G, residuals) -> None:
-    """Hold that it stopped when it could, and not a pivot later."""
+    """Check that the factorisation stopped at the first possible pivot."""
     floor = 4 * np.finfo(float).eps * kernel.diagonal(X).max()
     assert weights @ np.sqrt(residuals) <= tolerance or residuals.max() <= floor
     if G.shape[1]:
@@ -169,7 +169,7 @@ def check_stop(kernel, X, weights, tolerance, G, residuals) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_outside_the_ball_are_counted(name) -> None:
+def test_the_error_counts_rows_outside_the_ball(name) -> None:
     X = rows(0, 10, 3)
     X[2:4] = [[RADIUS, RADIUS, 0.0], [0.0, 0.0, RADIUS * (1 + 1e-9)]]
     with pytest.raises(
@@ -181,7 +181,7 @@ def test_rows_outside_the_ball_are_counted(name) -> None:
     KERNELS[name].check_domain(X, "X")
 
 
-def test_rows_whose_norms_overflow_are_outside_every_domain() -> None:
+def test_rows_with_overflowing_norms_are_refused() -> None:
     kernel = Kernel("rbf")
     kernel.check_domain(np.full((1, 2), 1e150), "X")
     with pytest.raises(DataError, match="X holds rows whose norms overflow; scale them"):
@@ -205,12 +205,12 @@ def test_rows_whose_norms_overflow_are_outside_every_domain() -> None:
         ({"data_norm": 0.0}, "data_norm must be a finite number > 0, got 0.0"),
     ],
 )
-def test_bad_parameters_are_named(arguments, words) -> None:
+def test_invalid_parameters_are_named(arguments, words) -> None:
     with pytest.raises(ParameterError, match=words):
         Kernel(**({"name": "rbf"} | arguments))
 
 
 @pytest.mark.parametrize("name", ["linear", "poly"])
-def test_nothing_bounds_the_features_of_an_unbounded_domain(name) -> None:
+def test_unbounded_kernels_need_a_data_norm(name) -> None:
     with pytest.raises(ParameterError, match="nothing public bounds the features of kernel"):
         Kernel(name)

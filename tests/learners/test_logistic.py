@@ -1,4 +1,4 @@
-"""The learner releases the exact minimiser, and its density keeps the guarantee that it states."""
+"""The learner releases the exact minimiser, and its density satisfies the guarantee."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sample(seed: int, n_rows: int, n_features: int, data_norm: float = 1.0, nois
 
 
 def drawn_shift(seed: int, n_features: int, eta: float, data_norm: float = 1.0) -> np.ndarray:
-    """b' of the paper. Only a test may draw it again: with the model it reveals the data."""
+    """Return b' of the paper for a seed; together with the model it would reveal the data."""
     return 2 * data_norm / eta * gamma_sphere_draw(n_features, np.random.default_rng(seed))
 
 
@@ -70,7 +70,7 @@ def gradient(w, X, y, weights, shift, regularization):
         (1, 1, 1.0, 0.1, 3.0),
     ],
 )
-def test_the_minimiser_is_that_of_the_declared_problem(
+def test_the_minimiser_equals_that_of_the_declared_problem(
     n_rows, n_features, data_norm, regularization, eta
 ) -> None:
     X, y, weights = sample(0, n_rows, n_features, data_norm)
@@ -103,7 +103,7 @@ def test_the_minimiser_is_that_of_the_declared_problem(
     kind=st.sampled_from(["plain", "duplicated", "collinear", "zero", "separable", "one class"]),
     sparse=st.booleans(),
 )
-def test_the_gradient_norm_is_reached_on_hard_problems(
+def test_the_gradient_tolerance_is_reached_on_hard_problems(
     seed, n_rows, n_features, log_regularization, log_eta, kind, sparse
 ) -> None:
     X, y, weights = sample(seed, n_rows, n_features, noise=0.0 if kind == "separable" else 0.5)
@@ -132,7 +132,7 @@ def test_the_gradient_norm_is_reached_on_hard_problems(
 
 @pytest.mark.parametrize("concentrated", [False, True])
 @pytest.mark.parametrize("order", ["random", "sorted by label"])
-def test_many_rows_reach_the_same_minimiser(concentrated, order) -> None:
+def test_large_data_give_the_same_minimiser(concentrated, order) -> None:
     X, y, weights = sample(1, 30_000, 6)
     if order == "sorted by label":
         X, y = X[np.argsort(y)], np.sort(y)
@@ -144,7 +144,7 @@ def test_many_rows_reach_the_same_minimiser(concentrated, order) -> None:
     assert np.linalg.norm(gradient(model.coef_, X, y, weights, shift, 1e-3)) <= 1.1e-9
 
 
-def test_without_noise_it_is_scikit_learns_logistic_regression() -> None:
+def test_without_noise_the_model_equals_scikit_learns() -> None:
     X, y, _ = sample(3, 300, 4)
     model = PrivateLogisticRegression(0.01).fit(X, y, epsilon=np.inf)
     reference = LogisticRegression(
@@ -155,7 +155,7 @@ def test_without_noise_it_is_scikit_learns_logistic_regression() -> None:
     assert model.predict_proba(X) == pytest.approx(reference.predict_proba(X), rel=1e-7)
 
 
-def test_failure_releases_nothing() -> None:
+def test_a_failed_fit_releases_nothing() -> None:
     X, y, _ = sample(0, 30, 4)
     model = algorithm_1()
     with pytest.raises(SolverError, match="gradient norm"):
@@ -220,8 +220,8 @@ def test_no_privacy_loss_exceeds_the_guarantee(
     assert abs(loss) <= bound * (1 + 1e-9) + 1e-9
 
 
-# Found by differential evolution over outputs w = (10^v0, 0), the row before and after (norm and
-# angle) and the angle of the other row: weight, eta, regularization, then v.
+# Worst cases of a differential evolution: weight, eta, regularization, and v. The output is
+# (10^v0, 0); v1 to v4 are norms and angles of the row before and after, v5 the other row's angle.
 WORST_CASES = [
     (0.30, 2.0, 0.010, (1.48, 1.0, 1.57, 1.0, -2.25, -1.90)),
     (0.05, 2.0, 0.010, (1.57, 1.0, -1.57, 1.0, 2.21, 1.89)),
@@ -243,7 +243,7 @@ def worst_loss(weight, eta, regularization, v, data_norm=1.0):
 
 @pytest.mark.parametrize("data_norm", [1.0, 2.0])
 @pytest.mark.parametrize(("weight", "eta", "regularization", "v"), WORST_CASES)
-def test_bad_neighbours_exceed_what_was_sold_but_not_the_guarantee(
+def test_worst_neighbours_exceed_the_granted_epsilon_but_not_the_guarantee(
     weight, eta, regularization, v, data_norm
 ) -> None:
     loss = worst_loss(weight, eta, regularization, v, data_norm)
@@ -253,13 +253,13 @@ def test_bad_neighbours_exceed_what_was_sold_but_not_the_guarantee(
         )[0]
         for accounting in ("sharp", "paper")
     )
-    assert loss > weight * eta * 1.05  # the Jacobian's share cannot be left out
+    assert loss > weight * eta * 1.05  # the Jacobian term is necessary
     assert loss <= sharp < paper
-    assert loss > 0.93 * sharp  # and the smaller bound leaves little room
+    assert loss > 0.93 * sharp  # the sharp bound is nearly attained
 
 
-def test_unbounded_rows_break_the_guarantee() -> None:
-    """The bound on the norms is no formality."""
+def test_rows_beyond_the_norm_bound_violate_the_guarantee() -> None:
+    """Without the norm bound, the loss exceeds the guarantee."""
     X, y, weights = [[30.0], [1.0]], [1, 1], [0.5, 0.5]
     loss = log_density([-1.0], X, y, weights, 1.0, 1.0) - log_density(
         [-1.0], [[0.0], [1.0]], y, weights, 1.0, 1.0
@@ -267,10 +267,10 @@ def test_unbounded_rows_break_the_guarantee() -> None:
     assert abs(loss) > objective_perturbation_guarantee(weights, 1.0, 1.0, accounting="paper")[0]
 
 
-# -------------------------------------------------------------------------- what is promised
+# -------------------------------------------------------------------------- guarantees
 
 
-def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
+def test_calibration_total_keeps_the_granted_epsilon_with_more_noise() -> None:
     X, y, weights = sample(0, 30, 3)
     weights[0] = 0.0
     weights /= weights.sum()
@@ -285,7 +285,7 @@ def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
     assert same_noise.coef_ == pytest.approx(model.coef_, abs=20 * scale)  # the second noise
 
 
-def test_the_papers_cap_is_used() -> None:
+def test_the_cap_of_the_paper_is_used() -> None:
     X, y, _ = sample(0, 10, 3)
     model = algorithm_1(0.1, accounting="paper", cap=5.0)
     model.fit(X, y, epsilon=10.0 / len(X), random_state=Simulation(0))
@@ -312,7 +312,7 @@ def test_the_guarantee_states_its_assumptions() -> None:
     assert "no noise was added" in str(free.guarantee_)
 
 
-def test_the_noise_is_not_kept_on_the_model() -> None:
+def test_the_model_does_not_store_its_noise() -> None:
     X, y, weights = sample(0, 10, 3)
     model = algorithm_1().fit(X, y, epsilon=weights * 10.0, random_state=Simulation(0))
     noise = drawn_shift(0, 3, 10.0)
@@ -325,10 +325,10 @@ def test_the_noise_is_not_kept_on_the_model() -> None:
     }  # fmt: skip
 
 
-# --------------------------------------------------------------------- what it may not look at
+# --------------------------------------------------------------------- public arguments
 
 
-def test_a_norm_taken_from_the_data_is_a_leak() -> None:
+def test_a_norm_inferred_from_the_data_gives_a_leak_warning() -> None:
     X, y, _ = sample(0, 10, 3, data_norm=5.0)
     with pytest.warns(PrivacyLeakWarning, match="data_norm"):
         model = PrivateLogisticRegression(1.0, data_norm=None).fit(X, y, epsilon=10.0 / len(X))
@@ -344,7 +344,7 @@ def test_public_arguments_give_no_warning() -> None:
 
 
 @pytest.mark.parametrize("classes", [(0, 1), ("B", "M"), (1, -1), (False, True)])
-def test_the_second_label_is_the_positive_one(classes) -> None:
+def test_the_second_label_is_the_positive_class(classes) -> None:
     X, y, _ = sample(0, 200, 3, noise=0.0)
     labels = np.asarray(classes)[(y > 0).astype(int)]
     model = algorithm_1(1e-3, classes=classes).fit(X, labels, epsilon=np.inf)
@@ -369,7 +369,7 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
         ({"epsilon": 1.7e308}, ParameterError, "epsilon must lie between"),
     ],
 )
-def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
+def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
     arguments = {"X": [[0.5, 0], [0, 0.5]], "y": [1, -1], "epsilon": 9.0} | change
     model = algorithm_1()
     with pytest.raises(error, match=words):
@@ -388,7 +388,7 @@ def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
         ({"classes": (1, 1)}, "classes"),
     ],
 )
-def test_bad_parameters_are_named(parameters, words) -> None:
+def test_invalid_parameters_are_named(parameters, words) -> None:
     with pytest.raises(ParameterError, match=words):
         PrivateLogisticRegression(**parameters).fit([[0.5, 0], [0, 0.5]], [1, -1], epsilon=0.5)
 
@@ -400,8 +400,8 @@ def test_bad_parameters_are_named(parameters, words) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "fails"), [(np.inf, {}), (1e6, {"check_fit_idempotent": "noise is drawn anew"})]
 )
-def test_scikit_learn_conventions(epsilon, fails) -> None:
-    """Test without public arguments, which scikit-learn's data lack."""
+def test_the_learner_follows_scikit_learn_conventions(epsilon, fails) -> None:
+    """The checks run without public arguments, which scikit-learn's data lack."""
     model = PrivateLogisticRegression(
         data_norm=None, classes=None, accounting="paper", epsilon=epsilon
     )

@@ -1,4 +1,4 @@
-"""The bound on errors holds against the true error, and is nearly reached; so is that on norms."""
+"""The bounds on errors and norms hold and are nearly attained."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tests.papers.risk import logistic_norm_bound, logistic_risk_constants, prin
 CHANCES = st.floats(1e-6, 0.999)
 
 
-def test_the_papers_constants_are_those_that_it_prints():
+def test_constants_paper_equal_the_printed_formulas():
     delta, delta_prime, beta, n_features = 0.02, 0.1, 1.7, 6
     mu, sigma = printed_risk_constants(delta, delta_prime, beta, n_features)
     log_term = 3 * np.log(1 / delta) / np.sqrt(2)
@@ -27,15 +27,15 @@ def test_the_papers_constants_are_those_that_it_prints():
     assert sum(terms) * np.exp(-t / 2) == pytest.approx(delta_prime, rel=1e-10)
 
 
-def test_the_noise_quantile_is_that_of_the_noise():
-    """The norm of eta * b' exceeds the quantile with probability delta'."""
+def test_the_noise_quantile_equals_a_simulation():
+    """Check that the norm of eta * b' exceeds the quantile with probability delta'."""
     _, sigma = logistic_risk_constants(0.5, 0.2, 1.0, 4)
     norms = [np.linalg.norm(drawn_shift(seed, 4, 3.0)) * 3.0 for seed in range(4000)]
     assert np.mean(np.array(norms) > sigma * np.log(2)) == pytest.approx(0.2, abs=0.03)
 
 
 @given(CHANCES, CHANCES, st.floats(1e-3, 1e3), st.integers(1, 50))
-def test_the_proven_constants_are_below_what_a_plain_contraction_gives(delta, other, beta, n):
+def test_the_proven_constants_are_below_those_of_a_contraction(delta, other, beta, n):
     mu, sigma = logistic_risk_constants(delta, other, beta, n)
     assert mu <= beta * (2 + np.sqrt(np.log(1 / delta) / 2)) / np.log(2)
     printed = printed_risk_constants(delta, other, beta, n)
@@ -46,8 +46,8 @@ def test_the_proven_constants_are_below_what_a_plain_contraction_gives(delta, ot
 
 @pytest.mark.parametrize("beta", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("seed", range(2))
-def test_the_spread_of_coins_is_below_the_bound_and_above_half_of_it(beta, seed):
-    """Rows are fair coins v: the largest of E - sum over w is beta * |1/2 - share of heads|."""
+def test_the_deviation_of_fair_coins_nearly_attains_the_bound(beta, seed):
+    """For fair coins as rows, the maximal deviation over w is beta * |1/2 - share of heads|."""
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(60, 2.0))
     heads = (rng.random((20_000, 60)) < 0.5) @ weights
@@ -60,8 +60,8 @@ def test_the_spread_of_coins_is_below_the_bound_and_above_half_of_it(beta, seed)
 
 
 @pytest.mark.parametrize(("eta", "least"), [(0.3, 0.045), (30.0, 0.0)])
-def test_noise_and_coins_together_exceed_the_bound_no_more_often_than_it_says(eta, least):
-    """The model that the noise favours most; where noise is all, delta' is used up."""
+def test_noise_and_coins_exceed_the_bound_as_rarely_as_stated(eta, least):
+    """If the noise dominates, the bound fails with a probability just below delta'."""
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.full(60, 2.0))
     heads = (rng.random((20_000, 60)) < 0.5) @ weights
@@ -71,8 +71,8 @@ def test_noise_and_coins_together_exceed_the_bound_no_more_often_than_it_says(et
     assert least <= np.mean(over) <= 0.1
 
 
-def test_the_whole_bound_is_above_the_true_error_of_released_models():
-    """Rows of four kinds, so that the true error is a sum; 60 purchases of unequal weights."""
+def test_the_error_bound_exceeds_the_true_error_of_released_models():
+    """With four kinds of rows the true error is a sum; 60 purchases have unequal weights."""
     kinds = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     heads = expit(8.0 * kinds[:, 0])
     missed, message = 0, []
@@ -97,8 +97,8 @@ def test_the_whole_bound_is_above_the_true_error_of_released_models():
     assert not any(message)
 
 
-def test_the_norm_of_the_worst_rows_is_the_bound():
-    """Rows that agree pull the hardest where z / (1 + e^z) is largest."""
+def test_the_worst_rows_attain_the_norm_bound():
+    """Identical rows attain the bound at the maximum of z / (1 + e^z)."""
     z = 1.2784645427610738
     regularization = expit(-z) / z
     learner = cm.PrivateLogisticRegression(regularization, solver_epsilon=None)
@@ -108,8 +108,8 @@ def test_the_norm_of_the_worst_rows_is_the_bound():
 
 
 @given(st.floats(1e-3, 10), st.floats(1, 1e4), st.integers(0, 10**6))
-def test_norms_exceed_their_bound_as_rarely_as_it_says(regularization, eta, seed):
-    """Whenever the noise is as short as the bound assumes, the model is."""
+def test_norms_exceed_their_bound_as_rarely_as_stated(regularization, eta, seed):
+    """If the noise satisfies the assumption of the bound, the model satisfies the bound."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(4, 3))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True) * (1 + 1e-12)

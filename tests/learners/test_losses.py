@@ -1,4 +1,4 @@
-"""The losses are what their slopes, constants and declarations say."""
+"""Losses agree with their slopes, constants and CVXPY declarations."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ widths = st.floats(-15, 0).map(lambda exponent: 10.0**exponent)
 
 
 def points(loss: Loss, seed: int, width: float, n: int = 400):
-    """Return predictions, also near and far from the kinks, and labels."""
+    """Return labels and predictions, including values near and far from the kinks."""
     rng = np.random.default_rng(seed)
     y = rng.choice([-1.0, 1.0], n) if loss.classifies else 3 * rng.standard_normal(n)
     f = rng.standard_normal(n) * 10.0 ** rng.uniform(-3, 2, n)
@@ -34,21 +34,21 @@ def points(loss: Loss, seed: int, width: float, n: int = 400):
 
 @pytest.mark.parametrize("width", [1.0, 0.1, 1e-4])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_slopes_and_curvatures_are_derivatives(loss, width):
+def test_slopes_and_curvatures_equal_the_derivatives(loss, width):
     loss = loss.smoothed(width)
     f, y = points(loss, 0, width)
     f, y = f[np.abs(f) < 30], y[np.abs(f) < 30]
     step = 1e-5 * width
     up, down, here = (loss.derivatives(f + d, y) for d in (step, -step, 0.0))
     assert here[1] == pytest.approx((up[0] - down[0]) / (2 * step), rel=1e-5, abs=1e-4)
-    clear = np.abs(up[2] - down[2]) <= 1e-3 * loss.curvature  # no jump of the curvature between
+    clear = np.abs(up[2] - down[2]) <= 1e-3 * loss.curvature  # no jump nearby
     slope = (up[1] - down[1]) / (2 * step)
     assert here[2][clear] == pytest.approx(slope[clear], rel=1e-3, abs=1e-4 * loss.curvature)
     assert 0 < here[2].max() <= loss.curvature * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_the_constants_hold_and_are_the_smallest(loss):
+def test_the_constants_are_valid_and_minimal(loss):
     f, y = points(loss, 1, 1.0, 4000)
     slopes = [np.abs(loss.smoothed(width).derivatives(f, y)[1]) for width in (1.0, 1e-4)]
     assert np.all(np.array(slopes) <= loss.lipschitz)
@@ -64,7 +64,7 @@ def test_the_constants_hold_and_are_the_smallest(loss):
 
 
 @given(loss=st.sampled_from(LOSSES), seed=st.integers(0, 10**6), width=widths)
-def test_smoothed_losses_lie_below_and_are_convex(loss, seed, width):
+def test_smoothed_losses_are_convex_lower_bounds(loss, seed, width):
     f, y = points(loss, seed, width)
     smooth = loss.smoothed(width)
     low, exact = smooth.values(f, y), loss.values(f, y)
@@ -81,7 +81,7 @@ def test_smoothed_losses_lie_below_and_are_convex(loss, seed, width):
 @given(
     loss=st.sampled_from(LOSSES), f=st.floats(-8, 8), y=st.sampled_from([-1.0, 1.0]), width=widths
 )
-def test_the_fenchel_gap_is_that_of_the_conjugate(loss, f, y, width):
+def test_the_fenchel_gap_equals_that_of_the_conjugate(loss, f, y, width):
     """Maximise slope*g - loss(g) over candidates around the kinks, and by a search."""
     at, label = np.array([f]), np.array([y])
     slope = loss.smoothed(width).derivatives(at, label)[1]
@@ -107,7 +107,7 @@ def test_the_gap_of_the_hinge_vanishes_beyond_the_parabola(width):
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_the_declaration_agrees(loss):
+def test_the_cvxpy_declaration_equals_the_loss(loss):
     f, y = points(loss, 2, 0.1, 60)
     assert declared_losses(loss, f, y).value == pytest.approx(
         loss.values(f, y), rel=1e-9, abs=1e-12
@@ -124,18 +124,18 @@ def test_huge_predictions_do_not_overflow(loss):
 
 
 class TooSteep(HuberLoss):
-    """States a bound that is not one."""
+    """A loss whose stated Lipschitz constant is too small."""
 
     lipschitz = 0.5
 
 
 @pytest.mark.parametrize("given", ["squared", "Logistic", 3, None, TooSteep()])
-def test_what_is_no_lipschitz_loss_is_refused(given):
+def test_a_loss_without_a_valid_lipschitz_constant_is_refused(given):
     with pytest.raises(ParameterError, match=r"loss must be .*got|states lipschitz"):
         loss_of(given)
 
 
-def test_a_loss_with_kinks_that_cannot_be_smoothed_is_refused():
+def test_a_kinked_loss_without_smoothing_is_refused():
     class Kinked(Loss):
         lipschitz = 1.0
 

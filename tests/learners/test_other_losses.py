@@ -1,4 +1,4 @@
-"""Objective perturbation with other losses, and kernels with losses of a user's own."""
+"""Objective perturbation with other losses, and kernel models with user-defined losses."""
 
 import cvxpy as cp
 import numpy as np
@@ -41,7 +41,7 @@ EPSILON = rng.dirichlet(np.full(12, 3.0)) * 120.0
         ],
     ),
 )
-def test_the_claim_is_exhausted_and_half_of_its_logarithm_is_refuted(learner, y, monkeypatch):
+def test_the_claim_is_nearly_attained_and_its_logarithm_cannot_be_halved(learner, y, monkeypatch):
     monkeypatch.setattr(formula_audits, "STARTS", 1)
     options = {"epsilon": EPSILON, "n_rows": 1, "draws": 30, "random_state": 0}
     audit = cm.audit_privacy(learner, X, y, **options)
@@ -57,7 +57,7 @@ def test_the_claim_is_exhausted_and_half_of_its_logarithm_is_refuted(learner, y,
 
 
 @pytest.mark.parametrize("loss", [HingeLoss(0.5), HuberLoss(0.3)], ids=str)
-def test_the_minimum_is_that_of_the_declaration(loss):
+def test_the_minimum_equals_that_of_the_declaration(loss):
     y = SIGNS.astype(float) if loss.classifies else NUMBERS
     weights = EPSILON / EPSILON.sum()
     options = {"data_norm": 1.0, "loss": loss, "second": SecondNoise(1e-11, None)}
@@ -70,7 +70,7 @@ def test_the_minimum_is_that_of_the_declaration(loss):
     assert fitted["gradient_norm_"] <= 1e-11
 
 
-def test_the_general_bound_is_a_formula_that_the_sharp_one_is_below():
+def test_the_sharp_bound_is_below_the_general_formula():
     weights = np.array([0.25, 0.75, 0.0])
     general = objective_perturbation_guarantee(
         weights, 4.0, 0.1, 2.0, "general", loss_curvature=1.5
@@ -93,13 +93,13 @@ def test_the_general_bound_is_a_formula_that_the_sharp_one_is_below():
         (PrivateLinearSVC(1e-9), SIGNS, ParameterError),
     ],
 )
-def test_what_cannot_be_fitted_is_refused_by_name(learner, y, error):
+def test_errors_name_unsupported_arguments(learner, y, error):
     with pytest.raises(error, match=r"target_range|threshold|width|regularization|numbers"):
         learner.fit(X, y, epsilon=1.0)
 
 
-def test_the_risk_holds_against_coins():
-    """Fair coins as rows: how far the training loss of the best model can be from the truth."""
+def test_the_risk_bound_holds_for_fair_coins():
+    """Compare the bound with the deviation of the best training loss for fair coins as rows."""
     loss, draws = HingeLoss(1.0), np.random.default_rng(1).choice([-1.0, 1.0], (2000, 200))
     mu = lipschitz_risk_constants(loss, 0.05, 0.05, 1.0, 1)[0] * loss.at_zero
     w = np.linspace(-1.0, 1.0, 41)
@@ -114,7 +114,7 @@ def test_the_risk_holds_against_coins():
 
 
 class Squashed(cm.learners.Loss):
-    """sqrt(1 + (f - y)^2): a loss of a user's own."""
+    """The user-defined loss sqrt(1 + (f - y)^2)."""
 
     classifies, lipschitz, curvature = False, 1.0, 1.0
 
@@ -132,7 +132,7 @@ def squashed(loss, f, y):
     ["absolute", HuberLoss(0.3), Squashed(), HingeLoss(0.5)],
     ids=["absolute", "huber", "squashed", "hinge"],
 )
-def test_a_kernel_takes_any_lipschitz_loss(loss):
+def test_a_kernel_model_supports_any_lipschitz_loss(loss):
     y = SIGNS if getattr(loss, "classifies", False) else NUMBERS
     erm = KernelERM(loss, gamma=1.0, regularization=0.05, tol=1e-4).fit(X, y, epsilon=EPSILON)
     losses = squashed if isinstance(loss, Squashed) else declared_losses
@@ -147,8 +147,8 @@ def test_a_kernel_takes_any_lipschitz_loss(loss):
     assert isinstance(loss, str) or "slopes of at most" in " ".join(erm.assumptions_)
 
 
-def test_a_market_prices_rows_for_predictions():
-    """What to buy, what is paid, and a release that costs no row more than it sold."""
+def test_a_market_buys_rows_for_released_predictions():
+    """Allocate, pay, and release predictions within the guarantee of each row."""
     many = np.random.default_rng(2).uniform(-0.7, 0.7, (300, 2))
     y = np.where(many[:, 0] > 0, 1, -1)
     points = many[:5] / 2.0
@@ -165,7 +165,7 @@ def test_a_market_prices_rows_for_predictions():
     remaining = release.guarantee.epsilon
     assert np.all(remaining <= sold.epsilon * (1 + 1e-9))
     assert remaining.max() > 0.9 * sold.epsilon.max()
-    # what sigma says of the noise: no prediction is off by more, but for one draw in twenty
+    # sigma bounds the error of all predictions in 95 % of the draws
     bent = sigma * 0.1 / (2.0 * 5.0 * np.log(5.0 / 0.05))
     assert bent == pytest.approx(1.0)
     assert release.scale <= 1.05 * 5.0 * 2.0 / 0.1 / sold.eta

@@ -1,4 +1,4 @@
-"""Rows in partitions give the model of rows in one memory."""
+"""Rows in partitions give the same model as rows in memory."""
 
 import dask
 import numpy as np
@@ -24,7 +24,7 @@ da = pytest.importorskip("dask.array")
 
 @pytest.fixture(autouse=True, scope="module")
 def at_once():
-    """Everything is computed in this thread."""
+    """Compute everything in this thread."""
     with dask.config.set(scheduler="synchronous"):
         yield
 
@@ -46,7 +46,7 @@ def fitted(X, y, epsilon, **wanted):
 
 
 @pytest.mark.parametrize(("n_rows", "chunks"), [(60, (7, 2)), (12_000, (5_000, 3))])
-def test_any_partitions_give_the_model_to_the_gradient_norm(n_rows, chunks):
+def test_any_partitions_give_the_same_model_within_the_tolerance(n_rows, chunks):
     X, y, epsilon = rows_of(n_rows)
     whole = fitted(X, y, epsilon)
     X[epsilon == 0] = np.nan  # these cells are never read
@@ -59,7 +59,7 @@ def test_any_partitions_give_the_model_to_the_gradient_norm(n_rows, chunks):
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(0, 99))
-def test_sums_over_partitions_are_those_of_all_rows(sizes, seed):
+def test_sums_over_partitions_equal_those_of_all_rows(sizes, seed):
     X, targets, epsilon = rows_of(sum(sizes) + 3, seed=seed)
     used = epsilon > 0
     used[-3:] = True
@@ -77,7 +77,7 @@ def test_sums_over_partitions_are_those_of_all_rows(sizes, seed):
 
 
 @pytest.mark.parametrize("make", [PrivateLogisticRegression, cm.PersonalizedRidge])
-def test_rows_that_are_wrong_are_refused_before_anything_is_charged(make):
+def test_invalid_rows_are_refused_before_any_charge(make):
     X, y, _ = rows_of(20)
     X = np.abs(X)
     accountant = PrivacyAccountant(np.full(20, 1.0))
@@ -98,7 +98,7 @@ def test_rows_that_are_wrong_are_refused_before_anything_is_charged(make):
         make(**{bound: None}).fit(parts, y, epsilon=0.5)
 
 
-def test_rows_that_do_not_fit_partitions_are_refused():
+def test_rows_that_do_not_match_the_partitions_are_refused():
     X, y, epsilon = rows_of(20)
     epsilon[:] = 0.5
     array = da.from_array(X, chunks=(6, 3))
@@ -134,7 +134,7 @@ RIDGES = [
 )
 @pytest.mark.parametrize(("n_rows", "chunks"), [(60, (7, 2)), (20_000, (9_000, 3))])
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
-def test_any_partitions_give_the_ridge_of_one_memory(ridge, n_rows, chunks):
+def test_any_partitions_give_the_same_ridge_regression(ridge, n_rows, chunks):
     X, _, epsilon = rows_of(n_rows)
     X, y = X + 0.5, 0.6 * X[:, 0] - 0.2 * X[:, 1]
     options = {"epsilon": epsilon, "random_state": Simulation(7)}
@@ -147,7 +147,7 @@ def test_any_partitions_give_the_ridge_of_one_memory(ridge, n_rows, chunks):
     assert str(parts.guarantee_) == str(whole.guarantee_)
 
 
-def test_sums_of_partitions_are_rounded_once():
+def test_sums_over_partitions_are_rounded_once():
     X = np.tile([1e100, 1.0, -1e100], 4)[:, None]
     parts = PartedRows(in_parts(X, (1, 1)), np.full(12, True), lambda rows: rows)
     assert row_sum(parts, lambda rows, ones: rows.T @ ones, np.ones(12)) == [4.0]

@@ -1,4 +1,4 @@
-"""One protocol for every learner: what was granted is kept, and no seed stays behind."""
+"""The common protocol of learners: guarantees are kept and seeds are not stored."""
 
 import copy
 import pickle
@@ -29,7 +29,7 @@ LEARNERS = [
 
 
 def rows(n_rows=200):
-    """Rows that lie in the unit box and in the unit ball, with labels -1 and 1."""
+    """Draw rows in the unit box and the unit ball, with labels -1 and 1."""
     rng = np.random.default_rng(0)
     X = rng.uniform(0.0, 0.5, (n_rows, 3))
     return X, np.where(X[:, 0] > 0.25, 1, -1), rng.choice([0.0, 0.5, 2.0], n_rows)
@@ -39,7 +39,7 @@ GUIDE = ROOT / "docs" / "howto" / "learners.md"
 
 
 def guides_learner():
-    """Return the learner of a user's own that docs/howto/learners.md shows."""
+    """Return the user-defined learner of docs/howto/learners.md."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
     (code,) = [block for block in blocks if "class PrivateMean" in block]
     result = {}
@@ -49,12 +49,12 @@ def guides_learner():
     return result["PrivateMean"]
 
 
-# -------------------------------------------------------------------------- what was granted
+# -------------------------------------------------------------------------- granted epsilon
 
 
 @pytest.mark.parametrize("make", [*LEARNERS, guides_learner])
-def test_after_any_allocation_epsilon_is_all_that_a_learner_needs(make):
-    """As a careless user would: some sold nothing, and no sum is one."""
+def test_a_learner_keeps_the_granted_epsilon_with_default_settings(make):
+    """Some guarantees are zero, and their sum is arbitrary."""
     learner = make()
     if make is guides_learner:
         learner = learner()
@@ -70,7 +70,7 @@ def test_after_any_allocation_epsilon_is_all_that_a_learner_needs(make):
     assert min(mu, sigma) > 0
 
 
-def test_the_papers_algorithm_states_by_how_much_it_exceeds_the_granted_epsilon():
+def test_the_papers_algorithm_states_its_excess_over_the_granted_epsilon():
     X, y, epsilon = rows()
     model = cm.PrivateLogisticRegression(1e-3, accounting="paper", calibration="noise")
     text = model.fit(X, y, epsilon=epsilon).guarantee_
@@ -88,7 +88,7 @@ def test_shares_of_huge_and_tiny_guarantees_do_not_overflow():
     assert infinite.spread(infinite.weights()).tolist() == [0.5, 0.0, 0.0, 0.5]
 
 
-def test_a_kernel_model_takes_the_same_call_and_promises_nothing():
+def test_a_kernel_model_has_the_same_interface_and_no_guarantee():
     X, y, epsilon = rows(60)
     erm = cm.KernelERM().fit(X, y, epsilon=epsilon)
     assert np.array_equal(np.isinf(erm.guarantee_.epsilon), epsilon > 0)
@@ -103,7 +103,7 @@ def test_a_kernel_model_takes_the_same_call_and_promises_nothing():
 
 
 @pytest.mark.parametrize("n_features", [2, 30, 300])
-def test_float32_rows_at_the_bound_are_let_in_and_none_is_longer(n_features, monkeypatch):
+def test_float32_rows_at_the_bound_are_accepted_and_scaled(n_features, monkeypatch):
     X = np.random.default_rng(0).normal(size=(400, n_features)).astype(np.float32)
     X /= np.linalg.norm(X, axis=1)[:, None]
     assert np.linalg.norm(X.astype(np.float64), axis=1).max() > 1 + 1e-12
@@ -129,7 +129,7 @@ def test_float32_rows_at_the_bound_are_let_in_and_none_is_longer(n_features, mon
 
 
 def everything(value, found):
-    """Collect what an object holds, however deep."""
+    """Collect all objects nested in an object."""
     found.append(value)
     if hasattr(value, "__dict__"):
         value = vars(value)
@@ -146,8 +146,8 @@ def everything(value, found):
 @pytest.mark.parametrize(
     "source", [20_240_229, np.random.SeedSequence(20_240_229), np.random.default_rng(20_240_229)]
 )
-def test_no_fitted_model_holds_its_seed(learner, source):
-    """Whoever gets the model as a pickle, a copy or a text cannot draw its noise again."""
+def test_no_fitted_model_stores_its_seed(learner, source):
+    """A pickle, a copy or a text of the model does not allow redrawing its noise."""
     X, y, epsilon = rows()
     model = learner().fit(X, y, epsilon=epsilon, random_state=Simulation(source))
     for held in (model, pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
@@ -156,11 +156,11 @@ def test_no_fitted_model_holds_its_seed(learner, source):
         assert "20240229" not in repr(held) + str(held.get_params())
     assert b"numpy.random" not in pickle.dumps(model)
     refit = copy.deepcopy(model).fit(X, y, epsilon=epsilon)
-    assert not np.array_equal(refit.coef_, model.coef_)  # a copy draws anew
+    assert not np.array_equal(refit.coef_, model.coef_)  # a copy draws new noise
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_a_seeded_fit_is_warned_of_unless_it_is_a_simulation(learner):
+def test_a_seeded_fit_gives_a_warning_unless_it_is_a_simulation(learner):
     X, y, epsilon = rows()
     with pytest.warns(cm.PrivacyLeakWarning, match="Simulation"):
         learner().fit(X, y, epsilon=epsilon, random_state=0)
@@ -178,7 +178,7 @@ def test_a_random_state_of_the_constructor_follows_the_rules_of_fit():
         cm.PersonalizedRidge(random_state=0).fit(X, y, epsilon=epsilon)
 
 
-# ------------------------------------------------------------------- a learner of one's own
+# ------------------------------------------------------------------- user-defined learners
 
 
 def audit(learner, epsilon, **options):
@@ -188,7 +188,7 @@ def audit(learner, epsilon, **options):
     return cm.audit_privacy(learner, X, y, epsilon=epsilon, **options)
 
 
-def test_a_user_defined_learner_is_attacked_like_a_built_in_one():
+def test_a_user_defined_learner_is_audited_like_a_built_in_one():
     custom = guides_learner()
     honest = audit(custom(), np.linspace(0.5, 2.0, 10), rows=[9])
     assert honest.passed, honest.statement()
@@ -220,7 +220,7 @@ def test_broken_user_defined_learners_are_refuted():
         assert not audit(broken(), 1.0, rows=[0], draws=500).passed, broken
 
 
-def test_a_learner_that_publishes_nothing_cannot_be_audited():
+def test_a_learner_without_published_numbers_cannot_be_audited():
     class Silent(guides_learner()):
         def fit(self, X, y, **options):
             super().fit(X, y, **options)
@@ -231,7 +231,7 @@ def test_a_learner_that_publishes_nothing_cannot_be_audited():
         audit(Silent(), 1.0)
 
 
-def test_an_audit_publishes_nothing_and_so_charges_no_account():
+def test_an_audit_charges_no_account():
     """This also applies to a learner without support for simulations."""
 
     class Plain(guides_learner()):
@@ -244,8 +244,8 @@ def test_an_audit_publishes_nothing_and_so_charges_no_account():
 
 
 @pytest.mark.parametrize("regularization", [1e-3, 0.01, 0.1])
-def test_logistic_regression_never_exceeds_what_a_market_sold(regularization):
-    """By default, at the regularization and the prices where it once did so 4.3 times."""
+def test_logistic_regression_keeps_the_epsilon_of_an_allocation(regularization):
+    """Formerly, the guarantee exceeded the granted epsilon 4.3 times at these settings."""
     X, y, _ = rows()
     reports = np.random.default_rng(1).uniform(1e-4, 1e-3, len(X))
     market = cm.Market.standard(

@@ -1,4 +1,4 @@
-"""Regularization and threshold from public numbers, and the effect of noise before training."""
+"""Rules for regularization and threshold from public numbers, and predicted noise effects."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ from tests.learners.builders import output_ridge
     st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 60), st.floats(-3, 3),
     st.sampled_from([LogisticLoss(), HuberLoss(0.125)]), st.floats(0.01, 100.0),
 )  # fmt: skip
-def test_the_rule_is_the_one_root_of_its_equation(seed, rows, features, log_eps, loss, norm):
-    """Lambda * eta(Lambda) * W(eta) is the goal, and grows with Lambda."""
+def test_the_rule_solves_its_equation(seed, rows, features, log_eps, loss, norm):
+    """The equation is Lambda * eta(Lambda) * W(eta) = goal; its left side increases in Lambda."""
     rng = np.random.default_rng(seed)
     sold = 10.0**log_eps * rng.uniform(0.1, 1.0, rows)
     weights = sold / sold.sum()
@@ -31,7 +31,7 @@ def test_the_rule_is_the_one_root_of_its_equation(seed, rows, features, log_eps,
     assert result == pytest.approx(goal, rel=1e-4)
 
 
-def test_the_rule_reads_no_row():
+def test_the_rule_does_not_depend_on_the_rows():
     X, y = np.random.default_rng(0).random((2, 80, 3)), np.linspace(-1, 1, 80)
     for make in (cm.PersonalizedRidge, lambda: cm.PersonalizedRidge(perturbation="statistics")):
         fitted = [
@@ -42,8 +42,8 @@ def test_the_rule_reads_no_row():
 
 
 @pytest.mark.parametrize("perturbation", ["objective", "statistics", "output"])
-def test_the_noise_effect_is_that_of_a_simulation(perturbation):
-    """On rows that are spread over the public box: within a factor of two."""
+def test_the_noise_effect_is_close_to_a_simulation(perturbation):
+    """For rows uniform in the public box, they agree within a factor of two."""
     rng = np.random.default_rng(0)
     X = rng.random((3000, 4))
     y = np.clip(X @ [0.6, -0.4, 0.2, 0.1] + 0.1 * rng.normal(size=3000), -1, 1)
@@ -59,7 +59,7 @@ def test_the_noise_effect_is_that_of_a_simulation(perturbation):
     assert 0.5 < learner.noise_effect(np.ones(3000), 4) / measured < 2.0
 
 
-def test_the_noise_effect_needs_public_facts_and_vanishes_without_noise():
+def test_the_noise_effect_needs_public_arguments_and_is_zero_without_noise():
     assert output_ridge().noise_effect(np.full(9, np.inf), 2) == 0.0
     with pytest.raises(ParameterError, match="n_features is missing"):
         cm.PersonalizedRidge().noise_effect(np.ones(9))
@@ -70,8 +70,8 @@ def test_the_noise_effect_needs_public_facts_and_vanishes_without_noise():
     assert cm.PrivateLogisticRegression().noise_limit() == 4.0
 
 
-def test_the_defaults_are_useful():
-    """A linear label at epsilon 1 with a thousand rows, and two classes."""
+def test_the_default_learners_have_good_scores():
+    """A thousand rows at epsilon 1 give good scores for linear labels and for two classes."""
     rng = np.random.default_rng(0)
     X = rng.random((1000, 5))
     y = np.clip(X @ [0.5, -0.5, 0.25, 0.3, 0.0] - 0.2, -1, 1)
@@ -94,13 +94,13 @@ def test_options_of_another_perturbation_are_refused(options):
         cm.PersonalizedRidge(**options).fit([[0.5], [0.1]], [0.0, 0.1], epsilon=1.0)
 
 
-def test_a_numeric_target_of_a_classifier_points_to_the_ridge_learner():
+def test_a_numeric_target_for_a_classifier_suggests_ridge_regression():
     with pytest.raises(cm.errors.DataError, match="PersonalizedRidge"):
         cm.PrivateLogisticRegression().fit([[0.5]] * 4, [0.1, 0.2, 0.3, 0.4], epsilon=9.0)
 
 
 @pytest.mark.parametrize("perturbation", ["objective", "statistics", "output"])
-def test_rows_that_ask_for_something_keep_it_next_to_rows_that_ask_for_nothing(perturbation):
+def test_finite_guarantees_hold_if_other_rows_have_infinite_ones(perturbation):
     rng = np.random.default_rng(0)
     X = rng.random((60, 2))
     epsilon = np.where(np.arange(60) % 2 == 0, np.inf, rng.uniform(0.5, 2.0, 60))

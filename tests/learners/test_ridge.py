@@ -1,4 +1,4 @@
-"""Ridge regression by output perturbation: the solve, the noise, the promise, the expected loss."""
+"""Ridge regression with output perturbation: solve, noise, guarantee and expected loss."""
 
 import cvxpy as cp
 import numpy as np
@@ -35,7 +35,7 @@ MODES = ["paper", "tight"]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12), st.floats(-3, 2))
-def test_the_solution_is_that_of_the_declaration(seed, n, d, log_alpha) -> None:
+def test_the_solution_equals_that_of_the_declaration(seed, n, d, log_alpha) -> None:
     rng = np.random.default_rng(seed)
     X, y, alpha = rng.random((n, d)), rng.uniform(-1, 1, n), 10.0**log_alpha
     weights = rng.dirichlet(np.ones(n))
@@ -50,7 +50,7 @@ def test_the_solution_is_that_of_the_declaration(seed, n, d, log_alpha) -> None:
 
 @pytest.mark.parametrize(("n", "d"), [(200, 5), (5, 200)])
 @pytest.mark.parametrize("alpha", [1e-14, 1e-10, 1e-6, 1.0])
-def test_little_regularisation_costs_no_digits(n, d, alpha) -> None:
+def test_weak_regularisation_keeps_full_accuracy(n, d, alpha) -> None:
     rng = np.random.default_rng(0)
     X, y, weights = rng.random((n, d)), rng.uniform(-1, 1, n), np.full(n, 1 / n)
     theta = solve_ridge(X, y, weights, alpha)
@@ -59,14 +59,14 @@ def test_little_regularisation_costs_no_digits(n, d, alpha) -> None:
     assert np.linalg.norm(theta - exact) <= 1e-6 * np.linalg.norm(exact)
 
 
-def test_no_regularisation_gives_the_solution_of_least_norm() -> None:
+def test_no_regularisation_gives_the_minimum_norm_solution() -> None:
     X, y, _ = ridge_sample(2, 30, 2)
     X = np.hstack([X, X])
     theta = solve_ridge(X, y, np.full(30, 1 / 30), 0.0)
     assert theta == pytest.approx(np.linalg.lstsq(X, y, rcond=None)[0], abs=1e-12)
 
 
-# ------------------------------------------------------------------------------ the promise
+# ------------------------------------------------------------------------------ the guarantee
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -82,7 +82,7 @@ def test_proportional_weights_have_the_rate_of_the_theorems(mode, bound) -> None
     assert model.epsilon_ == pytest.approx(epsilon, rel=1e-12)
 
 
-def test_theorems_3_2_and_3_4_to_the_letter() -> None:
+def test_noise_rates_equal_those_of_theorems_3_2_and_3_4() -> None:
     X, y, epsilon = ridge_sample(5, 40, 4)
     total = epsilon.sum()
     for alpha, bound in [(0.25, 2.0), (16.0, 0.125), (0.25, 0.5)]:
@@ -92,12 +92,12 @@ def test_theorems_3_2_and_3_4_to_the_letter() -> None:
         assert model.noise_rate_ == pytest.approx(alpha * total / (4 * (1 + 2 * bound)))
 
 
-def test_the_noise_has_the_density_that_was_promised() -> None:
+def test_the_noise_has_the_stated_density() -> None:
     check_ridge_noise(500)
 
 
 def released(model, X, y, epsilon):
-    """Return weights, rate and kept guarantees as the estimator plans them."""
+    """Return the weights, the rate and the guarantees that the estimator plans."""
     model.set_params(rounding=None)
     d = X.shape[1]
     return model._plan(Granted(epsilon), d, model._domain(d))
@@ -123,7 +123,7 @@ def attacks(draw):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("weights", ["granted", "bound", "equal"])
 @given(case=attacks())
-def test_the_privacy_loss_of_no_output_exceeds_the_promise(mode, weights, case) -> None:
+def test_no_privacy_loss_exceeds_the_guarantee(mode, weights, case) -> None:
     X, y, X2, y2, row, epsilon, alpha, rng = case
     if weights == "equal":
         weights = np.full(epsilon.size, 1 / epsilon.size)
@@ -131,7 +131,7 @@ def test_the_privacy_loss_of_no_output_exceeds_the_promise(mode, weights, case) 
     plan = released(model, X, y, epsilon)
     first = solution(X, y, plan.weights, alpha)
     second = solution(X2, y2, plan.weights, alpha)
-    # Beyond either model on their line, and anywhere.
+    # Both models, a point beyond one of them, and random points.
     outputs = [first, second, 2 * first - second, *rng.normal(size=(5, first.size))]
     for o in outputs:
         loss = plan.rate * abs(np.linalg.norm(o - first) - np.linalg.norm(o - second))
@@ -139,7 +139,7 @@ def test_the_privacy_loss_of_no_output_exceeds_the_promise(mode, weights, case) 
     assert np.all(plan.epsilon <= epsilon)
 
 
-def test_the_promise_is_nearly_used_up_where_no_tighter_one_exists() -> None:
+def test_the_guarantee_is_nearly_attained_under_strong_regularisation() -> None:
     d, alpha = 5, 1e4
     X, y = np.zeros((3, d)), np.zeros(3)
     X[0], epsilon = 1.0, np.array([0.3, 1.0, 2.0])
@@ -149,7 +149,7 @@ def test_the_promise_is_nearly_used_up_where_no_tighter_one_exists() -> None:
     assert plan.rate * np.linalg.norm(up - down) == pytest.approx(0.3, rel=1e-3)
 
 
-def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
+def test_optimal_weights_lower_the_bound_and_keep_the_guarantee() -> None:
     X, y, epsilon = ridge_sample(7)
     for noise in (0.01, 0.1, 1.0):
         bounds = {}
@@ -186,8 +186,8 @@ def test_the_non_personalised_baseline_gives_all_rows_the_smallest_epsilon() -> 
 @given(
     st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0.5, 50.0), st.sampled_from([0, 2.0])
 )
-def test_closed_forms_are_those_of_the_moments(seed, d, rate, penalty) -> None:
-    """Independent integral: radius by quadrature, direction by an exact spherical design."""
+def test_closed_form_losses_equal_their_moments(seed, d, rate, penalty) -> None:
+    """The oracle integrates radii by quadrature and directions by a spherical design."""
     rng = np.random.default_rng(seed)
     X, y, theta = rng.random((7, d)), rng.uniform(-1, 1, 7), rng.normal(size=d)
     loss = noisy_loss(theta, rate, X, y, penalty)
@@ -208,11 +208,11 @@ def test_closed_forms_are_those_of_the_moments(seed, d, rate, penalty) -> None:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("estimator", one_in(2, PRIVATE_RIDGES))
-def test_expected_losses_are_those_of_a_simulation(estimator) -> None:
+def test_expected_losses_equal_a_simulation(estimator) -> None:
     check_simulation(estimator, penalty=0.5, fits=400)
 
 
-def test_the_expected_loss_of_a_table_is_that_of_its_rows() -> None:
+def test_the_expected_loss_of_a_table_equals_that_of_its_rows() -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"age": rng.uniform(18, 100, 80), "smoker": rng.choice(["no", "yes"], 80)})
     y = table["age"] / 100.0 - 0.3 * (table["smoker"] == "yes")
@@ -226,7 +226,7 @@ def test_the_expected_loss_of_a_table_is_that_of_its_rows() -> None:
     assert of_table.mean == pytest.approx(of_rows.mean, rel=1e-12)
 
 
-def test_without_noise_the_expected_loss_is_the_loss() -> None:
+def test_without_noise_the_expected_loss_equals_the_loss() -> None:
     X, y, _ = ridge_sample(13)
     loss = cm.learners.expected_loss(output_ridge(0.1, epsilon=np.inf), X, y, X, y)
     fitted = output_ridge(0.1, epsilon=np.inf).fit(X, y)
@@ -239,7 +239,7 @@ def test_without_noise_the_expected_loss_is_the_loss() -> None:
 # ------------------------------------------------------------------------------ theorem 3.6
 
 
-def test_theorem_3_6_holds_as_often_as_it_says() -> None:
+def test_theorem_3_6_holds_with_the_stated_probability() -> None:
     rng = np.random.default_rng(0)
     n, d, alpha, noise, delta = 200, 3, 0.5, 0.05, 0.2
     X, truth = rng.random((n, d)), np.array([0.2, -0.1, 0.1])
@@ -265,7 +265,7 @@ def test_theorem_3_6_holds_as_often_as_it_says() -> None:
     assert failures <= delta * 400
 
 
-def test_the_market_constants_are_the_bound() -> None:
+def test_the_market_constants_equal_the_error_bound() -> None:
     _, _, epsilon = ridge_sample(14)
     alpha, d, noise, delta = 2.0, 3, 0.2, 0.1
     mu, sigma = cm.learners.ridge_risk_constants(alpha, d, noise, delta)
@@ -302,13 +302,13 @@ OF_BOUND = [
 
 
 @pytest.mark.parametrize(("name", "value", "message"), REFUSED)
-def test_risk_constants_refuse(name, value, message) -> None:
+def test_risk_constants_refuse_invalid_arguments(name, value, message) -> None:
     with pytest.raises(ParameterError, match=message):
         cm.learners.ridge_risk_constants(**CONSTANTS | {name: value})
 
 
 @pytest.mark.parametrize(("name", "value", "message"), [*REFUSED, *OF_BOUND])
-def test_the_error_bound_refuses(name, value, message) -> None:
+def test_the_error_bound_refuses_invalid_arguments(name, value, message) -> None:
     with pytest.raises(ParameterError, match=message):
         cm.learners.ridge_error_bound([0.5, 0.5], **BOUND | {name: value})
 
@@ -316,7 +316,7 @@ def test_the_error_bound_refuses(name, value, message) -> None:
 # ------------------------------------------------------------------------------ ranges
 
 
-def test_public_ranges_are_another_unit_and_nothing_else() -> None:
+def test_public_ranges_only_change_the_units() -> None:
     X, y, epsilon = ridge_sample(15)
     plain = output_ridge(0.4).fit(X, y, epsilon=epsilon, random_state=Simulation(5))
     low, high = np.array([10.0, -3.0, 0.0]), np.array([20.0, -1.0, 5.0])
@@ -328,7 +328,7 @@ def test_public_ranges_are_another_unit_and_nothing_else() -> None:
     assert predictions == pytest.approx(200.0 + 100.0 * plain.predict(X), rel=1e-9)
 
 
-def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
+def test_ranges_inferred_from_the_data_warn_at_the_caller() -> None:
     X, y, epsilon = ridge_sample(16)
     X[:, 1] = 7.0
     model = output_ridge(feature_range=None, target_range=None)
@@ -368,7 +368,7 @@ def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
         ({"target_range": ([0, 1], 2)}, {}, ParameterError, "target_range"),
     ],
 )
-def test_bad_input_is_named(parameters, change, error, words) -> None:
+def test_invalid_input_is_named(parameters, change, error, words) -> None:
     arguments = {"X": [[0.2], [0.5]], "y": [0, 0], "epsilon": 1.0} | change
     for estimator in PRIVATE_RIDGES:
         with pytest.raises(error, match=words):
@@ -384,12 +384,12 @@ def test_bad_input_is_named(parameters, change, error, words) -> None:
         (output_ridge(-1.0), "regularization"),
     ],
 )
-def test_bad_parameters_are_named(model, words) -> None:
+def test_invalid_parameters_are_named(model, words) -> None:
     with pytest.raises(ParameterError, match=words):
         model.fit([[0.2], [0.5]], [0, 0], epsilon=1.0)
 
 
-def test_rows_that_ask_for_nothing_get_all_the_weight() -> None:
+def test_rows_with_infinite_epsilon_get_all_the_weight() -> None:
     X, y, epsilon = ridge_sample(18)
     epsilon[:5] = np.inf
     model = output_ridge(1.0).fit(X, y, epsilon=epsilon)
@@ -409,7 +409,7 @@ def test_rows_that_ask_for_nothing_get_all_the_weight() -> None:
         ({"penalty": -1.0}, ParameterError, "penalty"),
     ],
 )
-def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> None:
+def test_invalid_arguments_of_the_expected_loss_are_named(arguments, error, words) -> None:
     X, y, epsilon = ridge_sample(19)
     given = {"X_test": X, "y_test": y, "epsilon": epsilon} | arguments
     with pytest.raises(error, match=words):
@@ -433,7 +433,7 @@ def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> N
         ),
     ],
 )
-def test_scikit_learn_conventions(model, fails) -> None:
-    """Test without public ranges, which scikit-learn's data lack; its scores require a good fit."""
+def test_the_learner_follows_scikit_learn_conventions(model, fails) -> None:
+    """The checks run without public ranges, which scikit-learn's data lack."""
     model.set_params(feature_range=None, target_range=None, regularization=0.01)
     check_estimator(model, on_skip=None, expected_failed_checks=fails)

@@ -1,4 +1,4 @@
-"""Ridge regression with exact noise: the error of the solve, what it hides, the account."""
+"""Ridge regression with exact noise: solution error, guarantee and noise."""
 
 from fractions import Fraction
 from functools import partial
@@ -30,7 +30,7 @@ from tests.learners.builders import (
 
 
 def exact_solution(X, y, weights, alpha):
-    """Solve the normal equations over the rationals, by Gauss and Jordan."""
+    """Solve the normal equations in rational numbers by Gauss-Jordan elimination."""
     rows = [[Fraction(value) for value in row] for row in X.tolist()]
     d = len(rows[0])
     shares, labels = [Fraction(w) for w in weights.tolist()], [Fraction(v) for v in y.tolist()]
@@ -52,22 +52,22 @@ def exact_solution(X, y, weights, alpha):
 
 
 def residual(X, y, weights, alpha, model):
-    """Return half the negative gradient of the loss, as a fit computes it."""
+    """Compute half the negative gradient of the loss with the arithmetic of a fit."""
     return row_sum(X, partial(ridge_math._misfit, model), y, weights) - alpha * model
 
 
 def planned(model, epsilon, d, rng=None):
-    """Return what the estimator plans for d features."""
+    """Return the plan of the estimator for d features."""
     rng = np.random.default_rng(0) if rng is None else rng
     return model._plan(Granted(epsilon), d, model._domain(d))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.floats(-5, 3), st.booleans())
-def test_no_solve_is_further_off_than_its_bound(seed, d, log_alpha, alike) -> None:
+def test_no_solution_error_exceeds_its_bound(seed, d, log_alpha, alike) -> None:
     rng = np.random.default_rng(seed)
     n, alpha = int(rng.integers(d, 12)), 10.0**log_alpha
     X, y = rng.random((n, d)), rng.uniform(-1, 1, n)
-    if alike:  # the worst condition that the unit box holds
+    if alike:  # the worst condition number in the unit box
         X, y = 1.0 - 1e-9 * X, np.sign(y)
     weights = rng.dirichlet(np.ones(n))
     bound = solve_error(n, d, alpha)
@@ -79,8 +79,10 @@ def test_no_solve_is_further_off_than_its_bound(seed, d, log_alpha, alike) -> No
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.floats(-2, 2), st.floats(-14, 0))
-def test_a_solution_that_passes_the_check_is_near_enough(seed, d, log_alpha, log_off) -> None:
-    """A solution that is off by any amount is either found out or within the distance."""
+def test_a_solution_that_passes_the_check_is_within_the_distance(
+    seed, d, log_alpha, log_off
+) -> None:
+    """A perturbed solution fails the check or lies within the stated distance."""
     rng = np.random.default_rng(seed)
     X, y, weights = rng.random((6, d)), rng.uniform(-1, 1, 6), rng.dirichlet(np.ones(6))
     alpha = 10.0**log_alpha
@@ -95,7 +97,7 @@ def test_a_solution_that_passes_the_check_is_near_enough(seed, d, log_alpha, log
         assert left > bound.residual or np.linalg.norm(off) > bound.norm
 
 
-def test_a_machine_that_solves_badly_is_found_out(monkeypatch) -> None:
+def test_an_inaccurate_solver_is_detected(monkeypatch) -> None:
     X, y, epsilon = ridge_sample(0)
     account = cm.PrivacyAccountant(epsilon)
     monkeypatch.setattr(
@@ -104,11 +106,11 @@ def test_a_machine_that_solves_badly_is_found_out(monkeypatch) -> None:
     model = output_ridge(1.0, rounding=1e-9)
     with pytest.raises(SolverError, match="linear algebra"):
         model.fit(X, y, epsilon=epsilon, accountant=account, random_state=Simulation(0))
-    assert np.all(account.spent > 0)  # that it failed depends on the rows
+    assert np.all(account.spent > 0)  # the failure depends on private rows
     assert not hasattr(model, "coef_")
 
 
-# ------------------------------------------------------------------ the promise
+# ------------------------------------------------------------------ the guarantee
 
 
 @st.composite
@@ -128,8 +130,8 @@ def attacks(draw):
 
 @pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 @given(case=attacks())
-def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
-    """The largest loss of any output is the steps between two computed models, over the scale."""
+def test_no_privacy_loss_exceeds_the_guarantee(estimator, case) -> None:
+    """The largest loss is the distance of two computed models in steps over the noise scale."""
     X, y, X2, y2, row, epsilon, alpha, log_step = case
     model = estimator(alpha, rounding=2.0**log_step)
     lattice = planned(model, epsilon, X.shape[1])
@@ -144,8 +146,8 @@ def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
     assert np.all(lattice.epsilon <= epsilon)
 
 
-def test_weights_that_sum_to_more_than_one_are_counted() -> None:
-    """Weights of one's own may be off by rounding; the sensitivity is that of what they are."""
+def test_the_sensitivity_uses_the_actual_sum_of_the_weights() -> None:
+    """User-defined weights may have rounding errors; the sensitivity uses their actual sum."""
     epsilon = ridge_sample(1, 8, 2)[2]
     scales = []
     for total in (1.0, 1.0 + 9e-7):
@@ -154,7 +156,7 @@ def test_weights_that_sum_to_more_than_one_are_counted() -> None:
     assert scales[1] / scales[0] > 1.0 + 8e-7
 
 
-def test_a_row_without_weight_loses_nothing() -> None:
+def test_a_row_without_weight_has_no_loss() -> None:
     X, y, epsilon = ridge_sample(2, 10, 2)
     weights = np.array([0.0] * 5 + [0.2] * 5)
     model = output_ridge(1.0, weighting=weights, rounding=1e-6).fit(X, y, epsilon=epsilon)
@@ -171,8 +173,8 @@ def test_the_noise_is_discrete_laplace_in_every_coordinate() -> None:
 
 
 @pytest.mark.parametrize("d", [1, 3, 10])
-def test_what_exact_noise_costs(d) -> None:
-    """Root mean squares: sqrt(2 d) scales of sqrt(d) each, beside sqrt(d (d + 1))."""
+def test_the_error_of_exact_noise_equals_its_formula(d) -> None:
+    """Compare the root mean squares sqrt(2 d) * sqrt(d) and sqrt(d (d + 1)) of the noises."""
     X, y, epsilon = ridge_sample(5, 50, d)
     plain = output_ridge(1.0, rounding=None).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     exact = output_ridge(1.0, rounding=2.0**-40).fit(
@@ -194,7 +196,7 @@ def test_the_released_model_is_on_the_lattice_in_units_of_the_data() -> None:
     assert any("IEEE 754" in words for words in model.guarantee_.assumptions)
 
 
-def test_the_solve_sees_rows_and_labels_inside_the_box_to_the_last_digit(monkeypatch) -> None:
+def test_the_solver_gets_rows_and_labels_exactly_inside_the_box(monkeypatch) -> None:
     X, y, epsilon = ridge_sample(7)
     X[0], X[1], y[:2] = 1.0 + 9e-13, -9e-13, [1.0 + 9e-13, -1.0 - 9e-13]
     seen = []
@@ -222,15 +224,17 @@ def test_the_solve_sees_rows_and_labels_inside_the_box_to_the_last_digit(monkeyp
     ],
 )
 @pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
-def test_what_cannot_be_proven_is_refused(estimator, parameters, n, d, error, words) -> None:
+def test_settings_without_a_provable_bound_are_refused(
+    estimator, parameters, n, d, error, words
+) -> None:
     X, y, epsilon = ridge_sample(8, n, d)
     with pytest.raises(error, match=words):
         estimator(**parameters).fit(X, y, epsilon=epsilon)
 
 
 @pytest.mark.campaign
-def test_expected_losses_are_those_of_a_simulation() -> None:
-    """The closed form includes the rounding to a coarse lattice."""
+def test_expected_losses_equal_a_simulation() -> None:
+    """The closed form includes rounding to a coarse lattice."""
     X, y, epsilon = ridge_sample(9)
     model = output_ridge(1.0, rounding=2.0**-4)
     expected = cm.learners.expected_loss(model, X, y, X, y, epsilon=epsilon)
@@ -244,8 +248,8 @@ def test_expected_losses_are_those_of_a_simulation() -> None:
 
 @pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 @pytest.mark.parametrize(("n", "d"), [(60, 1), (60, 10), (4000, 30)])
-def test_the_default_is_exact_and_costs_next_to_nothing(estimator, n, d) -> None:
-    """Beside the same noise on a lattice so fine that its step adds nothing."""
+def test_the_default_lattice_increases_the_noise_only_slightly(estimator, n, d) -> None:
+    """The reference has a lattice so fine that its step is negligible."""
     X, y, epsilon = ridge_sample(5, n, d)
     rates = []
     for options in ({}, {"rounding": 2.0**-40}):
@@ -258,8 +262,8 @@ def test_the_default_is_exact_and_costs_next_to_nothing(estimator, n, d) -> None
     assert 0.99 < rates[0] / rates[1] < 1.01
 
 
-def test_a_row_that_granted_next_to_nothing_does_not_decide_the_noise() -> None:
-    """Markets sell 1e-17 of a seller at the margin: rounding would charge it a whole step."""
+def test_a_row_with_a_tiny_epsilon_does_not_determine_the_noise() -> None:
+    """A marginal seller may sell 1e-17, while one rounding step costs much more."""
     X, y, epsilon = ridge_sample(5, 60, 3)
     model = output_ridge(1.0)
     usual = model.fit(X, y, epsilon=epsilon).noise_rate_
@@ -269,7 +273,7 @@ def test_a_row_that_granted_next_to_nothing_does_not_decide_the_noise() -> None:
     assert np.all(model.epsilon_ <= epsilon)
 
 
-def test_where_no_exact_form_exists_the_first_line_says_so() -> None:
+def test_the_guarantee_states_inexact_noise_in_its_first_line() -> None:
     X, y, epsilon = ridge_sample(5, 3, 5)
     with pytest.warns(cm.PrivacyLeakWarning, match="plain floating point"):
         model = output_ridge(1.0).fit(X, y, epsilon=epsilon)
@@ -277,7 +281,7 @@ def test_where_no_exact_form_exists_the_first_line_says_so() -> None:
     assert model.rounding_ is None
 
 
-def test_user_defined_weights_are_zero_where_nothing_was_granted() -> None:
+def test_user_defined_weights_must_be_zero_for_epsilon_zero() -> None:
     X, y, epsilon = ridge_sample(5, 4, 2)
     epsilon[0] = 0.0
     weights = np.full(4, 0.25)
@@ -285,8 +289,8 @@ def test_user_defined_weights_are_zero_where_nothing_was_granted() -> None:
         output_ridge(1.0, weighting=weights).fit(X, y, epsilon=epsilon)
 
 
-def test_noise_on_a_lattice_exceeds_its_constant_no_more_often_than_stated():
-    """Compare sigma with Chebyshev's inequality for the squared norm of the noise."""
+def test_lattice_noise_exceeds_its_constant_as_rarely_as_stated():
+    """sigma follows from Chebyshev's inequality for the squared norm of the noise."""
     d, chance = 4, 0.05
     kappa = cm.privacy.sensitivity.ridge_sensitivity(5.0, d, None, "tight")
     sigma = cm.learners.ridge_risk_constants(5.0, d, 0.1, chance, exact=True)[1]
@@ -296,8 +300,8 @@ def test_noise_on_a_lattice_exceeds_its_constant_no_more_often_than_stated():
 
 
 @pytest.mark.parametrize("distance", [0.0, 0.25])
-def test_the_moves_by_hand(distance, monkeypatch) -> None:
-    """The real sensitivity, the error of the solve on either side, and a step per coordinate."""
+def test_the_sensitivity_on_the_lattice_equals_its_formula(distance, monkeypatch) -> None:
+    """The sum has the real sensitivity, two solution errors and one step per coordinate."""
     monkeypatch.setattr(
         ridge_math, "solve_error", lambda *_: ridge_math.SolveError(1.0, 1.0, distance)
     )
@@ -310,8 +314,8 @@ def test_the_moves_by_hand(distance, monkeypatch) -> None:
     assert lattice.epsilon * lattice.scale == pytest.approx(steps, rel=1e-12)
 
 
-def test_a_row_with_a_tiny_weight_under_the_bound_is_left_out_and_no_other_row_loses():
-    """The tiny rows lower the mean, so that the last one is only left out by its weight."""
+def test_a_row_with_a_tiny_weight_is_left_out_without_loss_to_others():
+    """Tiny rows lower the mean, so that the last row is left out only because of its weight."""
     sold = np.concatenate((np.full(10, 1.0), np.full(990, 1e-12), [1e-7]))
     learner = output_ridge(10.0, weighting="bound", label_noise=0.1)
     epsilon = learner.promise(sold, 2).epsilon
@@ -321,7 +325,7 @@ def test_a_row_with_a_tiny_weight_under_the_bound_is_left_out_and_no_other_row_l
 
 @pytest.mark.parametrize("d", [2, 10, 50])
 def test_the_bound_covers_the_backward_error_of_cholesky(d):
-    """Higham, Theorem 10.4: (3d + 1) u times the trace, at most d (1 + lambda) in the box."""
+    """The error is (3d + 1) u times the trace, at most d (1 + lambda) (Higham, Theorem 10.4)."""
     norm = ridge_norm_bound(100.0, d)
     least = (3 * d + 1) * d * (1 + 100.0) * norm * 2.0**-53
     assert solve_error(d, d, 100.0).residual >= least

@@ -1,4 +1,4 @@
-"""Ridge regression from perturbed statistics: its sensitivity, its guarantee, its model."""
+"""Ridge regression from perturbed statistics: sensitivity, guarantee and model."""
 
 from itertools import product
 
@@ -33,8 +33,8 @@ def statistics(x, y, centred):
 
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 4])
-def test_no_two_rows_differ_by_more_and_some_nearly_do(d, centred):
-    """Compare all corners, the middles of features and the diagonal with each other."""
+def test_the_sensitivity_is_valid_and_nearly_attained(d, centred):
+    """Compare all pairs of corners, midpoints of features and points on the diagonal."""
     points = [np.array(x, dtype=float) for x in product((0.0, 0.5, 1.0), repeat=d)]
     points += [np.full(d, t) for t in np.linspace(0.0, 1.0, 41)]
     points += list(np.random.default_rng(0).random((50, d)))
@@ -47,7 +47,7 @@ def test_no_two_rows_differ_by_more_and_some_nearly_do(d, centred):
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.booleans())
 def test_a_search_finds_no_worse_pair_of_centred_rows(seed, d, rounded):
-    """Coordinate moves from a random pair, as long as they lengthen the change."""
+    """A coordinate search starts from a random pair and maximises the change."""
     rng = np.random.default_rng(seed)
     pair = rng.choice([0.0, 0.5, 1.0], (2, d)) if rounded else rng.random((2, d))
     labels = rng.choice([-1.0, 1.0], 2)
@@ -66,7 +66,7 @@ def test_a_search_finds_no_worse_pair_of_centred_rows(seed, d, rounded):
 @pytest.mark.parametrize(
     "options", [{}, {"fit_intercept": False}, {"delta": 1e-6}, {"weighting": "equal"}]
 )
-def test_each_row_keeps_what_it_granted_and_what_is_published_are_whole_steps(options):
+def test_guarantees_are_kept_and_statistics_lie_on_the_lattice(options):
     X, y, epsilon = rows()
     model = ridge(**options).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert np.all(model.epsilon_ <= epsilon)
@@ -77,8 +77,8 @@ def test_each_row_keeps_what_it_granted_and_what_is_published_are_whole_steps(op
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_neighbours_differ_by_no_more_steps_than_was_sold(delta):
-    """The lattice's numbers: what two data sets differ by, over the scale of the noise."""
+def test_neighbours_on_the_lattice_satisfy_the_granted_epsilon(delta):
+    """The loss is the difference of two data sets in lattice steps over the noise scale."""
     X, y, epsilon = rows(12, 1)
     learner = ridge(delta=delta)
     domain = learner._domain(1)
@@ -96,7 +96,7 @@ def test_neighbours_differ_by_no_more_steps_than_was_sold(delta):
     assert 0.8 * epsilon[i] <= loss <= epsilon[i]
 
 
-def test_without_noise_it_is_ridge_regression_and_noise_vanishes_with_many_rows():
+def test_the_model_tends_to_ridge_regression_without_noise_or_with_many_rows():
     X, y, epsilon = rows(30_000, 3)
     plain = {"fit_intercept": False}
     exact = solve_ridge(X, y, epsilon / epsilon.sum(), 0.01)
@@ -111,7 +111,7 @@ def test_without_noise_it_is_ridge_regression_and_noise_vanishes_with_many_rows(
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("factor", one_in(2, [0.25, 1.0]))
-def test_an_attack_by_draws_passes_what_is_sold_and_refutes_what_is_not(factor, monkeypatch):
+def test_a_statistical_audit_accepts_the_claim_and_refutes_a_smaller_one(factor, monkeypatch):
     X, y, epsilon = np.full((6, 1), 0.5), np.zeros(6), np.full(6, 1.0)
     monkeypatch.setattr(
         ridge_math,
@@ -126,8 +126,8 @@ def test_an_attack_by_draws_passes_what_is_sold_and_refutes_what_is_not(factor, 
     assert audit.passed == (factor == 1.0)
 
 
-def test_fits_with_a_delta_are_composed_as_gaussian_noise_and_saved_models_keep_that(tmp_path):
-    """An account admits far more of them than fits of a pure epsilon, and basic composition."""
+def test_fits_with_a_delta_are_composed_as_gaussian_mechanisms(tmp_path):
+    """An account admits more such fits than fits with pure epsilon or basic composition."""
     X, y, _ = rows(200)
     budget = np.full(200, 1.0)
     counts = {}
@@ -152,7 +152,7 @@ def test_fits_with_a_delta_are_composed_as_gaussian_noise_and_saved_models_keep_
         assert gaussian_epsilon(guarantee.profile.shift, 1e-6) == pytest.approx(0.1, rel=1e-2)
 
 
-def test_every_other_fit_is_composed_as_a_pure_mechanism():
+def test_fits_without_a_delta_are_composed_as_pure_mechanisms():
     X, y, epsilon = rows()
     for learner in (ridge(), cm.PersonalizedRidge(), cm.PersonalizedRidge(perturbation="output")):
         guarantee = learner.fit(X, y, epsilon=epsilon, random_state=Simulation(0)).guarantee_

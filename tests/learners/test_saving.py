@@ -1,4 +1,4 @@
-"""Saved models: what comes back, what is never written, and what is refused."""
+"""Saved models: round trips, excluded contents and refusals."""
 
 import hashlib
 import json
@@ -79,7 +79,7 @@ MODELS = {
 
 
 def answers(model, rows=ROWS):
-    """Return all predictions of a model for rows, and their types."""
+    """Return all predictions of a model for some rows, with their types."""
     words = [model.predict(rows)]
     for method in ("classify", "predict_proba", "decision_function"):
         if hasattr(model, method) and getattr(model, "classes", 0) is not None:
@@ -91,11 +91,11 @@ def guarantee_of(model):
     return getattr(model, "guarantee_", None) or model.guarantee
 
 
-# -------------------------------------------------------------------------- what comes back
+# -------------------------------------------------------------------------- round trips
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_loaded_model_predicts_the_same_bits(name, tmp_path):
+def test_a_loaded_model_has_bitwise_equal_predictions(name, tmp_path):
     model = MODELS[name]()
     rows = TABLE if name.endswith("table") else ROWS
     path = cm.save_model(model, tmp_path / "model.json")
@@ -108,7 +108,7 @@ def test_a_loaded_model_predicts_the_same_bits(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_guarantee_comes_back_and_saving_again_gives_the_same_file(name, tmp_path):
+def test_the_guarantee_is_restored_and_saving_again_gives_the_same_file(name, tmp_path):
     model = MODELS[name]()
     promised = guarantee_of(model)
     path = cm.save_model(model, tmp_path / "whole.json", guarantee="rows")
@@ -125,7 +125,7 @@ def test_the_guarantee_comes_back_and_saving_again_gives_the_same_file(name, tmp
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_parameters_come_back_and_a_loaded_model_can_be_fitted_again(tmp_path):
+def test_parameters_are_restored_and_a_loaded_model_can_be_fitted_again(tmp_path):
     model = ridge(feature_range=([0.0, -1.0, 0.0], [1.0, 2.0, 3.0]), max_norm=2.0)
     loaded = cm.load_model(cm.save_model(model, tmp_path / "m.json"))
     expected = {**model.get_params()}
@@ -151,7 +151,7 @@ finite = st.floats(-LARGEST, LARGEST)
 )
 @example(np.array([-0.0, 5e-324, LARGEST]), np.array([np.inf]), -0.0,
          ["", " ", "\u2603", '"', "\\", "é"], [-(2**63), 2**63 - 1], "rows")  # fmt: skip
-def test_every_number_and_name_comes_back(
+def test_every_number_and_name_is_restored(
     tmp_path_factory, coefficients, epsilon, intercept, names, labels, detail
 ):
     folder = tmp_path_factory.mktemp("saved")
@@ -179,10 +179,10 @@ def test_every_number_and_name_comes_back(
             assert loaded.classes_.dtype == np.int64
 
 
-# ---------------------------------------------------------------------- what is never written
+# ---------------------------------------------------------------------- excluded contents
 
 
-def test_no_seed_no_diagnostics_and_no_single_seller(tmp_path):
+def test_files_contain_no_seeds_diagnostics_or_single_sellers(tmp_path):
     path = cm.save_model(logistic(), tmp_path / "m.json")
     text = path.read_text(encoding="utf-8")
     for word in ('"random_state', "gradient_norm", "noise_rate", '"eta'):
@@ -203,7 +203,7 @@ def test_no_seed_no_diagnostics_and_no_single_seller(tmp_path):
     )
 
 
-def test_what_the_private_rows_gave_is_not_written(tmp_path):
+def test_attributes_computed_from_private_rows_are_not_written(tmp_path):
     with pytest.warns(cm.PrivacyLeakWarning):
         model = logistic(data_norm=None)
     path = cm.save_model(model, tmp_path / "m.json")
@@ -224,7 +224,7 @@ def test_models_without_a_guarantee_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_arguments_are_checked(tmp_path):
+def test_invalid_arguments_are_refused(tmp_path):
     with pytest.raises(ParameterError, match="must be one of 'summary', 'rows'"):
         cm.save_model(ridge(), tmp_path / "m.json", guarantee="all")
     for wrong in (lambda: cm.save_model(ridge(), 3), lambda: cm.load_model(3)):
@@ -236,7 +236,7 @@ def test_arguments_are_checked(tmp_path):
         cm.save_model(ridge().set_params(regularization=np.inf), tmp_path / "m.json")
 
 
-def test_a_file_that_cannot_be_written_leaves_the_former(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_former_file(tmp_path, monkeypatch):
     path = cm.save_model(ridge(), tmp_path / "m.json")
     before = path.read_bytes()
 
@@ -252,7 +252,7 @@ def test_a_file_that_cannot_be_written_leaves_the_former(tmp_path, monkeypatch):
         assert list(tmp_path.iterdir()) == [path]
 
 
-# --------------------------------------------------------------------------- what is refused
+# --------------------------------------------------------------------------- refusals
 
 
 def refused(path, content, match=".", kind=DataError):
@@ -289,13 +289,13 @@ def test_a_flipped_bit_is_refused_or_harmless(bit, saved, tmp_path):
     assert harmless < len(saved) // 14
 
 
-def test_a_file_that_was_cut_short_is_refused(saved, tmp_path):
+def test_a_truncated_file_is_refused(saved, tmp_path):
     for length in range(0, len(saved) - 2, 41):
         refused(tmp_path / "m.json", saved[:length])
 
 
 def change(content, **tables):
-    """Return a JSON file with other entries, and a checksum that fits them."""
+    """Return a JSON file with changed entries and a matching checksum."""
     result = json.loads(content)
     for table, entries in tables.items():
         old = result.get(table)
@@ -305,7 +305,7 @@ def change(content, **tables):
 
 
 def signed(found):
-    """Return a JSON file with the checksum of what it says."""
+    """Return a JSON file with the checksum of its contents."""
     found = {key: value for key, value in found.items() if key != "sha256"}
     checksum = hashlib.sha256(json.dumps(found).encode()).hexdigest()
     return json.dumps({**found, "sha256": checksum}).encode()
@@ -339,7 +339,7 @@ def signed(found):
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_named(tables, match, saved, tmp_path):
+def test_errors_name_inconsistent_entries(tables, match, saved, tmp_path):
     refused(tmp_path / "m.json", change(saved, **tables), match)
 
 
@@ -354,7 +354,7 @@ def test_what_does_not_fit_is_named(tables, match, saved, tmp_path):
         (["a", "b"], "<U999999"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(values, dtype, tmp_path):
+def test_inconsistent_labels_are_refused(values, dtype, tmp_path):
     result = json.loads(cm.save_model(logistic(), tmp_path / "l.json").read_bytes())
     changed = result | {"classes_": values, "dtype": dtype}
     refused(tmp_path / "l.json", signed(changed), "classes_|dtype|invalid literal|out of bounds")
@@ -369,7 +369,7 @@ def test_labels_that_do_not_fit_are_refused(values, dtype, tmp_path):
         (ridge, {"rounding": "x"}, "rounding must be 'auto'"),
     ],
 )
-def test_parameters_that_a_model_could_not_have_had_are_refused(make, parameters, match, tmp_path):
+def test_invalid_parameters_in_a_file_are_refused(make, parameters, match, tmp_path):
     original = cm.save_model(make(), tmp_path / "l.json").read_bytes()
     refused(tmp_path / "m.json", change(original, parameters=parameters), match)
 
@@ -389,7 +389,7 @@ def test_a_kernel_whose_predictions_overflow_is_refused(kernel, match, tmp_path)
     refused(tmp_path / "m.json", signed(original), match)
 
 
-def test_names_that_could_not_be_loaded_are_not_saved(tmp_path):
+def test_names_that_loading_refuses_are_not_saved(tmp_path):
     model = logistic(TABLE)
     model.feature_names_in_ = np.array(["a", "b", "a"], dtype=object)
     with pytest.raises(DataError, match="names do not fit n_features_in_"):
@@ -406,7 +406,7 @@ def test_names_that_could_not_be_loaded_are_not_saved(tmp_path):
     ],
     ids=str,
 )
-def test_no_escape_sequence_of_a_file_reaches_a_terminal(tables, saved, tmp_path):
+def test_escape_sequences_of_a_file_are_not_printed(tables, saved, tmp_path):
     path = tmp_path / "m.json"
     for content in (
         change(saved, **tables),
@@ -418,7 +418,7 @@ def test_no_escape_sequence_of_a_file_reaches_a_terminal(tables, saved, tmp_path
         assert str(caught.value).isprintable()
 
 
-def test_a_file_whose_checksum_is_another_was_changed(saved, tmp_path):
+def test_a_wrong_checksum_is_refused(saved, tmp_path):
     result = json.loads(saved)
     result["epsilon"][-1] = 3.0
     refused(tmp_path / "m.json", json.dumps(result).encode(), "was changed after it was saved")
@@ -443,9 +443,7 @@ def test_hostile_text_is_refused(content, match, tmp_path):
 
 
 @pytest.mark.parametrize(("bound", "value"), [("LARGEST", 300), ("MOST", {b"[": 2, b",": 9})])
-def test_sizes_are_bounded_where_a_file_is_written_and_read(
-    bound, value, saved, tmp_path, monkeypatch
-):
+def test_sizes_are_bounded_when_writing_and_reading(bound, value, saved, tmp_path, monkeypatch):
     monkeypatch.setattr(saving, bound, value)
     refused(tmp_path / "m.json", saved, "too many bytes|not a file of at most 300 bytes")
     with pytest.raises(DataError, match=r"too many bytes.*guarantee='summary'"):
@@ -463,7 +461,7 @@ def test_paths_that_are_not_files_are_refused(name, tmp_path):
         cm.load_model(tmp_path / name)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_a_pipe_is_refused_without_waiting(tmp_path):
     path = tmp_path / "m.json"
     os.mkfifo(path)
     with pytest.raises(DataError, match="is not a file"):
@@ -473,7 +471,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 # -------------------------------------------------------------------------------- the schema
 
 
-def test_the_schema_that_is_shipped_is_current():
+def test_the_shipped_schema_is_current():
     written = (ROOT / "docs" / "model.schema.json").read_text(encoding="utf-8")
     assert json.loads(written) == Document.model_json_schema()
 
@@ -488,14 +486,14 @@ def test_saved_models_follow_the_schema(tmp_path):
             validator.validate(json.loads(path.read_text(encoding="utf-8")))
 
 
-def test_the_schema_refuses_what_loading_refuses(saved):
+def test_the_schema_refuses_files_that_loading_refuses(saved):
     validator = Draft202012Validator(Document.model_json_schema())
     for tables in ({"surprise": 1}, {"version": 2}, {"coef_": None}, {"epsilon": [-1.0]}):
         assert not validator.is_valid(json.loads(change(saved, **tables)))
     assert validator.is_valid(json.loads(change(saved)))
 
 
-def test_a_public_predictor_is_loaded_in_a_process_that_imported_nothing_else(tmp_path):
+def test_a_public_predictor_is_loaded_in_a_new_process(tmp_path):
     path = cm.save_model(predictor(), tmp_path / "p.json")
     code = f"import convexmarket as cm; print(cm.load_model({str(path)!r}).classes)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""A choice among trained candidates keeps what the rows granted."""
+"""The private choice among trained candidates keeps the guarantees of the rows."""
 
 import numpy as np
 import pytest
@@ -21,12 +21,12 @@ def search(**options):
 
 
 @pytest.mark.parametrize("gamma", [0.5, 0.1, 1e-3, 1e-6])
-def test_the_best_of_random_trials_costs_twice_one_trial_and_no_less(gamma):
-    """The law of what is published is a formula: ratios of all results, on bad pairs of laws."""
+def test_the_best_of_random_trials_costs_exactly_twice_one_trial(gamma):
+    """The law of the published result has a closed form; check the ratios for adverse pairs."""
 
     def published(law):
         above = np.append(np.cumsum(law[::-1])[::-1], 0.0)  # of results at least as good
-        pgf = np.log(gamma + (1.0 - gamma) * above) / np.log(gamma)  # of 1 - above
+        pgf = np.log(gamma + (1.0 - gamma) * above) / np.log(gamma)  # powers of 1 - above
         return pgf[1:] - pgf[:-1]
 
     worst, epsilon = 0.0, 1.0
@@ -44,7 +44,7 @@ def test_the_best_of_random_trials_costs_twice_one_trial_and_no_less(gamma):
 
 
 @pytest.mark.parametrize("mean", [1.5, 10.0, 1000.0])
-def test_trials_have_the_mean_that_was_asked_for(mean):
+def test_the_number_of_trials_has_the_requested_mean(mean):
     p = 1.0 - _stopping(mean)
     k = np.arange(1, 400_000)
     chances = np.exp(k * np.log(p) - np.log(k)) / -np.log1p(-p)
@@ -52,7 +52,7 @@ def test_trials_have_the_mean_that_was_asked_for(mean):
 
 
 @pytest.mark.parametrize(("charge", "share"), [("trials", 1 / 2), ("sum", 1 / 3)])
-def test_the_search_is_charged_once_and_each_training_keeps_its_share(charge, share):
+def test_the_search_is_charged_once_and_each_fit_keeps_its_share(charge, share):
     epsilon = rng.uniform(2.0, 6.0, 200)
     account = PrivacyAccountant(epsilon)
     result = search(charge=charge).fit(X[:200], Y[:200], epsilon=epsilon, accountant=account)
@@ -75,7 +75,7 @@ def test_the_search_is_charged_once_and_each_training_keeps_its_share(charge, sh
     "options",
     [{"charge": "free"}, {"trials": 1.0}, {"grid": {}}, {"grid": {"regularization": []}}],
 )
-def test_what_cannot_be_searched_is_refused_before_the_rows_pay(options):
+def test_invalid_searches_are_refused_before_any_charge(options):
     account = PrivacyAccountant(np.full(200, 1.0))
     with pytest.raises(ParameterError, match=r"charge|trials|grid"):
         search().set_params(**options).fit(X[:200], Y[:200], epsilon=1.0, accountant=account)

@@ -7,7 +7,7 @@ from convexmarket.privacy import Guarantee
 
 
 def check_many_sellers(folder, n):
-    """What is sold, charged and left of so many, in the order in which they came."""
+    """Check sales, charges and balances of many sellers, in their order of arrival."""
     ids, rng = [f"seller-{k:06d}" for k in range(n)], np.random.default_rng(0)
     sold, prices = rng.uniform(0.5, 2.0, n), rng.uniform(0.0, 1.0, n)
     with cm.Ledger.create(folder / "l") as ledger:

@@ -1,4 +1,4 @@
-"""Databases in several states, damage of many kinds, and what may come of it."""
+"""Databases in several states, kinds of damage, and checks of the outcome."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ TABLES = ("balance", "sales", "releases", "charges")
 
 @dataclass
 class State:
-    """A database in a folder, and all that is read of it while it is whole."""
+    """A database in a folder, and its contents before the damage."""
 
     folder: Path
     name: str
@@ -40,7 +40,7 @@ def seller(k):
 
 
 def everything(place):
-    """Return all that can be read of a market or of a ledger."""
+    """Return the complete readable contents of a market or a ledger."""
     if isinstance(place, cm.OnlineMarket):
         ledger, answer = place.ledger, {"offers": place.offers(), "problem": place.problem}
         answer |= {"released": place.released, "counts": place.counts()}
@@ -51,7 +51,7 @@ def everything(place):
 
 
 def differs(found, expected):
-    """Return the names of what is not as it was."""
+    """Return the names of contents that have changed."""
     return [
         name
         for name, value in expected.items()
@@ -66,7 +66,7 @@ def names(accepted):
 
 
 def build_market(folder, n, closed=False):
-    """A third of the sellers accepted, a third declined."""
+    """Create a market in which a third of the sellers accepted and a third declined."""
     with cm.OnlineMarket.create(folder, POLICY, '{"text": "of a problem"}') as market:
         reports = 1 + 0.002 * (np.arange(n) % 50)
         list(market.quote_many((seller(k), report) for k, report in enumerate(reports)))
@@ -91,7 +91,7 @@ def build_ledger(folder, n):
 
 
 def interrupt(state, folder):
-    """Copy a database in the middle of a step, when its journal has to undo what it holds."""
+    """Copy a database in the middle of a step, with a journal that must be rolled back."""
     raw = sqlite3.connect(state.folder / state.name, isolation_level=None)
     raw.executescript("PRAGMA journal_mode = PERSIST; PRAGMA cache_size = 1; BEGIN IMMEDIATE")
     raw.executemany(
@@ -105,7 +105,7 @@ def interrupt(state, folder):
 
 
 def build_states(folder):
-    """Return the databases to be damaged, by what they are called."""
+    """Return the databases to damage, by name."""
     states = {
         "a small market": build_market(folder / "small", 30),
         "a market": build_market(folder / "market", 300),
@@ -122,7 +122,7 @@ def build_states(folder):
 
 
 def place_in(content, rng, length):
-    """Half of the time where something is written, because much of a small database is empty."""
+    """Draw an offset; half of the draws avoid the empty parts of the file."""
     end = max(1, len(content) - length)
     if rng.random() < 0.5:
         written = np.flatnonzero(np.frombuffer(content, dtype=np.uint8)[:end])
@@ -143,7 +143,7 @@ def overwrite(content, rng):
 
 
 def copy_within(content, rng):
-    """Like a row that was written in the place of another."""
+    """Copy a block over another, as if a row had been written in the wrong place."""
     length = int(2 ** rng.uniform(3, 9))
     source, target = (place_in(content, rng, length) for _ in range(2))
     content[target : target + length] = content[source : source + length]
@@ -169,7 +169,7 @@ DAMAGE = [flip_bits, overwrite, copy_within, truncate, swap_pages, zero_sectors]
 
 
 def damaged_copy(state, folder, rng):
-    """Copy a database, and damage it or, sometimes, the hot journal next to it."""
+    """Copy a database and damage it, or sometimes its hot journal."""
     if folder.exists():
         shutil.rmtree(folder)
     shutil.copytree(state.folder, folder)
@@ -183,11 +183,11 @@ def damaged_copy(state, folder, rng):
     return State(folder, state.name, state.holds), f"{damage.__name__} in {file.name}"
 
 
-# ------------------------------------------------------------------ what may come of it
+# ------------------------------------------------------------------ outcomes
 
 
 def use(state):
-    """Use a database in every way; describe a fault that was not refused.
+    """Use a database in every way; return a description of undetected damage.
 
     No result may differ from that of the intact database, and every refusal must be a DataError
     without private values.
@@ -239,7 +239,7 @@ def use_ledger(state):
 
 
 def use_commands(state):
-    """Give the commands that read or copy a database; return one that ended in another way."""
+    """Run the commands that read or copy a database; return one with an unexpected end."""
     place, out = state.folder / state.name, state.folder / "out"
     commands = [
         ("ledger", place),

@@ -1,4 +1,4 @@
-"""A database is read unchanged, or its damage is an error: checks, backups and links."""
+"""A damaged database gives an error: checks, backups and links."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def market(tmp_path):
 
 
 def raw(path, *statements):
-    """Do what another program might."""
+    """Execute SQL on the database, as another program might."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -47,7 +47,7 @@ def raw(path, *statements):
 # ------------------------------------------------------------------ checks
 
 
-def test_an_undamaged_database_is_used_also_after_an_interrupted_step(states, tmp_path):
+def test_an_intact_database_works_after_an_interrupted_step(states, tmp_path):
     interrupted = {name for name in states if "hot journal" in name}
     assert len(interrupted) == 2
     for name, state in states.items():
@@ -58,8 +58,8 @@ def test_an_undamaged_database_is_used_also_after_an_interrupted_step(states, tm
         assert use(State(folder, state.name, state.holds)) is None, name
 
 
-def test_damaged_copies_are_refused_or_change_nothing(states, tmp_path):
-    """A sample of what tests/campaign/reliability tries 3,000 times."""
+def test_damaged_copies_are_refused_or_unchanged(states, tmp_path):
+    """tests/campaign/reliability runs the same check 3,000 times."""
     kinds = list(states.values())
     for k in range(24):
         rng = np.random.default_rng([3, k])
@@ -80,7 +80,7 @@ def test_damaged_copies_are_refused_or_change_nothing(states, tmp_path):
         ("seals", "DELETE FROM seals WHERE number = 4"),
     ],
 )
-def test_rows_of_another_program_are_found(market, table, change):
+def test_rows_written_by_another_program_are_detected(market, table, change):
     market.disconnect()
     path = market.folder / "market.sqlite"
     with closing(sqlite3.connect(path)) as connection:
@@ -89,7 +89,7 @@ def test_rows_of_another_program_are_found(market, table, change):
         ).fetchall()
     drops = [f"DROP TRIGGER {name}" for name, _ in triggers]
     raw(path, *drops, *[text for _, text in triggers])
-    assert len(market.offers()) == 2  # the tables are as they were
+    assert len(market.offers()) == 2  # the tables are unchanged
     market.disconnect()
     raw(path, *drops, change, *[text for _, text in triggers])
     for open_ in (lambda: cm.OnlineMarket(market.folder), lambda: cm.Ledger(path), market.offers):
@@ -97,20 +97,20 @@ def test_rows_of_another_program_are_found(market, table, change):
             open_()
 
 
-def test_a_trigger_that_is_gone_is_damage(market):
+def test_a_missing_trigger_is_detected_as_damage(market):
     market.disconnect()
     raw(market.folder / "market.sqlite", "DROP TRIGGER answers_are_sales")
     with pytest.raises(DataError, match="is damaged"):
         cm.OnlineMarket(market.folder)
 
 
-def test_a_market_that_was_damaged_while_open_is_not_closed(market):
+def test_a_market_damaged_while_open_cannot_be_closed(market):
     raw(
         market.folder / "market.sqlite",
         "UPDATE quotes SET epsilon = 2 * epsilon",
     )
     with pytest.raises(DataError, match="is damaged"):
-        market.close(lambda accepted: pytest.fail("a model of forged offers"), lapse=True)
+        market.close(lambda accepted: pytest.fail("trained on forged offers"), lapse=True)
     assert market.released is None
 
 
@@ -124,8 +124,8 @@ def test_an_error_about_damage_quotes_no_cell(tmp_path):
     assert "HIV" not in str(error.value)
 
 
-def test_the_seal_is_the_sum_of_digests_of_all_rows(market):
-    """Step by step as if it were worked out anew."""
+def test_the_seal_equals_the_sum_of_digests_of_all_rows(market):
+    """The incremental seal equals a new computation after every step."""
     path = market.folder / "market.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for number, step in enumerate(
@@ -144,7 +144,7 @@ def test_a_database_of_another_version_is_refused(tmp_path, version):
         cm.Ledger(state.folder / state.name)
 
 
-def test_a_database_without_seals_is_damaged(market):
+def test_a_database_without_seals_is_refused(market):
     market.disconnect()
     raw(market.folder / "market.sqlite", "DROP TABLE seals")
     with pytest.raises(DataError, match="is damaged"):
@@ -154,7 +154,7 @@ def test_a_database_without_seals_is_damaged(market):
 # ------------------------------------------------------------------ backups
 
 
-def test_a_backup_is_the_market_of_that_instant(market, tmp_path):
+def test_a_backup_contains_the_market_at_that_time(market, tmp_path):
     backup = tmp_path / "copies" / "market.sqlite"
     expected = everything(market)
     market.backup(str(backup))
@@ -167,7 +167,7 @@ def test_a_backup_is_the_market_of_that_instant(market, tmp_path):
         assert restored.close(lambda accepted: json.dumps(len(accepted)), lapse=True) == "1"
 
 
-def test_a_backup_is_taken_in_the_middle_of_others_steps(market, tmp_path):
+def test_a_backup_is_consistent_during_other_steps(market, tmp_path):
     for k in range(5):
         with cm.OnlineMarket(market.folder) as other:
             stream = other.quote_many([(f"s{j}", 1.2) for j in range(10 * k, 10 * k + 10)], 5)
@@ -178,7 +178,7 @@ def test_a_backup_is_taken_in_the_middle_of_others_steps(market, tmp_path):
             assert ledger.sales()["id"].tolist() == ["Ann"]
 
 
-def test_a_backup_replaces_a_file_with_force_alone(market, tmp_path):
+def test_a_backup_replaces_a_file_only_with_force(market, tmp_path):
     path = tmp_path / "backup"
     market.backup(path)
     before = path.read_bytes()
@@ -193,7 +193,7 @@ def test_a_backup_replaces_a_file_with_force_alone(market, tmp_path):
             market.backup(market.folder / "market.sqlite", force=force)
 
 
-def test_a_backup_of_a_damaged_ledger_leaves_the_earlier_one(tmp_path):
+def test_a_backup_of_a_damaged_ledger_keeps_the_earlier_one(tmp_path):
     state, backup = build_ledger(tmp_path / "l", 20), tmp_path / "backup"
     with cm.Ledger(state.folder / state.name) as ledger:
         ledger.backup(backup)
@@ -211,7 +211,7 @@ def test_a_backup_of_a_damaged_ledger_leaves_the_earlier_one(tmp_path):
 
 
 @pytest.mark.parametrize("end", [".closing", "-journal"])
-def test_a_planted_link_is_not_followed(market, tmp_path, end):
+def test_symbolic_links_are_not_followed(market, tmp_path, end):
     market.disconnect()
     victim = tmp_path / "diary"
     victim.write_bytes(bytes(range(256)))

@@ -1,4 +1,4 @@
-"""What a ledger writes down, what it refuses to sell or to charge, and in which words."""
+"""Sales and charges of a ledger, and its refusals and messages."""
 
 import math
 import tempfile
@@ -68,7 +68,7 @@ def balance(ledger):
         (["a", 5.5], 1.0, 0.0, "must be text or a whole number.*, got 5.5"),
     ],
 )
-def test_sales_that_cannot_be_one_leave_nothing(ledger, ids, epsilon, prices, words):
+def test_invalid_sales_record_nothing(ledger, ids, epsilon, prices, words):
     with pytest.raises(ParameterError, match=words):
         ledger.sell(ids, epsilon, prices)
     assert len(ledger.sales()) == 3
@@ -94,7 +94,7 @@ def test_a_source_is_recorded_once(ledger):
         ([1.5], "must be text"),
     ],
 )
-def test_accounts_that_cannot_be_one(ledger, ids, words):
+def test_invalid_accounts_are_refused(ledger, ids, words):
     with pytest.raises(ParameterError, match=words):
         ledger.account(ids)
 
@@ -108,14 +108,14 @@ def test_a_name_is_charged_once(ledger):
         ):
             ask(guarantee([0.25]))
     assert account.spent.tolist() == [0.25]
-    account = ledger.account(["Ann"])  # without a name, every charge is a release
+    account = ledger.account(["Ann"])  # each charge without a name is a separate release
     account.charge(guarantee([0.25]))
     account.charge(guarantee([0.25]))
     assert ledger.releases()["name"].tolist() == ["model", "unnamed-2", "unnamed-3"]
 
 
 @pytest.mark.parametrize("name", ["unnamed-7", "market-model", "market-model-2", "", " x", 2.5])
-def test_names_that_a_release_cannot_have(ledger, name):
+def test_invalid_release_names_are_refused(ledger, name):
     for ask in (
         lambda: ledger.account(["Ann"], release=name),
         lambda: ledger.sell(["Ann"], 1.0, 1.0, release=name),
@@ -124,7 +124,7 @@ def test_names_that_a_release_cannot_have(ledger, name):
             ask()
 
 
-def test_what_was_sold_for_one_release_is_used_by_that_one_alone(ledger):
+def test_a_sale_for_one_release_is_used_only_by_that_release(ledger):
     ledger.sell(["Ann"], [0.5], [0.2], release="x")
     assert ledger.account(["Ann"]).budget.tolist() == [1.0]
     assert ledger.account(["Ann"], release="y").budget.tolist() == [1.0]
@@ -133,7 +133,7 @@ def test_what_was_sold_for_one_release_is_used_by_that_one_alone(ledger):
     assert balance(ledger).loc["Ann", "left"] == 1.5
     ledger.account(["Ann"], release="y").charge(guarantee([0.75]))
     assert x.remaining.tolist() == [0.75]
-    x.charge(guarantee([0.625]))  # 0.5 of what is its own, and the rest of what is for any
+    x.charge(guarantee([0.625]))  # 0.5 from its own sale, the remainder from sales for any release
     assert ledger.account(["Ann"]).remaining.tolist() == [0.125]
     ann = balance(ledger).loc["Ann"]
     assert (ann["sold"], ann["spent"], ann["left"]) == (1.5, 1.375, 0.125)
@@ -146,7 +146,7 @@ def test_what_was_sold_for_one_release_is_used_by_that_one_alone(ledger):
 # ------------------------------------------------------------------ compositions
 
 
-def test_advanced_composition_is_the_accountant_s(tmp_path):
+def test_advanced_composition_equals_that_of_the_accountant(tmp_path):
     ids = [f"s{k}" for k in range(5)]
     budget = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
     oracle = PrivacyAccountant(budget, 1e-5, composition="advanced")
@@ -186,7 +186,7 @@ def test_advanced_composition_is_the_accountant_s(tmp_path):
         ({"delta": -0.1}, "delta"),
     ],
 )
-def test_ledgers_that_cannot_be_one(tmp_path, options, words):
+def test_invalid_ledgers_are_refused(tmp_path, options, words):
     with pytest.raises(ParameterError, match=words):
         cm.Ledger.create(tmp_path / "l", **options)
     assert list(tmp_path.iterdir()) == []
@@ -216,14 +216,14 @@ def test_a_file_holds_one_ledger(ledger, tmp_path):
     assert "3 sellers" in repr(ledger.account(IDS))
 
 
-def test_a_ledger_is_no_market(tmp_path):
+def test_a_ledger_cannot_be_opened_as_a_market(tmp_path):
     cm.Ledger.create(tmp_path / "market.sqlite").disconnect()
     with pytest.raises(DataError, match="but not that of a market"):
         cm.OnlineMarket(tmp_path)
     assert cm.Ledger(tmp_path).sales().empty
 
 
-def test_a_step_that_cannot_be_stored_is_an_error(ledger):
+def test_a_failed_write_raises_an_error(ledger):
     ledger._store._connection.execute("PRAGMA query_only = ON")
     with pytest.raises(DataError, match="is read-only"):
         ledger.account(IDS).charge(guarantee([0.1, 0.1, 0.1]))
@@ -236,7 +236,7 @@ def test_a_step_that_cannot_be_stored_is_an_error(ledger):
     assert ledger.sales()["id"].tolist() == IDS
 
 
-def test_waiting_for_others_ends(ledger, monkeypatch):
+def test_waiting_for_a_lock_times_out(ledger, monkeypatch):
     monkeypatch.setattr(store, "PATIENCE", 0.05)
     ledger.disconnect()
     other = cm.Ledger(ledger.path)
@@ -245,7 +245,7 @@ def test_waiting_for_others_ends(ledger, monkeypatch):
     assert len(ledger.sales()) == 3
 
 
-# ------------------------------------------------------------------ with what is trained
+# ------------------------------------------------------------------ with learners
 
 
 ROWS = np.random.default_rng(0).uniform(-0.5, 0.5, (30, 2))
@@ -253,7 +253,7 @@ LABELS = np.where(ROWS[:, 0] > 0, 1, -1)
 OWNERS = [f"row-{k}" for k in range(30)]
 
 
-def test_a_second_release_of_the_same_rows_is_refused_before_it_draws_noise(tmp_path):
+def test_a_second_release_is_refused_before_it_draws_noise(tmp_path):
     erm = cm.KernelERM(regularization=1.0).fit(ROWS, LABELS)
     with cm.Ledger.create(tmp_path / "l", delta=1e-5) as ledger:
         ledger.sell(OWNERS, 1.0, 0.1)
@@ -268,7 +268,7 @@ def test_a_second_release_of_the_same_rows_is_refused_before_it_draws_noise(tmp_
         assert len(ledger.releases()) == 1
 
 
-# ------------------------------------------------------------------ what cannot be stored
+# ------------------------------------------------------------------ limits
 
 
 def test_thousands_of_sellers(tmp_path):
@@ -282,7 +282,7 @@ NAMES = st.sampled_from([None, "x", "y", "z"])
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """Dyadic amounts are exact in floating point, so every decision is that of exact sums."""
+    """Compare with a dictionary; dyadic amounts are exact in floating point."""
 
     @initialize()
     def start(self):
@@ -300,7 +300,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def of_any(self, id):
-        """Return what releases took of what was sold for any."""
+        """Return the amounts that releases took from sales for any release."""
         return sum(
             (
                 max(Fraction(0), amounts.get(id, Fraction(0)) - self.sold.get((id, name), 0))

@@ -1,4 +1,4 @@
-"""No budget is spent twice by simultaneous charges; tests/process has more tests."""
+"""Simultaneous charges never spend a budget twice; tests/process has more tests."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.process.ledger.builders import guarantee
 
 @needs_fork
 @pytest.mark.parametrize("inherited", [False, True])
-def test_two_processes_that_charge_the_same_budget_win_once(tmp_path, inherited):
+def test_only_one_of_two_racing_processes_charges_the_budget(tmp_path, inherited):
     check_one_wins(tmp_path / "l", inherited, 4)
 
 
@@ -24,7 +24,7 @@ def check_one_wins(path, inherited, trials):
             opened = ledger if inherited else cm.Ledger(path)
             account = opened.account(ids)
             try:
-                account.check(guarantee([0.75, 0.75]))  # both may pass this
+                account.check(guarantee([0.75, 0.75]))  # both processes may pass this check
                 account.charge(guarantee([0.75, 0.75]))
             except BudgetExceededError:
                 return False

@@ -1,4 +1,4 @@
-"""Policies that look back, streams of sellers, and the ratios that the design measured."""
+"""Adaptive policies, streams of sellers, and ratios of online to offline loss."""
 
 import json
 
@@ -15,12 +15,12 @@ from convexmarket.online.plan import Buyer, plan, plan_atoms
 from tests import one_in
 from tests.online.builders import PUBLISHED, UNIT, adaptive, ratios
 
-# ---------------------------------------------------------------- the design's figures
+# ---------------------------------------------------------------- reference figures
 
 
 @pytest.mark.parametrize(("prior", "m", "published"), one_in(7, PUBLISHED), ids=str)
-def test_competitive_ratios_agree_with_the_design(prior, m, published):
-    """It should be one of those that 20 of our draws give."""
+def test_competitive_ratios_agree_with_the_reference(prior, m, published):
+    """The reference figure lies in the range of means of 20 draws."""
     result = ratios(
         lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, m, 300 if m <= 10**4 else 60
     )
@@ -31,8 +31,8 @@ def test_competitive_ratios_agree_with_the_design(prior, m, published):
     assert high - low < 4 * (published - 1) + 5e-3
 
 
-def test_few_sellers_may_sell_nothing_and_the_loss_is_then_infinite():
-    """On U[0,4] about 3% of markets of a hundred have no seller below the price."""
+def test_the_loss_is_infinite_if_no_seller_sells():
+    """On U[0,4] about 3 % of markets with 100 sellers have no seller below the price."""
     prior = cm.Uniform(0, 4)
     policy = cm.OnlinePolicy(prior, 100, **UNIT)
     outcome = cm.run_online(policy, np.full(100, 3.0))
@@ -48,7 +48,7 @@ def test_few_sellers_may_sell_nothing_and_the_loss_is_then_infinite():
 # ------------------------------------------------------------------------------ streams
 
 
-def test_an_outcome_adds_up():
+def test_the_figures_of_an_outcome_are_consistent():
     prior = cm.Uniform(1, 5)
     policy = cm.OnlinePolicy(prior, 1000, mu=2.0, sigma=3.0, gamma=0.5)
     reports = prior.sample(1300, np.random.default_rng(0))
@@ -74,16 +74,16 @@ def test_invalid_streams_are_refused(reports, words):
         cm.run_online(cm.OnlinePolicy(cm.Uniform(1, 5), 10, **UNIT), reports)
 
 
-def test_a_stream_needs_a_policy():
+def test_a_stream_without_a_policy_is_refused():
     with pytest.raises(ParameterError, match=r"policy must .*, got 'greedy'"):
         cm.run_online("greedy", [1.0])
 
 
-# ------------------------------------------------------------------- plans for the rest
+# ------------------------------------------------------------------- plans for later sellers
 
 
-@example([1.0], 1, [0.0625], (0.0, 0.0, 0.0), 1.5)  # the cap decides how much is bought,
-@example([0.0625, 1.0, 2.0, 3.0], 16, [2.0], (0.0, 0.0, 0.0), 2.34375)  # and from how many
+@example([1.0], 1, [0.0625], (0.0, 0.0, 0.0), 1.5)  # the cap determines the total
+@example([0.0625, 1.0, 2.0, 3.0], 16, [2.0], (0.0, 0.0, 0.0), 2.34375)  # and the number of sellers
 @given(
     costs=st.lists(st.floats(0.05, 20), min_size=1, max_size=5),
     remaining=st.integers(1, 40),
@@ -91,8 +91,8 @@ def test_a_stream_needs_a_policy():
     weights=st.tuples(*[st.floats(-1.5, 1.5)] * 3),
     cap=st.none() | st.floats(1.2, 5),
 )
-def test_the_rest_is_planned_as_brute_force_does(costs, remaining, sold, weights, cap):
-    """Against scipy's optimiser over one guarantee for each cost, from our plan and elsewhere."""
+def test_plans_for_later_sellers_equal_brute_force(costs, remaining, sold, weights, cap):
+    """scipy optimises one guarantee per cost, from our plan and from random starts."""
     mu, sigma, gamma = 10.0 ** np.array(weights)
     costs, sold = np.unique(costs), np.array(sold)
     mass = np.full(costs.size, 1 / costs.size)
@@ -129,7 +129,7 @@ def test_the_rest_is_planned_as_brute_force_does(costs, remaining, sold, weights
         assert plan.objective <= loss(other) * (1 + 1e-6)
 
 
-def test_a_plan_for_the_rest_of_next_to_nothing_is_the_plan_for_all():
+def test_a_plan_after_negligible_sales_equals_the_opening_plan():
     prior = cm.Uniform(1, 5)
     buyer = Buyer(1.0, 2.0, 0.5, 1000)
     whole = plan(prior, buyer)
@@ -138,13 +138,13 @@ def test_a_plan_for_the_rest_of_next_to_nothing_is_the_plan_for_all():
     assert rest.eta == pytest.approx(whole.eta, rel=1e-7)
 
 
-# ------------------------------------------------------------------------- looking back
+# ------------------------------------------------------------------------- adaptive policies
 
 LOOKING_BACK = [{}, {"learn": True}, {"learn": True, "replan": False}]
 
 
 @pytest.mark.parametrize("options", one_in(3, LOOKING_BACK))
-def test_a_quote_depends_on_earlier_reports_and_its_own_only(options):
+def test_a_quote_depends_only_on_earlier_reports_and_its_own(options):
     m = 100
     policy = adaptive(m, **options)
     rng = np.random.default_rng(3)
@@ -160,7 +160,7 @@ def test_a_quote_depends_on_earlier_reports_and_its_own_only(options):
 @pytest.mark.parametrize(
     "options", one_in(2, [{}, {"learn": True}, {"learn": True, "trust_guess": True}])
 )
-def test_all_plans_price_truth(options):
+def test_all_plans_are_truthful(options):
     prior = cm.Uniform(1, 5)
     outcome = cm.run_online(adaptive(300, **options), prior.sample(300, np.random.default_rng(1)))
     assert len(outcome.policies) == len(adaptive(300).stages) + 1
@@ -172,7 +172,7 @@ def test_all_plans_price_truth(options):
 
 
 @pytest.mark.campaign
-def test_a_prior_can_be_learnt():
+def test_learning_the_prior_reduces_the_loss():
     truth, guess = cm.Uniform(1, 5), cm.Uniform(1, 20)
     known = ratios(lambda m: adaptive(m, truth), truth, 3000, 3)
     learnt = ratios(lambda m: adaptive(m, guess, learn=True), truth, 3000, 3)
@@ -182,7 +182,7 @@ def test_a_prior_can_be_learnt():
 
 
 @pytest.mark.campaign
-def test_replanning_helps():
+def test_replanning_reduces_the_loss():
     m, draws = 1000, 20
     prior = cm.Uniform(0, 4)
     fixed = ratios(lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, m, draws)
@@ -190,7 +190,7 @@ def test_replanning_helps():
     assert (fixed - anew).mean() > 3 * (fixed - anew).std(ddof=1) / np.sqrt(draws)
 
 
-def test_nothing_is_bought_on_a_guess_unless_it_is_trusted():
+def test_an_untrusted_guess_buys_nothing_in_the_first_stage():
     reports = cm.Uniform(1, 5).sample(200, np.random.default_rng(0))
     reports[:10] = 1.0
     careful = cm.run_online(adaptive(200, learn=True), reports)
@@ -206,7 +206,7 @@ def test_nothing_is_bought_on_a_guess_unless_it_is_trusted():
     sold=st.floats(0, 10),
     replan=st.booleans(),
 )
-def test_whatever_sellers_report_the_next_terms_are_sound(reports, sold, replan):
+def test_terms_after_any_reports_are_finite_and_truthful(reports, sold, replan):
     policy = adaptive(1000, cm.Uniform(0, 4), learn=True, replan=replan)
     n = len(reports)
     terms = policy.replanned(np.array(reports), np.full(n, sold))
@@ -228,7 +228,7 @@ def test_stages_grow_then_shrink_and_end_before_the_last_seller():
 
 
 @pytest.mark.parametrize("options", [{}, {"learn": True}])
-def test_an_adaptive_policy_survives_json(options):
+def test_an_adaptive_policy_survives_a_json_round_trip(options):
     policy = adaptive(200, **options)
     again = cm.online.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     reports = cm.Uniform(1, 5).sample(200, np.random.default_rng(2))
@@ -249,12 +249,12 @@ def test_an_adaptive_policy_survives_json(options):
         ({"m": 19}, "19 sellers are expected.*at most half"),
     ],
 )
-def test_bad_options_are_named(options, words):
+def test_invalid_options_are_named(options, words):
     with pytest.raises(ParameterError, match=words):
         adaptive(**{"m": 100} | options)
 
 
-def test_algorithm_3_cannot_look_back():
+def test_algorithm_3_is_not_adaptive():
     start = cm.OnlinePolicy(cm.Uniform(0, 4), 100, **UNIT, rule="algorithm-3")
     with pytest.raises(ParameterError, match=r'algorithm-3.*rule="expectation"'):
         cm.online.AdaptivePolicy(start)
@@ -262,15 +262,15 @@ def test_algorithm_3_cannot_look_back():
         cm.online.AdaptivePolicy(None)
 
 
-def test_a_market_that_has_sold_nothing_late_is_still_planned():
-    """With few to come, a cap relative to all those expected would leave no weights."""
+def test_a_market_without_sales_is_replanned_late():
+    """With few remaining sellers, a cap relative to all sellers would be infeasible."""
     policy = cm.online.AdaptivePolicy(cm.OnlinePolicy(cm.Uniform(1, 5), 100, **UNIT, cap=2.0))
     terms = policy.replanned(np.full(90, 4.9), np.zeros(90))
     assert terms.quote(1.0).epsilon > policy.start.quote(1.0).epsilon
     assert terms.plan.terms.largest == pytest.approx(2 * terms.plan.eta / 10)
 
 
-def test_reports_beyond_double_precision_keep_the_opening_terms():
+def test_denormal_reports_give_finite_terms():
     policy = cm.online.AdaptivePolicy(
         cm.OnlinePolicy(cm.Uniform(0, 1), 100, **UNIT, cap=1.5), learn=True, replan=False
     )

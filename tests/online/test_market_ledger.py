@@ -1,4 +1,4 @@
-"""A market's ledger: acceptance is a sale, and the model is charged before it is trained."""
+"""The ledger of a market: acceptances are sales, and models are charged before training."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def of(accepted, epsilon):
 
 @pytest.fixture
 def market(tmp_path):
-    """Make a market in which four sellers have accepted."""
+    """Return a market in which four sellers have accepted."""
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 8, mu=1, sigma=10, gamma=0.1)
     with OnlineMarket.create(tmp_path / "market", policy) as made:
         for id, report in BOUGHT.items():
@@ -46,7 +46,7 @@ def market(tmp_path):
 
 @pytest.fixture
 def opened(tmp_path):
-    """Return a function that opens the market of a problem file, with four who accepted."""
+    """Return a function that opens the market of a problem file with four acceptances."""
 
     def open_one(*settings):
         (tmp_path / "market.toml").write_text(TRAINED_MARKET)
@@ -60,7 +60,7 @@ def opened(tmp_path):
     return open_one
 
 
-def test_to_accept_is_to_sell(market):
+def test_an_acceptance_is_recorded_as_a_sale(market):
     market.quote("no", 1.3)
     market.decline("no")
     market.quote("open", 1.3)
@@ -76,7 +76,7 @@ def test_to_accept_is_to_sell(market):
         assert beside.sales().equals(sales)
 
 
-def test_a_sale_that_is_refused_undoes_the_answer(market, monkeypatch):
+def test_a_refused_sale_undoes_the_acceptance(market, monkeypatch):
     market.quote("f", 1.2)
     with market._store.writing() as connection:
         connection.execute(
@@ -103,7 +103,7 @@ def test_the_model_is_charged_before_it_is_trained(market):
     assert market.ledger.balance()["left"].tolist() == [0.0] * 4
 
 
-def test_a_model_that_sellers_cannot_pay_is_refused_before_it_is_trained(market):
+def test_a_model_beyond_the_sold_privacy_is_refused_before_training(market):
     def never(accepted):
         raise AssertionError("trained")
 
@@ -123,7 +123,7 @@ def test_a_model_that_sellers_cannot_pay_is_refused_before_it_is_trained(market)
     assert remaining == "1"
 
 
-def test_attempts_cost_as_much_as_the_most_expensive_one(market):
+def test_repeated_attempts_are_charged_their_maximum(market):
     def fail(accepted):
         raise DataError("no rows")
 
@@ -158,7 +158,7 @@ def interrupted(accepted):
     raise KeyboardInterrupt
 
 
-def test_an_attempt_that_failed_stays_charged_and_another_is_charged_in_full(market):
+def test_a_failed_release_stays_charged_and_a_new_one_is_charged_in_full(market):
     sold = market.offers()["epsilon"].to_numpy()
 
     def part(accepted):
@@ -192,7 +192,7 @@ def test_an_attempt_that_failed_stays_charged_and_another_is_charged_in_full(mar
 
 
 @pytest.mark.parametrize("release", [no_solver, no_json])
-def test_where_nothing_is_left_a_failed_model_is_not_drawn_again(market, release):
+def test_a_failed_model_is_not_drawn_again_without_remaining_budget(market, release):
     def never(accepted):
         raise AssertionError("trained")
 
@@ -210,7 +210,7 @@ def test_where_nothing_is_left_a_failed_model_is_not_drawn_again(market, release
 # ------------------------------------------------------------------ with a learner
 
 
-def test_the_ledger_has_what_the_model_guarantees(opened):
+def test_the_ledger_contains_the_guarantee_of_the_model(opened):
     market = opened()
     result = close_market(market, leave_out=["c"])
     balance = market.ledger.balance().set_index("id")
@@ -222,7 +222,7 @@ def test_the_ledger_has_what_the_model_guarantees(opened):
     assert len(market.ledger.releases()) == 1
 
 
-def test_no_row_is_read_for_a_model_that_cannot_be_paid(opened, tmp_path):
+def test_no_row_is_read_for_a_model_beyond_the_budget(opened, tmp_path):
     market = opened()
     (tmp_path / "rows.csv").unlink()
     market.ledger.account(["e"], release="other").charge(of(None, [0.01]))
@@ -233,7 +233,7 @@ def test_no_row_is_read_for_a_model_that_cannot_be_paid(opened, tmp_path):
         close_market(market, leave_out=["e"])
 
 
-def test_a_guarantee_beyond_what_was_sold_is_refused(opened, tmp_path):
+def test_a_guarantee_beyond_the_sold_privacy_is_refused(opened, tmp_path):
     market = opened('learner.calibration="noise"', 'learner.accounting="paper"')
     (tmp_path / "rows.csv").unlink()
     with pytest.raises(BudgetExceededError, match="4 of 4 rows"):
@@ -241,7 +241,7 @@ def test_a_guarantee_beyond_what_was_sold_is_refused(opened, tmp_path):
     assert not market.is_closed
 
 
-def test_what_the_model_will_guarantee_is_known_without_rows(opened, tmp_path):
+def test_the_guarantee_of_the_model_is_known_without_rows(opened, tmp_path):
     market = opened()
     offers = market.offers()
     (tmp_path / "rows.csv").unlink()
@@ -253,13 +253,11 @@ def test_what_the_model_will_guarantee_is_known_without_rows(opened, tmp_path):
         model_guarantee(problem.classifier(), offers[:0])
 
 
-def test_rows_that_are_missing_cost_nothing_and_a_fit_that_fails_does(
-    opened, tmp_path, monkeypatch
-):
+def test_missing_rows_are_not_charged_and_a_failed_fit_is(opened, tmp_path, monkeypatch):
     market = opened()
     rows, read = (tmp_path / "rows.csv").read_bytes(), OnlineFile.market_rows
 
-    def gone(problem):  # the rows vanish once quoting has ended
+    def gone(problem):  # the rows are deleted after the last quote
         if market.is_closed:
             (tmp_path / "rows.csv").unlink()
         return read(problem)

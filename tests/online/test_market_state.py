@@ -1,4 +1,4 @@
-"""What an online market remembers, what it refuses, and in which words."""
+"""The stored state of an online market, and its refusals and messages."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from convexmarket.ledger import store
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.online_market import OnlineMarket
 
-BOUGHT, DEAR = 1.1, 4.0  # reports at which something is bought, and nothing
+BOUGHT, DEAR = 1.1, 4.0  # reports with and without a purchase
 
 
 def fixed(expected=100):
@@ -44,7 +44,7 @@ def lengths(accepted):
 # ------------------------------------------------------------------ quotes and answers
 
 
-def test_several_answers_are_taken_down_together_or_not_at_all(market):
+def test_several_answers_are_recorded_together_or_not_at_all(market):
     for id in ("a", "b", "c"):
         market.quote(id, BOUGHT)
     assert [offer.status for offer in market.answer(["a", "b", "a"], "accepted")] == [
@@ -89,7 +89,7 @@ def test_refusals_name_the_seller_and_the_reason(tmp_path):
 @pytest.mark.parametrize(
     "sensitivity", [math.nan, math.inf, -0.1, True, "1.1", None, 10**400, 1j, np.array([1.1, 1.2])]
 )
-def test_reports_that_cannot_be_one(market, sensitivity):
+def test_invalid_reports_are_refused(market, sensitivity):
     with pytest.raises(ParameterError, match=r"sensitivity must be a finite number >= 0"):
         market.quote("s17", sensitivity)
 
@@ -105,7 +105,7 @@ def test_offers_of_a_stream_are_stored_before_they_are_returned(market):
 # ------------------------------------------------------------------ new plans
 
 
-def test_new_plans_are_made_at_the_stages_from_earlier_sellers_only(tmp_path):
+def test_new_plans_depend_only_on_sellers_before_the_stage(tmp_path):
     policy = AdaptivePolicy(fixed(60), learn=True)
     market = OnlineMarket.create(tmp_path, policy)
     reports = np.random.default_rng(1).uniform(1, 5, 60)
@@ -120,7 +120,7 @@ def test_new_plans_are_made_at_the_stages_from_earlier_sellers_only(tmp_path):
         if declined:
             market.decline(offer.id)
         elif offer.epsilon > 0 and i % 3 == 1:
-            market.accept(offer.id)  # the rest stays unanswered, and counts as sold
+            market.accept(offer.id)  # other offers stay open and count as sold
         sold.append(0.0 if declined else offer.epsilon)
     plans = market.plans()
     assert [plan.after for plan in plans] == sorted(known) == [0, *policy.stages]
@@ -132,11 +132,11 @@ def test_new_plans_are_made_at_the_stages_from_earlier_sellers_only(tmp_path):
         assert plan.policy.to_dict() == known[plan.after].to_dict()
 
 
-# ------------------------------------------------------------------ the end
+# ------------------------------------------------------------------ closing
 
 
 @pytest.mark.parametrize("result", [{"weights": []}, "not JSON", None, b"{}"])
-def test_a_release_that_is_no_json_is_not_kept(market, result):
+def test_a_release_that_is_not_json_is_refused(market, result):
     with pytest.raises(ParameterError, match="release returned no JSON"):
         market.close(lambda accepted: result)
     assert market.released is None
@@ -154,7 +154,7 @@ def test_a_folder_holds_one_market(market):
     assert not list(market.folder.glob("*.new"))
 
 
-def test_what_a_market_was_made_of_is_kept(tmp_path):
+def test_a_market_stores_its_policy_and_problem(tmp_path):
     problem = '# Käufer "a"\nkind = "online"\r\n\ttab'
     policy = AdaptivePolicy(fixed(50))
     made = OnlineMarket.create(tmp_path / "a" / "b", policy, problem)
@@ -164,7 +164,7 @@ def test_what_a_market_was_made_of_is_kept(tmp_path):
     assert "50 sellers" in repr(again)
 
 
-def test_there_must_be_a_market(tmp_path):
+def test_a_missing_market_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"there is no market in .*OnlineMarket\.create"):
         OnlineMarket(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -178,7 +178,7 @@ def test_there_must_be_a_market(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_the_journal_of_a_lost_market_is_not_applied_to_a_new_one(market):
+def test_the_journal_of_a_missing_market_is_not_applied_to_a_new_one(market):
     market.quote("s0", BOUGHT)
     market.disconnect()
     database(market).unlink()
@@ -189,7 +189,7 @@ def test_the_journal_of_a_lost_market_is_not_applied_to_a_new_one(market):
         market.quote("s0", BOUGHT)
 
 
-def test_a_full_disk(market):
+def test_a_full_disk_keeps_earlier_steps(market):
     message = [market.quote("s0", BOUGHT)]
     pages = market._store._connection.execute("PRAGMA max_page_count = 1").fetchone()[0]
     with pytest.raises(DataError, match="has no space left on its disk; earlier steps are"):
@@ -199,7 +199,7 @@ def test_a_full_disk(market):
     assert market.quote("more", BOUGHT).number == len(message) + 1
 
 
-def test_waiting_for_others_ends(market, monkeypatch):
+def test_waiting_for_a_lock_times_out(market, monkeypatch):
     monkeypatch.setattr(store, "PATIENCE", 0.05)
     market.disconnect()
     other = raw(market)
@@ -215,18 +215,18 @@ def test_waiting_for_others_ends(market, monkeypatch):
     assert market.close(lengths, lapse=True) == '{"sellers": 0}'
 
 
-def test_repeated_answers_are_synced_first(market, monkeypatch):
+def test_repeated_quotes_are_synced_before_they_are_returned(market, monkeypatch):
     synced = []
     monkeypatch.setattr(store, "sync", lambda path: synced.append(path.name))
     market.quote("s0", BOUGHT)
-    assert synced == []  # the commit has synced it
+    assert synced == []  # the commit itself was synced
     for tell in (lambda: market.quote("s0", BOUGHT), market.offers):
         synced.clear()
         tell()
         assert synced == ["market.sqlite-journal"]
 
 
-# ------------------------------------------------------------------ what the database refuses
+# ------------------------------------------------------------------ database constraints
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_repeated_answers_are_synced_first(market, monkeypatch):
         ("INSERT INTO answers VALUES (1, 'maybe', '')", "CHECK"),
     ],
 )
-def test_rows_that_contradict_the_others_are_refused(market, statement, words):
+def test_inconsistent_rows_are_refused(market, statement, words):
     market.quote("s0", BOUGHT)
     market.quote("s1", DEAR)
     other = raw(market)
@@ -255,7 +255,7 @@ REPORTS = st.one_of(st.sampled_from([1.0, 1.1, 4.0]), st.floats(1.0, 5.0))
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """A market that is reopened at random gives the same answers as a dictionary."""
+    """Compare a market that is reopened at random with a dictionary."""
 
     @initialize()
     def start(self):
@@ -270,7 +270,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def expected_quote(self, id, sensitivity):
-        """Return the offer as the model has it afterwards, or the error."""
+        """Return the expected offer of the model, or the expected error."""
         if id in self.model:
             return self.model[id] if self.model[id]["sensitivity"] == sensitivity else OfferError
         if self.release is not None or len(self.model) == 5:
@@ -362,8 +362,8 @@ class AgainstADictionary(RuleBasedStateMachine):
 TestAgainstADictionary = AgainstADictionary.TestCase
 
 
-def test_a_refused_report_leaves_no_plan_behind(tmp_path):
-    """At a stage, a step that is undone must not leave its plan in the process."""
+def test_a_refused_report_leaves_no_plan(tmp_path):
+    """A step that is undone at a stage must not leave its plan in the process."""
     policy = AdaptivePolicy(fixed(60))
     with OnlineMarket.create(tmp_path, policy) as here, OnlineMarket(tmp_path) as there:
         for i in range(10):

@@ -1,4 +1,4 @@
-"""Plans: expectations by quadrature of our own, optima by the exact solver and by brute force."""
+"""Plans, against independent quadrature, the exact solver and brute force."""
 
 from dataclasses import replace
 
@@ -37,8 +37,8 @@ THREE_ROOTS = cm.EmpiricalPrior([0.002] + [(44 + 0.002) / 45] * 44)
 
 
 @pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
-def test_moments_of_margins(name):
-    """Atoms at means of cells give E[v] and E[v^2] from below, atoms at their ends from above."""
+def test_moments_of_margins_equal_dense_quadrature(name):
+    """Atoms at cell means bound E[v] and E[v^2] from below, atoms at cell ends from above."""
     prior = PRIORS[name]()
     many = dense_cells(prior)
     for level in (0.02, 0.3, 0.9):
@@ -72,8 +72,8 @@ def moments(atoms, price):
         ],
     ),
 )
-def test_the_plan_is_the_optimum_over_the_prior(name, m, cap):
-    """The plan is that of the exact solver for n even quantiles of the prior."""
+def test_the_plan_equals_the_optimum_over_the_prior(name, m, cap):
+    """The oracle is the exact solution for n equally spaced quantiles of the prior."""
     policy = policy_of(name, m, cap)
     plan = policy.plan
     assert 0 <= plan.gap <= 1e-9
@@ -84,7 +84,7 @@ def test_the_plan_is_the_optimum_over_the_prior(name, m, cap):
 
 
 def test_the_best_of_several_roots_is_chosen():
-    """Of the multipliers 0.0429264069, 0.2504113906 and 0.3763006421 that solve Eq. (14)."""
+    """The multipliers 0.0429264069, 0.2504113906 and 0.3763006421 solve Eq. (14)."""
     policy = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=2.5, gamma=0.25)
     assert policy.gamma * policy.plan.cutoff == pytest.approx(0.3763006421, rel=1e-8)
     assert policy.plan.objective == pytest.approx(1.9946349581, rel=1e-9)
@@ -92,8 +92,8 @@ def test_the_best_of_several_roots_is_chosen():
 
 
 @pytest.mark.parametrize("sigma", [0.01, 12.0, 20.2233, 20.2235])
-def test_the_best_root_is_that_of_the_exact_solver(sigma):
-    """Two of the three meet at sigma = 20.22339."""
+def test_the_best_root_equals_that_of_the_exact_solver(sigma):
+    """Two of the three roots coincide at sigma = 20.22339."""
     policy = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=sigma, gamma=0.25)
     exact = solve_exact(quantile_form(policy, 45))
     assert policy.plan.objective == pytest.approx(exact.objective, rel=1e-9)
@@ -101,8 +101,8 @@ def test_the_best_root_is_that_of_the_exact_solver(sigma):
     assert policy.plan.gap <= 1e-9
 
 
-def test_a_density_can_have_several_roots_too():
-    """Eq. (14) in expectation has three roots; the plan is that of n even quantiles."""
+def test_the_best_root_is_chosen_for_a_density_with_several_roots():
+    """Eq. (14) in expectation has three roots; the plan equals that of n quantiles."""
     dear = cm.priors.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
     humps = cm.priors.Mixture([1, 44], [cm.Uniform(0.001, 0.003), dear])
     policy = cm.OnlinePolicy(humps, 45, mu=3, sigma=2.5, gamma=0.25)
@@ -123,11 +123,11 @@ def test_a_density_can_have_several_roots_too():
     weights=st.tuples(*[st.floats(-4, 4)] * 3),
     cap=st.none() | st.floats(1.001, 50),
 )
-def test_a_sample_is_planned_exactly(samples, m, weights, cap):
+def test_the_plan_for_a_sample_equals_the_exact_solution(samples, m, weights, cap):
     mu, sigma, gamma = 10.0 ** np.array(weights)
     try:
         policy = cm.OnlinePolicy(cm.EmpiricalPrior(samples), m, mu, sigma, gamma, cap)
-    except SolverError:  # where what is sold would hang on the last digit of the price
+    except SolverError:  # if sales depend on the last digit of the price
         assert mu**2 / m <= 1e-12 * sigma * gamma * max(samples)
         return
     n = len(samples)
@@ -137,7 +137,7 @@ def test_a_sample_is_planned_exactly(samples, m, weights, cap):
     assert policy.plan.objective == pytest.approx(exact.objective, rel=1e-8)
     assert policy.plan.lower_bound <= exact.objective * (1 + 1e-9)
     epsilon = policy.quote(samples).epsilon
-    # The quotes attain what was planned: together they are the optimum.
+    # The quotes attain the optimum of the plan.
     value = mu * np.sqrt(m / n) * np.sqrt(epsilon @ epsilon) + sigma
     value = value / (m / n * epsilon.sum()) + gamma * m / n * (psi @ epsilon)
     assert value == pytest.approx(exact.objective, rel=1e-6)
@@ -145,8 +145,8 @@ def test_a_sample_is_planned_exactly(samples, m, weights, cap):
         assert epsilon.max() <= cap * policy.plan.eta / m * (1 + 1e-9)
 
 
-def test_a_plan_whose_price_has_too_few_digits_is_refused():
-    """One ulp of the price, 2e-13, would move a seller from its cap by 1e-5 of it."""
+def test_a_plan_with_an_inaccurate_price_is_refused():
+    """One ulp of the price, 2e-13, would change a seller's guarantee by 1e-5 of its cap."""
     prior = cm.EmpiricalPrior([1871.0, 89.0, 45.0, 45.0, 495.0, 1052.0, 1704.0, 963.0])
     with pytest.raises(SolverError, match=r"mu=0\.001, .* too many orders of magnitude"):
         cm.OnlinePolicy(prior, 22993, 1e-3, 1e4, 1e4, 2.0)
@@ -179,7 +179,7 @@ def test_no_purchase_beats_the_lower_bound(case, m, weights):
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 @pytest.mark.parametrize(("name", "cap"), [("beta", None), ("uniform from 0", 3.0)])
-def test_units_of_money_and_privacy_do_not_matter(name, cap, scale):
+def test_plans_do_not_depend_on_the_unit_of_money(name, cap, scale):
     def policy(unit):
         prior = cm.Beta(2, 5, 0, unit) if name == "beta" else cm.Uniform(0, unit)
         return cm.OnlinePolicy(prior, 100, 1.0, 2.0, 0.5 / unit, cap)
@@ -193,12 +193,12 @@ def test_units_of_money_and_privacy_do_not_matter(name, cap, scale):
 
 
 @given(q=st.floats(1e-3, 1e3), m=st.integers(1, 10**9), weights=st.tuples(*[st.floats(-3, 3)] * 3))
-def test_both_rules_are_one_for_a_uniform_prior_from_zero(q, m, weights):
+def test_both_rules_agree_for_a_uniform_prior_from_zero(q, m, weights):
     mu, sigma, gamma = 10.0 ** np.array(weights)
     prior = cm.Uniform(0, q)
     paper = cm.OnlinePolicy(prior, m, mu, sigma, gamma, rule="algorithm-3")
     general = cm.OnlinePolicy(prior, m, mu, sigma, gamma)
-    if paper.plan.cutoff > 2 * q:  # above all virtual costs: the leading order is inaccurate
+    if paper.plan.cutoff > 2 * q:  # above all virtual costs
         assert general.plan.objective <= paper.plan.objective * (1 + 1e-12)
         return
     reports = np.linspace(0, min(q, paper.plan.cutoff), 50)
@@ -207,7 +207,7 @@ def test_both_rules_are_one_for_a_uniform_prior_from_zero(q, m, weights):
     assert paper.plan.objective == pytest.approx(general.plan.objective, rel=1e-9)
 
 
-def test_algorithm_3_as_printed():
+def test_algorithm_3_equals_the_printed_formula():
     mu, sigma, gamma, m, q = 2.0, 3.0, 0.5, 1000, 4.0
     policy = cm.OnlinePolicy(cm.Uniform(0, q), m, mu, sigma, gamma, rule="algorithm-3")
     density = 1 / (2 * q)
@@ -222,7 +222,7 @@ def test_algorithm_3_as_printed():
 @pytest.mark.parametrize(
     "prior", [cm.Beta(1, 3), cm.priors.Exponential(0.05), cm.Beta(1, 1, 0, 2)], ids=repr
 )
-def test_algorithm_3_is_the_leading_order(prior):
+def test_algorithm_3_equals_the_leading_order(prior):
     def excess(m):
         paper = cm.OnlinePolicy(prior, m, 1, 1, 1, rule="algorithm-3")
         return paper.plan.objective / cm.OnlinePolicy(prior, m, 1, 1, 1).plan.objective - 1
@@ -249,13 +249,13 @@ def test_algorithm_3_refuses_priors_outside_its_assumption(prior, why):
     assert cm.OnlinePolicy(prior, 100, 1, 1, 1).plan.eta > 0
 
 
-# ----------------------------------------------------------------------------- the edges
+# ----------------------------------------------------------------------------- edge cases
 
 
 @pytest.mark.parametrize("cap", [np.inf, 2.0])
 @pytest.mark.parametrize("name", one_in(3, CONTINUOUS))
-def test_a_plan_for_the_rest_is_proven(name, cap):
-    """And is not worse than any of the same shape with other terms."""
+def test_a_plan_for_later_sellers_is_certified(name, cap):
+    """No other terms of the same shape are below its lower bound."""
     prior, buyer = PRIORS[name](), Buyer(1.0, 2.0, 0.5, 1000, cap)
     cells = dense_cells(prior)
     for n, total in ((990, 0.01), (500, 2.0), (10, 0.5)):
@@ -279,13 +279,13 @@ def test_a_plan_for_the_rest_is_proven(name, cap):
 
 
 @pytest.mark.parametrize("cap", [None, 1.5])
-def test_free_sellers_are_refused_in_words(cap):
+def test_too_many_free_sellers_raise_an_error(cap):
     free = cm.EmpiricalPrior([0, 0, 0, 1])
     with pytest.raises(UnattainedOptimumError, match="virtual cost"):
         cm.OnlinePolicy(free, 100, mu=0.01, sigma=1, gamma=1, cap=cap)
 
 
-def test_a_few_free_sellers_are_no_reason_to_refuse():
+def test_a_few_free_sellers_are_accepted():
     prior = cm.EmpiricalPrior([0] + [1e-3] * 99)
     policy = cm.OnlinePolicy(prior, 100, mu=100, sigma=1, gamma=1e-3)
     assert policy.plan.gap <= 1e-8
@@ -309,13 +309,13 @@ def test_a_few_free_sellers_are_no_reason_to_refuse():
         ({"rule": "algorithm 3"}, "rule must be .*one of 'expectation'.*, got 'algorithm 3'"),
     ],
 )
-def test_bad_arguments_are_named(change, words):
+def test_invalid_arguments_are_named(change, words):
     good = {"prior": cm.Uniform(0, 1), "expected_sellers": 10, "mu": 1, "sigma": 1, "gamma": 1}
     with pytest.raises(ParameterError, match=words):
         cm.OnlinePolicy(**{**good, **change})
 
 
-def test_algorithm_3_has_no_cap():
+def test_algorithm_3_refuses_a_cap():
     with pytest.raises(NotSupportedError, match=r'cap is 2.*rule="expectation"'):
         cm.OnlinePolicy(cm.Uniform(0, 1), 10, 1, 1, 1, cap=2, rule="algorithm-3")
 
@@ -332,7 +332,7 @@ def test_algorithm_3_has_no_cap():
     ],
     ids=str,
 )
-def test_a_bound_far_from_the_ordinary_is_true_or_refused(prior, m, mu, sigma, gamma, cap):
+def test_extreme_parameters_give_a_valid_bound_or_an_error(prior, m, mu, sigma, gamma, cap):
     """The lower bound is at most the cost of buying equally from the cheapest share q."""
     try:
         plan = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap).plan

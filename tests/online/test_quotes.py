@@ -1,4 +1,4 @@
-"""Quotes: payments against an independent integral, incentives, both fronts of a policy."""
+"""Quotes: payments against an independent integral, incentives, scalars and arrays."""
 
 import numpy as np
 import pytest
@@ -11,33 +11,33 @@ from convexmarket.errors import ParameterError, PriorError
 from tests import one_in
 from tests.online.builders import PRIORS, check_payments, check_truth, cut_off, policy_of
 
-#: Prior, sellers expected and cap.
+#: Prior, expected number of sellers and cap.
 CASES = [(name, 20, None) for name in PRIORS]
 CASES += [(name, *terms) for name in PRIORS for terms in ((10**4, None), (300, 2.0))]
 
 
 @pytest.mark.parametrize("case", one_in(4, map(pytest.param, CASES)), ids=str)
-def test_payments_are_the_cost_plus_the_integral_over_higher_reports(case):
+def test_payments_equal_the_cost_plus_the_integral_over_higher_reports(case):
     check_payments(policy_of(*case), 2)
 
 
 @pytest.mark.parametrize("name", one_in(4, PRIORS))
-def test_a_largest_guarantee_is_paid_and_audited_as_any_other(name):
+def test_policies_with_a_largest_guarantee_are_truthful(name):
     policy = cut_off(policy_of(name, 20, None))
     check_payments(policy, 2)
     check_truth(policy, 100)
 
 
 @pytest.mark.parametrize("case", one_in(4, map(pytest.param, CASES)), ids=str)
-def test_truth_is_a_best_reply_and_no_seller_loses(case):
+def test_policies_are_truthful_and_no_seller_loses(case):
     check_truth(policy_of(*case), 100)
 
 
-def test_the_audit_catches_other_payments(monkeypatch):
+def test_the_audit_refutes_wrong_payments(monkeypatch):
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 100, 1, 1, 1)
     quote = policy.quote
 
-    def virtual(sensitivity):  # psi*eps, right in expectation only (B, Theorem A.3)
+    def virtual(sensitivity):  # psi*eps, correct only in expectation (B, Theorem A.3)
         epsilon = quote(sensitivity).epsilon
         return cm.online.Quote(epsilon, (2 * np.asarray(sensitivity) - 1) * epsilon)
 
@@ -54,9 +54,9 @@ def test_the_audit_catches_other_payments(monkeypatch):
 
 
 @pytest.mark.parametrize("name", PRIORS)
-def test_expected_payments_are_expected_virtual_costs(name):
+def test_expected_payments_equal_expected_virtual_costs(name):
     policy = policy_of(name, 20, None)
-    """A, Eq. (9): E[t] = E[psi*eps], here for one seller and exactly."""
+    """Check E[t] = E[psi*eps] (A, Eq. (9)) for one seller."""
     levels = np.linspace(0, 1, 40_001)
     levels = 0.5 * (levels[1:] + levels[:-1])
     reports = policy.prior.quantile(levels**2)
@@ -73,7 +73,7 @@ def test_expected_payments_are_expected_virtual_costs(name):
 
 
 @given(data=st.data())
-def test_one_report_is_quoted_as_many_are(data):
+def test_scalar_and_array_quotes_agree(data):
     policy = policy_of(*data.draw(st.sampled_from(CASES)))
     low, high = policy.support
     top = high if np.isfinite(high) else float(policy.prior.quantile(0.99))
@@ -110,7 +110,7 @@ def test_reports_outside_the_support_are_refused(report, words):
     "described",
     [None, [], {}, {"policy": "other"}, {"policy": "fixed"}, {"policy": "adaptive", "start": {}}],
 )
-def test_what_describes_no_policy(described):
+def test_invalid_descriptions_of_policies_are_refused(described):
     with pytest.raises(ParameterError, match="to_dict"):
         cm.online.policy_from_dict(described)
 
@@ -125,9 +125,7 @@ def test_what_describes_no_policy(described):
     ],
     ids=str,
 )
-def test_rents_keep_their_digits_where_the_price_is_far_above_all_costs(
-    prior, m, mu, sigma, gamma, cap
-):
+def test_rents_are_accurate_if_the_price_far_exceeds_all_costs(prior, m, mu, sigma, gamma, cap):
     policy = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap)
     low, high = prior.support
     for report in np.linspace(low, high, 7):
@@ -149,8 +147,8 @@ def test_rents_keep_their_digits_where_the_price_is_far_above_all_costs(
     ],
     ids=repr,
 )
-def test_truth_is_a_best_reply_up_to_the_top_where_nearly_all_sellers_sell(prior, mu):
-    """Sales may go on beyond the quantiles that matter to an expectation."""
+def test_policies_are_truthful_up_to_the_top_if_nearly_all_sellers_sell(prior, mu):
+    """Sales may extend beyond the quantiles that affect an expectation."""
     policy = cm.OnlinePolicy(prior, 100, mu, 1, 1)
     low, high = policy.support
     top = high if np.isfinite(high) else prior.quantile(1 - 1e-15)

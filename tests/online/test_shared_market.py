@@ -1,4 +1,4 @@
-"""A market that several use at once, or whose process is killed; more of it is in tests/process."""
+"""Shared and killed processes of a market; tests/process has more such tests."""
 
 import random
 import threading
@@ -22,7 +22,7 @@ from tests.process.online.builders import (
 
 @needs_fork
 @pytest.mark.parametrize("before", [True, False])
-def test_killed_in_the_middle_of_a_quote_a_market_opens_again(tmp_path, before):
+def test_a_market_reopens_after_a_kill_during_a_quote(tmp_path, before):
     market = market_with_offers(tmp_path)
     known = rows(market)
 
@@ -44,7 +44,7 @@ def test_killed_in_the_middle_of_a_quote_a_market_opens_again(tmp_path, before):
         check_database(again)
 
 
-def test_threads_share_a_market(tmp_path):
+def test_threads_can_share_a_market(tmp_path):
     n, message, wrong = 60, [], []
     market = OnlineMarket.create(tmp_path, fixed(1000))
 

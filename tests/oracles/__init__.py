@@ -1,1 +1,1 @@
-"""Answers that a rewrite of the package must reproduce; see :mod:`tests.oracles.store`."""
+"""Stored answers that the package must reproduce; see :mod:`tests.oracles.store`."""

@@ -1,4 +1,4 @@
-"""Compare all stored answers with what the package computes now, or store what it computes.
+"""Compare all stored answers with newly computed ones, or store the new ones.
 
 python -m tests.oracles [TOPIC ...] [--quick] [--only NAME] [--jobs N] [--rewrite]
 """
@@ -13,7 +13,7 @@ from tests.oracles.store import TOPICS, check, read, recomputed, write
 
 
 def main() -> int:
-    """Run the command; return 1 where an answer differs."""
+    """Run the command; return 1 if an answer differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracles", description=__doc__)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(TOPICS)}")
     parser.add_argument("--quick", action="store_true", help="only what the default tests compare")

@@ -1,10 +1,10 @@
-"""Allocations of 4,000 markets, with their bounds.
+"""Allocations of 4,000 markets with their bounds.
 
 The spec is that of :mod:`tests.oracles.building`, with the arguments of ``cm.allocate`` under
-``ask``. Where ``exact`` is true the optimum has a closed form, and all numbers are compared, to
-``tolerance`` where the spec has one. Elsewhere the optimum is known up to a certified gap, and may
-not be unique: the objectives and the bounds must agree, and the new point must have the objective
-that is claimed for it.
+``ask``. If ``exact`` is true, the optimum has a closed form, and all numbers are compared, up to
+the ``tolerance`` of the spec, if any. Otherwise the optimum is known up to a certified gap and may
+not be unique: the objectives and the bounds must agree, and the new point must have its stated
+objective.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ LISTED = 40
 
 
 def summary(values: np.ndarray) -> Any:
-    """Return an array, or what identifies a long one up to rounding."""
+    """Return an array, or figures that identify a long array up to rounding."""
     if values.size <= LISTED:
         return values
     place = np.arange(values.size)
@@ -45,13 +45,13 @@ def privacy_cost(described: dict[str, Any], eps: np.ndarray) -> np.ndarray:
 
 
 def largest(values: np.ndarray, count: float) -> float:
-    """Sum the largest entries; of a fraction, that share of the next one."""
+    """Sum the largest entries; a fractional count includes a share of the next entry."""
     ordered, whole = np.append(np.sort(values)[::-1], 0.0), int(count)
     return float(ordered[:whole].sum() + (count - whole) * ordered[whole])
 
 
 def term_value(term: dict[str, Any], a: np.ndarray, eta: float, costs: np.ndarray) -> float:
-    """Evaluate a term by its formula, without the package."""
+    """Evaluate the formula of a term without the package."""
     ((name, given),) = term.items()
     eps = eta * a
     match name:

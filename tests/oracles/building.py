@@ -1,4 +1,4 @@
-"""Markets from plain data, through the public API alone.
+"""Build markets from plain data with the public API.
 
 An object is written as a dictionary of one entry, its class and its arguments, such as
 ``{"Cap": {"k": 5}}`` or ``{"Uniform": [0, 1]}``, and a market as
@@ -17,7 +17,7 @@ import convexmarket as cm
 
 
 class Imbalance(cm.terms.Term):
-    """The weighted average of a feature, its distance from a target: kinked, in the weights."""
+    """Distance of a weighted average from a target: a kinked term in the weights."""
 
     def __init__(self, feature: list[float], target: float) -> None:
         self.feature, self.target = np.array(feature), target
@@ -27,21 +27,21 @@ class Imbalance(cm.terms.Term):
 
 
 class Curvature(cm.terms.Term):
-    """Sum of eps_i^2: smooth, in the guarantees."""
+    """Sum of eps_i^2: a smooth term in the guarantees."""
 
     def expression(self, quantities):
         return cp.sum_squares(quantities.epsilon)
 
 
 class LargestEpsilon(cm.terms.Term):
-    """The largest guarantee: kinked, in the guarantees."""
+    """The largest guarantee: a kinked term in the guarantees."""
 
     def expression(self, quantities):
         return cp.max(quantities.epsilon)
 
 
 class Hinge(cm.terms.Term):
-    """(1/eta - free)_+: kinked, in 1/eta."""
+    """(1/eta - free)_+: a kinked term in 1/eta."""
 
     def __init__(self, free: float) -> None:
         self.free = free
@@ -51,7 +51,7 @@ class Hinge(cm.terms.Term):
 
 
 class LargestPair(cm.terms.Constraint):
-    """The two largest weights carry at most a share."""
+    """Bound the sum of the two largest weights by a share."""
 
     def __init__(self, share: float) -> None:
         self.share = share
@@ -64,7 +64,7 @@ OWN = {kind.__name__: kind for kind in (Imbalance, Curvature, LargestEpsilon, Hi
 
 
 def built(data: Any) -> Any:
-    """Build an object, or each in a list or a dictionary."""
+    """Build an object, or all objects in a list or a dictionary."""
     if isinstance(data, list):
         return [built(each) for each in data]
     if not isinstance(data, dict):

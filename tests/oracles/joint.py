@@ -1,8 +1,8 @@
 """Joint solutions of 40 instances: model, weights and total privacy chosen together.
 
-The spec is a market's, with the rest of ``JointMarket`` under ``model`` and the arguments of
-``allocate_jointly`` under ``ask``. Searches end at a gap, so objectives are compared to ``VALUE``
-and points to ``POINT``, these where the problem is convex.
+The spec is that of a market, with further arguments of ``JointMarket`` under ``model`` and those of
+``allocate_jointly`` under ``ask``. Searches end at a gap: objectives are compared with the accuracy
+``VALUE`` and, in convex problems, points with the accuracy ``POINT``.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ from tests.oracles.allocations import term_value
 from tests.oracles.building import market_of
 from tests.oracles.store import differences
 
-#: Relative accuracy of objectives, and of the points where they are attained.
+#: Relative accuracy of objectives and of their minimisers.
 VALUE, POINT = 1e-7, 1e-3
-#: What is known of an optimum, the least first.
+#: Statuses in increasing order of strength.
 STATUSES = ("best of several starts", "global for this eta", "global")
 
 
 def value(spec: dict[str, Any], w: np.ndarray, a: np.ndarray, eta: float, costs: Any) -> float:
-    """Evaluate the objective by its formula, without the package."""
+    """Evaluate the formula of the objective without the package."""
     model = spec["model"]
     rows, labels = np.array(model["X"]), np.array(model["y"])
     market = sum(weight * term_value(term, a, eta, costs) for weight, term in spec["terms"])
@@ -74,7 +74,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
         "status is less": ranks[1] < ranks[0],
     }
     texts = [f"the {text}: stored {stored}, now {new}" for text in wrong if wrong[text]]
-    if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:  # else a better one was found
+    if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:  # not improved
         for name in ("eta", "norm", "model", "weights"):
             texts += differences(stored[name], new[name], POINT, name)
     if spec["conditions"] and not new["first_order"] <= max(2 * stored["first_order"], 1e-6):

@@ -1,8 +1,8 @@
-"""Guarantees and noise of learners and releases on 200 inputs, by what they do, not by class.
+"""Guarantees and noise of learners and releases on 200 inputs, independent of class names.
 
-An input names the mathematics: the loss, where the noise is added, how rows are weighted. Only
-:func:`_learner` and :func:`_release` map it to today's calls. Rows are not random: they are
-multiples of square roots, modulo one.
+An input describes the mathematics: the loss, the kind of noise and the weights of rows. Only
+:func:`_learner` and :func:`_release` map it to current calls. Rows are deterministic: multiples
+of square roots modulo one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.oracles.store import differences
 Numbers = dict[str, Any]
 
 PRIMES = np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0])
-#: Every option that an input does not change; an option that is not here is not used.
+#: Options that inputs do not change; other options are not used.
 OBJECTIVE = {"data_norm": 1.0, "calibration": "total", "solver_epsilon": "auto", "tol": 1e-9}
 RIDGE = {"max_norm": None, "sensitivity": "tight", "rounding": "auto"}
 KERNEL = {
@@ -39,7 +39,7 @@ CHANCES = {"failure_probability": 0.05, "noise_failure_probability": 0.1}
 
 
 def answer(given: dict[str, Any]) -> Numbers:
-    """Return the numbers of an input: exact ones, and under "draws" averages."""
+    """Return the numbers of an input: exact ones, and averages under "draws"."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
         if given["kind"] in ("interactive", "public", "test set", "function"):
@@ -53,7 +53,7 @@ def points(count: int, features: int, shift: float = 0.0) -> np.ndarray:
 
 
 def _granted(given: dict[str, Any]) -> np.ndarray:
-    """Return what each row granted."""
+    """Return the granted epsilon of each row."""
     unit = points(given["rows"], 6)[:, 5]
     step = np.arange(unit.size)
     kinds = {
@@ -67,7 +67,7 @@ def _granted(given: dict[str, Any]) -> np.ndarray:
 
 
 def _rows(given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows, of norm at most the bound or of the unit cube, and their labels."""
+    """Return labels and rows within the norm bound or the unit cube."""
     cube = points(given["rows"], given["features"])
     values = np.cos(3.0 * cube.sum(axis=1)) * 0.8
     if given["kind"] == "ridge":
@@ -79,7 +79,7 @@ def _rows(given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _learner(given: dict[str, Any], epsilon: np.ndarray) -> Any:
-    """Return today's learner of an input."""
+    """Return the current learner for an input."""
     ours = {"features": None, "epsilon": None}
     if given["kind"] == "objective":
         options = {name: given.get(name, usual) for name, usual in OBJECTIVE.items()}
@@ -128,7 +128,7 @@ INNER = {"loss": "logistic", "regularization": 1.0}
 
 
 def _unperturbed(given: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
-    """Return the model without noise: of all rows alike, or for ridge of the weights asked for."""
+    """Return the model without noise, with equal weights or for ridge the given ones."""
     rows, labels = _rows(given)
     if given["kind"] == "ridge":
         weights = np.ones(len(rows))
@@ -148,7 +148,7 @@ def _unperturbed(given: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
 def _learned(given: dict[str, Any]) -> Numbers:
     rows, labels = _rows(given)
     epsilon = _granted(given)
-    if given.get("weighting") == "none":  # every row that is used asks for nothing
+    if given.get("weighting") == "none":  # infinite epsilon for every used row
         epsilon = np.where(epsilon > 0, np.inf, 0.0)
     learner = _learner(given, epsilon)
     numbers: Numbers = {}
@@ -159,7 +159,7 @@ def _learned(given: dict[str, Any]) -> Numbers:
         risk["label_noise"] = 0.3
     elif given["kind"] == "kernel":
         risk = {**CHANCES, "n_points": 7}
-    if given["kind"] != "search":  # which asks its learner, by defaults
+    if given["kind"] != "search":  # the release uses the learner's defaults
         numbers["risk"] = learner.risk(given["features"], **risk)
     learner.fit(rows, labels, epsilon=epsilon, random_state=Simulation(0))
     numbers["epsilon"] = learner.guarantee_.epsilon
@@ -190,14 +190,14 @@ def _number(value: float | None) -> float:
 
 
 def _averages(drawn: list[np.ndarray], centre: np.ndarray) -> Numbers:
-    """Return means over draws of the values, and of their distances from a centre."""
+    """Return means over draws of the values and of their distances from a centre."""
     values = np.hstack([drawn, np.abs(np.array(drawn) - centre)])
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     return {"mean": values.mean(axis=0), "error": error}
 
 
 def compare(given: dict[str, Any], stored: Numbers, new: Numbers) -> list[str]:
-    """Compare exactly what is exact, a minimiser as near as it is, averages to four errors."""
+    """Compare exact numbers, minimisers up to their tolerance, and averages statistically."""
     stored, new = dict(stored), dict(new)
     texts = []
     for name, allowed in (("unperturbed", 1e-6), ("predictions", 2.0 * given.get("tol", 0.0))):
@@ -209,7 +209,7 @@ def compare(given: dict[str, Any], stored: Numbers, new: Numbers) -> list[str]:
 
 
 def _release(given: dict[str, Any], model: Any, epsilon: np.ndarray, seed: int) -> Any:
-    """Return today's release of an input."""
+    """Return the current release for an input."""
     terms = {"epsilon": epsilon, "delta": given["delta"], "random_state": Simulation(seed)}
     terms |= {"accountant": None, "rows": None}
     if given["kind"] == "function":

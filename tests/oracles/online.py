@@ -1,8 +1,8 @@
-"""Plans and quotes of 60 online policies, of which some are made anew after sellers came.
+"""Plans and quotes of 60 online policies, some of which are replanned after arrivals.
 
-A policy is given by its arguments under ``policy``; with ``adaptive``, the arguments of
-``AdaptivePolicy``, all ``reports`` come one after the other. ``tolerance`` is the accuracy of the
-stored numbers, measured where they were made: of a minimum and of its minimiser.
+A policy is specified by its arguments under ``policy``; with ``adaptive``, the arguments of
+``AdaptivePolicy``, all ``reports`` arrive one after another. ``tolerance`` is the accuracy of the
+stored numbers, measured when they were stored: of a minimum and of its minimiser.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from tests.oracles.store import TOLERANCE, differences
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Plan for the sellers of a spec, and quote its reports."""
+    """Plan for the sellers of a spec and quote its reports."""
     policy = cm.OnlinePolicy(built(spec["prior"]), **spec["policy"])
     plan, reports = policy.plan, np.array(spec["reports"])
     result = {"objective": plan.objective, "eta": plan.eta, "cutoff": plan.cutoff}

@@ -1,8 +1,8 @@
-"""Payments and rents of 400 markets; a rent is a payment without the cost that is borne.
+"""Payments and rents of 400 markets; a rent is a payment minus the seller's cost.
 
 The spec is that of an allocation, with the arguments of ``estimate_payments`` under ``pay`` where
-payments have no closed form. Then each may be off by ``errors``, and the new ones must agree within
-the sum of both errors.
+payments have no closed form. Then each has an error of at most ``errors``, and new payments must
+agree within the sum of both errors.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from tests.oracles.store import TOLERANCE, differences
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Pay the sellers of a spec's market."""
+    """Compute the payments of the market of a spec."""
     market = market_of(spec)
     result = cm.allocate(market, **spec["ask"])
     costs = [term["Payments"]["privacy_cost"] for _, term in spec["terms"] if "Payments" in term]
@@ -36,7 +36,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
         return differences(stored, new, spec.get("tolerance", TOLERANCE))
     was, now = np.array(stored["payments"]), np.array(new["payments"])
     errors = np.array(stored["errors"]), np.array(new["errors"])
-    # What is sold is known as well as the certified gap allows, and so is its cost.
+    # The certified gap limits the accuracy of guarantees and thus of costs.
     moved = np.abs(np.array(stored["borne"]) - np.array(new["borne"]))
     far = np.abs(was - now) > errors[0] + errors[1] + 2 * moved + TOLERANCE * was.max()
     loose = errors[1] > np.maximum(2 * errors[0], spec["pay"]["tol"] * was.max())

@@ -1,17 +1,17 @@
-"""Tables of reports, computed anew by the scripts of the papers or by problem files.
+"""Tables of reports, recomputed by the scripts of the papers or by problem files.
 
-A spec names an experiment and says what of each table is kept, its layout:
+A spec names an experiment and contains a layout for each table:
 
 - ``keys``: columns that name a row;
-- ``columns``: for each value a tolerance (relative; 0 for texts, yes and no), ``"noisy"`` for a
-  mean of draws, or, for a value that noise decides, the statistic and the column of draws it is of;
-- ``order``: in a table with many rows for the same keys, columns that put them in order. Such rows
-  are kept as a summary, and of noisy values the mean and its standard error;
-- ``where``: keys of the rows that are kept, if not all are;
-- ``choices``: columns that noisy validation errors decide. Where a choice differs, only what is
-  noisy is compared.
+- ``columns``: for each column a relative tolerance (0 for texts and truth values), ``"noisy"`` for
+  a mean of draws, or, for a noisy statistic, its name and the column of the draws;
+- ``order``: in a table with many rows for the same keys, the columns that sort them. Such rows are
+  stored as a summary, noisy values as a mean and its standard error;
+- ``where``: the keys of the compared rows, if not all rows are compared;
+- ``choices``: columns that depend on noisy validation errors. If a choice differs, only noisy
+  columns are compared.
 
-What is not in the layout (times, solver statistics, intervals by resampling) is not compared.
+Other columns (times, solver statistics, intervals by resampling) are not compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Layout = dict[str, Any]
 Frames = Mapping[str, pd.DataFrame]
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-#: Experiments that are parts of a report now, by the names of their stored answers.
+#: Experiments that are now parts of a report, by the names of their stored answers.
 RENAMED = {"pareto": "limits-promise", "variants-limits": "limits-variants"}
 #: The candidates of a problem file at the time of its stored answer.
 LAMBDAS = "learner.regularization=[0.01, 0.03, 0.1]"
@@ -43,12 +43,12 @@ SETTINGS = {
     "wdbc": ["objective.mu=[1.0, 3.0]", "objective.sigma=[3.0, 10.0, 30.0]", LAMBDAS],
     "synthetic": ["objective.mu=[0.3, 1.0, 3.0]", "objective.sigma=[0.3, 1.0, 3.0]", LAMBDAS],
 }
-#: Of a column's largest value: what is below counts as this much.
+#: Smaller values count as this share of the largest value of their column.
 SMALL = 1e-3
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Run a script of ``problems/papers`` or a problem file; return what is kept of its tables."""
+    """Run a script of ``problems/papers`` or a problem file; return the compared tables."""
     script = RENAMED.get(spec["problem"], spec["problem"]).replace("-", "_")
     if script in [*NAMES, *chain(*PARTS.values())]:
         return kept(spec["tables"], _renamed(experiment(script).compute()))
@@ -58,7 +58,7 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(tables: Frames) -> Frames:
-    """Return the tables of a market without a learner by the names of the stored answers."""
+    """Rename the tables of a market without a learner to the names of the stored answers."""
     if "groups" not in tables:
         return tables
     renamed = {name: table.rename(columns={"market": "variant"}) for name, table in tables.items()}
@@ -66,15 +66,15 @@ def _renamed(tables: Frames) -> Frames:
 
 
 def compare_tables(name: str, frames: Frames) -> list[str]:
-    """Compare tables with those stored of a report; return a text for each difference.
+    """Compare tables with the stored ones of a report; return a text for each difference.
 
     Parameters
     ----------
     name : str
-        Of the report, as in ``reports/``.
+        Name of the report, as in ``reports/``.
     frames : mapping of str to DataFrame
-        Its tables by their names, with the stored columns at least. A noisy value without its
-        table of draws is compared by the stored standard error.
+        Its tables by name, with at least the stored columns. A noisy value without its table of
+        draws is compared with the stored standard error.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def compare_tables(name: str, frames: Frames) -> list[str]:
 
 
 def kept(layouts: dict[str, Layout], frames: Frames) -> dict[str, Any]:
-    """Return what the layouts keep of tables."""
+    """Select the parts of tables that the layouts describe."""
     return {
         name: _kept(layout, frames) for name, layout in layouts.items() if layout["table"] in frames
     }
@@ -126,7 +126,7 @@ def _kept(layout: Layout, frames: Frames) -> dict[str, Any]:
 
 
 def _sortable(cell: Any) -> Any:
-    """Return a key that has an order, and none of the digits that rounding decides."""
+    """Return a sortable key without the digits that rounding affects."""
     if isinstance(cell, float):
         return float(f"{cell:.9g}")
     return str(cell) if isinstance(cell, list | dict) else cell
@@ -154,7 +154,7 @@ def _summary(values: pd.Series) -> Any:
 
 
 def _choices(layout: Layout, rows: pd.DataFrame, frames: Frames) -> list[str]:
-    """Return what noisy validation errors chose for each row."""
+    """Return the choices of noisy validation errors for each row."""
     if not layout.get("choices"):
         return []
     table, *columns = layout["choices"]
@@ -168,7 +168,7 @@ def _choices(layout: Layout, rows: pd.DataFrame, frames: Frames) -> list[str]:
 
 
 def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -> list[float]:
-    """Return the standard error of a statistic of draws, by the table of draws."""
+    """Compute the standard error of a statistic from the table of draws."""
     drawn = frames.get(rule["table"])
     if drawn is None:
         return [float("nan")] * len(rows)
@@ -177,13 +177,13 @@ def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -
     spread = drawn.groupby(keys, dropna=False)[rule["column"]].agg(["std", "count"]).reset_index()
     outcome = rows[keys].merge(spread, on=keys, how="left")
     share = 1.0 / np.sqrt(outcome["count"])
-    if rule["statistic"] == "std":  # of heavy tails, so twice that of normal ones
+    if rule["statistic"] == "std":  # twice that of normal draws, for heavy tails
         share = 2.0 / np.sqrt(2.0 * outcome["count"])
     return (outcome["std"] * share).tolist()
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Compare tables by their layouts."""
+    """Compare tables according to their layouts."""
     texts = []
     for name, layout in spec["tables"].items():
         outcome = new.get(name)
@@ -231,7 +231,7 @@ def _same_keys(stored: list[Any], new: list[Any]) -> bool:
 def _cells(
     column: str, stored: list[Any], new: list[Any], alike: list[bool], tolerance: float
 ) -> list[str]:
-    """Compare cells, each a number, a text or a summary."""
+    """Compare cells that are numbers, texts or summaries."""
     pairs = [(place, stored[place], new[place]) for place in np.flatnonzero(alike)]
     numbers = [a for _, a, _ in pairs if isinstance(a, float) and np.isfinite(a)]
     largest = max(map(abs, numbers), default=0.0)

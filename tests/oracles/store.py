@@ -2,15 +2,15 @@
 
 A topic is a module of this folder and a file of records in ``data/``. A record is a dictionary:
 
-- ``name``: what messages call it;
-- ``quick``: whether the default tests compare it, too;
+- ``name``: its name in messages;
+- ``quick``: whether the default tests also compare it;
 - ``spec``: plain data from which the module's ``answer(spec)`` builds the inputs through the public
-  API alone, every argument given;
-- ``answer``: what ``answer(spec)`` returned (numbers, texts, lists and dictionaries of them), or
+  API only, with every argument stated;
+- ``answer``: the result of ``answer(spec)`` (numbers, texts, lists and dictionaries of them), or
   ``{"error": class name}``.
 
 A topic whose answers are not unique has a function ``compare(spec, stored, new)``, which returns a
-text for each difference; the others are compared number by number, by :func:`differences`.
+text for each difference; other topics are compared by number, with :func:`differences`.
 """
 
 import importlib
@@ -27,10 +27,10 @@ from convexmarket.errors import ConvexMarketError, LooseCertificateWarning
 
 __all__ = ["TOPICS", "check", "differences", "failures", "read", "recomputed", "write"]
 
-#: Modules of this folder; each has ``answer(spec)`` and perhaps ``compare(spec, stored, new)``.
+#: Modules of this folder with ``answer(spec)`` and optionally ``compare(spec, stored, new)``.
 TOPICS = ("allocations", "payments", "online", "joint", "learners", "ledgers", "reports")
 DATA = Path(__file__).parent / "data"
-#: Relative to a number, or to the largest entry of a list of numbers.
+#: Tolerance relative to a number, or to the largest entry of a list.
 TOLERANCE = 1e-9
 
 Record = dict[str, Any]
@@ -50,12 +50,12 @@ def write(topic: str, records: Iterable[Record]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert arrays and scalars of NumPy, whose floats JSON keeps to the last bit."""
+    """Convert arrays and scalars of NumPy; JSON stores their floats exactly."""
     return value.tolist()
 
 
 def recomputed(topic: str, spec: Any) -> dict[str, Any]:
-    """Compute the answer to a spec as it would be read from its file."""
+    """Compute the answer to a spec in the form of its file."""
     module = importlib.import_module(f"tests.oracles.{topic}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LooseCertificateWarning)
@@ -67,7 +67,7 @@ def recomputed(topic: str, spec: Any) -> dict[str, Any]:
 
 
 def check(topic: str, record: Record) -> list[str]:
-    """Compute an answer anew; return what differs from the stored one, a text for each."""
+    """Recompute an answer; return a text for each difference from the stored one."""
     stored, new = record["answer"], recomputed(topic, record["spec"])
     module = importlib.import_module(f"tests.oracles.{topic}")
     custom: Callable[..., list[str]] | None = getattr(module, "compare", None)
@@ -77,21 +77,21 @@ def check(topic: str, record: Record) -> list[str]:
 
 
 def failures(topic: str, records: Iterable[Record]) -> list[str]:
-    """Compare records with answers computed anew; return what differs, by name."""
+    """Compare records with recomputed answers; return the differences by name."""
     return [f"{topic}/{each['name']}: {text}" for each in records for text in check(topic, each)]
 
 
 def differences(stored: Any, new: Any, tolerance: float = TOLERANCE, at: str = "") -> list[str]:
-    """Compare two answers; return a text for each place where they differ.
+    """Compare two answers; return a text for each difference.
 
     Parameters
     ----------
     stored, new : number, text, None, list or dict
         Lists of numbers are compared as vectors.
     tolerance : float
-        Relative to the stored number, or to the largest entry of a stored list of numbers.
+        Tolerance relative to the stored number, or to the largest entry of a stored list.
     at : str
-        Where in the answer they stand.
+        Path of the compared part in the answer.
     """
     if isinstance(stored, dict) and isinstance(new, dict):
         if stored.keys() != new.keys():

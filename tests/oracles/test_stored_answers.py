@@ -1,4 +1,4 @@
-"""A part of the stored answers, computed anew; all of them are compared by the campaign."""
+"""Comparison with a part of the stored answers; the campaign compares all of them."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_the_package_computes_the_stored_answers(topic):
         ("exact", "conic"),
     ],
 )
-def test_a_difference_is_noticed(stored, new):
+def test_a_difference_is_detected(stored, new):
     assert len(differences(stored, new)) == 1
 
 
@@ -44,7 +44,7 @@ def test_a_difference_is_noticed(stored, new):
         ({"a": [{"b": None}]}, {"a": [{"b": None}]}),
     ],
 )
-def test_what_differs_by_rounding_is_equal(stored, new):
+def test_answers_that_differ_by_rounding_are_equal(stored, new):
     assert differences(stored, new) == []
 
 
@@ -53,6 +53,6 @@ def test_a_difference_is_named():
     assert text.startswith("roots[0].eta[1]: stored 2.0, now 2.5")
 
 
-def test_stored_numbers_are_those_computed_to_the_last_bit():
+def test_stored_numbers_are_exact():
     values = np.array([0.1 + 0.2, 5e-324, 1.7976931348623157e308, np.inf])
     assert differences(values.tolist(), values.tolist(), tolerance=0.0) == []

@@ -1,4 +1,4 @@
-"""How tables of a report are compared with stored ones."""
+"""The comparison of report tables with stored ones."""
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ LAYOUTS = {
 
 
 def frames(seed=0, shift=0.0):
-    """Return tables of two points, each of 50 draws and 30 sellers."""
+    """Return tables of two points with 50 draws and 30 sellers each."""
     points = pd.DataFrame({"scenario": ["a", "b"], "gamma": [0.1 + 0.2, 1.0]})
     test = np.random.default_rng(seed).normal(0.3 + shift, 0.1, (2, 50))
     curve = points.assign(eta=[2.0, 3.0], fair=[True, False], sigma=1.0, error=test.mean(axis=1))
@@ -41,11 +41,11 @@ def compared(new):
     return compare({"tables": LAYOUTS}, stored, kept(LAYOUTS, new))
 
 
-def test_rows_in_another_order_are_the_same_rows():
+def test_the_order_of_rows_does_not_matter():
     assert compared({name: frame[::-1] for name, frame in frames().items()}) == []
 
 
-def test_rounding_makes_no_difference():
+def test_rounding_is_not_a_difference():
     new = frames()
     new["curve"]["gamma"] = [0.3, 1.0 + 1e-15]
     new["sellers"]["gamma"] = np.repeat([0.3, 1.0], 30)
@@ -65,24 +65,24 @@ def test_rounding_makes_no_difference():
         ("draws", "scenario", 0, "b"),
     ],
 )
-def test_a_changed_cell_is_noticed(table, column, row, value):
+def test_a_changed_cell_is_detected(table, column, row, value):
     new = frames()
     new[table].loc[row, column] = value
     assert compared(new)
 
 
-def test_two_sellers_who_change_places_are_noticed():
+def test_exchanged_rows_of_sellers_are_detected():
     new = frames()
     new["sellers"].loc[[3, 7], "paid"] = new["sellers"].loc[[7, 3], "paid"].to_numpy()
     (text,) = compared(new)
     assert text.startswith("sellers.paid[0]")
 
 
-def test_other_draws_of_the_same_noise_are_the_same():
+def test_other_draws_of_the_same_noise_are_equal():
     assert compared(frames(seed=1)) == []
 
 
-def test_a_mean_that_moved_is_noticed_with_and_without_its_draws():
+def test_a_shifted_mean_is_detected_with_and_without_its_draws():
     new = frames(seed=1, shift=0.2)
     assert {text.partition("[")[0] for text in compared(new)} == {"curve.error", "draws.test"}
     del new["draws"]
@@ -90,7 +90,7 @@ def test_a_mean_that_moved_is_noticed_with_and_without_its_draws():
     assert sum(text.startswith("curve.error") for text in compared(new)) == 2
 
 
-def test_a_row_of_another_choice_is_compared_by_what_is_noisy_alone():
+def test_rows_with_another_choice_compare_only_noisy_values():
     new = frames()
     new["curve"].loc[0, ["sigma", "eta"]] = 5.0
     assert compared(new) == []
@@ -114,7 +114,7 @@ def test_every_stored_report_is_compared():
     assert compare_tables("quickstart", {})[0] == "curve: missing"
 
 
-def test_averages_are_compared_by_both_of_their_errors():
+def test_averages_are_compared_with_both_standard_errors():
     stored = {"mean": [1.0, 2.0, 0.0], "error": [0.1, 0.0, 0.0]}
     assert apart_by_chance(stored, {"mean": [1.5, 2.0, 0.0], "error": [0.1, 0.0, 0.0]}, "x") == []
     new = {"mean": [1.6, 2.1, np.nan], "error": [0.1, 0.0, 0.0]}

@@ -1,4 +1,4 @@
-"""The page in headless Chromium: it loads from disk, fits the window, and responds to input."""
+"""Report pages in headless Chromium: loading from disk, layout and interaction."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def open_page(browser: Any, page: Path, width: int = 1280, scheme: str = "light"
 
 
 def requests(browser: Any) -> list[str]:
-    """Return the addresses that the page asked for since the log was last read."""
+    """Return the addresses that the page requested since the last call."""
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     return [
         message["params"]["request"]["url"]
@@ -97,7 +97,7 @@ def overflow(browser: Any) -> int:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_loads_from_disk_without_errors_and_fits_the_window(
+def test_a_page_loads_from_disk_without_errors_and_fits_the_window(
     browser: Any, page: Path, width: int
 ) -> None:
     browser.get_log("performance")
@@ -113,7 +113,7 @@ def test_loads_from_disk_without_errors_and_fits_the_window(
     assert len(browser.find_elements(By.TAG_NAME, "table")) == 2
 
 
-def test_wide_tables_scroll_by_keyboard(browser: Any, page: Path) -> None:
+def test_wide_tables_can_be_scrolled_by_keyboard(browser: Any, page: Path) -> None:
     open_page(browser, page, 400)
     moved = browser.execute_script(
         """
@@ -170,7 +170,7 @@ def column(browser: Any, number: int) -> list[str]:
     )
 
 
-def test_a_header_sorts_numbers_as_numbers(browser: Any, page: Path) -> None:
+def test_a_header_sorts_numbers_numerically(browser: Any, page: Path) -> None:
     open_page(browser, page)
     head = browser.find_elements(By.CSS_SELECTOR, "#numbers th")[1]
     head.find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
@@ -179,7 +179,7 @@ def test_a_header_sorts_numbers_as_numbers(browser: Any, page: Path) -> None:
     assert column(browser, 0) == rising
     head.find_element(By.TAG_NAME, "button").click()
     assert head.get_attribute("aria-sort") == "descending"
-    assert column(browser, 0) == [*rising[-2::-1], "s9"]  # a missing number stays last
+    assert column(browser, 0) == [*rising[-2::-1], "s9"]  # missing numbers stay last
 
 
 def test_a_filter_hides_rows(browser: Any, page: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_filter_hides_rows(browser: Any, page: Path) -> None:
     assert column(browser, 0) == []
 
 
-def test_no_other_script_runs(browser: Any, page: Path, tmp_path: Path) -> None:
+def test_scripts_in_the_content_do_not_run(browser: Any, page: Path, tmp_path: Path) -> None:
     evil = page.read_text(encoding="utf-8").replace(
         "</main>", "<script>document.title = 'run'</script><img src='x' onerror='title=1'></main>"
     )
@@ -205,7 +205,7 @@ def test_no_other_script_runs(browser: Any, page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_index_leads_to_the_reports(browser: Any, page: Path, width: int) -> None:
+def test_the_index_links_to_the_reports(browser: Any, page: Path, width: int) -> None:
     index = write_index(page.parent.parent)
     open_page(browser, index, width)
     assert overflow(browser) <= 0

@@ -1,4 +1,4 @@
-"""pdfLaTeX compiles a report's tables, whatever their text."""
+"""pdfLaTeX compiles the tables of a report with any text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCUMENT = r"""\documentclass{article}
 
 
 def find_latex() -> str | None:
-    """Return pdfLaTeX if it has the packages that the tables need."""
+    """Return the path of pdfLaTeX if it has the required packages."""
     latex, find = shutil.which("pdflatex"), shutil.which("kpsewhich")
     if latex is None or find is None:
         return None

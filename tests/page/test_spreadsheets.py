@@ -1,4 +1,4 @@
-"""What LibreOffice makes of the CSV files that are written."""
+"""Written CSV files in LibreOffice."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ OFFICE = shutil.which("soffice")
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
-    """Return what gives the XML of a CSV file as LibreOffice opens it, by the separator."""
+    """Return a function that converts a CSV file with a separator to the XML of LibreOffice."""
     folder = tmp_path_factory.mktemp("office")
     names = [*NASTY, *PLAIN, "Ann\r=1+1", "Ann\n=1+1", "\t=1+1"]
     with open(folder / "names.csv", "w", encoding="utf-8", newline="") as file:
@@ -40,7 +40,7 @@ def converted(tmp_path_factory):
 
 @pytest.mark.skipif(OFFICE is None, reason="needs LibreOffice")
 @pytest.mark.parametrize("separator", DIALECTS)
-def test_libreoffice_runs_nothing(converted, separator):
+def test_libreoffice_finds_no_formulas(converted, separator):
     content, names = converted("names", separator)
     assert "table:formula" not in content
     assert "Ann" in content
@@ -51,6 +51,6 @@ def test_libreoffice_runs_nothing(converted, separator):
 
 
 @pytest.mark.skipif(OFFICE is None, reason="needs LibreOffice")
-def test_libreoffice_would_run_it(converted):
-    """The test above looks for the right thing."""
+def test_libreoffice_finds_formulas_in_unguarded_cells(converted):
+    """Check that the previous test would detect formulas."""
     assert "table:formula" in converted("bare", "comma")[0]

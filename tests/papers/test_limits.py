@@ -12,7 +12,7 @@ MU, SIGMA, GAMMA = 1.3, 0.7, 0.4
 
 
 def parts(prior, m):
-    """Return the three parts of the exact optimum's loss at the quantiles of a prior."""
+    """Return the three parts of the optimal loss at the quantiles of a prior."""
     sellers = cm.Sellers(prior.quantile((np.arange(m) + 0.5) / m), prior=prior)
     result = cm.allocate(cm.Market.standard(sellers, mu=MU, sigma=SIGMA, gamma=GAMMA))
     spread = MU * np.linalg.norm(result.weights)
@@ -20,7 +20,7 @@ def parts(prior, m):
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
-def test_the_loss_of_many_sellers_has_the_lemmas_constant_and_the_footnotes_rate(order):
+def test_the_loss_of_many_sellers_has_the_constant_and_rate_of_the_paper(order):
     exponent = order + 1  # F(c) = (c/2)^exponent, psi(c) = c (1 + 1/exponent)
     top = 2.0 * (1.0 + 1.0 / exponent)
     prior = cm.Uniform(0, 2) if order == 0 else cm.priors.Power(exponent, 2.0)
@@ -39,7 +39,7 @@ def test_the_loss_of_many_sellers_has_the_lemmas_constant_and_the_footnotes_rate
 
 
 @pytest.mark.parametrize("share", [1.0, 0.3])
-def test_the_last_term_of_e_4_is_xi_not_3_xi(share):
+def test_the_last_term_of_e_4_is_xi_and_not_3_xi(share):
     m, prior = 10**6, cm.Uniform(0, 2)
     policy = cm.OnlinePolicy(prior, m, mu=MU, sigma=SIGMA, gamma=GAMMA, rule="algorithm-3")
     came = prior.quantile((np.arange(int(share * m)) + 0.5) / int(share * m))

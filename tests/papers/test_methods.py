@@ -27,7 +27,7 @@ from problems.papers.methods.joint_payments import changed, joint_payment, unavo
 from problems.papers.methods.release_draws import MOST_BYTES, _non_interactive
 from problems.papers.methods.ridge_losses import sampling_chances
 
-#: With a large weight of the spread all sellers sell, and descents in z converge.
+#: With a large spread weight all sellers sell, and descents in z converge.
 TERMS = Terms(20.0, 10.0, 0.1, squared=True)
 
 
@@ -41,7 +41,7 @@ def joint_market(report=0.3, terms=TERMS, m=6, regularization=0.5):
 
 
 @given(seed=st.integers(0, 2**32), m=st.integers(2, 8))
-def test_logarithms_are_projected_on_the_surface(seed, m):
+def test_log_weights_are_projected_onto_the_surface(seed, m):
     v = np.log(np.random.default_rng(seed).dirichlet(np.ones(m))) + 0.3
     z = project_logarithms(v)
     assert np.exp(z).sum() == pytest.approx(1, abs=1e-12)
@@ -49,7 +49,7 @@ def test_logarithms_are_projected_on_the_surface(seed, m):
     np.testing.assert_allclose(multiplier, multiplier[0], rtol=1e-6, atol=1e-9)
 
 
-def test_gradients_are_those_of_the_objective():
+def test_gradients_equal_those_of_the_objective():
     joint, rng = joint_market(), np.random.default_rng(0)
     model, weights, eta = rng.normal(size=2), rng.dirichlet(np.ones(6)), 5.0
     value, by_model, by_weights = slopes(joint, TERMS, model, weights, eta)
@@ -60,7 +60,7 @@ def test_gradients_are_those_of_the_objective():
 
 
 @pytest.mark.parametrize("logarithms", [False, True])
-def test_descents_end_at_the_certified_optimum_of_its_eta(logarithms):
+def test_descents_find_the_certified_optimum_at_its_eta(logarithms):
     joint = joint_market()
     best = cm.allocate_jointly(joint)
     assert best.status == "global"
@@ -70,7 +70,7 @@ def test_descents_end_at_the_certified_optimum_of_its_eta(logarithms):
     assert best.eta <= largest_eta(joint, TERMS)
 
 
-def test_payments_are_the_cost_and_the_area_under_what_higher_reports_sell():
+def test_payments_equal_the_cost_plus_the_integral_over_higher_reports():
     terms = Terms(3.0, 2.0, 1.0, squared=True)
     make = partial(joint_market, terms=terms, m=3)
     reports = np.linspace(0.3, 1.0, 9)
@@ -93,7 +93,7 @@ def test_no_payment_is_truthful_at_a_local_optimum():
     assert changed(joint, 6, 0.5).market.sellers.sensitivities[6] == 0.5
 
 
-def test_where_a_descent_ends_outside_the_convex_region_depends_on_its_start():
+def test_descents_outside_the_convex_region_depend_on_their_start():
     rng = np.random.default_rng(1)
     terms, X = Terms(0.05, 10.0, 0.1), rng.normal(size=(8, 2))
     sellers = cm.Sellers(np.full(8, 0.5), prior=cm.Uniform(0.1, 1))
@@ -104,7 +104,7 @@ def test_where_a_descent_ends_outside_the_convex_region_depends_on_its_start():
     assert max(ends) > 1.001 * min(ends)
 
 
-def test_the_objective_of_the_descent_is_that_of_a_general_minimiser():
+def test_best_model_equals_that_of_a_general_minimiser():
     joint = joint_market()
 
     def objective(model):
@@ -114,14 +114,14 @@ def test_the_objective_of_the_descent_is_that_of_a_general_minimiser():
     assert objective(model) == pytest.approx(minimize(objective, np.zeros(2)).fun, rel=1e-7)
 
 
-def test_sampling_as_published_breaks_its_promise() -> None:
+def test_sampling_as_published_violates_its_guarantee() -> None:
     """Noise that depends on the size of a sample reveals its members (docs/theory.md, 7.2)."""
     d, promised = 10, 0.01
     alpha = 100.0 * d
     chance = sampling_chances(np.array([promised, 1.0]), 1.0)[0]
     kappa = ridge_sensitivity(alpha, d, sensitivity="paper")
     alone, together = 1.0 / kappa, 2.0 / kappa
-    model = np.full(d, 0.5 / (alpha + 0.5 * d))  # of the row (1, ..., 1) with label 1, weight 1/2
+    model = np.full(d, 0.5 / (alpha + 0.5 * d))  # row (1, ..., 1), label 1, weight 1/2
 
     def log_density(o, label):
         return np.logaddexp(
@@ -133,20 +133,20 @@ def test_sampling_as_published_breaks_its_promise() -> None:
     assert loss > 50 * promised
 
 
-def test_the_range_of_descents_is_relative_to_the_lowest():
+def test_the_range_of_descents_is_relative_to_the_lowest_objective():
     keys = {"group": ["g", "g"], "instance": [0, 0]}
     descents = pd.DataFrame(keys | {"objective": [-4.0, -3.0]})
     frames = {"descents": descents, "instances": pd.DataFrame({"group": ["g"], "instance": [0]})}
     assert joint_methods.ranges(frames).range.tolist() == [0.25]
 
 
-def test_errors_are_the_shares_of_wrong_labels():
+def test_errors_are_shares_of_wrong_labels():
     rows = cm.datasets.wdbc(random_state=0)
     mean = joint_wdbc.errors(rows, np.full(len(rows.y_train), 1e5), 0.01).mean(axis=1)
     assert np.all(mean < 0.1)
 
 
-def test_memory_holds_the_rounds_on_every_net_that_is_tried():
+def test_every_tried_net_fits_the_memory_limit():
     tried = []
 
     @dataclass

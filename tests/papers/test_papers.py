@@ -1,4 +1,4 @@
-"""The scripts of the papers' experiments: stored rows, claims that can fail, whole reports."""
+"""The scripts of the papers' experiments: stored rows, falsifiable claims and reports."""
 
 import numpy as np
 import pandas as pd
@@ -14,10 +14,10 @@ from tests.oracles.store import read
 
 SPECS = {RENAMED.get(each["name"], each["name"]): each["spec"] for each in read("reports")}
 REPORTS = [name.replace("_", "-") for name in NAMES]
-#: The report that holds each part.
+#: The report that contains each part.
 HOME = {part.replace("_", "-"): report for report in PARTS for part in PARTS[report]}
 ALONE = sorted([*(name for name in REPORTS if name.replace("-", "_") not in PARTS), *HOME])
-#: A table of each experiment whose rows do not depend on how much is run, and its keys.
+#: A table of each experiment whose rows do not depend on the size of the run, and its keys.
 ROWS = {
     "limits-variants": ("runs", ["market", "value"]),
     "limits": ("points", ["objective.payments.weight", "constraints.max_epsilon"]),
@@ -63,7 +63,7 @@ def test_a_quick_run_reproduces_the_stored_rows(name):
     table, keys = rows_of(name)
     quick = experiment(name).compute(quick=True)[table]
     of = list(SPECS[name]["tables"].values())
-    layouts = [each for each in of if each["table"] == table] or of  # the first: the markets
+    layouts = [each for each in of if each["table"] == table] or of  # only the first, for markets
     if "model" in keys:  # the naive model has several rows for the same keys
         quick = quick[quick.model != "naive"]
     both = quick.merge(stored(name)[table], on=keys, suffixes=("", "_stored"))
@@ -89,7 +89,7 @@ def verdicts(name, frames):
 
 
 def is_read(claims, before, frames):
-    """Return whether the claims are others, or fail, with tables that lack something."""
+    """Check whether the claims change or fail with incomplete tables."""
     try:
         return repr(list(claims(frames))) != before
     except (LookupError, NameError, AttributeError, ValueError, TypeError):
@@ -97,7 +97,7 @@ def is_read(claims, before, frames):
 
 
 def changed(name, frames, rng):
-    """Yield tables with one column that the claims read, changed in one way."""
+    """Yield tables in which one column used by the claims is changed."""
     claims = experiment(name).claims
     before = repr(list(claims(frames)))
     for name, frame in frames.items():
@@ -119,7 +119,7 @@ def changed(name, frames, rng):
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_no_verdict_is_constant(name):
+def test_every_claim_can_fail(name):
     frames = stored(name)
     before, moved = verdicts(name, frames), set()
     assert before
@@ -127,7 +127,7 @@ def test_no_verdict_is_constant(name):
         try:
             after = verdicts(name, other)
         except (ValueError, LookupError, ArithmeticError, AttributeError):
-            continue  # tables that no run gives
+            continue  # such tables cannot occur
         moved |= {text for text in before if after.get(text, before[text]) != before[text]}
         if moved == set(before):
             return
@@ -135,7 +135,7 @@ def test_no_verdict_is_constant(name):
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_the_stored_report_is_what_the_script_writes_of_its_tables(name):
+def test_the_script_reproduces_the_stored_report_from_its_tables(name):
     frames = stored(name)
     page = experiment(name).report(frames)
     again = {table.name: table.frame for table in page.tables}
@@ -145,7 +145,7 @@ def test_the_stored_report_is_what_the_script_writes_of_its_tables(name):
     assert any(block.caption for block in page.figures)
 
 
-def test_the_scripts_have_at_most_280_lines_and_together_3_000():
+def test_scripts_have_at_most_280_lines_and_3_000_in_total():
     folder = ROOT / "problems/papers"
     lines = {path: len(path.read_text().splitlines()) for path in folder.rglob("*.py")}
     assert {path.name for path in folder.glob("*.py") if lines[path] > 280} == set()

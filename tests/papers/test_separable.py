@@ -1,4 +1,4 @@
-"""Separable rows: the margin, and what bounds the error of many sellers (A, IV.5; B, 3.4)."""
+"""Separable rows: the margin, and error bounds for many sellers (A, IV.5; B, 3.4)."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ LN2 = np.log(2)
 
 
 def rows(m, rng, margin=0.3):
-    """Draw rows of the unit disc, at least a margin from the line through (1, -1)."""
+    """Draw rows of the unit disc with a margin from the line through (1, -1)."""
     X = rng.normal(size=(4 * m + 100, 2))
     X *= (np.sqrt(rng.uniform(size=len(X))) / np.linalg.norm(X, axis=1))[:, None]
     X = X[np.abs(X @ [1, 1]) / np.sqrt(2) >= margin][:m]
@@ -28,7 +28,7 @@ def rows(m, rng, margin=0.3):
 
 
 @pytest.mark.parametrize("m", [1, 2, 7, 60])
-def test_the_margin_is_that_of_the_best_of_all_directions(m):
+def test_the_margin_equals_that_of_the_best_direction(m):
     rng = np.random.default_rng(m)
     angles = np.linspace(0, 2 * np.pi, 20_001)
     directions = np.stack([np.cos(angles), np.sin(angles)])
@@ -39,7 +39,7 @@ def test_the_margin_is_that_of_the_best_of_all_directions(m):
         assert separation_margin(10 * X, y) == pytest.approx(10 * max(best, 0), abs=1e-3)
 
 
-def test_no_margin():
+def test_inseparable_rows_have_margin_zero():
     assert separation_margin([[1.0, 0.0], [1.0, 0.0]], [1, -1]) == 0
     assert separation_margin([[0.0]], [1]) == 0
 
@@ -83,12 +83,12 @@ def test_the_bound_holds_after_exact_and_online_purchases(online):
         w = trained(X[some], y[some], bought.weights[some], noise, beta)
         fit = bought.weights @ np.logaddexp(0, -y * (X @ w))
         best = np.logaddexp(0, -0.3 * beta) + 2 * beta * np.linalg.norm(noise)
-        assert fit <= best + 1e-9  # the step of the proof that counts the noise twice
+        assert fit <= best + 1e-9  # the step of the proof that uses the noise twice
         assert np.mean(np.sign(fresh @ w) != labels) <= sum(bound)
 
 
 def test_with_natural_logarithms_the_theorem_is_false():
-    """Nine rows in ten are wrong under the best short model, above ln(1 + exp(-rho*beta))."""
+    """The best short model misclassifies nine of ten rows, more than ln(1 + exp(-rho*beta))."""
     X = np.array([[1e-3, -0.1]] * 9 + [[1e-3, 0.99]])
     y, weights, beta = np.ones(10), np.full(10, 0.1), 0.1
     margin = separation_margin(X, y)
@@ -99,7 +99,7 @@ def test_with_natural_logarithms_the_theorem_is_false():
     assert np.logaddexp(0, -margin * beta) < 0.7 < 0.9 == wrong < bound.training
 
 
-def test_the_tail_is_that_of_the_bound_and_thinner_than_printed():
+def test_the_tail_equals_that_of_the_bound_and_is_below_the_printed_one():
     market = {"density": 1 / 8, "n_features": 2, "max_norm": 5.0}
     sizes = np.array([10**6, 10**8, 10**10])
     logs = np.array([np.log(separable_tail(0.05, m, 1e-6, **market)) for m in sizes])
@@ -115,8 +115,8 @@ def test_the_tail_is_that_of_the_bound_and_thinner_than_printed():
     assert separable_tail(1e-6, 100, 1.0, **market) == 1
 
 
-def test_the_papers_own_tail_has_an_exponent_that_falls_with_gamma():
-    """delta = exp(-E_3 nu m^(1/4)) of A's proof, against the statement's 1/(2 beta)."""
+def test_the_exponent_of_the_papers_tail_decreases_with_gamma():
+    """A's proof has delta = exp(-E_3 nu m^(1/4)), while the statement has 1/(2 beta)."""
     beta, density = 5.0, 1 / 8
     e_2 = 4 * density**-0.25
     for gamma, follows in ((1e-6, True), (1.0, False)):
@@ -124,7 +124,7 @@ def test_the_papers_own_tail_has_an_exponent_that_falls_with_gamma():
         assert (e_3 >= 1 / (2 * beta)) == follows
 
 
-def test_the_limit_is_where_exact_allocations_go():
+def test_exact_allocations_converge_to_the_limit():
     margin, p, gamma, length = 0.3, 1.0, 1e-4, 3.0
     limit = separable_limit(margin, p, gamma, length)
     sigma = 4 * limit.max_norm * length / LN2
@@ -140,7 +140,7 @@ def test_the_limit_is_where_exact_allocations_go():
     assert limit.error + gamma * limit.payments == pytest.approx(limit.total)
 
 
-def test_the_best_norm_beats_the_papers_and_both_vanish_with_p():
+def test_the_best_norm_has_a_lower_bound_than_the_papers():
     totals = []
     for p in 10.0 ** -np.arange(2, 13, 2):
         best = separable_limit(0.3, p, 0.1, 3.0)
@@ -155,13 +155,13 @@ def test_the_best_norm_beats_the_papers_and_both_vanish_with_p():
     assert totals[-1][0] < 1e-4
 
 
-def test_a_bounded_budget_is_enough_for_any_error():
+def test_a_bounded_budget_suffices_for_any_error():
     length = float(gammaincinv(2, 0.95))
     budgets = [separable_budget(e, 0.3, 1.0, length) for e in (0.3, 0.1, 0.01)]
     assert np.all(np.diff(budgets) > 0)
     assert np.isfinite(budgets).all()
     assert separable_budget(0.1, 0.3, 1e-3, length) == pytest.approx(budgets[1] / 1e3)
-    # the payments of a limit are enough for its error, and no fewer are among the limits
+    # the payments suffice for the error, and smaller payments are not among the limits
     for gamma in np.logspace(-6, 0, 13):
         limit = separable_limit(0.3, 1.0, gamma, length)
         if limit.error < 1:

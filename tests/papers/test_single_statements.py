@@ -1,4 +1,4 @@
-"""Statements of the papers that no test of a package covers: docs/statements.toml names them."""
+"""Statements of docs/statements.toml that no test of a package covers."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests import ROOT
 
 @pytest.mark.parametrize("prior", [cm.Uniform(0, 1), cm.Beta(1, 3)], ids=["uniform", "beta"])
 def test_the_moments_of_small_margins_follow_from_the_density_of_the_virtual_cost(prior):
-    """A, Eqs. (36) and (37): f lambda^2 / (2 gamma) and f lambda^3 / (3 gamma) as lambda falls."""
+    """The limits are f lambda^2 / (2 gamma) and f lambda^3 / (3 gamma) (A, Eqs. (36), (37))."""
     gamma = 0.7
     density = prior.pdf(0.0) / 2  # of the virtual cost, which is about 2c near 0
     for multiplier, tolerance in ((1e-3, 4e-3), (1e-5, 4e-5)):
@@ -41,8 +41,8 @@ def test_the_moments_of_small_margins_follow_from_the_density_of_the_virtual_cos
     ],
     ids=["norm", "square", "losses"],
 )
-def test_payments_are_the_same_formula_for_every_loss(loss):
-    """A, Theorem III.3, remark 1: c eps(c) + the integral of eps(z) from c to the upper end."""
+def test_payments_have_the_same_formula_for_every_loss(loss):
+    """The formula is c eps(c) plus the integral of eps(z) up to c_hi (A, III.3, remark 1)."""
     prior, reports = cm.Uniform(0, 1), np.array([0.1, 0.3, 0.6])
 
     def purchase(z):
@@ -55,8 +55,8 @@ def test_payments_are_the_same_formula_for_every_loss(loss):
     assert cm.payments(market, cm.allocate(market))[0] == pytest.approx(expected, abs=1e-4 + error)
 
 
-def test_output_perturbation_as_printed_keeps_what_each_row_granted():
-    """R, Theorem 3.2: the printed noise and weights; attacked with exact losses."""
+def test_output_perturbation_as_printed_keeps_the_granted_epsilon():
+    """Audit the printed noise and weights of R, Theorem 3.2, with exact losses."""
     rng = np.random.default_rng(0)
     X, granted = rng.uniform(0, 1, (30, 2)), rng.uniform(0.5, 2.0, 30)
     y = np.clip(X @ [0.5, -0.4] + rng.normal(0, 0.1, 30), -1, 1)
@@ -70,13 +70,13 @@ def test_output_perturbation_as_printed_keeps_what_each_row_granted():
     )
     audit = cm.audit_privacy(learner, X, y, epsilon=granted, n_rows=3, random_state=0)
     assert audit.passed
-    assert audit.ratio > 0.3  # the attack is effective, the printed noise too large
+    assert audit.ratio > 0.3  # the attack is effective, although the printed noise is too large
     fitted = learner.fit(X, y, epsilon=granted, random_state=cm.privacy.Simulation(0))
     assert (fitted.epsilon_ <= granted * (1 + 1e-12)).all()
 
 
-def test_table_14_is_reproduced_within_half():
-    """R, Table 14: standard deviations over lambda on the medical data, 72 private cells."""
+def test_table_14_is_reproduced_within_a_factor_of_one_and_a_half():
+    """Compare 72 private cells of R, Table 14: standard deviations over lambda."""
     cells = read_tables(ROOT / "reports/ridge")["ridge-medical-published"]
     table = cells[cells.file.str.endswith("table14.csv") & (cells.method != "nonprivate")]
     assert len(table) == 72
@@ -84,6 +84,6 @@ def test_table_14_is_reproduced_within_half():
     np.testing.assert_allclose(table.ratio, table.ours / table.published, rtol=1e-9)
 
 
-def test_virtual_costs_of_the_two_sellers_of_appendix_c():
-    """B, Appendix C: c = 0.1 and 0.6 of U[0, 1]."""
+def test_virtual_costs_equal_those_of_appendix_c():
+    """Check c = 0.1 and 0.6 of U[0, 1] (B, Appendix C)."""
     np.testing.assert_allclose(cm.Uniform(0, 1).virtual_cost([0.1, 0.6]), [0.2, 1.2], rtol=1e-15)

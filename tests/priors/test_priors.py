@@ -1,4 +1,4 @@
-"""Virtual costs against their definition, ironing against a convex hull, refusals in words."""
+"""Virtual costs against their definition, ironing against a convex hull, and refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def histogram(weights, edges) -> Prior:
     return Prior.from_scipy(frozen)
 
 
-#: Priors of the families, and SciPy's own distributions; made when they are asked for.
+#: Priors of all families and distributions of SciPy, created on demand.
 FAMILIES = {
     "uniform": (lambda: Uniform(0.02, 0.10), lambda: stats.uniform(0.02, 0.08)),
     "exponential": (lambda: Exponential(0.05), lambda: stats.expon(scale=0.05)),
@@ -102,14 +102,14 @@ histograms = st.builds(
     ),
     st.sampled_from([0.0, 0.02, 1.0]),
 )
-# Few distinct values, so that ties are the rule.
+# Few distinct values, so that most samples have ties.
 tied_samples = st.lists(
     st.one_of(st.integers(0, 5).map(float), st.floats(0, 10)), min_size=1, max_size=12
 )
 
 
 def hull_by_chords(q, curve):
-    """Lower convex hull at the points q of a curve, as the lowest of all chords over each point."""
+    """Compute the lower convex hull of a curve at the points q as the minimum over all chords."""
     hull = np.array(curve, dtype=float)
     for i in range(len(q)):
         for j in range(i + 1, len(q)):
@@ -147,7 +147,7 @@ def test_virtual_cost_is_c_plus_cdf_over_density(name):
         (EmpiricalPrior([1, 2]), None),
     ],
 )
-def test_virtual_cost_slope_where_psi_is_affine(prior, slope):
+def test_virtual_cost_slope_equals_that_of_an_affine_psi(prior, slope):
     assert prior.virtual_cost_slope == (None if slope is None else pytest.approx(slope))
     if slope is not None:
         low, high = prior.support
@@ -156,7 +156,7 @@ def test_virtual_cost_slope_where_psi_is_affine(prior, slope):
 
 
 @pytest.mark.parametrize("name", [*REGULAR, *IRREGULAR])
-def test_virtual_cost_at_the_ends_of_the_support(name):
+def test_virtual_cost_is_correct_at_the_ends_of_the_support(name):
     prior = prior_of(name)
     low, high = prior.support
     for cost in (prior.virtual_cost, prior.ironed_virtual_cost):
@@ -166,7 +166,7 @@ def test_virtual_cost_at_the_ends_of_the_support(name):
     assert prior.virtual_cost(low) == pytest.approx(low)
 
 
-def test_virtual_cost_where_the_density_vanishes_or_explodes_at_an_end():
+def test_virtual_cost_is_correct_if_the_density_is_zero_or_infinite_at_an_end():
     assert Beta(2, 2).virtual_cost([0, 1]).tolist() == [0, np.inf]
     assert Beta(0.5, 1).virtual_cost([0, 1]).tolist() == [0, 3]
     assert Beta(0.5, 0.5).virtual_cost([0, 1]).tolist() == [0, 1]
@@ -176,8 +176,8 @@ def test_virtual_cost_where_the_density_vanishes_or_explodes_at_an_end():
     )
 
 
-def test_tails_are_accurate_where_probabilities_underflow():
-    # F/f -> c/shape at the bottom of a gamma; exponential with rate 1/mean at the top of one.
+def test_virtual_costs_are_accurate_if_probabilities_underflow():
+    # F/f -> c/shape at the lower end of a gamma; the upper tail is exponential with rate 1/mean.
     assert Exponential(0.05).virtual_cost(1e-20) == pytest.approx(2e-20, rel=1e-14)
     assert Exponential(1).virtual_cost(700.0) == pytest.approx(700 + np.expm1(700.0), rel=1e-12)
     assert Exponential(1).virtual_cost(1e6) == np.inf
@@ -194,7 +194,7 @@ ENDLESS = {"exponential", "lognormal", "steep gamma", "gamma", "scipy's gamma"}
 @pytest.mark.parametrize(
     "name", one_in(3, [*(name for name in REGULAR if name not in ENDLESS), *IRREGULAR])
 )
-def test_expected_virtual_cost_is_the_top_of_the_support(name):
+def test_expected_virtual_cost_equals_the_top_of_the_support(name):
     prior = prior_of(name)
     low, high = prior.support
     pieces = np.unique([low, *np.linspace(low, high, 9)[1:-1], *prior.breakpoints, high])
@@ -207,7 +207,7 @@ def test_expected_virtual_cost_is_the_top_of_the_support(name):
 
 
 @given(tied_samples)
-def test_expected_virtual_cost_of_a_sample_is_its_maximum(samples):
+def test_expected_virtual_cost_of_a_sample_equals_its_maximum(samples):
     prior = EmpiricalPrior(samples)
     assert np.mean(prior.virtual_cost(samples)) == pytest.approx(max(samples), abs=1e-9)
     assert np.mean(prior.ironed_virtual_cost(samples)) == pytest.approx(max(samples), abs=1e-9)
@@ -238,10 +238,10 @@ def test_an_irregular_prior_is_ironed(name):
     assert np.all(np.diff(ironed) >= -1e-12 * ironed[1:])
     assert prior.breakpoints.size >= 1
     assert np.all((prior.breakpoints > low) & (prior.breakpoints < high))
-    # Constant from a first to a second end of an ironed interval.
+    # The ironed cost is constant on an ironed interval.
     start, end = [*prior.breakpoints, high][:2]
     assert np.ptp(prior.ironed_virtual_cost(np.linspace(start, end, 50))) < 1e-9 * high
-    # Below the first ironed interval, psi itself.
+    # Below the first ironed interval it equals psi.
     below = c[c < start - (high - low) / 1000]
     np.testing.assert_allclose(
         prior.ironed_virtual_cost(below), prior.virtual_cost(below), rtol=1e-4, atol=1e-5
@@ -249,8 +249,8 @@ def test_an_irregular_prior_is_ironed(name):
 
 
 def test_ironing_of_the_arcsine_prior_solves_the_tangency_condition():
-    # Beta(1/2, 1/2): R(q) = q*sin(pi*q/2)^2; ironed from q* on, where the chord to R(1) = 1 is
-    # tangent: R'(q) = (1 - R(q))/(1 - q).
+    # Beta(1/2, 1/2) has R(q) = q*sin(pi*q/2)^2. It is ironed above q*, where the chord to R(1) = 1
+    # is tangent: R'(q) = (1 - R(q))/(1 - q).
     def r(q):
         return q * np.sin(np.pi * q / 2) ** 2
 
@@ -265,7 +265,7 @@ def test_ironing_of_the_arcsine_prior_solves_the_tangency_condition():
 
 
 @given(histograms)
-def test_ironed_cost_never_falls_and_integrates_to_the_convex_hull(prior):
+def test_ironed_cost_is_nondecreasing_and_integrates_to_the_convex_hull(prior):
     check_hull(prior, 10_000)
 
 
@@ -282,7 +282,7 @@ def check_hull(prior, n_cells):
 
 
 @given(tied_samples)
-def test_ironed_levels_of_a_sample_are_the_slopes_of_the_hull(samples):
+def test_ironed_levels_of_a_sample_equal_the_slopes_of_the_hull(samples):
     prior = EmpiricalPrior(samples)
     values, counts = np.unique(samples, return_counts=True)
     q = np.append(0, np.cumsum(counts)) / len(samples)
@@ -309,7 +309,7 @@ def test_an_empirical_cost_is_constant_between_breakpoints(samples):
         assert prior.ironed_virtual_cost(jump) < prior.ironed_virtual_cost(after)
 
 
-def test_a_point_mass_is_a_prior():
+def test_a_point_mass_is_a_valid_prior():
     prior = EmpiricalPrior([0.3, 0.3])
     assert prior.support == (0.3, 0.3)
     assert prior.virtual_cost([0.3, 0.4]).tolist() == [0.3, np.inf]
@@ -386,7 +386,7 @@ def test_parse_prior_reads_a_sample_with_or_without_header(tmp_path, content):
         ("empirical:/no/such/file.csv", "No such file.*give a CSV file"),
     ],
 )
-def test_parse_prior_refuses_in_words(text, words):
+def test_parse_prior_names_the_mistake(text, words):
     with pytest.raises(PriorError, match=words):
         parse_prior(text)
 
@@ -414,7 +414,7 @@ def test_parse_prior_refuses_a_file_without_a_full_numeric_column(tmp_path, cont
         ({"family": "scipy", "distribution": "gamma"}, "the parameters are distribution, args"),
     ],
 )
-def test_prior_from_dict_refuses_in_words(described, words):
+def test_prior_from_dict_names_the_mistake(described, words):
     with pytest.raises(PriorError, match=words):
         prior_from_dict(described)
 
@@ -422,7 +422,7 @@ def test_prior_from_dict_refuses_in_words(described, words):
 # Mixtures.
 
 
-def test_a_mixture_in_words():
+def test_parse_prior_accepts_a_mixture():
     prior = parse_prior("mixture: 0.7*truncnorm:0.03,0.01,0,0.1; 0.3*uniform:0.02,0.2")
     parts = [TruncatedNormal(0.03, 0.01, 0, 0.1), Uniform(0.02, 0.2)]
     assert prior == Mixture([7, 3], parts) != Mixture([3, 7], parts)
@@ -482,7 +482,7 @@ def test_a_mixture_in_words():
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_priors_refuse_what_has_no_virtual_cost(make, words):
+def test_priors_without_a_virtual_cost_are_refused(make, words):
     with pytest.raises(PriorError, match=words):
         make()
 
@@ -515,14 +515,14 @@ def test_check_reports_names_the_first_outside():
 
 
 @pytest.mark.parametrize("u", [-0.1, 1.1, np.nan])
-def test_quantile_refuses_what_is_not_a_probability(u):
+def test_quantile_refuses_values_outside_the_unit_interval(u):
     for prior in (Uniform(0, 1), EmpiricalPrior([1, 2])):
         with pytest.raises(ParameterError, match="give 0 <= u <= 1"):
             prior.quantile([0.5, u])
 
 
 class _Ramp(Prior):
-    """A prior of a user: a support, a cdf and a pdf."""
+    """A user-defined prior with a support, a cdf and a pdf."""
 
     def __init__(self, high):
         self.support = (0.0, high)
@@ -535,7 +535,7 @@ class _Ramp(Prior):
 
 
 class _Tail(Prior):
-    """An unbounded prior of a user."""
+    """A user-defined prior with an unbounded support."""
 
     support = (0.5, np.inf)
 
@@ -555,7 +555,7 @@ class _Tail(Prior):
     ],
     ids=["bounded", "unbounded", "small"],
 )
-def test_a_cdf_and_a_pdf_are_enough_for_a_prior(prior, same):
+def test_a_cdf_and_a_pdf_suffice_for_a_prior(prior, same):
     u = np.linspace(0, 1, 41)
     c = same.quantile(u[1:-1])
     np.testing.assert_allclose(prior.quantile(u), same.quantile(u), rtol=1e-12)

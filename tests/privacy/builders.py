@@ -1,4 +1,4 @@
-"""Guarantees to charge, worst mechanisms and searches, and checks of any size."""
+"""Guarantees, worst-case mechanisms, searches, and checks that also run at campaign size."""
 
 import contextlib
 import itertools
@@ -24,7 +24,7 @@ def discrete_laplace_log_density(value, scale):
 
 
 def discrete_gaussian_log_density(value, scale):
-    """Compute the log probability of discrete Gaussian integers, normalised by Poisson's sum."""
+    """Compute the log probability of discrete Gaussian integers with Poisson summation."""
     total = scale * np.sqrt(2.0 * np.pi) * (1.0 + 2.0 * np.exp(-2.0 * (np.pi * scale) ** 2))
     return -((np.asarray(value) / scale) ** 2) / 2.0 - np.log(total)
 
@@ -37,7 +37,7 @@ def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:
 
 # ------------------------------------------------------------------------- sequences of releases
 
-#: Constructors of guarantees by the law of their profile.
+#: Constructors of guarantees by the name of their profile.
 MAKERS = {
     "pure": Guarantee.pure,
     "laplace": Guarantee.laplace,
@@ -53,7 +53,7 @@ def first(release, *others):
     return lambda: itertools.chain([release], itertools.cycle(others))
 
 
-#: Budget, delta, the ratio to dp-accounting's count that is promised, and the releases.
+#: Budget, delta, the largest allowed ratio of dp-accounting's count to ours, and the releases.
 SEQUENCES = {
     "Gaussian 0.02": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.02))),
     "Gaussian 0.005": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.005))),
@@ -103,7 +103,7 @@ def distribution(law: str, shift: float):
 
 
 def delta_of(releases, epsilon: float) -> float:
-    """Compute the delta of releases that are fixed beforehand, by dp-accounting."""
+    """Compute the delta of fixed releases with dp-accounting."""
     composed = None
     for (law, shift), count in Counter(releases).items():
         part = (
@@ -138,7 +138,7 @@ def largest_of_losses(losses, mass, delta) -> float:
 
 
 def check_gamma_sphere(n_features, n_draws, least_p, draw=gamma_sphere_noise) -> None:
-    """Norms are Gamma; directions uniform, and independent of the norms."""
+    """Check that norms are Gamma, and directions uniform and independent of the norms."""
     rng = np.random.default_rng(7)
     noise = np.array([draw(n_features, rng) for _ in range(n_draws)])
     norms = np.linalg.norm(noise, axis=1)
@@ -146,17 +146,17 @@ def check_gamma_sphere(n_features, n_draws, least_p, draw=gamma_sphere_noise) ->
     if n_features == 1:
         assert stats.kstest(noise[:, 0], stats.laplace.cdf).pvalue > least_p
         return
-    half = (n_features - 1) / 2  # of the law of a coordinate of a uniform point on the sphere
+    half = (n_features - 1) / 2  # law of one coordinate of a uniform point on the sphere
     for cosine in (noise / norms[:, None]).T:
         assert stats.kstest((cosine + 1) / 2, stats.beta(half, half).cdf).pvalue > least_p
         assert abs(stats.spearmanr(cosine, norms).statistic) < 4 / np.sqrt(n_draws)
 
 
-REJECTED = 1e-6  # p-value from which a law is refuted
+REJECTED = 1e-6  # p-values below this refute a law
 
 
 def lattice_p_value(draws, scale, log_density=discrete_laplace_log_density) -> float:
-    """Chi-square of draws against the law, tails in one class each."""
+    """Return the p-value of a chi-square test of draws, with one class for each tail."""
     edge = int(np.ceil(4 * float(scale))) + 1
     chances = np.exp(log_density(np.arange(-edge, edge + 1), scale))
     tail = (1.0 - chances.sum()) / 2.0
@@ -170,7 +170,7 @@ def lattice_p_value(draws, scale, log_density=discrete_laplace_log_density) -> f
 
 
 def check_lattice_law(scale, n_draws, off) -> None:
-    """Draws follow the law, and not one that is off by so much."""
+    """Check that draws follow the law and that the test would detect a given deviation."""
     draws = discrete_laplace(scale, n_draws, np.random.default_rng(11))
     assert len(draws) == n_draws
     assert lattice_p_value(draws, scale) > REJECTED
@@ -188,7 +188,7 @@ def solution(X, y, weights, alpha):
 
 
 def attack(d, alpha, n_others, weight, seed):
-    """Search for the worst neighbours, all rows, labels and weights free."""
+    """Search for the worst neighbours over all rows, labels and weights."""
     rng = np.random.default_rng(seed)
     rows = n_others + 2
 
@@ -206,16 +206,16 @@ def attack(d, alpha, n_others, weight, seed):
 
 
 def check_attacks(d, alpha, weight, n_others, count) -> None:
-    """No attack exceeds the tight constant, and the best comes close."""
+    """Check that no attack exceeds the tight constant and that the best one nearly attains it."""
     worst = max(attack(d, alpha, n_others, weight, seed) for seed in range(count))
     claimed = ridge_sensitivity(alpha, d, sensitivity="tight")
     assert worst <= claimed * (1 + 1e-9), (worst, claimed)
-    if weight < 0.01:  # with a larger weight its own curvature protects the row
+    if weight < 0.01:  # with a larger weight, the curvature of the row reduces the change
         assert worst >= 0.7 * claimed, (worst, claimed)
 
 
 def check_angles(g, points) -> None:
-    """Hold the tight constant against all values on a grid of t and both angles."""
+    """Compare the tight constant with all values on a grid of t and both angles."""
     least = np.arctan(1 / g)
     angle = np.linspace(least, np.pi / 2, points)
     t, a, b = np.meshgrid(np.linspace(0, 1, points), angle, angle, indexing="ij", sparse=True)
@@ -226,7 +226,7 @@ def check_angles(g, points) -> None:
 
 
 def largest(function, bounds) -> float:
-    """Maximise over a box, from a lattice of starts."""
+    """Maximise over a box from a grid of starts."""
     lattice = itertools.product(*(np.linspace(low, high, 5)[1:4] for low, high in bounds))
     return max(
         -minimize(

@@ -29,7 +29,7 @@ from tests.privacy.builders import (
     most_admitted,
 )
 
-NEAR = 1e-9  # relative; a decision this close to the budget may fall either way
+NEAR = 1e-9  # relative; decisions this close to the budget may differ
 
 
 def state(account: PrivacyAccountant):
@@ -42,7 +42,7 @@ def state(account: PrivacyAccountant):
 
 @st.composite
 def histories(draw):
-    """Draw budgets, a delta, and releases that press against the budgets."""
+    """Draw budgets, a delta, and releases that nearly exhaust the budgets."""
     n_rows = draw(st.integers(1, 5))
     budget = [draw(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 7.0, 500.0])) for _ in range(n_rows)]
     delta = draw(st.sampled_from([1e-9, 1e-3, 0.0]))
@@ -58,7 +58,7 @@ def histories(draw):
 
 @example(([1e-6], 1e-3, [([0], [0.0], 0.0)]))
 @given(histories())
-def test_no_history_of_releases_exceeds_what_was_sold(history) -> None:
+def test_no_history_of_releases_exceeds_the_budget(history) -> None:
     budget, delta, releases = history
     account = PrivacyAccountant(budget, delta, composition="basic")
     used, deltas = [Fraction(0)] * len(budget), [Fraction(0)] * len(budget)
@@ -87,7 +87,7 @@ def test_no_history_of_releases_exceeds_what_was_sold(history) -> None:
     assert account.spent_delta == pytest.approx([float(each) for each in deltas], rel=1e-12)
 
 
-def test_a_budget_may_be_used_up_to_rounding_and_no_further() -> None:
+def test_a_budget_can_be_exhausted_up_to_rounding_but_not_exceeded() -> None:
     account = PrivacyAccountant([1.0, 3.0])
     account.check(guarantee([1.0 + 0.9e-12, 3.0]))
     with pytest.raises(BudgetExceededError, match="1 of 2 rows: row 0"):
@@ -104,7 +104,7 @@ def test_a_budget_may_be_used_up_to_rounding_and_no_further() -> None:
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_sequences_are_admitted_nearly_as_long_as_their_loss_distribution_allows(name) -> None:
+def test_admitted_sequences_are_nearly_as_long_as_with_exact_accounting(name) -> None:
     epsilon, delta, ratio, sequence = SEQUENCES[name]
     count = admitted(sequence, epsilon, delta)
     assert delta_of(itertools.islice(sequence(), count), epsilon) <= delta
@@ -117,17 +117,17 @@ def test_sequences_are_admitted_nearly_as_long_as_their_loss_distribution_allows
     st.floats(2.0, 50.0),
     st.floats(-8.0, 8.0),
 )
-def test_a_release_hides_no_less_than_the_gaussian_noise_that_stands_for_it(
+def test_a_release_is_dominated_by_its_equivalent_gaussian_noise(
     law, shift, reserves, place
 ) -> None:
-    """Compare hockey-stick divergences next to Gaussian noise of the reserve."""
+    """Compare hockey-stick divergences in composition with Gaussian noise of the reserve."""
     sharp = shift**2 * (1 + shift**2 / 8) if law == "pure" else shift**2 * (1 - shift / 6)
     reserve = 1.125 * sharp * reserves
     cost = sharp + sharp**2 / (4 * reserve)
     loss = place * math.sqrt(reserve + cost) + (reserve + cost) / 2
     with_release = expected_divergence(law, shift, reserve, loss)
     assert with_release <= divergence(reserve + cost, loss) * (1 + 1e-7)
-    # without any reserve left
+    # without a remaining reserve
     mu = math.sqrt(math.pi / 2) * shift
     corner = expit(shift) if law == "pure" else 1 - math.exp(-shift / 2) / 2
     assert corner <= ndtr(mu / 2) * (1 + 1e-12)
@@ -153,7 +153,7 @@ def expected_divergence(law: str, shift: float, square: float, loss: float) -> f
     [(1.0, 0.1, (1, 4), 0.1), (2.0, 0.02, (1, 10), 0.2), (0.6, 0.3, (1, 3), 0.15)],
 )
 def test_no_adaptive_choice_of_releases_exceeds_delta(budget, delta, steps, unit) -> None:
-    """The best adversary, by dynamic programming: it sees the loss, then chooses or stops."""
+    """Dynamic programming finds the best adversary, who sees each loss and chooses or stops."""
 
     def fits(many) -> bool:
         account = PrivacyAccountant([budget], delta)
@@ -183,7 +183,7 @@ def test_no_adaptive_choice_of_releases_exceeds_delta(budget, delta, steps, unit
 
 
 @given(st.lists(st.sampled_from(sorted(MAKERS)), min_size=1, max_size=40), st.floats(1.0, 4.0))
-def test_a_larger_budget_admits_all_that_a_smaller_one_admits(laws, more) -> None:
+def test_a_larger_budget_admits_all_releases_of_a_smaller_one(laws, more) -> None:
     small, large = PrivacyAccountant([1.0], 1e-5), PrivacyAccountant([more], 1e-5)
     for place, law in enumerate(laws):
         release = MAKERS[law]([0.02 * (1 + place % 7)])
@@ -194,7 +194,7 @@ def test_a_larger_budget_admits_all_that_a_smaller_one_admits(laws, more) -> Non
 
 
 @pytest.mark.parametrize("budget", [1e-6, 0.01, 1.0, 30.0, 1e4])
-def test_the_remaining_epsilon_can_be_charged_and_no_more(budget) -> None:
+def test_exactly_the_remaining_epsilon_can_be_charged(budget) -> None:
     account = PrivacyAccountant([budget], 1e-6)
     for share in (0.01, 1 / 3, 1 / 3, 1.0):
         remaining = account.remaining
@@ -205,7 +205,7 @@ def test_the_remaining_epsilon_can_be_charged_and_no_more(budget) -> None:
     assert account.spent[0] <= budget * (1 + 1e-11)
 
 
-def test_gaussian_releases_cost_no_delta_and_basic_accounts_add_up_theirs() -> None:
+def test_gaussian_releases_use_no_delta_except_in_basic_accounts() -> None:
     release = Guarantee.gaussian([0.1], delta=1e-6)
     advanced = PrivacyAccountant([1.0], 1e-6)
     for _ in range(5):
@@ -218,7 +218,7 @@ def test_gaussian_releases_cost_no_delta_and_basic_accounts_add_up_theirs() -> N
         basic.charge(release)
 
 
-def test_a_tenth_of_delta_is_for_releases_that_may_fail() -> None:
+def test_a_tenth_of_delta_is_reserved_for_failures_of_releases() -> None:
     account = PrivacyAccountant([1.0], 1e-6)
     account.charge(guarantee([0.1], 1e-7))
     with pytest.raises(BudgetExceededError, match="may use a tenth of delta unless"):
@@ -226,9 +226,9 @@ def test_a_tenth_of_delta_is_for_releases_that_may_fail() -> None:
     PrivacyAccountant([1.0], 1e-6, composition="basic").charge(guarantee([1.0], 1e-6))
 
 
-def test_a_distribution_on_a_grid_composes_as_gaussian_noise_that_hides_no_more() -> None:
+def test_a_discretised_loss_distribution_composes_as_gaussian_noise() -> None:
     shift, step = 0.3, 1e-3
-    edges = np.arange(-3.0, 3.0, step)  # losses are normal, of mean shift^2 / 2
+    edges = np.arange(-3.0, 3.0, step)  # losses are normal with mean shift^2 / 2
     below = norm.cdf(edges, shift**2 / 2, shift)
     mass = np.diff(np.r_[0.0, below])
     release = Guarantee.from_losses(edges, mass, 1, delta=1e-5)
@@ -265,7 +265,7 @@ def test_many_threads_charge_exactly_the_budget() -> None:
 
 @pytest.mark.parametrize("law", sorted(MAKERS))
 @pytest.mark.parametrize("composition", ["basic", "advanced"])
-def test_charges_brought_forward_count_as_charged_ones(law, composition) -> None:
+def test_earlier_charges_count_like_new_ones(law, composition) -> None:
     single, other = (PrivacyAccountant([9.0, 9.0], 1e-4, composition=composition) for _ in "ab")
     releases = [MAKERS[law]([0.3, 0.2]), MAKERS[law]([0.1, 0.4])]
     for release in releases:
@@ -281,7 +281,7 @@ def test_charges_brought_forward_count_as_charged_ones(law, composition) -> None
     np.testing.assert_allclose(other.spent, single.spent, rtol=1e-14)
 
 
-def test_facts_count_where_they_exceed_a_budget() -> None:
+def test_recorded_charges_beyond_a_budget_are_counted() -> None:
     account = PrivacyAccountant([1.0, 1.0])
     account.bring_forward([1, 1], "pure", [0.8, 0.7], [0.0, 0.0], [0.8, 0.7], [0.0, 0.0])
     assert account.spent.tolist() == [0.0, 1.5]
@@ -292,7 +292,7 @@ def test_facts_count_where_they_exceed_a_budget() -> None:
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("composition", ["basic", "advanced"])
-def test_a_row_without_a_limit_may_lose_everything(composition) -> None:
+def test_a_row_with_an_infinite_budget_admits_any_release(composition) -> None:
     account = PrivacyAccountant([np.inf, 1.0], 1e-6, composition=composition)
     for epsilon in (1.0, 1e4, np.inf):
         account.charge(guarantee([epsilon]), rows=[0])
@@ -301,7 +301,7 @@ def test_a_row_without_a_limit_may_lose_everything(composition) -> None:
     assert account.spent[1] == 0.0
 
 
-def test_the_refusal_says_what_is_left_and_what_to_do() -> None:
+def test_a_refusal_states_the_remaining_budget_and_the_remedy() -> None:
     account = PrivacyAccountant([3.0, 1.0, 1.0])
     account.charge(guarantee([0.5, 0.25, 0.5], mechanism="first"))
     with pytest.raises(BudgetExceededError) as caught:
@@ -315,7 +315,7 @@ def test_the_refusal_says_what_is_left_and_what_to_do() -> None:
     assert account.releases == (("first", 0.5, 0.0),)
 
 
-def test_a_refusal_calls_the_rows_by_their_ids() -> None:
+def test_a_refusal_names_the_rows_by_their_ids() -> None:
     account = PrivacyAccountant([1.0, 1.0], 1e-6, composition="basic", ids=["ann", "bob"])
     with pytest.raises(BudgetExceededError, match=r"row 'bob' has spent 0 of epsilon 1"):
         account.check(guarantee([0.5, 1.5]))
@@ -326,7 +326,7 @@ def test_a_refusal_calls_the_rows_by_their_ids() -> None:
             PrivacyAccountant([1.0, 1.0], ids=ids)
 
 
-def test_the_account_cannot_be_changed_from_outside() -> None:
+def test_the_attributes_of_an_account_are_read_only() -> None:
     budget = np.array([1.0, 2.0])
     account = PrivacyAccountant(budget, 0.25, composition="basic")
     budget[0] = 100.0
@@ -356,7 +356,7 @@ def test_the_account_cannot_be_changed_from_outside() -> None:
         ({"composition": "rdp"}, "composition must be one of 'basic', 'advanced', got 'rdp'"),
     ],
 )
-def test_a_bad_account_is_refused(arguments, words) -> None:
+def test_an_invalid_account_is_refused(arguments, words) -> None:
     with pytest.raises(ParameterError, match=words):
         PrivacyAccountant(**({"epsilon": [1.0]} | arguments))
 
@@ -378,7 +378,9 @@ def test_a_bad_account_is_refused(arguments, words) -> None:
     ],
 )
 @pytest.mark.parametrize("composition", ["basic", "advanced"])
-def test_a_bad_charge_is_refused_and_changes_nothing(epsilon, rows, words, composition) -> None:
+def test_an_invalid_charge_is_refused_and_changes_nothing(
+    epsilon, rows, words, composition
+) -> None:
     account = PrivacyAccountant([1.0, 1.0, 1.0], 1e-6, composition=composition)
     account.charge(guarantee([0.01, 0.01, 0.01]))
     before = state(account)
@@ -388,7 +390,7 @@ def test_a_bad_charge_is_refused_and_changes_nothing(epsilon, rows, words, compo
     assert state(account) == before
 
 
-def test_a_delta_without_any_epsilon_is_refused():
+def test_a_delta_without_epsilon_is_refused():
     account = PrivacyAccountant([1.0, 2.0], 0.5, composition="basic")
     before = state(account)
     for rows, epsilon in ((None, [0.0, 0.0]), ([1], [0.0])):
@@ -407,7 +409,7 @@ def test_an_account_cannot_be_copied(copied) -> None:
         copied(PrivacyAccountant([1.0]))
 
 
-def test_moments_prove_less_than_the_sum_of_many_releases():
+def test_moments_give_a_smaller_epsilon_than_the_sum_of_many_releases():
     accountant = PrivacyAccountant([5.0], 1e-5)
     for _ in range(20):
         accountant.charge(Guarantee.laplace(np.array([0.2])))

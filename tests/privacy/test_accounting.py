@@ -1,4 +1,4 @@
-"""The guarantees are the formulas they claim to be, and calibration keeps what was sold."""
+"""Guarantees equal their formulas, and calibration keeps the granted epsilon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from convexmarket.privacy.accounting import (
 ACCOUNTINGS = ("sharp", "paper")
 
 log_scale = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)
-#: Of Lambda over R^2, whose profiles are found once, and radii that keep the quotient exact.
+#: Values of Lambda / R^2, whose profiles are cached, and radii that keep the quotient exact.
 strength = st.sampled_from([1e-5, 1e-3, 0.03, 0.3, 5.0, 1e5])
 radius = st.sampled_from([0.25, 1.0, 8.0])
 raw_weight = st.one_of(st.just(0.0), st.floats(1e-12, 1))
@@ -34,7 +34,7 @@ def normalised(raw: list[float]) -> np.ndarray:
     return np.array(raw) / sum(raw)
 
 
-def test_paper_formula_uses_the_cap_and_charges_every_row() -> None:
+def test_the_papers_formula_uses_the_cap_and_charges_every_row() -> None:
     weights = [0.75, 0.25, 0.0]
     largest = objective_perturbation_guarantee(weights, 8.0, 0.5, accounting="paper")
     assert largest == pytest.approx(np.array([6, 2, 0]) + 2 * np.log(1 + 0.75 / 0.5))
@@ -44,7 +44,7 @@ def test_paper_formula_uses_the_cap_and_charges_every_row() -> None:
 
 @pytest.mark.parametrize("weight", [1e-6, 0.01, 0.4])
 @pytest.mark.parametrize(("eta", "regularization"), [(3.0, 0.02), (40.0, 0.1), (0.5, 2.0)])
-def test_the_joint_bound_is_a_maximum_to_ten_digits(weight, eta, regularization) -> None:
+def test_the_joint_bound_equals_the_maximum_to_ten_digits(weight, eta, regularization) -> None:
     radius = 1.7
     result = minimize_scalar(
         lambda p: -(
@@ -72,14 +72,16 @@ def test_the_bounds_are_ordered(raw, eta, strength, data_norm) -> None:
     assert np.all(weights * eta / 2 <= sharp * slack)
     assert np.all(sharp <= joint)
     assert np.all(weights * eta <= joint * slack)
-    assert np.all(joint <= apart * slack)  # the shift and the Jacobian bounded apart
+    assert np.all(joint <= apart * slack)  # separate bounds of the shift and the Jacobian
     assert np.all(apart <= paper * slack)
     assert np.all(sharp[weights == 0] == 0)
 
 
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
 @given(raw=raw_weights, eta=log_scale, strength=strength, data_norm=radius)
-def test_calibration_never_exceeds_what_was_sold(accounting, raw, eta, strength, data_norm) -> None:
+def test_calibration_never_exceeds_the_granted_epsilon(
+    accounting, raw, eta, strength, data_norm
+) -> None:
     weights, regularization = normalised(raw), strength * data_norm**2
     arguments = (regularization, data_norm, accounting)
     try:
@@ -95,7 +97,7 @@ def test_calibration_never_exceeds_what_was_sold(accounting, raw, eta, strength,
 
 
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
-def test_calibration_is_the_largest_possible(accounting) -> None:
+def test_calibration_returns_the_largest_possible_eta(accounting) -> None:
     weights = np.array([0.5, 0.3, 0.15, 0.05, 0.0])
     arguments = (0.02, 1.0, accounting)
     eta = 300.0 if accounting == "paper" else 50.0
@@ -107,9 +109,7 @@ def test_calibration_is_the_largest_possible(accounting) -> None:
 
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
 @pytest.mark.parametrize(("paid", "data_norm"), [(0.0, 1.0), (0.1, 3.0)])
-def test_calibration_refuses_and_names_a_regularization_that_does(
-    accounting, paid, data_norm
-) -> None:
+def test_calibration_suggests_a_regularization_if_it_fails(accounting, paid, data_norm) -> None:
     weights, eta = np.full(100, 0.01), 20.0
     with pytest.raises(ParameterError, match=r"larger regularization.*larger eta") as refusal:
         calibrate_eta(weights, eta, 0.01, data_norm, accounting, solver_epsilon=paid)
@@ -122,7 +122,7 @@ def test_calibration_refuses_and_names_a_regularization_that_does(
 
 
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
-def test_infinite_eta_guarantees_nothing_but_to_the_unused(accounting) -> None:
+def test_infinite_eta_protects_only_unused_rows(accounting) -> None:
     epsilon = objective_perturbation_guarantee([0.5, 0.5, 0.0], np.inf, 1.0, accounting=accounting)
     assert np.array_equal(np.isinf(epsilon), [True, True, False])
     assert calibrate_eta([0.5, 0.5], np.inf, 1.0, accounting=accounting) == np.inf
@@ -130,7 +130,7 @@ def test_infinite_eta_guarantees_nothing_but_to_the_unused(accounting) -> None:
 
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
 @pytest.mark.parametrize("extra", [0.0, 0.05])
-def test_the_second_noise_is_paid_by_the_rows_that_are_used(accounting, extra) -> None:
+def test_the_second_noise_is_charged_to_used_rows(accounting, extra) -> None:
     weights, eta, regularization = [0.5, 0.3, 0.2, 0.0], 60.0, 0.05
     plain = objective_perturbation_guarantee(weights, eta, regularization, accounting=accounting)
     paid = objective_perturbation_guarantee(
@@ -145,10 +145,10 @@ def test_the_second_noise_is_paid_by_the_rows_that_are_used(accounting, extra) -
     )
     used = np.array(weights) > 0
     assert np.all(total[used] <= np.array(weights)[used] * eta)
-    assert total[2] == pytest.approx(0.2 * eta, rel=1e-9)  # the smallest decides
+    assert total[2] == pytest.approx(0.2 * eta, rel=1e-9)  # determined by the smallest epsilon
 
 
-def test_what_the_second_noise_may_cost() -> None:
+def test_the_second_noise_must_cost_less_than_the_smallest_epsilon() -> None:
     arguments = {"weights": [0.8, 0.2], "eta": 10.0, "regularization": 5.0}
     for extra in (2.0, 3.0):
         with pytest.raises(
@@ -159,7 +159,7 @@ def test_what_the_second_noise_may_cost() -> None:
         ParameterError, match=r"leaves nothing of the smallest positive epsilon, 0\.5"
     ):
         calibrate_eta([0.95, 0.05], 10.0, 5.0, solver_epsilon=0.5)
-    # a tenth is left of 2, and a row pulls with at least half of its weight of a fifth
+    # 0.1 remains of 2, and the first noise of a row costs at least eta * 0.2 / 2
     assert 0 < calibrate_eta(**arguments, solver_epsilon=1.9) < 2 * 0.1 / 0.2
     for extra in (-0.1, np.inf, np.nan, "1"):
         for function in (calibrate_eta, objective_perturbation_guarantee):
@@ -186,13 +186,13 @@ def test_what_the_second_noise_may_cost() -> None:
     ],
 )
 @pytest.mark.parametrize("function", [objective_perturbation_guarantee, calibrate_eta])
-def test_bad_arguments_are_named(function, change, word) -> None:
+def test_invalid_arguments_are_named(function, change, word) -> None:
     arguments = {"weights": [0.6, 0.4], "eta": 1e3, "regularization": 1.0} | change
     with pytest.raises(ParameterError, match=word):
         function(**arguments)
 
 
-def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
+def test_a_guarantee_prints_its_statement_and_is_immutable() -> None:
     epsilon = np.array([0.5, 0.25])
     guarantee = Guarantee(epsilon, 0.0, "a mechanism", "tight", ("the bound is public",))
     epsilon[0] = 9.0
@@ -218,8 +218,8 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("smallest", [1e-6, 1e-3, 0.3])
-def test_the_default_second_noise_costs_the_model_least(smallest) -> None:
-    """The best share, where both noises add up."""
+def test_the_default_second_noise_minimises_the_total_noise(smallest) -> None:
+    """The default is the share that minimises the sum of both noises."""
     sold, g = np.array([smallest, 1.0 - smallest]), 1e-9
     best = minimize_scalar(
         lambda log: np.exp(log) + g / (np.exp(log) * smallest), bounds=(-20, 0), method="bounded"
@@ -228,7 +228,7 @@ def test_the_default_second_noise_costs_the_model_least(smallest) -> None:
     assert paid == pytest.approx(smallest * np.exp(best.x), rel=1e-3)
 
 
-def test_the_default_second_noise_is_a_share_of_every_epsilon_sold() -> None:
+def test_the_default_second_noise_is_a_share_of_every_epsilon() -> None:
     rng = np.random.default_rng(0)
     for spread in (0.0, 3.0, 12.0):
         sold = np.append(np.exp(-spread * rng.random(50)), 0.0)

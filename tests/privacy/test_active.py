@@ -1,4 +1,4 @@
-"""What a careless user spent is counted, on the right rows, and budgets are kept without care."""
+"""Accounts in context managers: automatic charges, row identity and budgets."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def charge(epsilon, names=None, delta=0.0, **options):
 
 @pytest.fixture
 def counted():
-    """An account that counts what a test spends."""
+    """Open an account that counts the charges of a test."""
     with account(budget=np.inf) as opened:
         yield opened
 
 
-# ------------------------------------------------------------------------------- it counts
+# ------------------------------------------------------------------------------- counting
 
 
 def test_fits_without_an_accountant_are_counted_row_by_row(counted) -> None:
@@ -60,7 +60,7 @@ def test_fits_without_an_accountant_are_counted_row_by_row(counted) -> None:
     assert [largest for _, largest, _ in counted.releases] == [first[3], second[1]]
 
 
-def test_without_an_open_account_the_total_of_the_process_counts() -> None:
+def test_the_process_total_counts_without_an_open_account() -> None:
     whole = account()
     n_releases, spent = len(whole.releases), whole.spent_unnamed
     X, y = table()
@@ -75,12 +75,12 @@ def test_a_simulation_charges_no_account(counted) -> None:
     X, y = table()
     ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25)
     assert counted.releases == ()
-    custom = PrivacyAccountant(np.full(4, 1.0))  # who passes one wants it charged
+    custom = PrivacyAccountant(np.full(4, 1.0))  # an account that is passed explicitly is charged
     ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25, accountant=custom)
     assert custom.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
 
 
-def test_an_account_that_is_passed_pays_alone(counted) -> None:
+def test_only_an_account_that_is_passed_is_charged(counted) -> None:
     X, y = table()
     custom = PrivacyAccountant(np.full(4, 1.0))
     ridge().fit(X, y, epsilon=0.25, accountant=custom)
@@ -105,10 +105,10 @@ def test_the_privacy_loss_of_a_leak_is_unbounded(counted) -> None:
         )
 
 
-# ------------------------------------------------------------------------- whose rows they are
+# ------------------------------------------------------------------------- identity of rows
 
 
-def test_a_row_without_a_name_may_be_any_row(counted) -> None:
+def test_unnamed_rows_may_be_any_rows(counted) -> None:
     charge([0.5, 0.25], ["Ann", "Bob"])
     charge([0.1, 0.4])
     charge([0.5], ["Eve"])
@@ -134,7 +134,7 @@ def test_a_row_without_a_name_may_be_any_row(counted) -> None:
         ([[1.0], [2.0]], False),
     ],
 )
-def test_names_are_those_of_an_index_that_tells_rows_apart(rows, named) -> None:
+def test_rows_are_named_by_an_index_with_unique_labels(rows, named) -> None:
     names = names_of(rows)
     assert (names is not None) == named
     if named:
@@ -158,11 +158,11 @@ def test_a_budget_refuses_the_fit_that_would_exceed_it_and_charges_nothing(count
         assert counted.spent.to_dict() == before
     ridge().fit(X[3:], y[3:], epsilon=0.75)
     assert clinic.spent.to_dict() == before
-    with clinic, pytest.raises(BudgetExceededError, match="'Ida'"):  # opened once more
+    with clinic, pytest.raises(BudgetExceededError, match="'Ida'"):  # opened again
         ridge().fit(X[3:], y[3:], epsilon=0.75)
 
 
-def test_budgets_by_name() -> None:
+def test_budgets_can_be_given_by_name() -> None:
     sold = pd.Series({"Ann": 1.0, "Bob": 0.5})
     with account(budget=sold) as opened:
         charge([0.5, 0.5], ["Bob", "Ann"])
@@ -173,14 +173,14 @@ def test_budgets_by_name() -> None:
         assert opened.spent.to_dict() == {"Ann": 1.0, "Bob": 0.5}
 
 
-def test_accounts_within_each_other_are_charged_all_or_none() -> None:
+def test_nested_accounts_are_all_charged_or_none() -> None:
     with account(budget=1.0) as outer, account(budget=10.0) as inner:
         charge([0.75])
         with pytest.raises(BudgetExceededError):
             charge([0.75])
         assert account() is inner
         assert outer.spent_unnamed == inner.spent_unnamed == 0.75
-        with outer:  # once more, and still charged once
+        with outer:  # opened twice, but charged once
             charge([0.25])
         assert outer.spent_unnamed == inner.spent_unnamed == 1.0
     assert account() is not inner
@@ -224,7 +224,7 @@ def test_a_bad_budget_is_refused(budget, delta, words) -> None:
         account(budget, delta)
 
 
-def test_positions_are_of_an_accountant() -> None:
+def test_positions_need_an_accountant() -> None:
     with pytest.raises(ParameterError, match="pass accountant= as well"):
         reserve(guarantee([0.1]), rows=[0])
     with pytest.raises(ParameterError, match="accountant must be a PrivacyAccountant"):
@@ -247,10 +247,10 @@ def test_simulations_and_infinite_epsilons_raise_no_warning(counted) -> None:
     charge([50.0], random_state=Simulation(0))
 
 
-# -------------------------------------------------------------------------- it is never opened
+# -------------------------------------------------------------------------- unopened accounts
 
 
-def test_a_release_warns_of_an_account_that_was_never_opened() -> None:
+def test_a_release_warns_of_an_unopened_account() -> None:
     X, y = table()
     forgotten = account(budget=1.0)
     with pytest.warns(cm.PrivacyLeakWarning, match="never opened.*with account"):
@@ -258,7 +258,7 @@ def test_a_release_warns_of_an_account_that_was_never_opened() -> None:
     assert forgotten.releases == ()
 
 
-def test_a_thread_outside_the_context_of_an_account_is_warned() -> None:
+def test_a_thread_outside_the_context_of_an_account_gives_a_warning() -> None:
     caught = []
 
     def work() -> None:
@@ -275,7 +275,7 @@ def test_a_thread_outside_the_context_of_an_account_is_warned() -> None:
     assert account().spent["Ann"] >= 0.5
 
 
-def test_accounts_that_wait_for_their_turn_or_are_gone_do_not_warn() -> None:
+def test_unused_or_deleted_accounts_do_not_warn() -> None:
     X, y = table()
     first, second = account(budget=1.0), account(budget=1.0)
     account(budget=2.0)

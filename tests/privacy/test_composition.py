@@ -1,4 +1,4 @@
-"""Bounds on the privacy loss of several answers, against integrals, sums and attacks."""
+"""Bounds on the privacy loss of several answers, compared with integrals, sums and attacks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def selection_moments(spread):
 
 
 def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
-    """Compute the exact delta of so many randomised responses: a binomial sum."""
+    """Compute the exact delta of several randomised responses as a binomial sum."""
     true = np.arange(count + 1)
     log_choices = gammaln(count + 1) - gammaln(true + 1) - gammaln(count - true + 1)
     log_p = log_choices + true * epsilon_each - count * np.logaddexp(0.0, epsilon_each)
@@ -43,12 +43,12 @@ def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
     return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
 
 
-ROUNDING = 1e-12  # of sums of a few hundred logarithms, relative to the larger of 1 and the sum
+ROUNDING = 1e-12  # rounding error of sums of a few hundred logarithms, relative to max(1, sum)
 SMALL_ORDERS = np.searchsorted(ORDERS, [1e-3, 0.1, 1.0, 5.0, 30.0])
 
 
 def moments_of(log_p, log_q) -> np.ndarray:
-    """Sum over the outcomes, whatever their number."""
+    """Compute the moments as sums over all outcomes."""
     return logsumexp(log_p + ORDERS[:, None] * (log_p - log_q), axis=1)
 
 
@@ -67,7 +67,7 @@ def normalised(logs) -> np.ndarray:
 
 
 def pure_pair(rng, epsilon, n_outcomes):
-    """Return two distributions whose log-ratios lie in [-epsilon, epsilon]; extremes are common."""
+    """Draw two distributions with log-ratios in [-epsilon, epsilon], often at the ends."""
     log_q = np.log(rng.dirichlet(np.full(n_outcomes, rng.choice([0.1, 1.0, 10.0]))) + 1e-300)
     log_q = normalised(log_q)
     raw = rng.choice([-1.0, 0.0, 1.0], n_outcomes) * epsilon * 10.0 ** rng.uniform(-1, 1)
@@ -99,7 +99,7 @@ def integral_of_moments(log_p, log_q, order, breaks, peak) -> float:
 
 @pytest.mark.parametrize("shift", one_in(2, [0.01, 0.3, 4.0, 1.0]))
 @pytest.mark.parametrize("index", SMALL_ORDERS)
-def test_the_moments_of_noise_are_integrals(shift, index) -> None:
+def test_the_moments_of_noise_equal_integrals(shift, index) -> None:
     order = ORDERS[index]
     laplace = integral_of_moments(
         lambda x: stats.laplace.logpdf(x, shift),
@@ -118,7 +118,7 @@ def test_the_moments_of_noise_are_integrals(shift, index) -> None:
         centre,
     )
     assert moments("gaussian", shift)[index] == pytest.approx(gaussian, rel=1e-6, abs=1e-10)
-    # another shift is not taken for this one
+    # the moments of another shift differ
     assert abs(laplace_moments(1.01 * shift)[index] - laplace) > 1e-3 * laplace
     assert abs(moments("gaussian", 1.01 * shift)[index] - gaussian) > 1e-3 * gaussian
 
@@ -151,7 +151,7 @@ def test_no_pure_pair_exceeds_its_bounds(seed, log_epsilon, n_outcomes) -> None:
     extreme=st.booleans(),
 )
 def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choices, extreme) -> None:
-    """Two data sets move every exponent by half the spread at most, here often exactly."""
+    """Two data sets change every exponent by at most half the spread, often exactly."""
     rng = np.random.default_rng(seed)
     spread = 10.0**log_spread
     exponents = rng.standard_normal(n_choices) * 10.0 ** rng.uniform(-2, 1.5)
@@ -164,17 +164,17 @@ def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choice
 
 
 def growth(log_p, log_q, updates, kappa) -> np.ndarray:
-    """Return the logarithm of the left side of the inequality, at every order."""
+    """Return the logarithm of the left side of the inequality at every order."""
     losses = ORDERS[:, None] * (log_p - log_q)
     return logsumexp(log_p + losses - np.where(updates, kappa[:, None], 0.0), axis=1)
 
 
 def extreme_pair(epsilon, share_up, share_down):
-    """Return a pair whose updates have the extreme ratios; the shares range over all such pairs.
+    """Return a pair whose updates have extreme ratios; the shares parametrise all such pairs.
 
     The first outcome is no update. The probabilities under Q of the updates with the ratio
-    exp(epsilon) and with the ratio exp(-epsilon) range over a rectangle: at its sides the first
-    outcome has an extreme ratio as well.
+    exp(epsilon) and with the ratio exp(-epsilon) form a rectangle. On its sides the first outcome
+    also has an extreme ratio.
     """
     up = share_up / (1 + np.exp(epsilon))
     down = share_down / (1 + np.exp(-epsilon))
@@ -194,12 +194,14 @@ NO_UPDATE_FIRST = np.array([False, True, True])
     log_epsilon=st.floats(-4, 1.5),
     n_outcomes=st.sampled_from([2, 3, 8, 40]),
 )
-def test_an_update_pays_for_its_round_whatever_counts_as_one(seed, log_epsilon, n_outcomes) -> None:
+def test_the_charge_of_an_update_covers_its_round_for_any_definition(
+    seed, log_epsilon, n_outcomes
+) -> None:
     rng = np.random.default_rng(seed)
     epsilon = 10.0**log_epsilon
     log_p, log_q = pure_pair(rng, epsilon, n_outcomes)
     updates = rng.random(n_outcomes) < rng.random()
-    # "as the public model says" is one outcome: what the others share of it is not seen
+    # all rounds without an update are one outcome
     log_p = np.append(log_p[updates], logsumexp(log_p[~updates]) if not updates.all() else -800.0)
     log_q = np.append(log_q[updates], logsumexp(log_q[~updates]) if not updates.all() else -800.0)
     seen = np.append(np.ones(updates.sum(), dtype=bool), False)
@@ -209,8 +211,8 @@ def test_an_update_pays_for_its_round_whatever_counts_as_one(seed, log_epsilon, 
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 3.0])
-def test_no_smaller_kappa_will_do(epsilon) -> None:
-    """Nowhere on a grid of pairs is the left side above one, and at some corner it is one."""
+def test_kappa_is_the_smallest_valid_constant(epsilon) -> None:
+    """On a grid of pairs, the left side is at most one, with equality at a corner."""
     kappa = update_moments(epsilon)
     finite = np.isfinite(kappa)
     assert np.array_equal(finite, (1 + ORDERS) * epsilon < np.logaddexp(0.0, epsilon))
@@ -228,7 +230,7 @@ def test_no_smaller_kappa_will_do(epsilon) -> None:
 
 
 def round_with_laplace_noise(d, moved, tau, order) -> tuple[float, float]:
-    """Return the two parts of the inequality for one noisy disagreement, integrated."""
+    """Integrate the two parts of the inequality for one noisy disagreement."""
 
     def silent(centre: float) -> float:
         return stats.laplace.cdf(tau, centre) - stats.laplace.cdf(-tau, centre)
@@ -251,7 +253,7 @@ def round_with_laplace_noise(d, moved, tau, order) -> tuple[float, float]:
     index=st.sampled_from(SMALL_ORDERS),
     sign=st.sampled_from([-1, 1]),
 )
-def test_the_scheme_itself_keeps_the_inequality(disagreement, shift, tau, index, sign) -> None:
+def test_laplace_noise_satisfies_the_inequality(disagreement, shift, tau, index, sign) -> None:
     kappa = update_moments(shift)[index]
     if np.isfinite(kappa):
         silent, spoken = round_with_laplace_noise(
@@ -264,7 +266,7 @@ def test_the_scheme_itself_keeps_the_inequality(disagreement, shift, tau, index,
 
 
 def gaussian_delta(shift: float, epsilon: float) -> float:
-    """Integrate the positive part of p - exp(epsilon)*q, which loses no digits."""
+    """Integrate the positive part of p - exp(epsilon)*q, which avoids cancellation."""
     start = epsilon / shift + shift / 2
 
     def density(x: float) -> float:
@@ -279,7 +281,7 @@ def gaussian_delta(shift: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize("shift", [1e-3, 0.02, 0.25, 1.0, 5.0, 30.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-3, 0.3])
-def test_the_epsilon_of_gaussian_noise_is_an_integral(shift, delta) -> None:
+def test_the_epsilon_of_gaussian_noise_equals_an_integral(shift, delta) -> None:
     epsilon = float(gaussian_epsilon(shift, delta))
     assert gaussian_delta(shift, epsilon) <= delta * (1 + 1e-9)
     if epsilon == 0:
@@ -289,13 +291,13 @@ def test_the_epsilon_of_gaussian_noise_is_an_integral(shift, delta) -> None:
 
 
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2, 0.5])
-def test_moments_never_say_less_than_gaussian_noise_reveals(delta) -> None:
+def test_moments_bound_the_epsilon_of_gaussian_noise(delta) -> None:
     shifts = np.geomspace(1e-4, 1e3, 60)
     exact = gaussian_epsilon(shifts, delta)
     bound = epsilon_of_moments(moments("gaussian", shifts), delta)
     assert np.all(bound >= exact)
     revealing = (exact > 0.1) & (delta < 1e-2)
-    assert np.all(bound[revealing] <= 1.3 * exact[revealing])  # they are not idle either
+    assert np.all(bound[revealing] <= 1.3 * exact[revealing])  # the bounds are not trivial
 
 
 RESPONSES = [(e, k) for e in (0.01, 0.1, 0.5, 2.0) for k in (1, 3, 30, 1000)]
@@ -313,7 +315,7 @@ def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -
     for bound in bounds.values():
         if np.isfinite(bound):
             assert responses_delta(epsilon_each, count, float(bound)) <= delta * (1 + 1e-9)
-    # three fifths of the tight bound would be a lie where many responses are composed
+    # for many composed responses, three fifths of the tight bound would be wrong
     if count == 1000:
         assert responses_delta(epsilon_each, count, 0.6 * float(bounds["pure"])) > delta
 
@@ -321,7 +323,7 @@ def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -
 # -------------------------------------------------------------------------- the paper's theorem
 
 
-def test_the_papers_theorem_by_hand() -> None:
+def test_the_papers_theorem_equals_manual_values() -> None:
     # sqrt(2*100*log(1e5))*0.1 = 4.798526, and 100*0.1*(e^0.1 - 1) = 1.051709
     assert advanced_composition(0.1, 100, 1e-5) == pytest.approx(5.850235, abs=2e-6)
     assert advanced_composition([0.0, 1.0], 1, np.exp(-2)) == pytest.approx([0, 1 + np.e])
@@ -331,6 +333,6 @@ def test_the_papers_theorem_by_hand() -> None:
 
 
 @pytest.mark.parametrize("delta", [-0.1, 1.0, 2.0, np.nan, np.inf])
-def test_a_delta_out_of_range_is_named(delta) -> None:
+def test_a_delta_out_of_range_is_refused(delta) -> None:
     with pytest.raises(ParameterError, match=r"delta must be at least 0 and below 1.*try 1e-6"):
         check_delta(delta)

@@ -1,4 +1,4 @@
-"""Noise of real numbers with a proven distance: its law, and the distance, with sixty digits."""
+"""Real-valued noise with a proven rounding error: its law, and the error with sixty digits."""
 
 from decimal import Decimal, localcontext
 
@@ -12,12 +12,12 @@ from tests.privacy.builders import check_gamma_sphere
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 5])
-def test_the_law_is_that_of_the_noise(n_features):
+def test_the_noise_has_the_stated_law(n_features):
     check_gamma_sphere(n_features, 1500, least_p=1e-4, draw=gamma_sphere_draw)
 
 
 class Recorded:
-    """A generator of uniform integers, and of nothing else, that remembers them."""
+    """A generator of only uniform integers that records them."""
 
     def __init__(self, seed, zero_words=()):
         self._rng, self._zero_words = np.random.default_rng(seed), set(zero_words)
@@ -26,7 +26,7 @@ class Recorded:
     def integers(self, low, high, size=None):
         result = self._rng.integers(low, high, size=size)
         if (low, high) == (0, 2**WORD) and size is not None and self._calls in self._zero_words:
-            result[0] = 0  # which has probability 2**-62
+            result[0] = 0  # this has probability 2**-62
         self._calls += 1
         self.drawn.extend(np.atleast_1d(result).tolist())
         return result
@@ -36,7 +36,7 @@ PI = Decimal("3.1415926535897932384626433832795028841971693993751058209749445923
 
 
 def sine(x):
-    """Return the sine by its series; x is below one."""
+    """Compute the sine of x < 1 by its series."""
     term, total, k = x, x, 1
     while abs(term) > Decimal(10) ** -70:
         term *= -x * x / ((k + 1) * (k + 2))
@@ -45,7 +45,7 @@ def sine(x):
 
 
 def ideal(drawn, n, fractions):
-    """Return the vector of real numbers that has the same integers, and more digits."""
+    """Return the real-valued noise of the same integers with more digits."""
     feed, more = iter(drawn), iter(fractions)
 
     def zeros(size):
@@ -90,8 +90,10 @@ def ideal(drawn, n, fractions):
     zero_words=st.sets(st.integers(0, 6)),
     fraction=st.sampled_from([0.0, 0.5, 1.0 - 2.0**-53]),
 )
-def test_every_coordinate_is_as_near_the_ideal_one_as_is_claimed(n, seed, zero_words, fraction):
-    """The ideal draw goes on where the drawn one stops: with any digits after the 53rd."""
+def test_every_coordinate_is_within_the_claimed_distance_of_the_ideal(
+    n, seed, zero_words, fraction
+):
+    """The ideal draw continues the drawn one with arbitrary digits after the 53rd."""
     recorded = Recorded(seed, zero_words)
     vector = gamma_sphere_draw(n, recorded)
     with localcontext() as context:

@@ -1,4 +1,4 @@
-"""Exact noise on a lattice: its law, what it guarantees, and the hole that it closes."""
+"""Exact noise on a lattice: its law, its guarantee, and the attack that it prevents."""
 
 import math
 from fractions import Fraction
@@ -34,7 +34,7 @@ from tests.privacy.builders import (
 
 
 def rounded(values, step):
-    """Return the whole numbers of steps that values are rounded to."""
+    """Round values to integers of steps."""
     return whole_steps(values, step, math.inf).tolist()
 
 
@@ -42,14 +42,14 @@ def rounded(values, step):
 
 
 @pytest.mark.parametrize("scale", [1, 2, 3, 12])
-def test_the_sampler_has_the_law(scale):
+def test_the_sampler_has_the_stated_law(scale):
     check_lattice_law(scale, 10_000, off=0.2)
 
 
 @pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
-def test_draws_are_integers_from_integers_alone(draw):
+def test_the_sampler_uses_only_integers(draw):
     class IntegersOnly:
-        """A generator that has uniform integers and nothing else."""
+        """A generator of only uniform integers."""
 
         def __init__(self):
             self._rng = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def test_draws_are_integers_from_integers_alone(draw):
 
 
 @pytest.mark.parametrize("scale", [1, 2, 7])
-def test_the_gaussian_sampler_has_the_law(scale):
+def test_the_gaussian_sampler_has_the_stated_law(scale):
     draws = discrete_gaussian(scale, 20_000, np.random.default_rng(1))
     assert lattice_p_value(draws, scale, discrete_gaussian_log_density) > REJECTED
     moved = draws + np.arange(20_000) % 2
@@ -71,7 +71,7 @@ def test_the_gaussian_sampler_has_the_law(scale):
 
 
 @pytest.mark.parametrize("part", [0, 30, 100, 250])
-def test_a_part_is_accepted_with_the_probability_of_its_exponent(part):
+def test_acceptance_probabilities_equal_the_exponential(part):
     accepted = accept_exponential(np.full(20_000, part), 100, np.random.default_rng(4))
     chance = np.exp(-part / 100)
     assert stats.binomtest(int(accepted.sum()), 20_000, chance).pvalue > REJECTED
@@ -81,7 +81,7 @@ def test_a_part_is_accepted_with_the_probability_of_its_exponent(part):
 
 
 @given(st.floats(min_value=2.0**-400, max_value=2.0**400))
-def test_a_step_is_the_power_of_two_below(rounding):
+def test_a_step_is_the_next_lower_power_of_two(rounding):
     step = lattice_step(rounding)
     assert math.frexp(step)[0] == 0.5
     assert step <= rounding < 2 * step
@@ -92,7 +92,7 @@ def test_a_step_is_the_power_of_two_below(rounding):
     st.integers(-30, 5),
     st.integers(0, 2**32 - 1),
 )
-def test_sums_are_exact(values, exponent, seed):
+def test_sums_on_the_lattice_are_exact(values, exponent, seed):
     step = 2.0**exponent
     released = lattice_release(values, step, 1000, np.random.default_rng(seed))
     noise = discrete_laplace(1000, len(values), np.random.default_rng(seed))
@@ -102,7 +102,7 @@ def test_sums_are_exact(values, exponent, seed):
         assert -Fraction(step) / 2 < nearest - Fraction(value) + 0 <= Fraction(step) / 2
 
 
-def test_what_cannot_be_exact_is_refused():
+def test_values_that_cannot_be_exact_are_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(ParameterError, match="beyond 2"):
         lattice_release([2.0**60], 1.0, 4, rng)
@@ -125,10 +125,10 @@ neighbours = st.integers(1, 3).flatmap(
 
 
 def largest_loss(first, second, scale):
-    """Return the largest privacy loss over all outputs, exactly.
+    """Return the exact maximum of the privacy loss over all outputs.
 
-    The loss at an output is a sum over coordinates, each of them extreme at a rounded value or
-    beyond: so these outputs are all that matter.
+    The loss is a sum over coordinates. Each term is extreme at or beyond a rounded value, so that
+    it suffices to enumerate these outputs.
     """
     sides = [(a, b) for a, b in zip(first, second, strict=True)]
     return max(
@@ -143,7 +143,7 @@ def largest_loss(first, second, scale):
 @example(([0.5], [1.5]), 0, 1)
 @example(([0.0, 0.4999], [0.5, 0.5001]), 0, 3)
 @example(([-0.5, -0.5], [0.5, 0.5]), 0, 7)
-def test_no_output_tells_more_than_is_claimed(pair, exponent, scale):
+def test_no_privacy_loss_exceeds_the_claim(pair, exponent, scale):
     step = 2.0**exponent
     exact = sum(abs(Fraction(a) - Fraction(b)) for a, b in zip(*pair, strict=True))
     shift = np.nextafter(float(exact), np.inf) if exact else 0.0
@@ -156,14 +156,14 @@ def test_no_output_tells_more_than_is_claimed(pair, exponent, scale):
 
 
 def test_the_claim_is_attained():
-    """Changes far below a step in every coordinate, and each of them crosses an edge."""
+    """Tiny changes of all coordinates that each cross a rounding boundary attain the claim."""
     low, high = [0.4999] * 3, [0.5001] * 3
     moves = float(lattice_moves(0.0007, 1.0, 3))
     assert largest_loss(rounded(low, 1.0), rounded(high, 1.0), 5) == Fraction(moves) / 5
 
 
-def test_the_enumerated_law_of_the_release_keeps_its_epsilon():
-    """Probabilities of all outputs within reach, of two neighbours, side by side."""
+def test_the_enumerated_law_of_the_release_satisfies_its_epsilon():
+    """Enumerate the probabilities of all outputs in range for two neighbours."""
     step, scale = 0.25, 3
     outputs = np.arange(-90, 91)
     first, second = (rounded([value], step)[0] for value in (0.1, 0.8))
@@ -176,7 +176,7 @@ def test_the_enumerated_law_of_the_release_keeps_its_epsilon():
 @given(
     st.lists(st.tuples(st.integers(0, 10**9), st.floats(1e-3, 50.0)), min_size=1, max_size=8),
 )
-def test_a_scale_keeps_every_epsilon_exactly(rows):
+def test_a_calibrated_scale_satisfies_every_epsilon_exactly(rows):
     moves, epsilon = np.array(rows).T
     scale = lattice_scale(moves, epsilon)
     for moved, sold in rows:
@@ -193,8 +193,8 @@ def test_a_scale_keeps_every_epsilon_exactly(rows):
     epsilon=st.floats(1e-4, 3.0),
     seed=st.integers(0, 2**32),
 )
-def test_a_blur_hides_which_of_two_near_vectors_was_computed(n, distance, epsilon, seed):
-    """Two solvers that err as far as they may, in opposite directions."""
+def test_the_second_noise_hides_which_of_two_near_vectors_was_computed(n, distance, epsilon, seed):
+    """Two solvers have maximal errors in opposite directions."""
     step, scale = lattice_blur(distance, n, epsilon)
     rng = np.random.default_rng(seed)
     error = rng.choice([-1.0, 1.0], n) if seed % 2 else rng.standard_normal(n)
@@ -202,18 +202,18 @@ def test_a_blur_hides_which_of_two_near_vectors_was_computed(n, distance, epsilo
     ideal = rng.uniform(-1.0, 1.0, n) * 1e3 * distance
     sides = [rounded(ideal + sign * error, step) for sign in (-1.0, 1.0)]
     assert largest_loss(*sides, scale) <= Fraction(epsilon)
-    # and it does so with little more noise than the worst direction needs
+    # the noise is only slightly larger than the worst direction needs
     assert step * scale <= (1 + 1 / 8) * 2 * math.sqrt(n) * distance / epsilon + step
 
 
-# ------------------------------------------------------------------ the hole
+# ------------------------------------------------------------------ the attack
 
 
 def reachable(output, value, scale):
-    """Say whether some uniform double makes ``value + Generator.laplace(scale)`` this output.
+    """Check whether some uniform double gives ``value + Generator.laplace(scale)`` == output.
 
-    NumPy inverts the distribution function at multiples of 2**-53; some neighbours of the one that
-    fits best are tried as well.
+    NumPy inverts the distribution function at multiples of 2**-53; the check tries the nearest
+    multiple and some of its neighbours.
     """
     below = output < value
     tail = 0.5 * math.exp(-abs(output - value) / scale)
@@ -229,15 +229,15 @@ def reachable(output, value, scale):
     return False
 
 
-def test_low_digits_of_continuous_noise_tell_neighbours_apart():
-    """At epsilon 0.01 the best guess is right with probability 0.5025; here it nearly always is."""
+def test_low_digits_of_floating_point_noise_distinguish_neighbours():
+    """The attack is nearly always right; epsilon = 0.01 allows a probability of only 0.5025."""
     epsilon, rng, n_draws = 0.01, np.random.default_rng(4), 2000
     scale = 1.0 / epsilon
     from_zero = [0.0 + rng.laplace(scale=scale) for _ in range(n_draws)]
     from_one = [1.0 + rng.laplace(scale=scale) for _ in range(n_draws)]
     assert all(reachable(output, 0.0, scale) for output in from_zero)
     impossible = np.mean([not reachable(output, 0.0, scale) for output in from_one])
-    # Zero under one neighbour, often under the other: no finite epsilon holds.
+    # An output that is impossible under one neighbour only refutes any finite epsilon.
     assert impossible > 0.5
 
 
@@ -250,7 +250,7 @@ def log_laws(scale, shift):
 
 
 @given(scale=st.integers(1, 9), shift=st.integers(1, 6))
-def test_moments_of_a_shift_by_integers_are_at_most_those_of_real_noise(scale, shift):
+def test_moments_of_integer_shifts_are_at_most_those_of_real_noise(scale, shift):
     here, there = log_laws(scale, shift)
     for place in range(0, np.searchsorted(ORDERS, 20.0), 17):
         order = ORDERS[place]
@@ -261,7 +261,7 @@ def test_moments_of_a_shift_by_integers_are_at_most_those_of_real_noise(scale, s
 
 
 @given(scale=st.integers(4, 12), shift=st.integers(1, 8), epsilon=st.floats(0.0, 3.0))
-def test_its_delta_is_at_most_that_of_real_noise_a_little_narrower(scale, shift, epsilon):
+def test_delta_is_at_most_that_of_slightly_narrower_real_noise(scale, shift, epsilon):
     here, there = log_laws(scale, shift)
     gain = here - there > epsilon
     delta = float(np.exp(here[gain]) @ -np.expm1(epsilon + there[gain] - here[gain]))

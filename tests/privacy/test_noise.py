@@ -1,4 +1,4 @@
-"""The noise has the density it claims, and its seed is handled as documented."""
+"""The noise has the stated density, and seeds are handled as documented."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.privacy.builders import check_gamma_sphere
 
 
 @pytest.mark.parametrize("n_features", [1, 3, 5, 30])
-def test_the_norm_is_gamma_and_the_direction_uniform_and_independent(n_features: int) -> None:
+def test_norms_are_gamma_and_directions_uniform_and_independent(n_features: int) -> None:
     check_gamma_sphere(n_features, 1000, least_p=1e-4)
 
 
@@ -44,7 +44,7 @@ def test_the_density_integrates_to_one_over_spheres(n_features: int) -> None:
 
 
 def chacha20_block(key: int, counter: int) -> list[int]:
-    """The cipher's block function, written from its definition: eight words of 64 bits."""
+    """Compute the block function of the cipher from its definition, as eight 64-bit words."""
     words = [(key >> (32 * i)) & 0xFFFFFFFF for i in range(8)]
     count = [(counter >> (32 * i)) & 0xFFFFFFFF for i in range(4)]
     start = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574, *words, *count]
@@ -65,13 +65,13 @@ def chacha20_block(key: int, counter: int) -> list[int]:
     return [mixed[i] | mixed[i + 1] << 32 for i in range(0, 16, 2)]
 
 
-def test_the_block_function_is_the_published_one() -> None:
+def test_the_block_function_equals_the_published_one() -> None:
     keystream = b"".join(word.to_bytes(8, "little") for word in chacha20_block(0, 0))
     assert keystream[:16].hex() == "76b8e0ada0f13d90405d6ae55386bd28"  # RFC 8439, A.1
 
 
 @pytest.mark.parametrize("key", [0, 1, 1 << 255, int("9e3779b97f4a7c15" * 4, 16)])
-def test_the_secure_stream_is_chacha20_under_the_whole_key(key, monkeypatch) -> None:
+def test_the_secure_stream_is_chacha20_with_the_whole_key(key, monkeypatch) -> None:
     request = []
     monkeypatch.setattr(secrets, "randbits", lambda bits: request.append(bits) or key)
     generator = secure_generator().bit_generator
@@ -83,7 +83,7 @@ def test_the_secure_stream_is_chacha20_under_the_whole_key(key, monkeypatch) -> 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_processes_do_not_share_a_stream() -> None:
-    """Each asks the operating system for itself; a generator from before the fork repeats."""
+    """Each process gets a new seed, but a generator from before a fork repeats."""
     before, draws = secure_generator(), []
     for _ in range(2):
         reader, writer = os.pipe()
@@ -96,11 +96,11 @@ def test_processes_do_not_share_a_stream() -> None:
         os.close(reader)
         os.close(writer)
     assert draws[0][0] != draws[1][0]
-    assert draws[0][1] == draws[1][1]  # as the documentation warns
+    assert draws[0][1] == draws[1][1]  # as documented
 
 
 def unseeded(source: str) -> list[int]:
-    """Lines where code draws from a generator that is neither seeded nor ours."""
+    """Return the lines that draw from a generator that is neither seeded nor the package's."""
     result = []
     for node in ast.walk(parsed(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
@@ -119,7 +119,7 @@ def unseeded(source: str) -> list[int]:
 PACKAGE = Path(convexmarket.__file__).parent
 
 
-def test_nothing_draws_from_an_unseeded_generator() -> None:
+def test_no_module_draws_from_an_unseeded_generator() -> None:
     modules = sorted(PACKAGE.rglob("*.py"))
     result = {str(m): unseeded(m.read_text(encoding="utf-8")) for m in modules}
     assert len(result) > 50
@@ -130,18 +130,18 @@ def test_nothing_draws_from_an_unseeded_generator() -> None:
     "code",
     ["np.random.default_rng()", "np.random.RandomState()", "np.random.laplace(0, 1)", "x.Random()"],
 )
-def test_an_unseeded_generator_would_be_found(code) -> None:
+def test_the_check_detects_an_unseeded_generator(code) -> None:
     assert unseeded(f"def draw():\n    return {code}\n") == [2]
 
 
 @pytest.mark.parametrize("bad", ["seed", 1.5, -1, True])
-def test_a_wrong_seed_is_refused(bad) -> None:
+def test_an_invalid_seed_is_refused(bad) -> None:
     with pytest.raises(ParameterError, match="random_state"):
         resolve_generator(bad, protective=False)
 
 
-def test_a_random_state_hands_over_256_bits() -> None:
-    """Eight words of 32 bits, each with all its values."""
+def test_a_random_state_provides_256_bits() -> None:
+    """The seed has eight 32-bit words, and all bits of each vary."""
     seeds = [
         resolve_generator(
             np.random.RandomState(seed), protective=False
@@ -158,7 +158,7 @@ def test_a_random_state_hands_over_256_bits() -> None:
 @pytest.mark.parametrize(
     "make", [int, np.int64, np.random.SeedSequence, np.random.default_rng, np.random.RandomState]
 )
-def test_noise_from_a_seed_raises_a_warning_unless_it_is_a_simulation(make) -> None:
+def test_seeded_noise_gives_a_warning_unless_it_is_a_simulation(make) -> None:
     with pytest.warns(PrivacyLeakWarning, match=r"random_state is of type .*Simulation"):
         careless = resolve_generator(make(3))
     assert resolve_generator(Simulation(make(3))).random() == careless.random()

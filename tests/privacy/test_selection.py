@@ -1,4 +1,4 @@
-"""Every fit of a search by scores is charged, and there is a private choice."""
+"""Searches are charged for every fit; the private selection is charged for its choice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def people(n=60, seed=0):
 
 
 class Ridge(cm.PersonalizedRidge):
-    """With what every row grants, where a search has no place for it."""
+    """A learner with a fixed epsilon, which a search cannot pass to fit."""
 
     def fit(self, X, y, random_state=None):
         return super().fit(X, y, epsilon=0.5, random_state=random_state)
@@ -36,11 +36,11 @@ def learner(**options):
     return Ridge(1.0, feature_range=(0.0, 1.0), target_range=(0.0, 1.0), **options)
 
 
-# ----------------------------------------------------------------------------- a search counts
+# ----------------------------------------------------------------------------- searches
 
 
 def test_every_fit_of_a_search_is_charged() -> None:
-    """The winner's own guarantee is of one fit; the rows lost what all of them cost together."""
+    """The winner states the guarantee of one fit, but the account has the total of all fits."""
     X, y = people()
     search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
     with account(budget=np.inf) as spent:
@@ -54,7 +54,7 @@ def test_every_fit_of_a_search_is_charged() -> None:
 # -------------------------------------------------------------------------- a private selection
 
 
-def test_the_private_way_is_charged_in_full() -> None:
+def test_the_private_selection_is_charged_in_full() -> None:
     X, y = people()
     with account(budget=np.inf) as spent:
         models = [
@@ -71,7 +71,7 @@ def test_the_private_way_is_charged_in_full() -> None:
 
 
 def law(scores, epsilon, sensitivity):
-    """Permute and flip, by the recursion over subsets that its definition is."""
+    """Compute the law of permute-and-flip by recursion over subsets."""
     chances = np.exp(epsilon * (np.array(scores) - max(scores)) / (2 * sensitivity))
 
     def chosen(left):
@@ -89,7 +89,7 @@ def law(scores, epsilon, sensitivity):
     ("scores", "epsilon", "sensitivity"),
     [([0.3, 0.1, 0.25, 0.3], 1.0, 0.1), ([5.0, 1.0], 2.0, 1.0), ([-1e3, -1e3 + 0.7], 1.0, 1.0)],
 )
-def test_choices_follow_the_law(scores, epsilon, sensitivity) -> None:
+def test_choices_have_the_stated_law(scores, epsilon, sensitivity) -> None:
     rng = np.random.default_rng(3)
     draws = [
         private_selection(
@@ -103,7 +103,7 @@ def test_choices_follow_the_law(scores, epsilon, sensitivity) -> None:
 
 @pytest.mark.parametrize("gap", [0.0, 0.3, 1.0, 4.0])
 @pytest.mark.parametrize("moves", [(1, -1, -1), (-1, 1, 1), (1, 1, -1), (-1, 0, 1)])
-def test_the_law_keeps_its_epsilon(gap, moves) -> None:
+def test_the_law_satisfies_its_epsilon(gap, moves) -> None:
     scores = np.array([gap, 0.0, gap / 2])
     before, after = law(scores, 0.8, 1.0), law(scores + np.array(moves), 0.8, 1.0)
     assert np.abs(np.log(before / after)).max() <= 0.8 * (1 + 1e-12)
@@ -122,7 +122,7 @@ def test_the_law_keeps_its_epsilon(gap, moves) -> None:
         ([1.0], [0], {"epsilon": np.inf}, ParameterError),
     ],
 )
-def test_a_bad_selection_is_refused(scores, rows, options, error) -> None:
+def test_invalid_selections_are_refused(scores, rows, options, error) -> None:
     with account(budget=np.inf) as spent, pytest.raises(error):
         private_selection(scores, rows, **({"epsilon": 1.0, "sensitivity": 1.0} | options))
     assert spent.releases == ()

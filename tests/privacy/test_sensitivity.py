@@ -1,4 +1,4 @@
-"""The sensitivity of ridge regression: proven bounds, attacked."""
+"""Proven bounds on the sensitivity of ridge regression, against attacks."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.privacy.builders import check_angles, largest, solution
 
 @st.composite
 def neighbours(draw):
-    """Two data sets that differ in the last row, with weights that sum to at most one."""
+    """Draw two data sets that differ in the last row, with weights that sum to at most one."""
     seed, d = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, 6))
     n_others = draw(st.integers(0, 8))
     rng = np.random.default_rng(seed)
@@ -27,7 +27,7 @@ def neighbours(draw):
 
 
 @given(neighbours())
-def test_no_neighbour_moves_the_model_further(case) -> None:
+def test_no_neighbour_exceeds_the_sensitivity(case) -> None:
     (X, y), (X2, y2), weights, alpha = case
     moved = np.linalg.norm(solution(X, y, weights, alpha) - solution(X2, y2, weights, alpha))
     tight = ridge_sensitivity(alpha, X.shape[1], sensitivity="tight")
@@ -37,7 +37,7 @@ def test_no_neighbour_moves_the_model_further(case) -> None:
 
 
 @pytest.mark.parametrize("d", [1, 4, 30])
-def test_no_smaller_constant_would_do_where_the_regularisation_is_strong(d) -> None:
+def test_the_constant_is_attained_under_strong_regularisation(d) -> None:
     alpha, weight = 1e5 * d, 1e-6
     X, weights = np.vstack([np.zeros(d), np.ones(d)]), np.array([1 - weight, weight])
     moved = solution(X, np.array([0.0, 1.0]), weights, alpha)
@@ -47,7 +47,7 @@ def test_no_smaller_constant_would_do_where_the_regularisation_is_strong(d) -> N
 
 
 def over_rows(g: float) -> float:
-    """The maximum over t, regularization and beta that the module's documentation states."""
+    """Compute the maximum over t, regularization and beta of the module's documentation."""
     angles = (np.arctan(1 / g), np.pi / 2)
     return largest(
         lambda t, a, b: (
@@ -59,7 +59,7 @@ def over_rows(g: float) -> float:
 
 
 @pytest.mark.parametrize("g", [0.3, 0.9, 1.4, 2.0, 3.7, 9.0, 40.0])
-def test_the_tight_constant_is_the_maximum_and_never_below_it(g) -> None:
+def test_the_tight_constant_equals_the_maximum(g) -> None:
     d = 3
     alpha = d / g**2
     exact = np.sqrt(d) / alpha * over_rows(g)
@@ -68,21 +68,21 @@ def test_the_tight_constant_is_the_maximum_and_never_below_it(g) -> None:
 
 
 @pytest.mark.parametrize(("alpha", "d"), [(0.05, 2), (4.0, 5)])
-def test_the_papers_constant_is_its_formula(alpha, d) -> None:
+def test_the_papers_constant_equals_its_formula(alpha, d) -> None:
     norm = min(alpha**-0.5, d**0.5 / alpha)
     for bound in (None, 0.0, 0.7):
         expected = 2 * d**0.5 * (1 + d**0.5 * (norm if bound is None else bound)) / alpha
         assert ridge_sensitivity(alpha, d, bound, "paper") == pytest.approx(expected, rel=1e-14)
 
 
-def test_the_maximum_over_the_angles_is_that_of_a_brute_force_search() -> None:
+def test_the_maximum_over_angles_equals_brute_force() -> None:
     for g in (0.05, 0.4, 1.0, 3.0, 50.0):
         check_angles(g, 61)
 
 
 @given(neighbours(), st.floats(0.01, 3.0))
-def test_a_known_bound_counts(case, share) -> None:
-    """Neighbours whose ridge solutions obey the bound move by no more than it allows."""
+def test_a_known_norm_bound_reduces_the_sensitivity(case, share) -> None:
+    """Neighbours whose solutions satisfy the norm bound satisfy the smaller sensitivity."""
     (X, y), (X2, y2), weights, alpha = case
     first, second = solution(X, y, weights, alpha), solution(X2, y2, weights, alpha)
     bound = max(np.linalg.norm(first), np.linalg.norm(second)) * max(share, 1.0)
@@ -94,7 +94,7 @@ def test_a_known_bound_counts(case, share) -> None:
 
 
 @given(neighbours())
-def test_lemmas_a1_and_a2_and_their_improvement(case) -> None:
+def test_lemmas_a1_and_a2_hold_and_are_improved(case) -> None:
     (X, y), _, weights, alpha = case
     norm = np.linalg.norm(solution(X, y, weights, alpha))
     d = X.shape[1]
@@ -117,6 +117,6 @@ def test_lemmas_a1_and_a2_and_their_improvement(case) -> None:
         ({"regularization": 1.0, "n_features": 2, "sensitivity": "loose"}, "sensitivity"),
     ],
 )
-def test_bad_arguments_are_named(arguments, words) -> None:
+def test_invalid_arguments_are_named(arguments, words) -> None:
     with pytest.raises(ParameterError, match=words):
         ridge_sensitivity(**arguments)

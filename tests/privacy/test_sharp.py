@@ -1,4 +1,4 @@
-"""The sharp bound: above everything that configurations or data sets reach, and not far above."""
+"""The sharp bound exceeds the losses of all configurations and data sets only slightly."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy.accounting import joint_guarantee, objective_perturbation_guarantee
 from convexmarket.privacy.sharp import pull_profile
 
-REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # their profiles are found once
+REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # their profiles are cached
 
 
 def sampled_pulls(regularization, n_samples):
-    """Pulls and curvatures of configurations whose gradient is that of two explicit rows."""
+    """Draw pulls and curvatures of configurations with the gradient of two explicit rows."""
     rng = np.random.default_rng(0)
     s = np.exp(rng.uniform(np.log(1e-3), np.log(100 + 30 / regularization), n_samples))
 
@@ -34,7 +34,7 @@ def sampled_pulls(regularization, n_samples):
 
 
 @pytest.mark.parametrize("regularization", REGULARIZATIONS)
-def test_no_configuration_exceeds_the_profile_and_some_nearly_reach_it(regularization):
+def test_no_configuration_exceeds_the_profile_and_some_nearly_attain_it(regularization):
     check_profile(regularization, 30_000)
 
 
@@ -49,7 +49,7 @@ def check_profile(regularization, n_samples):
 
 
 def neighbours_of(strengths):
-    """Return what draws numbers of features and rows, a strength, the scale of eta and others."""
+    """Return a strategy for sizes, regularizations and scales of eta of data sets."""
     return given(
         st.integers(1, 4),
         st.integers(1, 6),
@@ -66,7 +66,7 @@ def test_no_data_set_exceeds_the_claim(n_features, n_rows, strength, scale, norm
 
 
 def check_claim(n_features, n_rows, strength, scale, norm, seed):
-    """The exact loss between random neighbours, nearly opposite ones among them."""
+    """Check exact losses between random neighbours, including nearly opposite ones."""
     rng = np.random.default_rng(seed)
     regularization = strength * norm**2
     eta = scale / strength
@@ -85,14 +85,16 @@ def check_claim(n_features, n_rows, strength, scale, norm, seed):
 
 
 @given(
-    # A weight next to the smallest float has no digits for half of it.
+    # Half of a weight near the smallest float is not representable.
     st.lists(st.just(0.0) | st.floats(1e-300, 1.0), min_size=1, max_size=6).filter(
         lambda w: sum(w) > 1e-3
     ),
     st.floats(0.01, 1e5),
     st.sampled_from([1e-5, *REGULARIZATIONS]),
 )
-def test_it_is_never_above_joint_and_at_least_half_of_what_was_sold(weights, eta, regularization):
+def test_the_sharp_bound_lies_between_half_of_the_epsilon_and_the_joint_bound(
+    weights, eta, regularization
+):
     a = np.array(weights) / sum(weights)
     sharp = objective_perturbation_guarantee(a, eta, regularization, accounting="sharp")
     joint = joint_guarantee(a, eta, 1.0 / regularization)

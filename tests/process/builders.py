@@ -15,7 +15,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and 
 
 
 class Child:
-    """A forked process that runs a function; its messages can be read, also after its end."""
+    """A forked process that runs a function; its messages can be read even after its end."""
 
     def __init__(self, work):
         self.lines = []
@@ -24,7 +24,7 @@ class Child:
         if self.pid == 0:
             status = 1
             try:
-                gc.freeze()  # a collection would copy all that the parent has loaded
+                gc.freeze()  # garbage collection would copy the memory of the parent
                 os.close(self.heard)
                 # Short lines are written entirely or not at all.
                 work(lambda *told: os.write(write, (json.dumps(told) + "\n").encode()))
@@ -60,12 +60,12 @@ class Child:
 
 
 def at_once(works):
-    """Run each work in a process of its own, all from the same instant; return what they return."""
+    """Run each function in a separate process at the same time; return the results."""
     wait, go = os.pipe()
 
     def begin(work, tell):
         os.close(go)
-        os.read(wait, 1)  # until the last writing end is closed
+        os.read(wait, 1)  # until all writing ends are closed
         tell(work())
 
     children = [Child(lambda tell, work=work: begin(work, tell)) for work in works]
@@ -88,7 +88,7 @@ def stopping(call, tell, before=True):
 
 
 def check_integrity(path):
-    """Check a database of SQLite, read on a connection of its own."""
+    """Check the integrity of an SQLite database on a new connection."""
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []

@@ -1,4 +1,4 @@
-"""Ctrl-C while the package loads: one line, the exit code, and no traceback."""
+"""Ctrl-C while the package loads gives one line and the exit code, without a traceback."""
 
 import os
 import select
@@ -13,7 +13,7 @@ from convexmarket.cli.consoles import INTERRUPTED
 from tests import ROOT
 
 PATIENCE = 120.0
-#: What is loaded when Ctrl-C comes: after the handler, and long before the command begins.
+#: Module whose import triggers Ctrl-C: after the handler, long before the command starts.
 MOMENTS = ("numpy", "cvxpy", "convexmarket.market")
 
 
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "convexmarket"]
 
 
 def started(command, ignored=False):
-    """Start the command such that it prints its imports; tests may run in the background."""
+    """Start the command with printed imports, even if the tests run in the background."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     handler = signal.SIG_IGN if ignored else signal.SIG_DFL
     return subprocess.Popen(
@@ -34,7 +34,7 @@ def started(command, ignored=False):
 
 
 def interrupted_at(process, module):
-    """Send SIGINT once a module is imported; return the exit code, what was printed and said."""
+    """Send SIGINT when a module is imported; return the exit code and both outputs."""
     text, mark = b"", f"| {module}\n".encode()
     deadline = time.monotonic() + PATIENCE
     while mark not in text.replace(b" ", b"").replace(b"|", b"| "):
@@ -49,19 +49,19 @@ def interrupted_at(process, module):
 
 
 @pytest.mark.parametrize("module", MOMENTS)
-def test_control_c_ends_a_command_that_loads_in_one_line(module):
+def test_control_c_while_loading_prints_one_line(module):
     code, out, text = interrupted_at(started(COMMAND), module)
     assert (code, out) == (INTERRUPTED, b"")
     assert text == ["stopped while loading; nothing was done"]
 
 
-def test_a_job_in_the_background_goes_on():
+def test_a_background_job_ignores_control_c():
     code, out, text = interrupted_at(started(COMMAND, ignored=True), "cvxpy")
     assert (code, text) == (0, [])
     assert out.startswith(b"{")
 
 
-def test_an_import_does_not_change_how_a_program_is_interrupted():
+def test_importing_the_package_keeps_the_signal_handler():
     program = (
         "import signal, convexmarket, convexmarket.cli\n"
         "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"

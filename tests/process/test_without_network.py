@@ -1,4 +1,4 @@
-"""Commands where no network exists."""
+"""Commands without any network."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ COMMAND_LINE = ("-c", "from convexmarket.cli import main; main()")
 
 
 def without_network(*command, cwd):
-    """Run Python where no network exists, not even the loop to this machine itself."""
+    """Run Python in a namespace without any network, including the loopback interface."""
     return subprocess.run(
         ["unshare", "--user", "--map-root-user", "--net", sys.executable, *command],
         cwd=cwd,
@@ -24,14 +24,14 @@ def without_network(*command, cwd):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """Return what runs a command without a network, in a folder of its own."""
+    """Return a function that runs a command without a network in a new folder."""
     here = tmp_path_factory.mktemp("alone")
     if not shutil.which("unshare") or without_network("-c", "", cwd=here).returncode:
-        pytest.skip("this system lets no user make a space without a network")
+        pytest.skip("users cannot create a network namespace on this system")
     return lambda *command: without_network(*command, cwd=here)
 
 
-def test_a_space_without_a_network_has_none(alone):
+def test_the_namespace_has_no_network(alone):
     connect = "import socket; socket.create_connection(('127.0.0.1', 80), 1)"
     done = alone("-c", connect)
     assert done.returncode
@@ -49,7 +49,7 @@ def test_a_problem_runs_without_a_network(alone, tmp_path):
     assert page.is_file()
 
 
-def test_sellers_are_priced_without_a_network(alone, tmp_path):
+def test_offers_are_computed_without_a_network(alone, tmp_path):
     (tmp_path / "sellers.csv").write_text("id,sensitivity\na,0.03\nb,0.05\n")
     offers = tmp_path / "offers.csv"
     done = alone(

@@ -1,4 +1,4 @@
-"""What the tests of several releases share, and comparisons of any size."""
+"""Shared code of the tests of releases, and checks that also run at campaign size."""
 
 from inspect import signature
 
@@ -13,14 +13,14 @@ from convexmarket.release.scales import calibrate, interactive_epsilon
 
 
 def source(random_state):
-    """Return a seed as that of an experiment; what is no seed stays what it is."""
+    """Wrap a seed as a Simulation; return other values unchanged."""
     seeds = int, np.integer, np.random.Generator
     fine = isinstance(random_state, seeds) and random_state != -1
     return Simulation(random_state) if fine else random_state
 
 
 def bound_of(method, sensitivity, epsilon, delta, **arguments):
-    """Call a method of ErrorBounds with its own arguments and those of the class together."""
+    """Call a method of ErrorBounds with combined arguments of the class and the method."""
     cls = cm.release.ErrorBounds
     custom = {
         name: arguments.pop(name)
@@ -36,12 +36,12 @@ ATTACKS = [(1.0, 1e-3), (1.0, 1e-6), (0.3, 1e-4), (5.0, 1e-2)]
 
 
 def check_a_little_above(found, by_hand, slack=LAPLACE_SLACK):
-    """A lattice costs what rounding and arithmetic add, and no more than is said."""
+    """Check that a lattice scale exceeds the continuous one by at most the stated slack."""
     assert by_hand * (1.0 - 1e-8) <= found <= by_hand * (1.0 + slack) ** 2 * (1.0 + 1e-8)
 
 
 def calibrate_once(patch, module):
-    """Make a module remember a scale: for many releases of the same model on the same terms."""
+    """Cache the calibrated scale of a module for repeated releases with the same arguments."""
     calibrate, known = module.calibrate, {}
 
     def remembered(shifts, sold, epsilon_of):
@@ -54,7 +54,7 @@ def calibrate_once(patch, module):
 
 
 def check_suggested_test_size(sensitivity, delta, noise, largest, step):
-    """No size of a grid, and none next to the suggestion, has a smaller bound."""
+    """Check that no size of a grid or near the suggestion has a smaller bound."""
     terms = {"max_norm": 2.0, "failure_probability": 0.1, "noise": noise}
     result = bound_of("suggest_test_size", sensitivity, 1.0, delta, largest=largest, **terms)
     tried = {*range(1, largest + 1, step), result - 1, result, result + 1, largest}
@@ -67,7 +67,7 @@ def check_suggested_test_size(sensitivity, delta, noise, largest, step):
 
 
 def check_suggested_rounds(sensitivity, accounting, largest):
-    """No number of rounds has a smaller bound than the suggestion."""
+    """Check that no number of rounds has a smaller bound than the suggestion."""
     terms = {
         "net_size": 1e4,
         "net_radius": 1e-3,
@@ -98,14 +98,14 @@ def check_suggestions_stay_in_their_range(largest):
         "suggest_test_size", 1e-9, **TERMS, max_norm=2.0, noise="process", largest=largest
     )
     assert 1 <= rounds <= largest
-    assert points == largest  # of a process more points never cost anything
+    assert points == largest  # with a process, more points never increase the noise
 
 
 def outcomes(shift, threshold, offset):
-    """Return the probabilities of the answers to a question, under both data sets.
+    """Return the probabilities of the answers to a query under both data sets.
 
-    First "as the public model says", then the noisy value in cells: merging values into cells
-    hides something, so whatever this reveals the release reveals too.
+    The first answer is that of the public model; the others are cells of noisy values. Merging
+    values into cells hides information, so the release reveals at least as much.
     """
     edges = np.concatenate(
         [[-np.inf, -threshold, threshold, np.inf], np.linspace(offset, offset + shift, 5)]
@@ -121,11 +121,11 @@ def outcomes(shift, threshold, offset):
 
 
 def worst_delta(shift, threshold, updates, n_questions, reach, n_grid=1500):
-    """Return log-ratio grid and delta of the best adaptive adversary, by dynamic programming.
+    """Return the delta of the best adaptive adversary on a grid of log-ratios.
 
-    The value is that of the likelihood ratio y = Q/P so far and of the updates left, at the end
-    ``max(0, 1 - y)``; started at y = exp(epsilon) it is the delta at epsilon. It is convex in y, so
-    interpolation between points of the grid overstates it.
+    The value function depends on the likelihood ratio y = Q/P and the remaining updates; its final
+    value is ``max(0, 1 - y)``. At y = exp(epsilon) it is the delta at epsilon. It is convex in y,
+    so that interpolation between grid points overestimates it.
     """
     offsets = np.linspace(-threshold - shift - 0.2, threshold + 0.2, 25)
     laws = [outcomes(shift, threshold, offset) for offset in offsets]

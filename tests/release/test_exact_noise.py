@@ -23,7 +23,7 @@ N_ROWS = 40
 
 @cache
 def neighbours():
-    """Two models whose rows differ in one."""
+    """Return two models whose data differ in one row."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.4, 0.4, (N_ROWS, 2))
     y = np.where(X[:, 0] > 0.05, 1, -1)
@@ -38,16 +38,16 @@ def public(n_points, seed=1):
     return np.random.default_rng(seed).uniform(-0.4, 0.4, (n_points, 2))
 
 
-# ------------------------------------------------------------------ the noise, and its scale
+# ------------------------------------------------------------------ the noise and its scale
 
 
 def step_of(release):
-    """Return the step that the guarantee names: a power of two, printed with six digits."""
+    """Parse the step in the guarantee, which is a power of two printed with six digits."""
     printed = re.search(r"lattice of step ([^,]+),", str(release.guarantee))[1]
     return 2.0 ** round(math.log2(float(printed)))
 
 
-def test_rows_that_are_not_used_lose_nothing():
+def test_unused_rows_have_no_loss():
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.4, 0.4, (20, 2))
     weights = np.repeat([0.0, 0.1], 10)
@@ -57,7 +57,7 @@ def test_rows_that_are_not_used_lose_nothing():
     assert np.all(release.guarantee.epsilon[10:] > 0)
 
 
-def test_questions_are_answered_on_the_lattice():
+def test_answers_lie_on_the_lattice():
     erm, X = neighbours()[0], public(30)
     release = cm.InteractiveRelease(
         erm,
@@ -85,10 +85,10 @@ def test_questions_are_answered_on_the_lattice():
 # ------------------------------------------------------------------ a process
 
 
-def test_coordinates_of_neighbours_are_as_near_as_the_noise_supposes():
-    """What is counted is an upper bound: on the model's shift, on rounding and on arithmetic."""
+def test_coordinates_of_neighbours_are_within_the_assumed_distance():
+    """The bound covers the shift of the model, rounding and arithmetic errors."""
     models, X = neighbours(), public(200)
-    X[1] = X[0]  # twice the same point
+    X[1] = X[0]  # a repeated point
     true = []
     for erm in models:
         plan = process_noise(erm, np.ones(N_ROWS), 1e-6)
@@ -105,7 +105,7 @@ def test_coordinates_of_neighbours_are_as_near_as_the_noise_supposes():
     assert lost <= plan.epsilon.max() <= 1.0
 
 
-def test_the_order_of_batches_changes_no_coordinate():
+def test_coordinates_do_not_depend_on_the_order_of_batches():
     erm, X = neighbours()[0], public(40)
     plan = process_noise(erm, np.ones(N_ROWS), 1e-6)
     result = []
@@ -118,7 +118,7 @@ def test_the_order_of_batches_changes_no_coordinate():
     assert result[2] == pytest.approx(result[0], abs=1e-7 * erm.sensitivity_)
 
 
-def test_arithmetic_that_is_worse_than_is_supposed_is_refused(monkeypatch):
+def test_inaccurate_arithmetic_is_refused(monkeypatch):
     erm, X = neighbours()[0], public(40)
     solve = noise_of.solve_triangular
 

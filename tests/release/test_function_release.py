@@ -1,4 +1,4 @@
-"""The function release: one draw of a Gaussian process, for any questions in any order."""
+"""The function release: one draw of a Gaussian process for any queries in any order."""
 
 from functools import cache
 from itertools import combinations
@@ -15,7 +15,7 @@ from convexmarket.release.lattice_noise import PROCESS_SLACK
 from tests import one_in
 from tests.release.builders import source
 
-REJECTED = 1e-6  # p-value from which a distribution is refuted
+REJECTED = 1e-6  # p-values below this refute a distribution
 N_ROWS = 40
 CROSS = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
 
@@ -47,7 +47,7 @@ def state_of(release):
 
 
 def p_value(noise, covariance):
-    """Smallest p-value of three looks at what should be independent standard normals."""
+    """Return the smallest p-value of three tests for independent standard normals."""
     white = np.linalg.solve(np.linalg.cholesky(covariance), noise.T)
     total, tail = float((white**2).sum()), stats.chi2(white.size)
     pairs = [stats.pearsonr(single, other).pvalue for single, other in combinations(white, 2)]
@@ -67,7 +67,7 @@ ORDERS = {
     ("kernel", "order"),
     one_in(6, [*(("rbf", order) for order in ORDERS), ("linear", "one by one")]),
 )
-def test_noise_is_a_process_with_the_kernel_as_covariance_in_any_order(monkeypatch, kernel, order):
+def test_noise_has_the_kernel_as_covariance_in_any_order(monkeypatch, kernel, order):
     check_noise_is_a_process(monkeypatch, kernel, order, 200 if kernel == "rbf" else 600)
 
 
@@ -77,7 +77,7 @@ def check_noise_is_a_process(monkeypatch, kernel, order, n_releases):
     batches = [[i for i in batch if i < len(points)] for batch in ORDERS[order]]
     first = release_of(erm)
     result = first.scale, first.guarantee.epsilon
-    monkeypatch.setattr(noise_of, "calibrate", lambda *_: result)  # the same every time
+    monkeypatch.setattr(noise_of, "calibrate", lambda *_: result)  # always the same
     noise = np.empty((n_releases, len(points)))
     for row in noise:
         release = release_of(erm, random_state=generator)
@@ -95,7 +95,7 @@ def check_noise_is_a_process(monkeypatch, kernel, order, n_releases):
         assert p_value(noise, wider) < REJECTED
 
 
-def test_a_question_that_is_asked_again_has_the_same_answer():
+def test_a_repeated_query_has_the_same_answer():
     release = release_of(model())
     first = release.predict(CROSS)
     before = state_of(release)
@@ -108,10 +108,10 @@ def test_a_question_that_is_asked_again_has_the_same_answer():
     assert np.array_equal(single, np.repeat(first, 3))
 
 
-def test_answers_about_points_that_nearly_coincide_stay_finite_and_smooth():
+def test_answers_at_nearly_equal_points_are_finite_and_smooth():
     release, line = release_of(model()), np.linspace(0.0, 1e-3, 300)
     answers = [float(release.predict([x, 0.0])[0]) for x in line]
-    # sup of the process' slope times the length, and the independent jitter
+    # maximal slope of the process times the length, plus the independent jitter
     assert np.ptp(answers) < release.scale * (5.0 * 1e-3 + 10.0 * np.sqrt(noise_of.JITTER)) + 1e-3
 
 
@@ -119,7 +119,7 @@ def test_answers_about_points_that_nearly_coincide_stay_finite_and_smooth():
 
 
 def gaussian_delta(shift, epsilon):
-    """Exact delta of Gaussian noise, by the closed form."""
+    """Compute the exact delta of Gaussian noise in closed form."""
     return stats.norm.cdf(shift / 2 - epsilon / shift) - np.exp(epsilon) * stats.norm.cdf(
         -shift / 2 - epsilon / shift
     )
@@ -128,7 +128,7 @@ def gaussian_delta(shift, epsilon):
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.05])
 @pytest.mark.parametrize("kernel", ["rbf", "poly"])
-def test_scale_is_the_smallest_that_keeps_the_exact_delta(kernel, epsilon, delta):
+def test_the_scale_is_the_smallest_with_the_exact_delta(kernel, epsilon, delta):
     erm = model(kernel)
     release = release_of(erm, epsilon, delta)
     moved = 2.0 * erm.feature_bound_ / (erm.regularization * N_ROWS) * 1.02 / release.scale
@@ -136,7 +136,7 @@ def test_scale_is_the_smallest_that_keeps_the_exact_delta(kernel, epsilon, delta
     assert gaussian_delta(1.001 * (1.0 + PROCESS_SLACK) ** 2 * moved, epsilon) > delta
 
 
-# ------------------------------------------------------------------ what is published, and limits
+# ------------------------------------------------------------------ the predictor, and limits
 
 
 def test_the_predictor_is_public_and_fits_the_answers():
@@ -146,20 +146,20 @@ def test_the_predictor_is_public_and_fits_the_answers():
     fitted = release.predictor
     assert np.array_equal(fitted.points, CROSS)
     assert fitted.norm <= erm.norm_bound_ * (1.0 + 1e-6)
-    assert fitted.predict(CROSS) == pytest.approx(answers, abs=1e-6)  # so little noise fits
+    assert fitted.predict(CROSS) == pytest.approx(answers, abs=1e-6)
     assert fitted.guarantee is release.guarantee
     before = state_of(release)
     release.predictor.predict(np.zeros((50, 2)))
-    assert state_of(release) == before  # the public function asks nothing
+    assert state_of(release) == before  # the public function needs no queries
 
 
-def test_a_loud_draw_is_fitted_inside_the_norm_bound():
+def test_a_large_draw_is_fitted_within_the_norm_bound():
     release = release_of(model(), epsilon=0.01)
     release.predict(CROSS)
     assert release.predictor.norm == pytest.approx(model().norm_bound_, rel=1e-6)
 
 
-def test_answers_beyond_what_is_remembered_are_refused_and_change_nothing(monkeypatch):
+def test_queries_beyond_the_memory_limit_are_refused_without_effect(monkeypatch):
     monkeypatch.setattr(function, "MOST_POINTS", 6)
     release = release_of(model())
     release.predict(CROSS)
@@ -168,5 +168,5 @@ def test_answers_beyond_what_is_remembered_are_refused_and_change_nothing(monkey
         release.predict(CROSS[:2] / 2.0)
     assert state_of(release) == before
     assert release.predict(CROSS[0] / 2.0).shape == (1,)
-    assert release.predict(CROSS).shape == (5,)  # known already
+    assert release.predict(CROSS).shape == (5,)  # already answered
     assert release.predictor.predict(np.zeros((100, 2))).shape == (100,)

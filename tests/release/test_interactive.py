@@ -1,4 +1,4 @@
-"""The sparse-vector release: its noise, what it costs under attack, and when exactly it stops."""
+"""The sparse-vector release: its noise, its privacy loss under attack, and its stopping."""
 
 from functools import cache
 
@@ -29,7 +29,7 @@ from tests.release.builders import (
     worst_delta,
 )
 
-REJECTED = 1e-6  # p-value from which a distribution is refuted
+REJECTED = 1e-6  # p-values below this refute a distribution
 TERMS = {"epsilon": 1.0, "delta": 1e-6, "max_queries": 30, "max_updates": 4}
 
 
@@ -58,7 +58,7 @@ def state_of(release):
 
 
 def by_hand(erm, epsilon, delta, updates):
-    # feature norm 1, slope 1, weight 1/n; each of two fits is off by 1% of the sensitivity
+    # feature norm 1, slope 1, weight 1/n; each of two fits has an error of 1 % of the sensitivity
     sensitivity = 2.0 / (erm.regularization * erm.row_sensitivities_.size) * 1.02
     return 200.0 * np.sqrt(updates) * sensitivity * np.log(4.0 / delta) / epsilon
 
@@ -66,7 +66,7 @@ def by_hand(erm, epsilon, delta, updates):
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-2])
 @pytest.mark.parametrize("updates", [1, 4, 100])
-def test_paper_scale_and_threshold_by_hand(epsilon, delta, updates):
+def test_the_papers_scale_and_threshold_equal_manual_values(epsilon, delta, updates):
     erm = model()
     release = release_of(
         erm,
@@ -93,16 +93,16 @@ def test_the_best_adaptive_adversary_stays_below_the_claim(updates, epsilon, del
 
 
 @pytest.mark.parametrize(("updates", "epsilon", "delta"), [(1, 1.0, 1e-6), (2, 1.0, 1e-6)])
-def test_the_adversary_would_catch_an_update_that_is_charged_as_one_answer(updates, epsilon, delta):
+def test_the_adversary_refutes_a_charge_of_one_answer_per_update(updates, epsilon, delta):
     s = calibrate(np.ones(1), np.full(1, epsilon), interactive_epsilon(updates, delta, "tight"))[0]
     log_ratios, deltas = worst_delta(np.sqrt(2.0) / s, 3.0, updates, 60, 4.0)
     assert np.interp(epsilon, log_ratios, deltas) > delta
 
 
 def waiting_delta(shift, updates, epsilon):
-    """Delta of counting questions until the last update, where each is rare: gamma waiting times.
+    """Compute the delta of counting queries until the last of rare updates (gamma waiting times).
 
-    With an update so rare that questions are a Poisson process, its rate changes by exp(shift).
+    Rare updates form a Poisson process, whose rate changes by the factor exp(shift).
     """
     rate = np.exp(shift)
     edge = (epsilon + updates * shift) / (rate - 1.0)
@@ -110,14 +110,14 @@ def waiting_delta(shift, updates, epsilon):
     return seen.sf(edge) - np.exp(epsilon) * other.sf(edge)
 
 
-def test_the_dynamic_program_finds_what_is_known_in_closed_form():
-    # One noisy answer, threshold 0: delta of Laplace noise is 1 - exp((epsilon - shift) / 2).
+def test_the_dynamic_program_reproduces_closed_forms():
+    # One noisy answer with threshold 0: Laplace noise has delta 1 - exp((epsilon - shift) / 2).
     log_ratios, deltas = worst_delta(1.0, 0.0, 1, 1, 4.0, n_grid=6000)
     at = np.array([0.2, 0.5, 0.8])
     exact = 1.0 - np.exp((at - 1.0) / 2.0)
-    # four cells for the values between the two truths, so a little is hidden
+    # four cells between the two true values slightly reduce the delta
     assert np.interp(at, log_ratios, deltas) == pytest.approx(exact, abs=0.03)
-    # One update, threshold 3, far more questions than it takes: no less than waiting reveals.
+    # One update, threshold 3 and many queries: at least the delta of the waiting time.
     log_ratios, deltas = worst_delta(0.05, 3.0, 1, 100, 4.0)
     waiting = waiting_delta(0.05, 1, 0.2)
     assert np.interp(0.2, log_ratios, deltas) > waiting > 0.0
@@ -126,7 +126,7 @@ def test_the_dynamic_program_finds_what_is_known_in_closed_form():
 # ------------------------------------------------------------------ counting
 
 
-def test_answers_are_the_public_models_or_noisy_and_only_the_latter_correct_it():
+def test_only_noisy_answers_correct_the_public_model():
     erm = model(n_rows=2000, regularization=0.01)
     release = release_of(erm, epsilon=50.0, max_queries=200, max_updates=200, threshold=0.5)
     before = release.predictor
@@ -144,8 +144,8 @@ def test_answers_are_the_public_models_or_noisy_and_only_the_latter_correct_it()
 
 
 @pytest.mark.parametrize("earlier", [0, 2])
-def test_after_the_last_update_the_next_question_stops_with_the_answers_of_that_call(earlier):
-    release = release_of(model(), threshold=0.0)  # so that every question is an update
+def test_the_release_stops_at_the_first_query_after_the_last_update(earlier):
+    release = release_of(model(), threshold=0.0)  # every query is an update
     points = np.random.default_rng(0).uniform(-0.7, 0.7, (6, 2))
     release.predict(points[:earlier]) if earlier else None
     twin = release_of(model(), threshold=0.0)
@@ -177,7 +177,7 @@ GRID = np.stack(np.meshgrid(*[np.linspace(-0.7, 0.7, 25)] * 2), axis=-1).reshape
 
 
 def ask_where_it_hurts(erm, release, n_questions, check):
-    """Ask, knowing the truth, wherever the public model is worst; stop where it is good enough."""
+    """Query the point where the public model has the largest error, until all are small."""
     truth = erm.decision_function(GRID)
     for _ in range(n_questions):
         before, used = release.predictor, release.spent.updates
@@ -187,7 +187,7 @@ def ask_where_it_hurts(erm, release, n_questions, check):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
-def test_every_update_brings_the_public_model_nearer_by_what_the_theorem_says(kernel):
+def test_every_update_reduces_the_distance_as_the_theorem_states(kernel):
     erm = model(kernel, n_rows=20_000, regularization=0.01)
     terms = {"epsilon": 1e3, "delta": 0.1, "max_queries": 200, "max_updates": 200}
     threshold = max(0.1, release_of(erm, **terms).threshold)
@@ -206,7 +206,7 @@ def test_every_update_brings_the_public_model_nearer_by_what_the_theorem_says(ke
     assert len(falls) <= 2.0 * (erm.feature_bound_ * erm.norm_bound_ / threshold) ** 2
 
 
-def test_the_constant_of_the_potential_is_the_best_for_noise_of_a_quarter():
+def test_the_constant_of_the_potential_is_optimal_for_noise_of_a_quarter():
     erm = model(n_rows=500, regularization=0.01)
     release = release_of(erm)
     point, threshold = np.array([0.6, 0.6]), 0.8
@@ -214,7 +214,7 @@ def test_the_constant_of_the_potential_is_the_best_for_noise_of_a_quarter():
     assert abs(truth) > 1.0
     shifted = release.predictor.corrected(
         point, truth - np.sign(truth) * 0.75 * threshold, erm.norm_bound_
-    )  # now the public model is off by 3/4 of the threshold, and noise of 1/4 makes it an update
+    )  # the public error is now 3/4 of the threshold, and noise of 1/4 makes it an update
     after = shifted.corrected(point, truth + np.sign(truth) * threshold / 4.0, erm.norm_bound_)
     fall = squared_distance(erm, shifted) - squared_distance(erm, after)
     assert fall == pytest.approx(threshold**2 / 2.0, rel=1e-6)
@@ -240,7 +240,7 @@ def test_suggested_updates_never_run_out(seed):
 
 
 @pytest.mark.campaign
-def test_the_error_bound_holds_as_often_as_it_says(monkeypatch):
+def test_the_error_bound_holds_with_the_stated_probability(monkeypatch):
     calibrate_once(monkeypatch, noise_of)
     check_error_bound_of_answers(n_rows=2_000, epsilon=80.0)
 
@@ -263,14 +263,14 @@ def check_error_bound_of_answers(n_rows, epsilon):
         missed += worst > release.error_bound
         halved += worst > release.error_bound / 2.0
     assert missed <= stats.binom.ppf(1.0 - REJECTED, 200, failure_probability)
-    assert halved > stats.binom.ppf(1.0 - REJECTED, 200, failure_probability)  # the test has teeth
+    assert halved > stats.binom.ppf(1.0 - REJECTED, 200, failure_probability)
 
 
-# ------------------------------------------------------------------ bad questions and arguments
+# ------------------------------------------------------------------ invalid queries and arguments
 
 
-def test_the_attacks_come_near_enough_to_say_something():
-    """The best attack found needs most of the epsilon that is claimed: accounting is not loose."""
+def test_the_attacks_nearly_attain_the_claim():
+    """The loss of the best attack is close to the claimed epsilon."""
     s = calibrate(np.ones(1), np.ones(1), interactive_epsilon(2, 1e-6, "tight"))[0]
     log_ratios, deltas = worst_delta(1.0 / s, 3.0, 2, 60, 4.0)
     result = optimize.brentq(lambda e: np.interp(e, log_ratios, deltas) - 1e-6, 0.01, 1.0)
@@ -278,7 +278,7 @@ def test_the_attacks_come_near_enough_to_say_something():
 
 
 def ask(release, points):
-    """Return the answers, and the error that stopped them, if one did."""
+    """Return the answers and the error that stopped them, if any."""
     try:
         return release.predict(points).tolist(), None
     except ReleaseExhaustedError as error:
@@ -286,7 +286,7 @@ def ask(release, points):
 
 
 class Asking(RuleBasedStateMachine):
-    """Ask in any order and any number, also nonsense, and compare with a count kept by hand."""
+    """Compare valid and invalid queries in any order with a manual count."""
 
     @initialize(
         seed=st.integers(0, 2**32),

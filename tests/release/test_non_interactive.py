@@ -1,4 +1,4 @@
-"""The release without questions: its picks, its measurements, its net, and what it may miss."""
+"""The public release: its selections, measurements, net and error bounds."""
 
 from functools import cache
 
@@ -18,7 +18,7 @@ from convexmarket.release.scales import calibrate, non_interactive_epsilon
 from tests import one_in
 from tests.release.builders import bound_of, calibrate_once, source
 
-REJECTED = 1e-6  # p-value from which a distribution is refuted
+REJECTED = 1e-6  # p-values below this refute a distribution
 N_ROWS = 40
 
 
@@ -39,9 +39,9 @@ def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
     )
 
 
-# ------------------------------------------------------------------ picks and measurements
+# ------------------------------------------------------------------ selections and measurements
 
-#: Scales at which selections have the same exponent, and measurements stay inside the norm bound.
+#: Scales with equal selection exponents and measurements within the norm bound.
 SCALES = {"tight": 0.4, "paper": 0.1}
 
 
@@ -52,10 +52,10 @@ def quick_kernel(X, Y, metric, gamma):
 
 @cache
 def first_rounds(accounting, n_releases):
-    """Return the points of many first rounds, and the noisy values measured there.
+    """Return the selected points and the measured values of many first rounds.
 
-    With one round the predictor is half the model after it, which takes the noisy value at the
-    point that was picked.
+    With one round, the predictor is half of the updated model, which has the noisy value at the
+    selected point.
     """
     erm, generator, scale = model(n_features=1), np.random.default_rng(1), SCALES[accounting]
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +80,7 @@ def p_value_of_picks(points, exponent):
 
 
 def check_picks(accounting, n_releases, off_by):
-    """Points are picked with the probabilities of the exponential mechanism, and no others."""
+    """Check that selections have the probabilities of the exponential mechanism."""
     points, _ = first_rounds(accounting, n_releases)
     exponent = {"tight": 1.0, "paper": 0.25}[accounting] / SCALES[accounting]
     assert p_value_of_picks(points, exponent) > REJECTED
@@ -90,11 +90,11 @@ def check_picks(accounting, n_releases, off_by):
 
 @pytest.mark.campaign  # a statistical audit
 @pytest.mark.parametrize("accounting", SCALES)
-def test_points_are_picked_with_the_probabilities_of_the_exponential_mechanism(accounting):
+def test_points_are_selected_by_the_exponential_mechanism(accounting):
     check_picks(accounting, 2000, 0.5)
 
 
-def test_the_predictor_is_the_mean_of_all_models():
+def test_the_predictor_equals_the_mean_of_all_models():
     erm = model()
     assert release_of(erm, rounds=1).predictor.coefficients.any()
     # replay the rounds with the same draws
@@ -130,21 +130,21 @@ def shift_of(erm):
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_without_delta_the_claim_is_what_a_large_net_attains(rounds):
+def test_a_large_net_attains_the_claim_without_delta(rounds):
     scale = calibrate(np.ones(1), np.ones(1), non_interactive_epsilon(rounds, 0.0, "tight"))[0]
-    # the truth rises at one point of many and falls at the others; all were equally far off
+    # the true error increases at one of many points and decreases at the others
     before, after = np.zeros(10**6), np.full(10**6, -1.0 / scale)
     after[0] = 1.0 / scale
     picked = after[0] - np.log(np.exp(after).sum()) - (before[0] - np.log(np.exp(before).sum()))
-    loss = rounds * (picked + 1.0 / scale)  # and the measurement shows the rise
+    loss = rounds * (picked + 1.0 / scale)  # the measurement reveals the increase
     assert 0.999 < loss <= 1.0
 
 
 def round_masses(share, shift, step):
-    """Law of a round's privacy loss, rounded down to multiples of a step, and the first of them.
+    """Return the law of a round's loss, rounded down to a grid, and the first grid point.
 
-    A share of the picks goes to points whose disagreement falls by the shift while it rises
-    elsewhere; the measurement moves by the shift, too.
+    A share of the selections has points whose error decreases by the shift, while it increases at
+    the others. The measurement also changes by the shift.
     """
     other = share * np.exp(-2.0 * shift) / (share * np.exp(-2.0 * shift) + 1.0 - share)
     losses = np.floor(np.log([share / other, (1.0 - share) / (1.0 - other)]) / step).astype(int)
@@ -158,7 +158,7 @@ def round_masses(share, shift, step):
 
 
 def true_delta(share, shift, rounds, epsilon, step):
-    """Return a lower bound on the delta of so many rounds."""
+    """Return a lower bound on the delta of several rounds."""
     masses, first = round_masses(share, shift, step)
     total = np.ones(1)
     for _ in range(rounds):
@@ -169,7 +169,7 @@ def true_delta(share, shift, rounds, epsilon, step):
 
 @pytest.mark.parametrize("rounds", [1, 3, 10])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (1.0, 1e-6), (4.0, 1e-2)])
-def test_no_picks_and_measurements_reveal_more_than_is_claimed(rounds, epsilon, delta):
+def test_selections_and_measurements_do_not_exceed_the_claim(rounds, epsilon, delta):
     check_no_round_reveals_more(rounds, epsilon, delta, 1e-3)
 
 
@@ -178,7 +178,7 @@ def check_no_round_reveals_more(rounds, epsilon, delta, step):
     shift = 1.0 / calibrate(np.ones(1), np.full(1, epsilon), terms)[0]
     shares = (1e-3, 0.1, 0.5, 0.9, 0.999)
     assert max(true_delta(share, shift, rounds, epsilon, step) for share in shares) <= delta
-    # half of the noise would not do
+    # half of the noise would not suffice
     assert max(true_delta(share, 2.0 * shift, rounds, epsilon, step) for share in shares) > delta
 
 
@@ -189,7 +189,7 @@ def check_no_round_reveals_more(rounds, epsilon, delta, step):
 @pytest.mark.parametrize(
     ("kernel", "n_features"), one_in(3, [("rbf", 1), ("rbf", 2), ("linear", 2)])
 )
-def test_the_error_bound_holds_all_over_the_ball(monkeypatch, kernel, n_features):
+def test_the_error_bound_holds_on_the_whole_ball(monkeypatch, kernel, n_features):
     calibrate_once(monkeypatch, noise_of)
     check_error_bound_over_the_ball(kernel, n_features, n_rows=2_000, epsilon=10.0)
 
@@ -212,18 +212,18 @@ def check_error_bound_over_the_ball(kernel, n_features, n_rows, epsilon):
         errors.append(float(np.abs(release.predict(grid) - truth).max()))
         missed += errors[-1] > release.error_bound
     assert missed <= stats.binom.ppf(1.0 - REJECTED, 40, failure_probability)
-    # and the release is worth something: without any, zero is off by the largest prediction
+    # the release is more accurate than the zero function
     assert np.median(errors) < np.abs(truth).max()
 
 
-def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
+def test_the_error_bound_and_its_parts_equal_manual_values():
     erm = model()
     release = release_of(erm, rounds=7, net_radius=0.1, failure_probability=0.1)
     s, C = release.scale, erm.norm_bound_
     missed = s * np.log(2 * 8 * release.net_size / 0.1)
     between = 2 * C * np.sqrt(2 * erm.kernel_.gamma) * 0.1
     by_hand = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
-    rounded = release.error_bound - by_hand  # in a selection, and in a measurement
+    rounded = release.error_bound - by_hand  # for a selection and for a measurement
     assert 0.0 < rounded <= 2.0 * 2.0**-20 * erm.sensitivity_ * (1.0 + 1e-6)
     message = bound_of(
         "non_interactive",
@@ -246,7 +246,7 @@ def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
 
 @pytest.mark.parametrize("n_features", [1, 2, 3])
 @pytest.mark.parametrize(("data_norm", "radius"), [(1.0, 0.13), (1.0, 0.5), (3.0, 0.4), (0.2, 1.0)])
-def test_every_point_of_the_ball_is_near_the_net(n_features, data_norm, radius):
+def test_every_point_of_the_ball_is_within_the_radius_of_the_net(n_features, data_norm, radius):
     rng = np.random.default_rng(0)
     directions = rng.standard_normal((40_000, n_features))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -255,12 +255,12 @@ def test_every_point_of_the_ball_is_near_the_net(n_features, data_norm, radius):
     assert np.linalg.norm(net, axis=1).max(initial=0.0) <= data_norm * (1.0 + 1e-12)
     distances = cKDTree(net).query(np.vstack([inside, data_norm * directions]))[0]
     assert distances.max() <= radius * (1.0 + 1e-12)
-    if radius < data_norm / 2.0:  # and no finer than it has to be
+    if radius < data_norm / 2.0:  # the net is not finer than necessary
         assert distances.max() > 0.85 * radius
     assert len(np.unique(np.round(net, 12), axis=0)) == len(net)
 
 
-def test_a_net_in_many_dimensions_is_refused_with_what_it_would_take():
+def test_a_net_in_many_dimensions_is_refused_with_its_size():
     account = cm.PrivacyAccountant(np.full(N_ROWS, 10.0), 1e-3)
     for radius in (0.5, None):
         with pytest.raises(NotSupportedError, match=r"30 dimensions.*points.*at most.*GB"):
@@ -270,7 +270,7 @@ def test_a_net_in_many_dimensions_is_refused_with_what_it_would_take():
     assert account.releases == ()
 
 
-def test_the_radius_that_is_chosen_keeps_to_the_largest_net():
+def test_the_chosen_radius_respects_the_largest_net():
     erm = model(n_features=3, n_rows=20_000)
     release = release_of(erm, 10.0, net_radius=None)
     assert 25_000 < release.net_size <= 1.1 * 100_000
@@ -279,7 +279,7 @@ def test_the_radius_that_is_chosen_keeps_to_the_largest_net():
 
 
 @pytest.mark.parametrize("kernel", ["laplacian", "cosine"])
-def test_kernels_whose_features_jump_are_refused(kernel):
+def test_kernels_without_a_lipschitz_constant_are_refused(kernel):
     account = cm.PrivacyAccountant(np.full(N_ROWS, 10.0), 1e-3)
     with pytest.raises(NotSupportedError, match=f"'{kernel}'.*Lipschitz"):
         release_of(model(kernel), accountant=account)
@@ -287,7 +287,7 @@ def test_kernels_whose_features_jump_are_refused(kernel):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
-def test_features_move_apart_no_faster_than_is_stated(kernel):
+def test_features_satisfy_the_stated_lipschitz_constant(kernel):
     erm, rng = model(kernel), np.random.default_rng(0)
     X = rng.uniform(-0.7, 0.7, (500, 2))
     Z = X + 10.0 ** rng.uniform(-3, 0, (500, 1)) * rng.standard_normal((500, 2))

@@ -1,4 +1,4 @@
-"""The public predictor: a function, its correction, and what is written down of it."""
+"""The public predictor: its values, corrections and file format."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ def model():
 # ------------------------------------------------------------------ the function
 
 
-def test_labels_are_those_of_the_sign():
+def test_labels_follow_the_sign():
     here = predictor(Kernel("linear", data_norm=1.0), classes=("no", "yes"))
     X = np.random.default_rng(1).uniform(-1, 1, (40, 2))
     expected = np.where(here.predict(X) > 0, "yes", "no")
@@ -55,7 +55,7 @@ def test_labels_are_those_of_the_sign():
     max_norm=st.floats(0.05, 20.0),
     noise=st.floats(-3.0, 3.0),
 )
-def test_a_correction_lowers_the_distance_from_any_function_in_the_ball(
+def test_a_correction_reduces_the_distance_to_any_function_in_the_ball(
     seed, kernel, max_norm, noise
 ):
     domain = Kernel(kernel, gamma=0.7, degree=2, data_norm=1.0)
@@ -78,7 +78,7 @@ def distance(one, other):
     return float(coefficients @ one.kernel(points, points) @ coefficients)
 
 
-# ------------------------------------------------------------------ written down
+# ------------------------------------------------------------------ files
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def distance(one, other):
 )
 @pytest.mark.parametrize("classes", [None, (-1, 1), ("no", "yes"), (False, True), (0.5, 1.5)])
 @pytest.mark.parametrize("n_points", [1, 6])
-def test_a_round_trip_through_a_file_keeps_every_bit(kernel, classes, n_points, tmp_path):
+def test_a_round_trip_through_a_file_is_exact(kernel, classes, n_points, tmp_path):
     here = predictor(kernel, n_points, classes)
     there = cm.load_model(cm.save_model(here, tmp_path / "p.json", guarantee="rows"))
     X = np.random.default_rng(1).uniform(-0.7, 0.7, (9, 2))
@@ -107,7 +107,7 @@ def test_a_round_trip_through_a_file_keeps_every_bit(kernel, classes, n_points, 
 
 
 @pytest.mark.parametrize("kind", ["interactive", "test set", "public", "function"])
-def test_what_a_release_publishes_makes_the_round_trip(kind, tmp_path):
+def test_published_predictors_survive_a_round_trip(kind, tmp_path):
     erm, X = model(), np.random.default_rng(2).uniform(-0.5, 0.5, (8, 2))
     if kind == "interactive":
         release = cm.InteractiveRelease(
@@ -130,6 +130,6 @@ def test_what_a_release_publishes_makes_the_round_trip(kind, tmp_path):
     assert np.array_equal(there.predict(X), here.predict(X))
     assert there.classes == (-1, 1)
     assert there.guarantee.statement() == release.guarantee.statement()
-    # none of the private rows is among what is written down
+    # the file contains no private rows
     points = json.loads(path.read_text())["points"]
     assert not any(row.tolist() in points for row in erm.pivots_)

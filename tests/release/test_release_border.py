@@ -1,4 +1,4 @@
-"""Releases at the ends of floating point: finite answers or a typed error that quotes no row."""
+"""Extreme inputs of releases give finite answers or a typed error that quotes no row."""
 
 import warnings
 
@@ -80,13 +80,13 @@ def test_any_option_gives_finite_answers_or_a_typed_error(option, limit):
 
 
 @pytest.mark.parametrize("kind", ["interactive", "function", "test set"])
-def test_no_error_of_a_release_quotes_a_question(kind):
+def test_no_error_of_a_release_quotes_a_query(kind):
     erm = model(kernel="linear", data_norm=1.0)
     for name, bad in malformed().items():
         text = ""
         try:
             answers(erm, kind, points=bad)
-        except ConvexMarketError as error:  # any other error fails the test
+        except ConvexMarketError as error:  # other errors fail the test
             text = said(error)
         assert not any(mark in text for mark in SEEN), name
 

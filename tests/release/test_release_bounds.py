@@ -1,4 +1,4 @@
-"""Bounds on errors: formulas by hand, simulation, and counts that are best by brute force."""
+"""Error bounds against manual values and simulations, and optimal counts by brute force."""
 
 from functools import cache
 
@@ -21,7 +21,7 @@ from tests.release.builders import (
     source,
 )
 
-REJECTED = 1e-6  # p-value from which a probability is refuted
+REJECTED = 1e-6  # p-values below this refute a probability
 S, TERMS = 1e-3, {"epsilon": 1.0, "delta": 1e-6}
 
 
@@ -41,7 +41,7 @@ def sensitivity_of(erm):
 
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
-def test_interactive_bound_is_that_of_the_release(accounting):
+def test_the_interactive_bound_equals_that_of_the_release(accounting):
     erm = model()
     release = cm.InteractiveRelease(
         erm, **TERMS, max_queries=77, max_updates=5, failure_probability=0.2, accounting=accounting
@@ -55,11 +55,11 @@ def test_interactive_bound_is_that_of_the_release(accounting):
         failure_probability=0.2,
         accounting=accounting,
     )
-    check_a_little_above(message, release.error_bound)  # and never below
+    check_a_little_above(message, release.error_bound)  # never below
 
 
 @pytest.mark.parametrize("n_points", [1, 30, 5000])
-def test_semi_interactive_bound_by_hand(n_points):
+def test_the_semi_interactive_bound_equals_manual_values(n_points):
     C, R, beta = 2.5, 1.5, 0.1
     message = bound_of(
         "semi_interactive",
@@ -71,7 +71,7 @@ def test_semi_interactive_bound_by_hand(n_points):
         feature_bound=R,
         failure_probability=beta,
     )
-    nu = n_points * S / 2.0  # without delta epsilons add, and the points may move together
+    nu = n_points * S / 2.0  # without delta, epsilons add up and all points may change
     by_paper = 2 * nu * np.log(2 * n_points / beta)
     log = np.log(4 / beta)
     reach = R * nu * (log + np.sqrt(log**2 + 4 * n_points * log))
@@ -91,7 +91,7 @@ def public(n_points, rng):
 @pytest.mark.campaign
 @pytest.mark.parametrize("noise", one_in(2, ["laplace", "process"]))
 @pytest.mark.parametrize("n_points", [10, 300])
-def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):
+def test_semi_interactive_bounds_hold_with_the_stated_probability(noise, n_points):
     check_semi_interactive_bounds(model(), noise, n_points)
 
 
@@ -118,7 +118,7 @@ def check_semi_interactive_bounds(erm, noise, n_points):
     assert np.all(missed <= stats.binom.ppf(1 - REJECTED, 30, failure_probability))
 
 
-def test_the_function_bound_holds_as_often_as_it_says(monkeypatch):
+def test_the_function_bound_holds_with_the_stated_probability(monkeypatch):
     calibrate_once(monkeypatch, noise_of)
     check_function_bound(model())
 
@@ -151,7 +151,7 @@ def check_function_bound(erm):
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 @pytest.mark.parametrize("sensitivity", [1e-5, 2e-4, 1e-1])
-def test_suggested_updates_are_the_smallest_that_suffice(sensitivity, accounting):
+def test_suggested_updates_are_minimal(sensitivity, accounting):
     terms = {"max_queries": 200, "accounting": accounting, "failure_probability": 0.1}
     C, R = 2.6, 1.3
     result = bound_of("suggest_updates", sensitivity, **TERMS, max_norm=C, feature_bound=R, **terms)
@@ -173,13 +173,13 @@ def test_suggested_updates_are_the_smallest_that_suffice(sensitivity, accounting
     ("sensitivity", "delta", "noise"),
     [(1e-1, 1e-6, "laplace"), (1e-3, 0.0, "laplace"), (1e-3, 1e-6, "process")],
 )
-def test_suggested_test_size_is_best_by_brute_force(sensitivity, delta, noise):
+def test_the_suggested_test_size_equals_brute_force(sensitivity, delta, noise):
     check_suggested_test_size(sensitivity, delta, noise, 62, 6)
 
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 @pytest.mark.parametrize("sensitivity", [1e-6, 1e-3, 1.0])
-def test_suggested_rounds_are_best_by_brute_force(sensitivity, accounting):
+def test_suggested_rounds_equal_brute_force(sensitivity, accounting):
     check_suggested_rounds(sensitivity, accounting, 62)
 
 
@@ -187,9 +187,7 @@ def test_suggested_rounds_are_best_by_brute_force(sensitivity, accounting):
 
 
 @given(epsilon=st.floats(0.05, 20.0), delta=st.floats(1e-10, 0.1), factor=st.floats(1.1, 3.0))
-def test_bounds_fall_with_more_privacy_spent_and_are_proportional_to_the_sensitivity(
-    epsilon, delta, factor
-):
+def test_bounds_decrease_in_epsilon_and_are_proportional_to_the_sensitivity(epsilon, delta, factor):
     bounds = [
         lambda s, e, d: bound_of("interactive", s, e, d, max_queries=10, max_updates=3),
         lambda s, e, d: bound_of("function", s, e, d, n_queries=10),
@@ -198,11 +196,11 @@ def test_bounds_fall_with_more_privacy_spent_and_are_proportional_to_the_sensiti
     for bound in bounds:
         here = bound(S, epsilon, delta)
         assert bound(S, factor * epsilon, delta) < here
-        assert bound(S, epsilon, min(factor * delta, 0.5)) <= here  # equal where epsilons add
+        assert bound(S, epsilon, min(factor * delta, 0.5)) <= here  # equal if epsilons add up
         assert bound(factor * S, epsilon, delta) == pytest.approx(factor * here, rel=1e-7)
 
 
-def test_the_best_rounds_give_an_error_that_falls_as_the_root_of_the_rows():
+def test_the_error_at_optimal_rounds_decreases_with_the_root_of_the_rows():
     def best(sensitivity):
         terms = {
             "net_size": 1e4,
@@ -214,7 +212,7 @@ def test_the_best_rounds_give_an_error_that_falls_as_the_root_of_the_rows():
         return bound_of("non_interactive", sensitivity, **TERMS, rounds=rounds, **terms)
 
     rate = np.log(best(1e-4) / best(1e-6)) / np.log(100)
-    assert 0.4 < rate < 0.56  # and not the printed two thirds
+    assert 0.4 < rate < 0.56  # instead of the printed exponent two thirds
 
 
 # ------------------------------------------------------------------ bad arguments
@@ -235,7 +233,7 @@ METHODS = {
     ("method", "name"), [(method, name) for method in METHODS for name in METHODS[method]]
 )
 @pytest.mark.parametrize("value", [-1, np.nan])
-def test_a_bad_argument_of_a_bound_is_named(method, name, value):
+def test_invalid_arguments_of_a_bound_are_named(method, name, value):
     bound_of(method, S, **TERMS, **METHODS[method])
     with pytest.raises(ParameterError, match=name):
         bound_of(method, S, **TERMS, **(METHODS[method] | {name: value}))

@@ -1,4 +1,4 @@
-"""Several releases on one account: no row ever loses more than it sold, refusals cost nothing."""
+"""Several releases on one account never exceed a budget, and refusals are not charged."""
 
 from functools import cache
 from typing import ClassVar
@@ -21,9 +21,9 @@ KINDS = ["interactive", "test set", "process", "public", "function"]
 
 
 class Watched(cm.KernelERM):
-    """A model that counts how often its private predictions are read."""
+    """A model that counts reads of its private predictions."""
 
-    counter: ClassVar[list[int]] = [0]  # of the class, since releases hold copies
+    counter: ClassVar[list[int]] = [0]  # on the class, because releases hold copies
 
     @property
     def reads(self):
@@ -42,7 +42,7 @@ def fitted(regularization=0.1, zero_rows=0):
 
 
 def release(kind, erm, epsilon, delta, account, rows, generator):
-    """Make a release of a kind, and ask it what it can be asked."""
+    """Create a release of a kind and query it."""
     terms = {"accountant": account, "rows": rows, "random_state": source(generator)}
     if kind == "interactive":
         made = cm.InteractiveRelease(erm, epsilon, delta, max_queries=3, max_updates=3, **terms)
@@ -60,7 +60,7 @@ def release(kind, erm, epsilon, delta, account, rows, generator):
 
 @st.composite
 def attempts(draw):
-    """Draw a release: its kind, which rows of the account it uses, and what it asks of each."""
+    """Draw a kind of release, the rows of the account that it uses, and their epsilon."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     rows = rng.permutation(N_ACCOUNT)[:N_ROWS]
     epsilon = draw(st.floats(0.05, 1.0)) * rng.choice([0.3, 1.0, 2.0], size=N_ROWS)
@@ -105,7 +105,7 @@ def test_no_sequence_of_releases_exceeds_a_budget(sequence, seed, composition, z
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_refused_release_reads_nothing_draws_nothing_and_charges_nothing(monkeypatch, kind):
+def test_a_refused_release_has_no_side_effects(monkeypatch, kind):
     def unread(*_):
         raise AssertionError("private rows were read")
 
@@ -119,7 +119,7 @@ def test_a_refused_release_reads_nothing_draws_nothing_and_charges_nothing(monke
     assert generator.bit_generator.state == before
     assert account.releases == ()
     assert not account.spent.any()
-    # the same release without that row is allowed, and now does read
+    # the same release without that row is admitted and reads predictions
     with pytest.raises(AssertionError, match="were read"):
         release(kind, erm, 1.0, 1e-6, account, np.arange(8, 8 + N_ROWS), generator)
     assert len(account.releases) == 1
@@ -129,7 +129,7 @@ def test_a_refused_release_reads_nothing_draws_nothing_and_charges_nothing(monke
 @pytest.mark.parametrize(
     "rows", [np.arange(3), np.zeros(N_ROWS, dtype=int), np.arange(N_ROWS) + 15, np.ones(N_ROWS)]
 )
-def test_rows_that_are_no_positions_are_refused_before_anything(kind, rows):
+def test_invalid_positions_are_refused_before_any_work(kind, rows):
     account, generator = cm.PrivacyAccountant(np.full(N_ACCOUNT, 9.0), 1e-3), 0
     reads = fitted().reads
     with pytest.raises(ParameterError, match="rows"):
@@ -139,7 +139,7 @@ def test_rows_that_are_no_positions_are_refused_before_anything(kind, rows):
 
 
 def made_of(kind, erm, **changes):
-    """Make a release with no account, of a kind, on ordinary terms."""
+    """Create a release of a kind with default settings and without an account."""
     terms = {"epsilon": 1.0, "delta": 1e-6, "random_state": Simulation(0)} | changes
     if kind == "interactive":
         return cm.InteractiveRelease(erm, **({"max_queries": 3, "max_updates": 3} | terms))
@@ -153,7 +153,7 @@ def made_of(kind, erm, **changes):
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_row_loses_more_than_it_sold_and_some_row_nearly_that(kind, accounting):
+def test_no_row_exceeds_its_epsilon_and_some_row_nearly_attains_it(kind, accounting):
     erm, sold = fitted(zero_rows=3), np.linspace(0.5, 1.5, N_ROWS)
     options = {} if kind == "function" else {"accounting": accounting}
     release, noisier = (
@@ -181,7 +181,7 @@ def test_no_row_loses_more_than_it_sold_and_some_row_nearly_that(kind, accountin
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bad_argument_is_named_and_nothing_is_charged(kind, changes, words):
+def test_an_invalid_argument_is_named_and_nothing_is_charged(kind, changes, words):
     account = cm.PrivacyAccountant(np.full(N_ROWS, 10.0), 1e-3)
     with pytest.raises(ParameterError, match=words):
         made_of(kind, fitted(), accountant=account, **changes)
@@ -207,13 +207,13 @@ def test_a_bad_argument_is_named_and_nothing_is_charged(kind, changes, words):
         ("public", {"accounting": "paper", "delta": 0.0}, "paper's accounting"),
     ],
 )
-def test_a_bad_option_of_a_kind_is_named(kind, changes, words):
+def test_invalid_options_of_each_kind_are_named(kind, changes, words):
     with pytest.raises(ParameterError, match=words):
         made_of(kind, fitted(), **changes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_is_not_fitted_is_refused(kind):
+def test_an_unfitted_model_is_refused(kind):
     with pytest.raises(DataError, match="not fitted"):
         made_of(kind, cm.KernelERM())
 
@@ -228,7 +228,7 @@ def test_a_model_that_is_not_fitted_is_refused(kind):
     ],
 )
 @pytest.mark.parametrize("kind", ["interactive", "function"])
-def test_questions_outside_the_domain_are_refused_and_change_nothing(kind, rows, words):
+def test_queries_outside_the_domain_are_refused_without_effect(kind, rows, words):
     request, other = made_of(kind, fitted()), made_of(kind, fitted())
     with pytest.raises(DataError, match=words):
         request.predict(rows)

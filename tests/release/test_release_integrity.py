@@ -1,4 +1,4 @@
-"""What a referee broke once: releases that leaked outside their guarantee, or failed after it."""
+"""Regression tests of an adversarial review: leaks outside the guarantee, and late failures."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
-def test_a_question_that_overflows_reads_nothing(kernel):
-    """An answer of inf - inf = NaN would reveal, without noise, on which side the rows lie."""
+def test_an_overflowing_query_reads_no_prediction(kernel):
+    """An answer of inf - inf = NaN would reveal the side of the rows without noise."""
     erm = model(kernel=kernel)
     huge = [[1.5e308, 0.0]]
     for kind in ("interactive", "function"):
@@ -68,7 +68,7 @@ def test_a_question_that_overflows_reads_nothing(kernel):
     with pytest.raises(DataError, match="overflow"):
         cm.TestSetRelease(erm, huge, 1.0, 1e-6)
     X, y = rows()
-    X[0] = huge[0]  # a private row is clipped, as a refusal would reveal it
+    X[0] = huge[0]  # private rows are clipped, because a refusal would reveal them
     clipped = cm.KernelERM(kernel=kernel).fit(X, y)
     X[0, 0] = 1e150
     assert np.array_equal(clipped.dual_coef_, cm.KernelERM(kernel=kernel).fit(X, y).dual_coef_)
@@ -76,7 +76,7 @@ def test_a_question_that_overflows_reads_nothing(kernel):
 
 
 @pytest.mark.parametrize("kind", ["interactive", "test set", "function"])
-def test_an_epsilon_that_rounds_to_zero_still_pays_its_delta(kind):
+def test_an_epsilon_that_rounds_to_zero_still_charges_its_delta(kind):
     erm = model()
     account = cm.PrivacyAccountant(np.full(60, 1.0), delta=0.0)
     with pytest.raises(BudgetExceededError, match="delta"):
@@ -87,7 +87,7 @@ def test_an_epsilon_that_rounds_to_zero_still_pays_its_delta(kind):
     assert np.all(generous.spent > 0)
 
 
-def test_a_net_stays_in_the_domain_that_was_fitted():
+def test_a_net_lies_in_the_fitted_domain():
     erm = cm.KernelERM(kernel="linear", data_norm=1.0).fit(*rows())
     erm.set_params(data_norm=5.0)
     made = release("public", erm, random_state=source(0))
@@ -95,7 +95,7 @@ def test_a_net_stays_in_the_domain_that_was_fitted():
 
 
 @pytest.mark.parametrize("kind", ["interactive", "function"])
-def test_a_model_that_is_fitted_again_leaves_the_release_alone(kind):
+def test_refitting_a_model_does_not_change_its_release(kind):
     questions = rows(2, 4)[0]
     first, second = (release(kind, model(), random_state=source(0)) for _ in range(2))
     erm = model()
@@ -108,7 +108,7 @@ def test_a_model_that_is_fitted_again_leaves_the_release_alone(kind):
 
 @pytest.mark.parametrize("kind", ["interactive", "function"])
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_noise_is_never_copied(kind, copied):
+def test_releases_cannot_be_copied_with_their_noise(kind, copied):
     with pytest.raises(NotSupportedError, match="copied"):
         copied(release(kind, model()))
 
@@ -135,7 +135,7 @@ def test_threads_share_one_draw():
     assert len(made.predictor.points) == 120
 
 
-def test_many_rounds_are_refused_before_anything_is_charged():
+def test_too_many_rounds_are_refused_before_any_charge():
     account = cm.PrivacyAccountant(np.full(60, 9.0), delta=0.1)
     with pytest.raises(NotSupportedError, match="GB"):
         cm.release.PublicRelease(
@@ -145,7 +145,7 @@ def test_many_rounds_are_refused_before_anything_is_charged():
 
 
 @given(seed=st.integers(0, 2**32))
-def test_a_fit_to_huge_noise_has_a_multiplier(seed):
+def test_a_fit_to_huge_noise_finds_a_multiplier(seed):
     X = rows(seed, 6)[0]
     basis = KernelBasis(np.exp(-((X[:, None] - X) ** 2).sum(axis=-1)))
     beta = basis.fit(np.random.default_rng(seed).standard_normal(6) * 1e17, 1.0)
@@ -158,7 +158,7 @@ def test_a_public_release_needs_a_public_ball():
 
 
 @pytest.mark.parametrize("kind", RELEASES)
-def test_columns_are_those_of_the_model(kind, tmp_path):
+def test_columns_are_matched_to_those_of_the_model(kind, tmp_path):
     X, y = rows()
     table = pd.DataFrame(X, columns=["age", "dose"])
     erm = cm.KernelERM(regularization=0.1, data_norm=1.0).fit(table, y)
@@ -180,8 +180,8 @@ def test_columns_are_those_of_the_model(kind, tmp_path):
         again.predict(table[["dose", "age"]].iloc[:3])
 
 
-def test_the_published_scale_is_not_believed_where_it_claims_too_much():
-    """At epsilon = 5,000 twenty thousand questions refute Theorem 9."""
+def test_the_published_scale_is_refused_where_it_is_wrong():
+    """At epsilon = 5,000, twenty thousand queries refute Theorem 9."""
     paper = interactive_epsilon(1, 0.9, "paper")
     tight = interactive_epsilon(1, 0.9, "tight")
     scale = 200.0 * np.log(4.0 / 0.9) / 5000.0
@@ -193,14 +193,14 @@ def test_the_published_scale_is_not_believed_where_it_claims_too_much():
 
 @cache
 def hinge(seed):
-    """Return a linear model, and the guarantee of a release of it."""
+    """Return a linear model and the guarantee of its release."""
     erm = cm.KernelERM("hinge", "linear", 0.1, data_norm=1.0).fit(*rows(seed))
     return erm, release("function", erm).guarantee
 
 
 @given(seed=st.integers(0, 2**32), noise=st.floats(-20, 20), divisor=st.sampled_from([1.0, 3.0]))
-def test_a_noisy_answer_moves_the_model_away_by_little(seed, noise, divisor):
-    """A correction is divided by a bound on k(z, z), not by k(z, z) itself, for any noise."""
+def test_a_noisy_answer_changes_the_model_only_slightly(seed, noise, divisor):
+    """A correction is divided by a bound on k(z, z) instead of k(z, z), for any noise."""
     rng = np.random.default_rng(seed)
     erm, guarantee = hinge(seed % 7)
     truth = erm.pivots_.T @ erm.dual_coef_
@@ -231,7 +231,7 @@ def test_a_public_release_divides_by_the_bound_on_features(seed):
     truth = erm.decision_function(net)
     noise = laplace_noise(erm, np.ones(len(erm.row_sensitivities_)), terms(1), 1e-6)
     z = _selected(np.abs(truth), noise.step, noise.steps, rng)
-    step = noise.added_to(truth[z : z + 1], rng)[0]  # divided by one, not by the length of z
+    step = noise.added_to(truth[z : z + 1], rng)[0]  # divided by one instead of the length of z
     shrunk = min(1.0, erm.norm_bound_ / max(abs(step) * np.linalg.norm(net[z]), 1e-300))
     if np.any(net[z]):
         assert made.predictor.coefficients == pytest.approx([step * shrunk / 2.0], rel=1e-9)

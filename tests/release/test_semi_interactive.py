@@ -1,4 +1,4 @@
-"""Noisy predictions at public points: their noise, what it hides, and the fit to them."""
+"""Noisy predictions at public points: noise, guarantee and fit."""
 
 from functools import cache
 
@@ -12,7 +12,7 @@ from convexmarket.release.lattice_noise import LAPLACE_SLACK
 from convexmarket.studies.subproblems.models import fit
 from tests.release.builders import source
 
-REJECTED = 1e-6  # p-value from which a distribution is refuted
+REJECTED = 1e-6  # p-values below this refute a distribution
 N_ROWS = 40
 
 
@@ -38,7 +38,7 @@ def release_of(erm, X, epsilon=1.0, delta=1e-6, random_state=0, **options):
 
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
-def test_process_noise_does_not_grow_with_the_number_of_points(accounting):
+def test_process_noise_does_not_increase_with_the_number_of_points(accounting):
     erm = model()
     scales = [
         release_of(erm, public(n), noise="process", accounting=accounting).scale
@@ -62,7 +62,7 @@ def shift_of(erm):
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
 @pytest.mark.parametrize("n_points", [1, 7, 60])
-def test_paper_scale_by_hand(epsilon, n_points):
+def test_the_papers_scale_equals_manual_values(epsilon, n_points):
     erm = model()
     kind = {"accounting": "paper", "noise": "laplace"}
     release = release_of(erm, public(n_points), epsilon, 1e-5, **kind)
@@ -78,7 +78,7 @@ def test_paper_scale_by_hand(epsilon, n_points):
 
 
 def loss_masses(shift, step):
-    """Law of the privacy loss of one Laplace answer, rounded down to multiples of a step."""
+    """Return the law of the loss of one Laplace answer, rounded down to multiples of a step."""
     reach = int(np.ceil(shift / step)) + 1
     edges = step * np.arange(-reach, reach + 2)
     # the loss is (|x - shift| - |x|), at least l where x is at most (shift - l) / 2
@@ -88,7 +88,7 @@ def loss_masses(shift, step):
 
 
 def true_delta(shifts, epsilon, step):
-    """Return a lower bound on the delta of Laplace answers with these shifts, by convolution."""
+    """Compute a lower bound on the delta of Laplace answers with given shifts by convolution."""
     total, reach = np.ones(1), 0
     for shift in shifts:
         masses, more = loss_masses(shift, step)
@@ -97,7 +97,7 @@ def true_delta(shifts, epsilon, step):
     return float(total[losses > epsilon] @ -np.expm1(epsilon - losses[losses > epsilon]))
 
 
-def test_the_convolution_finds_what_is_known_in_closed_form():
+def test_the_convolution_reproduces_closed_forms():
     for epsilon in (0.1, 0.5):
         exact = 1.0 - np.exp((epsilon - 1.0) / 2.0)
         assert true_delta([1.0], epsilon, 1e-5) == pytest.approx(exact, abs=1e-5)
@@ -107,7 +107,7 @@ def test_the_convolution_finds_what_is_known_in_closed_form():
 
 @pytest.mark.parametrize("n_points", [1, 2, 10])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (0.3, 1e-5), (4.0, 1e-2)])
-def test_no_change_of_the_model_reveals_more_than_is_claimed(n_points, epsilon, delta):
+def test_no_change_of_the_model_exceeds_the_claim(n_points, epsilon, delta):
     check_no_change_reveals_more(n_points, epsilon, delta, 5e-4)
 
 
@@ -117,11 +117,11 @@ def check_no_change_reveals_more(n_points, epsilon, delta, step):
     apart = release_of(erm, np.eye(10)[:n_points], epsilon, delta, **kind)
     together = release_of(erm, np.repeat(np.eye(10)[:1], n_points, axis=0), epsilon, delta, **kind)
     moved = shift_of(erm) / apart.scale
-    spread = np.full(n_points, moved / np.sqrt(n_points))  # the model moves along the diagonal
+    spread = np.full(n_points, moved / np.sqrt(n_points))  # the model changes along the diagonal
     same = np.full(n_points, shift_of(erm) / together.scale)
     for shifts in (spread, np.array([moved]), same):
         assert true_delta(shifts, epsilon, step) <= delta
-    # the claim is not far off: two thirds of the noise would not do
+    # the claim is nearly tight: two thirds of the noise would not suffice
     assert true_delta(1.5 * same, epsilon, step) > delta
 
 
@@ -150,10 +150,10 @@ def norm_of(gram, coefficients):
 
 @pytest.mark.parametrize("max_norm", [0.1, 0.5, 1e3])
 @pytest.mark.parametrize("formulation", ["primal", "diagonal", "quadratic"])
-def test_the_exact_fit_is_the_optimum_of_every_declaration(formulation, max_norm):
+def test_the_exact_fit_equals_the_optimum_of_every_declaration(formulation, max_norm):
     gram, noisy = problem_of(8, 5)
     problem, place, answer = fit(gram, np.array([noisy, noisy]), max_norm).declare(formulation)
-    for scale in (1.0, 0.3):  # without compiling again
+    for scale in (1.0, 0.3):  # without recompiling
         place(scale * noisy)
         problem.solve(solver="CLARABEL")
         *values, norm = answer()
@@ -162,21 +162,21 @@ def test_the_exact_fit_is_the_optimum_of_every_declaration(formulation, max_norm
         best = objective(gram, exact, scale * noisy)
         assert problem.value == pytest.approx(best, rel=1e-6, abs=1e-6)
         assert norm <= max_norm * (1.0 + 1e-5)
-        # of a constrained least squares the excess is at least the squared distance of the fits
+        # in constrained least squares, the excess is at least the squared distance of the fits
         distance = ((values - gram @ exact) ** 2).sum()
         assert distance <= abs(problem.value - best) + 1e-5
 
 
-def test_the_fit_of_points_that_coincide_and_of_predictions_that_vanish():
+def test_the_fit_supports_repeated_points_and_zero_predictions():
     gram = np.ones((3, 3))
     coefficients = fit_coefficients(gram, np.array([1.0, 2.0, 6.0]), 10.0)
-    assert gram @ coefficients == pytest.approx(np.full(3, 3.0))  # their mean
+    assert gram @ coefficients == pytest.approx(np.full(3, 3.0))  # the mean of both
     assert not fit_coefficients(gram, np.zeros(3), 10.0).any()
     assert not fit_coefficients(np.zeros((2, 2)), np.ones(2), 1.0).any()
 
 
 @pytest.mark.parametrize("noise", ["laplace", "process"])
-def test_the_release_is_the_noise_and_its_fit(noise):
+def test_the_release_consists_of_noisy_values_and_their_fit(noise):
     erm, X = model(), public(20)
     release = release_of(erm, X, noise=noise)
     assert not release.noisy_predictions.flags.writeable

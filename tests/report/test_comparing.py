@@ -1,4 +1,4 @@
-"""Comparing two reports by their tables, and two quantities for a headline."""
+"""Comparisons of two reports by their tables, and of two quantities for a headline."""
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ def report_of(points, holds=True, **settings):
 
 
 @given(st.permutations(range(4)))
-def test_the_order_of_rows_and_times_are_no_difference(order):
+def test_the_order_of_rows_and_times_are_not_differences(order):
     other = POINTS.iloc[order].assign(solve_seconds=9.0)
     diff = compare_reports(report_of(POINTS), report_of(other))
     assert diff.same
@@ -56,7 +56,7 @@ def test_a_changed_cell_is_named_by_its_keys(row, column, factor):
     assert not diff.same
 
 
-def test_numbers_within_the_tolerance_are_the_same():
+def test_numbers_within_the_tolerance_are_equal():
     other = POINTS.assign(error=POINTS.error * (1 + 1e-7))
     assert not compare_reports(report_of(POINTS), report_of(other)).same
     assert compare_reports(report_of(POINTS), report_of(other), tolerance=1e-6).same
@@ -64,7 +64,7 @@ def test_numbers_within_the_tolerance_are_the_same():
         compare_reports(report_of(POINTS), report_of(other), tolerance=-1)
 
 
-def test_verdicts_come_first_and_settings_are_listed_by_their_path():
+def test_verdicts_come_first_and_settings_are_listed_by_path():
     a = report_of(POINTS, holds=True, run={"seed": 0, "gammas": [1, 2]})
     b = report_of(POINTS.assign(error=0.0), holds=False, run={"seed": 1, "gammas": [1, 2]})
     diff = compare_reports(a, b)
@@ -86,7 +86,7 @@ def test_rows_columns_and_tables_of_one_report_are_named():
     ]
 
 
-def test_a_comparison_is_itself_reported_and_read_from_folders(tmp_path):
+def test_a_comparison_reads_folders_and_is_a_report(tmp_path):
     report_of(POINTS).write(tmp_path / "a")
     report_of(POINTS.assign(error=1.0)).write(tmp_path / "b")
     diff = compare_reports(tmp_path / "a", tmp_path / "b")
@@ -105,7 +105,7 @@ draws = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
 
 
 @given(draws, st.floats(-1e3, 1e3), st.booleans())
-def test_swapping_the_two_swaps_the_verdict(values, shift, paired):
+def test_swapping_two_quantities_swaps_the_verdict(values, shift, paired):
     a, b = np.array(values), np.array(values)[::-1] + shift
     single, other = compare(a, b, paired=paired), compare(b, a, paired=paired)
     opposite = {"lower": "higher", "higher": "lower", "tie": "tie"}
@@ -121,7 +121,7 @@ def test_a_quantity_ties_with_itself(values):
     assert "tie" in compare(values, values).sentence("A", "B")
 
 
-def test_the_interval_covers_the_true_difference_as_often_as_it_says():
+def test_the_interval_covers_the_true_difference_with_the_stated_probability():
     rng = np.random.default_rng(0)
     covered = []
     for _ in range(1000):
@@ -131,7 +131,7 @@ def test_the_interval_covers_the_true_difference_as_often_as_it_says():
     assert 0.93 <= np.mean(covered) <= 0.97
 
 
-def test_pairs_decide_what_separate_draws_do_not():
+def test_paired_draws_decide_where_separate_draws_do_not():
     shared = np.random.default_rng(1).standard_normal(20)
     a = shared + 0.1 + 0.01 * np.arange(20) / 20
     assert compare(a, shared).verdict == "higher"
@@ -144,7 +144,7 @@ def test_pairs_decide_what_separate_draws_do_not():
 
 
 @pytest.mark.parametrize(("a", "b"), [([1, 2], [1]), ([], []), ([1, np.nan], [1, 2]), (["x"], [1])])
-def test_draws_that_cannot_be_compared_are_refused(a, b):
+def test_incomparable_draws_are_refused(a, b):
     with pytest.raises(ParameterError):
         compare(a, b)
 

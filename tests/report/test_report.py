@@ -1,4 +1,4 @@
-"""A report: what it accepts, what it writes, and what it never lets through."""
+"""Reports: accepted contents, written files and escaping."""
 
 import math
 import re
@@ -94,10 +94,10 @@ def report_of(words):
     return report
 
 
-# ------------------------------------------------------------------------------ what goes in
+# ------------------------------------------------------------------------------ contents
 
 
-def test_anything_with_statements_a_table_and_a_plot_is_added_with_all_three(tmp_path):
+def test_objects_are_added_with_statements_table_and_plot(tmp_path):
     class Result:
         def statements(self):
             return ["It is *bought*."]
@@ -127,12 +127,12 @@ def test_other_objects_are_refused_with_the_remedy(block):
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a.png", "é", "-a", 3])
-def test_names_that_are_no_file_names_are_refused(name):
+def test_invalid_file_names_are_refused(name):
     with pytest.raises(ParameterError, match="file name"):
         cm.Report("x").add(pd.DataFrame({"a": [1]}), name=name)
 
 
-def test_names_keys_formats_and_attachments_are_checked():
+def test_invalid_names_keys_formats_and_attachments_are_refused():
     report, frame = cm.Report("x"), pd.DataFrame({"a": [1, 1], "b": [2, 3]})
     report.add(frame, name="points")
     with pytest.raises(ParameterError, match="two tables are named 'points'"):
@@ -187,12 +187,12 @@ def test_a_claim_that_fails_in_part_names_the_part():
 
 
 @pytest.mark.parametrize("holds", ["yes", 1, [1, 0], float("nan"), []])
-def test_a_verdict_that_is_no_truth_value_is_refused(holds):
+def test_a_verdict_must_be_a_truth_value(holds):
     with pytest.raises(ParameterError, match="holds must be"):
         cm.Report("x").claim("it falls", holds=holds)
 
 
-def test_all_claims_are_in_one_table_where_the_first_was_made():
+def test_all_claims_are_in_one_table_at_the_place_of_the_first():
     report = cm.Report("x")
     report.claim("first", holds=True)
     report.add("text")
@@ -208,7 +208,7 @@ def test_all_claims_are_in_one_table_where_the_first_was_made():
 
 
 @given(texts.filter(str.strip))
-def test_text_from_data_never_becomes_an_element_or_an_attribute(words):
+def test_text_from_data_is_escaped_in_html(words):
     report = report_of(words)
     plain = Page(report_of("plain").to_html())
     page = Page(report.to_html())
@@ -227,8 +227,8 @@ def test_markdown_and_html_show_the_same_cells(words):
 
 
 @given(texts)
-@example("\x85")  # a control character, which Python's split takes for a blank
-def test_escaped_markdown_is_one_paragraph_of_the_same_text(words):
+@example("\x85")  # a control character that str.split treats as a blank
+def test_escaped_markdown_is_one_paragraph_with_the_same_text(words):
     html = MarkdownIt("commonmark", {"html": True}).enable("table").render(escape_markdown(words))
     assert set(Page(html).elements) <= {"p"}
     shown = "".join(Page(html).text).split()
@@ -241,18 +241,18 @@ def escape_markdown_free(words):
     return printable(re.sub(r"[ \t\r\n\u2028\u2029]+", " ", words)).split()
 
 
-def test_a_page_loads_nothing_from_elsewhere_and_runs_only_its_script():
+def test_a_page_loads_no_external_resources_and_runs_only_its_script():
     page = report_of("x").to_html()
     assert "default-src 'none'" in page
     assert "script-src 'sha256-" in page
     assert "http:" not in page.replace("http-equiv", "")
 
 
-# ------------------------------------------------------------------------------ what comes out
+# ------------------------------------------------------------------------------ files
 
 
 @given(frames())
-def test_tables_come_back_to_the_last_bit(tmp_path_factory, frame):
+def test_tables_survive_a_round_trip_exactly(tmp_path_factory, frame):
     folder = tmp_path_factory.mktemp("reports") / "one"
     report = cm.Report("x", settings={"seed": 0, "bound": math.inf})
     report.add(frame, name="points")
@@ -262,7 +262,7 @@ def test_tables_come_back_to_the_last_bit(tmp_path_factory, frame):
     assert read_report(folder).to_html() == report.to_html()
 
 
-def test_long_tables_come_back_from_parquet_to_the_last_bit(tmp_path):
+def test_long_tables_survive_a_round_trip_through_parquet_exactly(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"id": [f"é{i}" for i in range(2_000)], "x": rng.standard_normal(2_000), "ok": True}
@@ -302,7 +302,7 @@ def test_all_formats_and_the_appendix_are_written_in_one_folder(tmp_path):
 
 
 @given(st.lists(st.sampled_from(["text", "table", "figure"]), max_size=14))
-def test_a_page_has_room_for_400_words_3_figures_and_2_tables(kinds):
+def test_a_page_has_at_most_400_words_3_figures_and_2_tables(kinds):
     report, expected = cm.Report("x"), {"page": [], "appendix": []}
     quota = {"text": 3, "table": 2, "figure": 3}  # texts of 120 words
     for number, kind in enumerate(kinds):
@@ -335,7 +335,7 @@ def test_the_same_report_gives_the_same_files(tmp_path):
         assert path.read_bytes() == other.read_bytes(), path.name
 
 
-def test_a_report_replaces_a_report_and_nothing_else(tmp_path):
+def test_a_report_replaces_only_a_report(tmp_path):
     report, folder = cm.Report("first"), tmp_path / "r"
     report.write(folder)
     (folder / "old.txt").write_text("")
@@ -358,7 +358,7 @@ def test_a_report_replaces_a_report_and_nothing_else(tmp_path):
         report.write(foreign / "results.json")
 
 
-def test_a_failure_leaves_the_former_report(tmp_path, monkeypatch):
+def test_a_failure_keeps_the_former_report(tmp_path, monkeypatch):
     cm.Report("first").write(tmp_path / "r")
     report = cm.Report("second")
     report.add(figure(), alt="A line.")
@@ -373,7 +373,7 @@ def test_a_failure_leaves_the_former_report(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
 
-def test_reports_about_single_sellers_are_readable_by_their_owner_only(tmp_path):
+def test_reports_about_single_sellers_are_readable_only_by_their_owner(tmp_path):
     for name, columns in (("a", ["id", "sensitivity"]), ("b", ["id"])):
         report = cm.Report("x")
         report.add(pd.DataFrame({column: [1.0] for column in columns}))
@@ -387,13 +387,13 @@ def test_reports_about_single_sellers_are_readable_by_their_owner_only(tmp_path)
     "text",
     ["", "[]", "{}", '{"format": "convexmarket-report/0"}', '{"format": "convexmarket-report/1"}'],
 )
-def test_damaged_results_are_refused_with_the_file(tmp_path, text):
+def test_damaged_results_are_refused_with_the_name_of_the_file(tmp_path, text):
     (tmp_path / "results.json").write_text(text)
     with pytest.raises(DataError, match=r"results\.json"):
         read_report(tmp_path)
 
 
-def test_names_in_results_do_not_lead_out_of_the_folder(tmp_path):
+def test_names_in_results_cannot_leave_the_folder(tmp_path):
     report = cm.Report("x")
     report.add(figure(), alt="A line.", name="line")
     report.write(tmp_path / "r")
@@ -406,7 +406,7 @@ def test_names_in_results_do_not_lead_out_of_the_folder(tmp_path):
 # ------------------------------------------------------------------------------------- index
 
 
-def test_the_index_gives_the_finding_of_each_report(tmp_path):
+def test_the_index_contains_the_finding_of_each_report(tmp_path):
     for name in ("b", "a"):
         report = cm.Report(f"Title <{name}>", question="Why?")
         report.headline("A is 3 % better than B.")

@@ -1,4 +1,4 @@
-"""A handful of runs, written down by hand."""
+"""A few runs with manual results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMIT = 60.0
 
 
 def run(solver: str, size: int = 100, seed: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return a run that is solved in a second and again in half of one, unless changed."""
+    """Return a run with solve times of 1 and 0.5 seconds, or with the given changes."""
     row = {
         "problem_class": "ridge",
         "problem": "quickstart",
@@ -43,12 +43,12 @@ def run(solver: str, size: int = 100, seed: int = 0, **changes: Any) -> dict[str
 
 
 def frame(*rows: dict[str, Any]) -> pd.DataFrame:
-    """Return the runs as the table that a study makes of them."""
+    """Return the runs as the table of a study."""
     return pd.DataFrame(rows)
 
 
 def only(table: pd.DataFrame, **values: Any) -> Any:
-    """Return the one row that has these values; of all sizes, where none is named."""
+    """Return the only row with these values; the default size is "all"."""
     if "size" in table and "size" not in values:
         table = table[table["size"].isna()]
     for name, value in values.items():

@@ -1,4 +1,4 @@
-"""Solvers that misbehave, as a study meets them: they lie, hang, die, eat memory, or give up."""
+"""Stub solvers with wrong results, hangs, crashes, excessive memory or errors."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 
 class Liar(CLARABEL):
-    """Solve, move the point away, and call it optimal all the same."""
+    """A solver that returns a wrong point with the status optimal."""
 
     def name(self):
         return "LIAR"
@@ -22,7 +22,7 @@ class Liar(CLARABEL):
 
 
 class FalseAlarm(CLARABEL):
-    """Call a problem infeasible that is not."""
+    """A solver that reports infeasibility of feasible problems."""
 
     def name(self):
         return "ALARM"
@@ -34,7 +34,7 @@ class FalseAlarm(CLARABEL):
 
 
 class Sleeper(CLARABEL):
-    """Never come back."""
+    """A solver that never returns."""
 
     def name(self):
         return "SLEEPER"
@@ -45,7 +45,7 @@ class Sleeper(CLARABEL):
 
 
 class Suicide(CLARABEL):
-    """Take the process along."""
+    """A solver that crashes its process."""
 
     def name(self):
         return "SUICIDE"
@@ -55,7 +55,7 @@ class Suicide(CLARABEL):
 
 
 class Glutton(CLARABEL):
-    """Take all the memory there is."""
+    """A solver that allocates memory without limit."""
 
     def name(self):
         return "GLUTTON"
@@ -68,17 +68,17 @@ class Glutton(CLARABEL):
 
 
 class Quitter(CLARABEL):
-    """Raise something that no solver should."""
+    """A solver that raises an unexpected exception."""
 
     def name(self):
         return "QUITTER"
 
     def solve_via_data(self, *args, **kwargs):
-        raise RuntimeError("I do not feel like it")
+        raise RuntimeError("an unexpected exception")
 
 
 class Pinned(CLARABEL):
-    """Tell the cores that it may use."""
+    """A solver that reports its CPU affinity."""
 
     def name(self):
         return "PINNED"
@@ -88,7 +88,7 @@ class Pinned(CLARABEL):
 
 
 class Parent(CLARABEL):
-    """A solver that leaves a child process, which keeps all open files."""
+    """A solver that leaves a child process with all open files."""
 
     def name(self):
         return "PARENT"

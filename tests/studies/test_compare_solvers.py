@@ -62,7 +62,7 @@ def test_correct_solvers_solve_and_others_are_missing_or_unsupported(runs):
     assert set(frame.certainty) == {"exact"}
 
 
-def test_false_answers_are_wrong_and_errors_are_failures(runs):
+def test_false_results_are_wrong_and_errors_are_failures(runs):
     assert outcomes(runs, solver="LIAR") == {"wrong"}
     assert outcomes(runs, solver="ALARM") == {"wrong"}
     assert outcomes(runs, solver="QUITTER") == {"failed"}
@@ -101,7 +101,7 @@ def test_an_unsupported_problem_is_not_tried_at_larger_sizes():
     assert runs.statements() == ["OSQP cannot take allocation (primal)."]
 
 
-def test_a_limit_that_every_smaller_instance_met_decides_the_larger_ones():
+def test_larger_instances_are_skipped_if_all_smaller_ones_hit_a_limit():
     options = FEW | {"formulations": ["projection"]}
     runs = cm.compare_solvers(drawn, solvers=[Sleeper()], sizes=[10, 20], time_limit=2.0, **options)
     frame = runs.to_frame().set_index("size")
@@ -152,7 +152,7 @@ def test_every_class_has_an_instance_by_its_name():
         ),
     ],
 )
-def test_a_bad_argument_is_named_with_a_remedy(problems, options, words):
+def test_errors_name_an_invalid_argument_and_a_remedy(problems, options, words):
     with pytest.raises(ParameterError, match=words):
         cm.compare_solvers(problems, progress=False, **options)
 
@@ -163,7 +163,7 @@ def test_a_market_without_a_subproblem_is_refused():
         cm.compare_solvers([market])
 
 
-def test_a_report_leads_with_the_matrices(runs, tmp_path):
+def test_a_report_starts_with_the_matrices(runs, tmp_path):
     report = runs.report("Which solver?")
     assert [figure.name for figure in report.figures] == ["allocation-default", "allocation-hasty"]
     page = report.write(tmp_path / "report", formats=("md",)).read_text()
@@ -174,7 +174,7 @@ def sentences(*rows):
     return statements(SimpleNamespace(tables={"runs": frame(*rows)}, facts={"absent": []}))
 
 
-def test_the_fastest_is_named_with_an_interval_to_the_next():
+def test_the_fastest_solver_has_an_interval_to_the_next():
     rows = [
         run(solver, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
         for solver, factor in (("ECOS", 1.0), ("SCS", 2.0))
@@ -190,7 +190,7 @@ def test_the_fastest_is_named_with_an_interval_to_the_next():
     assert alone == ["ridge, setting default, size 100: no solver solves every instance."]
 
 
-def test_the_page_of_several_classes_leads_with_an_overview_and_counts_ties():
+def test_the_page_of_several_classes_starts_with_an_overview():
     rows = [
         run(solver, problem_class=kind, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
         for kind, second in (("ridge", 2.0), ("budget", 1.0))

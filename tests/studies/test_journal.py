@@ -1,4 +1,4 @@
-"""The journal: nothing that was added is lost, nothing half-written is read."""
+"""The journal keeps complete records and ignores partial ones."""
 
 import json
 
@@ -25,7 +25,7 @@ def test_a_line_that_was_cut_is_no_run_and_the_next_stands_on_its_own(tmp_path, 
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
 
-def test_only_one_at_a_time(tmp_path):
+def test_a_journal_is_locked_by_one_study(tmp_path):
     path = tmp_path / "runs.jsonl"
     with Journal(path), pytest.raises(ParameterError, match="another study"):
         Journal(path)
@@ -44,7 +44,7 @@ def test_only_one_at_a_time(tmp_path):
         '{"key": 1, "ended": "finished"}\nand notes',
     ],
 )
-def test_another_file_is_left_as_it_is(tmp_path, content):
+def test_a_file_of_another_format_is_kept(tmp_path, content):
     path = tmp_path / "runs.jsonl"
     path.write_text(content)
     with pytest.raises(ParameterError, match="not the journal"):

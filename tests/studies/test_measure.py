@@ -1,4 +1,4 @@
-"""One measured run: what is timed, what is examined, and the row of a solver's failure."""
+"""One measured run: times, checks, and the row of a failed solver."""
 
 import cvxpy as cp
 import numpy as np
@@ -11,7 +11,7 @@ from convexmarket.studies.subproblems.markets import Declared, Instance
 
 
 def bowl(*, broken=0.0, exact=True, answer=None, lower=None):
-    """``min ||x - target||^2`` under ``x <= 1``, with an answer and a violation of one's choice."""
+    """``min ||x - target||^2`` subject to ``x <= 1``, with a given answer and violation."""
     targets = np.array([0.5, 3.0]), np.array([0.25, 2.0])
 
     def declared(_formulation):
@@ -56,7 +56,7 @@ def test_both_solves_are_measured():
     assert row["again_total_s"] == pytest.approx(sum(row[f"again_{part}_s"] for part in parts[1:]))
 
 
-def test_the_exact_method_is_measured_alike_and_is_the_reference():
+def test_the_exact_method_is_measured_and_is_the_reference():
     row = measure(bowl(), EXACT, EXACT, {})
     assert (row["objective"], row["again_objective"]) == (4.0, 1.0)
     assert measure_reference(bowl())["doubt"] == 0.0
@@ -70,7 +70,7 @@ def test_without_an_exact_method_the_tightest_solve_is_the_reference():
     assert 0 < row["doubt"] < 1e-8
 
 
-def test_an_instance_that_no_solver_comes_near_has_no_reference():
+def test_an_instance_without_an_accurate_solve_has_no_reference():
     row = measure_reference(bowl(exact=False, lower=2.0))
     assert (row["status"], row["certainty"]) == ("error", "none")
     assert row["message"] == "no solver is near"

@@ -1,4 +1,4 @@
-"""Rates, means and profiles of contenders, against numbers worked out by hand."""
+"""Rates, means and profiles of solvers, against manual values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convexmarket.studies.verdicts import (
 from tests.studies.small_runs import LIMIT, frame, only, run
 
 
-def test_rates_count_outcomes_and_have_wilson_s_intervals() -> None:
+def test_rates_have_wilson_intervals() -> None:
     runs = frame(
         *(run("ECOS", seed=seed) for seed in range(8)),
         run("ECOS", seed=8, outcome="wrong"),
@@ -37,7 +37,7 @@ def test_rates_count_outcomes_and_have_wilson_s_intervals() -> None:
     assert 0 < row["wrong_rate_low"] < 0.1 < row["wrong_rate_high"] < 1
 
 
-def test_a_run_that_does_not_solve_counts_as_its_time_limit() -> None:
+def test_the_time_of_an_unsolved_run_is_its_time_limit() -> None:
     runs = frame(
         run("ECOS", seed=0, total_s=2.0),
         run("ECOS", seed=1, total_s=8.0),

@@ -1,4 +1,4 @@
-"""Residuals against conditions worked out by hand, other units, and qpsolvers."""
+"""Residuals against manual values, other units and qpsolvers."""
 
 from types import SimpleNamespace
 
@@ -26,36 +26,38 @@ def place(problem, values, multipliers):
         item.dual_variables[0].save_value(np.asarray(value))
 
 
-class TestByHand:
+class TestManualValues:
     @pytest.mark.parametrize(
         ("point", "multipliers", "residuals"),
         [
             ([1.0, 1.0], [-2.0, 0.0], [0.0, 0.0, 0.0, 0.0]),
-            # A broken equation: 2.5 instead of 2, and slopes of 2 and 3 with multipliers of 2.
+            # A violated equation: 2.5 instead of 2, and slopes 2 and 3 with multipliers of 2.
             ([1.0, 1.5], [-2.0, 0.0], [0.5 / 2.5, 0.0, 1.0 / 3.0, 2.0 * 0.5 / 3.25]),
-            # A multiplier of an inequality that does not bind.
+            # A nonzero multiplier of a slack inequality.
             ([1.0, 1.0], [-2.0, 0.5], [0.0, 0.0, 0.25, 0.5 * 2.0 / 2.0]),
         ],
     )
-    def test_two_dimensions(self, point, multipliers, residuals):
+    def test_residuals_of_a_two_dimensional_program_equal_manual_values(
+        self, point, multipliers, residuals
+    ):
         problem = two_dimensional()
         place(problem, point, multipliers)
         assert kkt_residuals(problem) == pytest.approx(residuals)
 
-    def test_bounds_of_a_variable(self):
+    def test_residuals_include_bounds_of_a_variable(self):
         x = cp.Variable(3, bounds=[0, np.array([1.0, 1.0, np.inf])])
         target = np.array([-1.0, 3.0, 2.0])
         problem = cp.Problem(cp.Minimize(cp.sum_squares(x - target)))
         x.save_value(np.array([0.0, 1.0, 2.0]))
         assert max(kkt_residuals(problem)) == 0.0
-        x.save_value(np.array([0.5, 1.0, 2.0]))  # the slope, 3, has its multiplier, 0.5 too early
+        x.save_value(np.array([0.5, 1.0, 2.0]))  # a slack of 0.5 at the bound
         result = kkt_residuals(problem)
         assert result.gap == pytest.approx(3.0 * 0.5 / (1.5**2 + 4.0))
         assert result.dual == 0.0
         x.save_value(np.array([0.0, 1.5, 1.0]))
         result = kkt_residuals(problem)
         assert result.violation == pytest.approx(0.5 / 1.5)
-        assert result.dual > 0.1  # nothing holds the third one at 1
+        assert result.dual > 0.1  # no bound is active for the third variable
 
     @pytest.mark.parametrize("missing", ["value", "multiplier", "gradient"])
     def test_missing_values_have_infinite_residuals(self, missing):
@@ -81,7 +83,7 @@ def test_unsupported_problems_are_refused():
 
 
 def random_program(rng, unit=1.0, price=1.0):
-    """A quadratic program in other units of x and of the objective."""
+    """Return a random quadratic program in other units of x and of the objective."""
     n = 5
     root, cost = rng.standard_normal((n, n)), rng.standard_normal(n)
     x = cp.Variable(n, name="x")
@@ -92,9 +94,9 @@ def random_program(rng, unit=1.0, price=1.0):
     )
 
 
-class TestOnPrograms:
+class TestConvexPrograms:
     @given(seed=st.integers(0, 2**32 - 1))
-    def test_small_where_a_solver_is_right_and_not_where_it_is_wrong(self, seed):
+    def test_residuals_are_small_only_at_correct_solutions(self, seed):
         x, problem = random_program(np.random.default_rng(seed))
         problem.solve(solver="CLARABEL", tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
         assert max(kkt_residuals(problem)) < 1e-6
@@ -102,7 +104,7 @@ class TestOnPrograms:
         assert max(kkt_residuals(problem)) > 1e-3
 
     @given(seed=st.integers(0, 2**32 - 1), unit=st.floats(1e-4, 1e4), price=st.floats(1e-4, 1e4))
-    def test_units_do_not_matter(self, seed, unit, price):
+    def test_residuals_do_not_depend_on_units(self, seed, unit, price):
         x, plain = random_program(np.random.default_rng(seed))
         _, other = random_program(np.random.default_rng(seed), unit, price)
         plain.solve(solver="CLARABEL")
@@ -115,7 +117,7 @@ class TestOnPrograms:
             assert getattr(first, name) == pytest.approx(getattr(second, name), rel=1e-6, abs=1e-12)
 
 
-def test_an_objective_without_a_slope_has_no_stationary_point_there():
+def test_a_point_without_a_gradient_is_not_stationary():
     x = cp.Variable(2, name="x")
     whole = cp.sum(x) == 1
     problem = cp.Problem(cp.Minimize(-cp.sum(cp.entr(x))), [whole])
@@ -152,7 +154,7 @@ def _solved(problem, solver):
 
 
 @pytest.mark.parametrize("kind", ["quadratic", "second-order", "exponential"])
-def test_residuals_vanish_at_the_optimum_and_there_only(kind):
+def test_residuals_vanish_only_at_the_optimum(kind):
     problem = _programs()[kind]
     for solver in ("CLARABEL", "ECOS", "SCS"):
         matrices, x, y = _solved(problem, solver)
@@ -161,19 +163,19 @@ def test_residuals_vanish_at_the_optimum_and_there_only(kind):
         assert matrices.residuals(x, y + 0.1)[1] > 0.01
 
 
-def test_each_second_order_cone_counts():
-    """The rows (1, 3, 4) leave their cone by 5 - 1; the rows (2, 1) are inside theirs."""
+def test_each_second_order_cone_is_checked():
+    """The rows (1, 3, 4) violate their cone by 5 - 1; the rows (2, 1) are inside theirs."""
     nothing, rows = csc_array((5, 1)), np.array([1.0, 3.0, 4.0, 2.0, 1.0])
     dims = SimpleNamespace(zero=0, nonneg=0, soc=[3, 2], exp=0)
     problem = MatrixProblem(csc_array((1, 1)), np.zeros(1), nothing, rows, dims)
     assert problem.residuals(np.zeros(1), np.zeros(5))[0] == 4.0
 
 
-def test_residuals_are_those_of_qpsolvers():
+def test_residuals_equal_those_of_qpsolvers():
     qpsolvers = pytest.importorskip("qpsolvers")
     matrices, x, y = _solved(_programs()["quadratic"], "OSQP")
     x, y, split = x + 0.01, y - 0.02, matrices.dims.zero
-    assert (y[split:] < 0).any(), "qpsolvers does not look at signs"
+    assert (y[split:] < 0).any(), "qpsolvers ignores signs"
     problem = qpsolvers.Problem(
         matrices.P, matrices.q, matrices.A[split:].tocsc(), matrices.b[split:],
         matrices.A[:split].tocsc(), matrices.b[:split],

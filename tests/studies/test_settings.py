@@ -1,4 +1,4 @@
-"""Settings have their stated meaning for every installed solver, by independent arithmetic."""
+"""Settings have their stated effect for every installed solver, by independent residuals."""
 
 import cvxpy as cp
 import numpy as np
@@ -26,12 +26,12 @@ def market():
 def test_requested_tolerances_are_accepted_and_reached(market, solver, setting):
     row = measure(market, "projection", solver, options_of(setting, solver))
     assert not row["message"]
-    # To a gap, PROXQP, QPALM and HIGHS cannot be held through CVXPY.
+    # CVXPY cannot pass a gap tolerance to PROXQP, QPALM and HIGHS.
     gap = row["absolute_gap"] if solver not in ("PROXQP", "QPALM", "HIGHS") else 0.0
     assert max(row["absolute_primal"], gap) <= 2 * ACCURACIES.get(setting, np.inf)
 
 
-def test_the_settings_of_solvers_are_those_of_their_packages():
+def test_settings_are_options_of_the_solver_packages():
     single = sparse.csc_matrix(np.eye(1))
     solver = osqp.OSQP()
     solver.setup(single, np.ones(1), single, np.zeros(1), np.ones(1), verbose=False)

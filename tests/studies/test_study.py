@@ -19,7 +19,7 @@ from convexmarket.errors import ParameterError, SolverError
 from convexmarket.studies import progress, study
 from tests import one_in, parsed
 
-#: Modules that Windows does not have.
+#: Modules that Windows lacks.
 POSIX = {"fcntl", "resource", "pwd", "grp", "termios"}
 IMPORTS = ast.Import | ast.ImportFrom
 PRIOR = cm.Uniform(1, 5)
@@ -28,7 +28,7 @@ BASE = cm.Spread() + 2 * cm.Noise() + 0.02 * cm.Payments()
 
 
 class Imbalance(cm.Term):
-    """A term of a user's own: the distance of the weighted age from the mean."""
+    """A user-defined term: the distance of the weighted age from the mean."""
 
     def __init__(self, ages):
         self.ages = np.asarray(ages, dtype=float)
@@ -54,7 +54,7 @@ def without_times(frame):
     return frame.drop(columns="seconds")
 
 
-def test_rows_are_the_allocations_and_payments_of_the_markets():
+def test_rows_contain_the_allocations_and_payments_of_the_markets():
     markets = {"free": cm.Market(SELLERS, BASE), "capped": cm.Market(SELLERS, BASE, [cm.Cap(1.5)])}
     runs = run(markets)
     frame = runs.to_frame().set_index("market")
@@ -86,7 +86,7 @@ def test_a_failed_market_is_a_row_with_its_error():
     assert any("bad: infeasible" in text for text in runs.statements())
 
 
-def test_draws_are_paired_and_repeatable():
+def test_draws_are_paired_and_reproducible():
     runs = run({"drawn": drawn}, {"axes": {"gamma": [0.01, 0.1]}, "draws": 3, "seed": 4})
     assert runs.keys["runs"] == ("market", "gamma", "draw")
     sellers = runs.to_frame("sellers")
@@ -98,7 +98,7 @@ def test_draws_are_paired_and_repeatable():
 
 
 @pytest.mark.parametrize("options", one_in(2, [{"time_limit": 60.0}, {"jobs": 2}]))
-def test_workers_give_the_same_rows_for_a_users_term_that_no_module_holds(options):
+def test_workers_support_user_defined_terms_outside_modules(options):
     ages = np.linspace(20, 80, 12)
 
     class Local(Imbalance):
@@ -127,7 +127,7 @@ def test_a_journal_is_resumed_and_notices_changes(tmp_path):
 
     axes = {"gamma": [0.01, 0.1]}
     first = run({"m": counted}, {"axes": axes}, journal=journal)
-    assert len(calls) == 2 + 1  # the first market is also built for its digest
+    assert len(calls) == 2 + 1  # the digest needs one more build of the first market
     again = run({"m": counted}, {"axes": {"gamma": [0.01, 0.1, 1.0]}}, journal=journal)
     assert len(calls) == 3 + 1 + 1
     assert again.to_frame().iloc[:2].equals(first.to_frame())
@@ -151,7 +151,7 @@ def test_payments_and_audits_without_a_closed_form_are_computed_on_request():
     assert none.to_frame("audits").empty
 
 
-def test_a_failed_audit_leaves_the_others(tmp_path, monkeypatch):
+def test_a_failed_audit_does_not_affect_others(tmp_path, monkeypatch):
     def audited(market, **options):
         if market.objective == small.objective:
             raise SolverError("no answer")
@@ -233,7 +233,7 @@ def test_a_learner_that_refuses_leaves_the_market_solved(learner, tmp_path):
         ([by_gamma], {"axes": {"gamma": [1]}, "learner": 3}, "learner and data belong together"),
     ],
 )
-def test_a_bad_argument_is_named_with_a_remedy(markets, options, words):
+def test_errors_name_an_invalid_argument_and_a_remedy(markets, options, words):
     with pytest.raises(ParameterError, match=words):
         cm.Study(markets, **options)
 
@@ -247,12 +247,12 @@ def test_a_bad_argument_is_named_with_a_remedy(markets, options, words):
         ({"progress": 3}, "progress must be True, False or a callable"),
     ],
 )
-def test_a_bad_option_of_a_run_is_refused(options, words):
+def test_invalid_options_of_a_run_are_refused(options, words):
     with pytest.raises(ParameterError, match=words):
         cm.Study([by_gamma(1.0)]).run(**{"progress": False, **options})
 
 
-def test_runs_come_back_from_disk_to_the_last_bit(tmp_path):
+def test_runs_survive_a_round_trip_exactly(tmp_path):
     impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
     runs = run({"good": by_gamma, "bad": impossible}, {"axes": {"gamma": [0.1, 0.3]}})
     runs.write(tmp_path / "runs")
@@ -282,7 +282,7 @@ def test_damaged_runs_are_refused(tmp_path):
             cm.Runs.read(tmp_path)
 
 
-def test_a_report_leads_with_the_result_and_holds_every_table(tmp_path):
+def test_a_report_starts_with_the_result_and_contains_every_table(tmp_path):
     impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
     runs = run({"good": by_gamma, "bad": impossible}, {"axes": {"gamma": [0.1, 0.3]}})
     report = runs.report("Two markets")
@@ -294,7 +294,7 @@ def test_a_report_leads_with_the_result_and_holds_every_table(tmp_path):
     assert "bad" in (tmp_path / "report" / "report.md").read_text()
 
 
-def test_progress_is_reported_with_the_time_left():
+def test_progress_includes_the_remaining_time():
     steps = []
     run([by_gamma(0.1)])
     cm.Study([by_gamma(0.1)]).run(progress=lambda *step: steps.append(step))
@@ -310,7 +310,7 @@ def test_progress_is_reported_with_the_time_left():
 
 
 def test_studies_without_limits_need_no_posix(tmp_path, monkeypatch):
-    """Windows has neither module; a module that imports one would not load there."""
+    """Windows lacks both modules, so that importing them would fail there."""
     for path in Path(cm.__file__).parent.rglob("*.py"):
         loaded = [node for node in parsed(path.read_text()).body if isinstance(node, IMPORTS)]
         names = {name.name for node in loaded for name in node.names}

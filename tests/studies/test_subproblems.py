@@ -1,4 +1,4 @@
-"""Subproblems: every declaration has the optimum that is known without a conic solver."""
+"""Every declaration of a subproblem has the optimum of an exact method."""
 
 import warnings
 from types import SimpleNamespace
@@ -93,13 +93,13 @@ DECLARED = [
 
 def solve(declared, **options):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of solvers that fall short; the answers are compared
+        warnings.simplefilter("ignore")  # warnings about accuracy; the answers are compared below
         declared.problem.solve(**(options or TIGHT))
     return declared.answer()
 
 
 def check(instance, formulation, tolerance=1e-7):
-    """Solve both values of the parameters, and compare with the exact or the tightest answers."""
+    """Solve for both parameter values and compare with the exact or the most accurate answers."""
     first = CLASSES[instance.problem_class][0]
     declared, other = instance.declare(formulation), instance.declare(first)
     assert declared.problem.is_dcp(dpp=True)
@@ -121,19 +121,19 @@ def check(instance, formulation, tolerance=1e-7):
         assert abs(instance.objective(answer, value) - optimum) <= tolerance * size
         assert instance.violation(answer) <= 10 * tolerance
         answers.append(answer)
-    assert programs[0] is programs[1], "another value must not compile again"
+    assert programs[0] is programs[1], "another value must not be compiled again"
     return answers
 
 
 @pytest.mark.parametrize(("make", "formulation"), DECLARED)
-def test_every_declaration_has_the_exact_optimum_also_after_the_change(make, formulation):
+def test_every_declaration_has_the_exact_optimum_for_both_values(make, formulation):
     instance = make(np.random.default_rng(3))
     first, second = check(instance, formulation)
     assert not np.allclose(first, second, rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_an_instance_is_the_same_for_the_same_seed(make):
+def test_instances_are_reproducible_by_seed(make):
     single, same, other = (make(np.random.default_rng(seed)) for seed in (6, 6, 7))
     answers = []
     for each in (single, same, other):
@@ -157,7 +157,7 @@ def test_the_second_eta_lies_in_the_range_of_the_market():
 
 
 @pytest.mark.parametrize("make", [at_best_eta, at_natural_eta])
-def test_an_eta_without_room_is_refused(make):
+def test_an_infeasible_eta_is_refused(make):
     with pytest.raises(NotSupportedError, match="has one feasible eta"):
         make(market(np.random.default_rng(0), PAID, cm.EtaRange(2.0, 2.0)))
 
@@ -166,7 +166,7 @@ def test_an_eta_without_room_is_refused(make):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4))
-def test_further_rows_are_turned_and_keep_their_length(seed, more, n_features):
+def test_additional_rows_are_rotated_and_keep_their_norm(seed, more, n_features):
     rng = np.random.default_rng(seed)
     X, y = (
         rng.standard_normal((5, n_features)) * np.array([[0], [1e-9], [1], [1], [1e9]]),
@@ -187,7 +187,7 @@ def test_further_rows_are_turned_and_keep_their_length(seed, more, n_features):
     st.sampled_from([("logistic", each) for each in CLASSES["weighted logistic regression"]]
                     + [("ridge", each) for each in CLASSES["ridge"]]),
 )  # fmt: skip
-def test_models_of_degenerate_data(seed, kind, declared):
+def test_models_of_degenerate_data_are_solved(seed, kind, declared):
     rng = np.random.default_rng(seed)
     size = {"one row": 1, "wide": 2}.get(kind, 12)
     X, y = rows_of(rng, size)
@@ -235,7 +235,7 @@ def test_z_blocks_without_a_known_optimum_are_refused():
         some_z_block(np.random.default_rng(0), spread=1.0 * cm.Spread(p=np.inf))
 
 
-def test_the_classifier_of_a_market_has_the_noise_of_what_was_sold(monkeypatch):
+def test_the_classifier_of_a_market_has_the_noise_of_the_privacy_sold(monkeypatch):
     trained = {}
 
     def logistic(X, y, weights, regularization, noise):

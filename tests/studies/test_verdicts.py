@@ -1,4 +1,4 @@
-"""A solver's word against what was computed."""
+"""Verdicts on reported statuses, from residuals and reference values."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from tests import ROOT
         ("unsupported", np.inf, "unsupported"),
     ],
 )
-def test_outcomes(status, accuracy, outcome):
+def test_outcomes_follow_from_status_and_residuals(status, accuracy, outcome):
     assert outcome_of(status, accuracy, 1e-3) == outcome
 
 
@@ -73,7 +73,7 @@ def test_at_an_optimum_of_zero_errors_are_relative_to_the_scale():
         (measured(1.99, 4.0, status="infeasible"), False),
     ],
 )
-def test_a_better_value_with_clean_residuals_refutes_even_an_exact_method(better, refuted):
+def test_a_better_value_with_small_residuals_refutes_an_exact_method(better, refuted):
     exact = reference_with(certainty="exact", doubt=0.0, status="exact")
     references = references_of([(REFERENCE, exact), (RUN, better)])
     assert (references.certainty == "refuted").all() == refuted
@@ -98,7 +98,7 @@ def test_the_shipped_runs_are_judged_as_they_were():
 
 
 def replayed(row):
-    """Return the reply of a run from its row."""
+    """Reconstruct the reply of a run from its row."""
     outside = row["outcome"] in ("time limit", "memory limit", "crashed")
     reply = {"ended": row["outcome"] if outside else "finished", "log": ""}
     if outside:

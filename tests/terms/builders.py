@@ -1,4 +1,4 @@
-"""Every term and constraint, with its definition."""
+"""All terms and constraints with their definitions."""
 
 import itertools
 
@@ -15,7 +15,7 @@ SELLERS = cm.Sellers(virtual_costs=COSTS)
 OWN = np.array([1.0, 0.0, 3.0, 2.0, 4.0])
 
 
-#: Target weights, public features and their averages, and how alike the rows of sellers are.
+#: Target weights, public features and their averages, and similarities of rows.
 TARGET = np.array([0.1, 0.3, 0.2, 0.25, 0.15])
 FEATURES = np.array([[1, -2], [0, 0.5], [3, 1], [2, 0], [-1, 400]])
 AVERAGES = np.array([1.2, 0.5])
@@ -37,17 +37,17 @@ def entropy(a, target=None):
 
 
 def tiers(epsilon):
-    """1 up to 0.2, 3 up to 0.5, then 4: the integral of the rate."""
+    """Integrate the rate that is 1 up to 0.2, 3 up to 0.5, and then 4."""
     return [min(e, 0.2) + 3 * min(max(e - 0.2, 0), 0.3) + 4 * max(e - 0.5, 0) for e in epsilon]
 
 
 def worst(x, level):
-    """The conditional value at risk as a minimum over thresholds, which a value of x attains."""
+    """Compute the conditional value at risk as a minimum over thresholds in x."""
     return min(t + np.maximum(x - t, 0).sum() / ((1 - level) * M) for t in x)
 
 
 def vertices(size):
-    """The extreme ways in which costs can be off: so many of them wholly, one in part."""
+    """Yield the extreme deviations of costs: ``size`` full deviations, one of them partial."""
     whole, part = int(size), size - int(size)
     for chosen in itertools.permutations(range(M), whole + (part > 0)):
         off = np.zeros(M)
@@ -58,14 +58,14 @@ def vertices(size):
 
 
 def at_worst(a, eta, c, offs):
-    """The payments for the worst of some costs."""
+    """Compute the maximal payments over some deviations of costs."""
     return max((c * (1 + RADIUS * off)) @ (eta * a) for off in offs)
 
 
 def on_a_sphere(x):
-    """The unit vector along ``RADIUS * x``, at which a sum over the unit ball is largest."""
+    """Return the unit vector along ``RADIUS * x``, which maximises the sum over the unit ball."""
     along = RADIUS * x
-    along /= along.max() or 1.0  # whose squares are numbers
+    along /= along.max() or 1.0  # avoids underflow of squares
     return [along / np.linalg.norm(along) if along.any() else along]
 
 
@@ -128,7 +128,7 @@ def share(a, group):
     return a[group == GROUPS].sum()
 
 
-#: A constraint, and the slack of its definition at a point; negative if violated.
+#: A constraint, and the slack of its definition at a point, which is negative if violated.
 CONSTRAINTS = {
     "cap": (cm.Cap(2), lambda a, eta: (2 / M - a).min()),
     "caps": (cm.Cap(OWN), lambda a, eta: (OWN / M - a).min()),
@@ -165,7 +165,7 @@ BILLS = ["payments", "power", "exponential", None]
 
 
 def assert_dcp_and_dpp(spread, bill, chosen):
-    """Each choice of constraints gives a declaration that CVXPY accepts as convex."""
+    """Check that each choice of constraints gives a declaration that is DCP and DPP."""
     objective = TERMS[spread][0] + 2.0 * cm.Noise()
     if bill:
         objective += 0.5 * TERMS[bill][0]

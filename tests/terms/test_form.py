@@ -1,4 +1,4 @@
-"""Pieces in numbers: the values, and whether subclasses inherit them."""
+"""Numeric forms of pieces: values, and inheritance by subclasses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORM = MarketNumbers(COSTS)
 
 
 def said(*parts):
-    """Return the numbers of terms, of weight 2, and constraints."""
+    """Return the numeric form of terms with weight 2 and of constraints."""
     objectives = [2.0 * part for part in parts if isinstance(part, cm.Term)]
     limits = [part for part in parts if isinstance(part, cm.terms.Constraint)]
     return FORM.plus(sum(objectives, cm.terms.Objective(())).parts, limits)
@@ -51,7 +51,7 @@ def changed(form):
     ],
     ids=repr,
 )
-def test_a_piece_in_numbers(piece, expected):
+def test_the_numeric_form_of_a_piece_has_the_stated_values(piece, expected):
     assert changed(said(piece)) == expected
 
 
@@ -93,7 +93,7 @@ class Overdraft(cm.Budget):
 
 
 class Doubling:
-    """Not a piece itself: mixed into one, it defines it anew."""
+    """A mixin that overrides the definition of a piece."""
 
     def expression(self, quantities):
         return 2 * super().expression(quantities)
@@ -149,7 +149,7 @@ def test_an_overridden_cost_does_not_inherit_shortcuts():
     assert said(cm.Payments(Dearer(1))).payment_terms == ((2.0, Dearer(1)),)
 
 
-def test_slopes_of_costs():
+def test_slopes_of_costs_equal_their_derivatives():
     epsilon, h = np.array([0.5, 1.0, 2.5]), 1e-5
     costs = [cm.terms.LinearCost(), *map(cm.PowerCost, (1, 1.5, 2, 3)), cm.terms.ExponentialCost()]
     for cost in costs:
@@ -165,7 +165,7 @@ def test_slopes_of_costs():
 
 @dataclass(frozen=True)
 class Reserve(cm.Term):
-    """What a shortfall below a level of privacy costs, (level/eta - 1)_+.
+    """The cost (level/eta - 1)_+ of a shortfall below a level of privacy.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class Reserve(cm.Term):
         return cp.pos(self.level * quantities.inverse_eta - 1)
 
 
-def test_a_term_that_is_exported_has_a_table(monkeypatch):
+def test_an_exported_term_has_a_table_in_problem_files(monkeypatch):
     monkeypatch.setattr(terms, "Reserve", Reserve, raising=False)
     kind = pieces.named(cm.Term, "-")["reserve"]
     assert pieces.Piece("reserve", kind, {"level": 2.0}, 0.5).checked().build(None) == (

@@ -76,7 +76,7 @@ def test_every_shipped_piece_has_a_formula():
 
 
 @pytest.mark.parametrize("formula", PIECES)
-def test_a_formula_is_text_and_latex(formula):
+def test_a_formula_has_text_and_latex(formula):
     piece = PIECES[formula]
     assert str(piece) == formula
     assert_is_latex(piece)
@@ -90,7 +90,7 @@ def test_a_privacy_cost_has_a_formula(cost):
     assert_is_latex(cost)
 
 
-def test_a_piece_without_a_formula_is_named():
+def test_a_piece_without_a_formula_is_shown_by_name():
     assert str(OwnTerm()) == "OwnTerm"
     assert str(cm.Payments(Own_cost_2())) == 'sum_i psi_i "Own_cost_2"(eps_i)'
     assert_is_latex(cm.Payments(Own_cost_2()))
@@ -104,7 +104,7 @@ def test_a_parameter_is_written_by_its_name(name):
     assert_is_latex(objective)
 
 
-def test_a_market_is_an_optimisation_problem():
+def test_a_market_is_printed_as_an_optimisation_problem():
     market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), [cm.Cap(1.5)])
     assert str(market) == (
         "min_{a, eta} ||a||_2 + 1/eta + 0.5 sum_i psi_i eps_i subject to "

@@ -1,4 +1,4 @@
-"""Every term and constraint against its definition; custom pieces; what each does to incentives."""
+"""Terms and constraints against their definitions, user-defined pieces, and incentives."""
 
 import copy
 import itertools
@@ -44,7 +44,7 @@ points = st.tuples(
 
 @pytest.mark.parametrize("name", TERMS)
 @given(point=points)
-def test_a_term_is_its_definition(name, point):
+def test_a_term_equals_its_definition(name, point):
     term, definition = TERMS[name]
     a, eta = np.array(point[0]) / sum(point[0]), point[1]
     result = (2.0 * term).value(a, eta, COSTS)
@@ -53,7 +53,7 @@ def test_a_term_is_its_definition(name, point):
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
 @given(point=points)
-def test_a_constraint_is_its_definition(name, point):
+def test_a_constraint_equals_its_definition(name, point):
     piece, slack = CONSTRAINTS[name]
     a, eta = np.array(point[0]) / sum(point[0]), point[1]
     piece.check(M)
@@ -63,7 +63,7 @@ def test_a_constraint_is_its_definition(name, point):
         assert all(item.value(tolerance=1e-9) for item in items) == (left >= 0)
 
 
-def test_declared_at_an_eta_it_is_the_real_problem():
+def test_a_declaration_at_an_eta_equals_the_definition():
     market = cm.Market(
         SELLERS,
         cm.Spread(3) + 2.0 * cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2)),
@@ -82,7 +82,7 @@ def test_declared_at_an_eta_it_is_the_real_problem():
     assert problem.value != pytest.approx(first, rel=1e-2)
 
 
-def test_declared_as_a_whole_it_is_the_real_problem():
+def test_a_declaration_without_eta_equals_the_definition():
     amount = cp.Parameter(nonneg=True, value=1.0)
     market = cm.Market(SELLERS, cm.Spread() + 2.0 * cm.Noise(), [cm.Budget(amount)])
     problem = cm.declare(market)
@@ -101,14 +101,14 @@ def test_declared_as_a_whole_it_is_the_real_problem():
 
 
 class SquareRootOfOne(cm.terms.PrivacyCost):
-    """u(eps) = sqrt(1 + eps^2) - 1: nearly free at first, then linear."""
+    """u(eps) = sqrt(1 + eps^2) - 1, which is quadratic near zero and then linear."""
 
     def expression(self, epsilon):
         pairs = cp.vstack([np.ones(epsilon.size), epsilon])
         return cp.norm(pairs, 2, axis=0) - 1
 
 
-def test_a_user_defined_privacy_cost():
+def test_a_user_defined_privacy_cost_gives_the_optimum():
     cost = SquareRootOfOne()
     assert cost([0.0, 2.0]) == pytest.approx([0.0, np.sqrt(5) - 1])
     market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + 0.5 * cm.Payments(cost), [cm.Cap(3)])
@@ -118,11 +118,11 @@ def test_a_user_defined_privacy_cost():
     assert market.privacy_cost is cost
 
 
-# ------------------------------------------------------------------ pieces of one's own
+# ------------------------------------------------------------------ user-defined pieces
 
 
 class Shortfall(cm.Term):
-    """The squared shortfall of the guarantees from a level: large purchases from all sellers."""
+    """The squared shortfall of guarantees from a level, which favours purchases from all."""
 
     def __init__(self, level):
         self.level = level
@@ -135,7 +135,7 @@ class Shortfall(cm.Term):
 
 
 class Balance(cm.terms.Constraint):
-    """The first and the last seller weigh about the same."""
+    """Bound the difference of the first and the last weight."""
 
     def __init__(self, apart):
         self.apart = apart
@@ -144,7 +144,7 @@ class Balance(cm.terms.Constraint):
         return [cp.abs(quantities.weights[0] - quantities.weights[-1]) <= self.apart]
 
 
-def test_a_user_defined_term_and_constraint_against_brute_force():
+def test_a_user_defined_term_and_constraint_equal_brute_force():
     market = cm.Market(
         SELLERS,
         1.0 * cm.Spread() + 2.0 * cm.Noise() + 0.5 * cm.Payments() + 0.7 * Shortfall(0.4),
@@ -165,14 +165,14 @@ def test_a_user_defined_term_and_constraint_against_brute_force():
 
 
 class Dear(cm.Term):
-    """A term that reads the virtual costs in its own way."""
+    """A term that uses the virtual costs nonlinearly."""
 
     def expression(self, quantities):
         return cp.max(cp.multiply(quantities.virtual_costs, quantities.epsilon))
 
 
 class Sorted(cm.terms.Constraint):
-    """A constraint that treats the virtual costs as numbers, which a parameter is not."""
+    """A constraint that treats the virtual costs as numbers, although they may be a parameter."""
 
     def constraints(self, quantities):
         dearest = int(np.argmax(np.sort(quantities.virtual_costs)))
@@ -222,7 +222,7 @@ INCENTIVES = {
 
 
 @pytest.mark.parametrize("name", INCENTIVES)
-def test_incentives(name):
+def test_incentives_of_each_market_are_stated(name):
     objective, constraints, verdict = INCENTIVES[name]
     incentives = cm.Market(SELLERS, objective, constraints).incentives
     assert incentives.startswith(verdict)
@@ -273,13 +273,13 @@ RNG = np.random.default_rng(0)
 
 
 def threshold(quantities):
-    """The exponential excess above a threshold that is chosen best."""
+    """Return the exponential excess above an optimal threshold."""
     t = cp.Variable(name="t", value=0.0)
     return t + cp.sum(cp.exp(quantities.epsilon - t) - 1) / M
 
 
 def partly(quantities):
-    """The distance from what a problem inside is free to choose."""
+    """Return the distance to the solution of an inner problem."""
     t = cp.Variable(M)
     inner = cp.Problem(cp.Minimize(cp.norm(quantities.weights - t) + cp.norm1(t)))
     return partial_optimize(inner, opt_vars=[t], dont_opt_vars=[quantities.weights])
@@ -289,7 +289,7 @@ CLOSED = "a piece depends only on its quantities"
 ANOTHER = "has another value each time: .* fix its data at creation"
 COUNTS = r"add that restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
-#: Calls that are refused, by the error and the words of its message.
+#: Refused calls, by the error and a pattern of its message.
 REFUSED = {
     CurvatureError: {
         rf"Bad\(\) uses the variable 't', but {CLOSED}": lambda: market_with(Bad(threshold)),
@@ -412,7 +412,7 @@ def test_refusals_name_argument_value_and_remedy(error, words, call):
 
 @dataclass(frozen=True)
 class Averages(cm.terms.Constraint):
-    """A user's own piece, whose repr prints a matrix."""
+    """A user-defined constraint whose repr prints a matrix."""
 
     features: np.ndarray
     least: float
@@ -423,7 +423,7 @@ class Averages(cm.terms.Constraint):
 
 @dataclass(frozen=True)
 class Farthest(cm.Term):
-    """The same as a term; wrongly concave, or reading the reports."""
+    """A user-defined term that may be concave or depend on the reports."""
 
     features: np.ndarray
     weight: float
@@ -440,7 +440,7 @@ def assert_shown_on_a_line(message, name, pieces=1):
     assert len(message) < 120 * pieces + 200
 
 
-def test_messages_do_not_print_the_data_of_a_piece():
+def test_errors_do_not_print_the_data_of_a_piece():
     sellers = cm.Sellers(virtual_costs=np.linspace(1, 2, 60))
     features = np.random.default_rng(0).uniform(size=(60, 4))
     assert repr(Averages(features, 2.0)).count("\n") > 50
@@ -464,7 +464,7 @@ def test_messages_do_not_print_the_data_of_a_piece():
     )
 
 
-def test_pieces_are_compared_by_value_and_read_well():
+def test_pieces_are_compared_by_value_and_have_a_readable_repr():
     assert cm.Cap(2) == cm.Cap(2) != cm.Cap(OWN)
     assert cm.Cap(OWN) == cm.Cap(list(OWN))
     assert hash(cm.Cap(OWN)) == hash(cm.Cap(OWN.copy()))
@@ -532,8 +532,8 @@ def test_incentives_keep_their_reason_in_copies(make):
     assert again.reason == verdict.reason
 
 
-def test_a_cardinality_limit_is_solved_as_its_error_recommends():
-    """At most two sellers, of whom each carries at most three fifths of the weight."""
+def test_a_cardinality_limit_is_solved_with_the_suggested_remedy():
+    """Allow at most two sellers, each with at most three fifths of the weight."""
     losses = cm.Losses(np.linspace(2, 1, M))
     declared = cm.declare(cm.Market(SELLERS, losses + cm.Noise() + 0.5 * cm.Payments()), 2.0)
     chosen = cp.Variable(M, boolean=True)

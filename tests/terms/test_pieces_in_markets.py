@@ -1,4 +1,4 @@
-"""What pieces do to an allocation: against brute force over eta, and where it is known."""
+"""Effects of pieces on allocations, against brute force over eta and known solutions."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ ADDED = ("worst guarantees", "worst payments", "fairness")
 
 
 def objective_with(name):
-    """The papers' objective, with the piece in the place of its spread, noise or payments."""
+    """Return the papers' objective with the piece instead of its spread, noise or payments."""
     term = TERMS[name][0]
     if name in SPREADS:
         return term + 2.0 * cm.Noise() + 0.5 * cm.Payments()
@@ -41,7 +41,7 @@ def objective_with(name):
 
 
 def assert_solved(market):
-    """No eta far or near is better by CVXPY's own account; the bound is below all of them."""
+    """Check the objective and the bound against CVXPY on a grid of eta."""
     result = cm.allocate(market, method="branch_and_bound", max_solves=40)
     problem = cm.declare(market, eta=1.0)
     assert problem.is_dcp(dpp=True)
@@ -54,8 +54,8 @@ def assert_solved(market):
     return result
 
 
-def test_noisy_and_costly_rows_weigh_less():
-    """A, conclusion. At equal prices weights are (level - cost)/variance."""
+def test_noisy_and_costly_rows_get_less_weight():
+    """At equal prices the weights are (level - cost)/variance (A, conclusion)."""
     variance, costs = np.array([1.0, 1.0, 2.0, 4.0]), np.array([0.0, 0.3, 0.0, 0.3])
     sellers = cm.Sellers(virtual_costs=np.full(4, 0.2))
     objective = cm.terms.QuadraticSpread(np.diag(variance)) + cm.Noise() + cm.Payments()
@@ -68,7 +68,7 @@ def test_noisy_and_costly_rows_weigh_less():
 
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.LooseCertificateWarning")
 @pytest.mark.parametrize("name", one_in(3, [*SPREADS, "squared noise", *BILLS, *ADDED]))
-def test_a_market_with_a_term_against_brute_force(name):
+def test_markets_with_each_term_equal_brute_force(name):
     market = cm.Market(SELLERS, objective_with(name))
     result = assert_solved(market)
     expected = sum(
@@ -79,11 +79,11 @@ def test_a_market_with_a_term_against_brute_force(name):
 
 
 @pytest.mark.parametrize("name", ["moments", "moments, one exact", "size"])
-def test_a_market_with_a_constraint_against_brute_force(name):
+def test_markets_with_each_constraint_equal_brute_force(name):
     piece, slack = CONSTRAINTS[name]
     free = cm.allocate(cm.Market(SELLERS, STANDARD))
     result = assert_solved(cm.Market(SELLERS, STANDARD, [piece]))
-    assert slack(free.weights, free.eta) < -0.01  # it matters
+    assert slack(free.weights, free.eta) < -0.01  # the constraint is not redundant
     assert -1e-6 < slack(result.weights, result.eta) < 1e-4
     assert result.gap <= 1e-6
 
@@ -94,7 +94,7 @@ def test_an_effective_size_of_all_sellers_makes_weights_equal():
     assert result.gap <= 1e-6
 
 
-def test_moments_without_tolerance_are_met_exactly():
+def test_moments_without_tolerance_are_exact():
     result = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.Moments(FEATURES, AVERAGES)]))
     np.testing.assert_allclose(FEATURES.T @ result.weights, AVERAGES, rtol=1e-6)
     with pytest.raises(InfeasibleMarketError, match=r"satisfy Moments\(<5 x 2 entries>"):
@@ -103,15 +103,15 @@ def test_moments_without_tolerance_are_met_exactly():
 
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.LooseCertificateWarning")
 @pytest.mark.parametrize("name", ["distance 2", "distance 3", "distance inf", "divergence"])
-def test_where_all_cost_the_same_the_target_is_bought(name):
+def test_equal_costs_give_the_target_weights(name):
     market = cm.Market(cm.Sellers(virtual_costs=np.ones(M)), objective_with(name))
     result = cm.allocate(market)
     np.testing.assert_allclose(result.weights, TARGET, atol=1e-4)
     assert result.eta == pytest.approx(2.0, rel=1e-3)  # sqrt(sigma/gamma)
 
 
-def test_households_count_as_little_more_than_one():
-    """The quadratic spread of copies is that of a single seller with their weight."""
+def test_similar_rows_have_the_spread_of_one_seller():
+    """The quadratic spread of copies equals that of one seller with their total weight."""
     alike = np.kron(np.eye(2), np.ones((2, 2)))
     market = cm.Market(
         cm.Sellers(virtual_costs=[1.0, 1.0, 2.0, 2.0]),
@@ -135,8 +135,8 @@ def test_households_count_as_little_more_than_one():
     weight=st.floats(1e-3, 1e3),
 )
 @example(raw=[1e4, 0, 0, 0, 0], weight=1e-3)
-def test_the_minimum_of_the_divergence_is_known(raw, weight):
-    """It is attained where the slope is the same for all, which a softmax makes it."""
+def test_the_minimum_of_the_divergence_is_exact(raw, weight):
+    """A softmax gives equal slopes of all weights and attains the minimum."""
     costs = np.array(raw)
     result = float(cm.terms.NegativeEntropy(TARGET).simplex_minimum(weight, costs))
     a = TARGET * np.exp(-(costs - costs.min()) / weight)
@@ -146,12 +146,12 @@ def test_the_minimum_of_the_divergence_is_known(raw, weight):
     assert many[0] == pytest.approx(result)
 
 
-def test_a_referenced_spread_has_no_known_minimum():
+def test_a_spread_with_reference_has_no_known_minimum():
     assert cm.Spread(reference=TARGET).simplex_minimum(1.0, COSTS) is None
     assert cm.terms.NegativeEntropy(TARGET).simplex_minimum(1.0, COSTS[1:]) is None
 
 
-def test_a_referenced_spread_is_not_taken_for_the_papers():
+def test_a_spread_with_reference_is_not_the_standard_form():
     about = cm.Spread(reference=TARGET)
     payments, noise = 0.5 * cm.Payments(), 2.0 * cm.Noise()
     assert cm.Market(SELLERS, about + noise + payments).standard_form is None
@@ -163,7 +163,7 @@ def test_a_referenced_spread_is_not_taken_for_the_papers():
         assert cm.Market(SELLERS, extra + noise, given_to_it).form.epsilon_caps is None
 
 
-def test_a_joint_problem_does_not_take_a_referenced_spread_for_the_papers():
+def test_a_joint_problem_distinguishes_a_spread_with_reference():
     rng = np.random.default_rng(0)
     market = cm.Market(SELLERS, objective_with("distance 2"))
     joint = cm.JointMarket(market, rng.random((M, 2)), [1, -1, 1, -1, 1], regularization=1.0)

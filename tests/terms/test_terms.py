@@ -1,4 +1,4 @@
-"""The algebra of terms: objectives read as the formula does, and refuse what is not convex."""
+"""The algebra of terms: sums, weights and parameters, and refusals of nonconvex objectives."""
 
 import cvxpy as cp
 import numpy as np
@@ -20,7 +20,7 @@ def value(objective):
 
 
 class Entropy(cm.Term):
-    """A user's own term: negative entropy of the weights."""
+    """A user-defined term: negative entropy of the weights."""
 
     def expression(self, quantities):
         return -cp.sum(cp.entr(quantities.weights))
@@ -52,14 +52,14 @@ class Entropy(cm.Term):
         (0 * cm.Spread() + cm.Noise(), NOISE),
     ],
 )
-def test_sums_and_multiples(objective, expected):
+def test_sums_and_multiples_of_terms_have_the_stated_weights(objective, expected):
     assert isinstance(objective, cm.terms.Objective)
     assert value(objective) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("other", ["spread", 1, 2.5, None, [1], np.ones(2), cm.Cap(2), True])
 @pytest.mark.parametrize("sum_", [cm.Spread(), 1 * cm.Spread()], ids=["term", "objective"])
-def test_only_terms_add(other, sum_):
+def test_only_terms_can_be_added(other, sum_):
     for add in (lambda: sum_ + other, lambda: other + sum_, lambda: sum_ - other):
         with pytest.raises(ParameterError, match=r"cannot be added to .*Spread\(\): .*leave const"):
             add()
@@ -85,7 +85,7 @@ def test_nothing_is_subtracted(subtract):
 # --------------------------------------------------------------------- parameters
 
 
-def test_a_parameter_is_a_weight():
+def test_a_parameter_can_be_a_weight():
     gamma = cp.Parameter(nonneg=True, name="gamma")
     objective = 2 * (cm.Spread() + cm.Payments() * gamma)
     assert (cm.Payments() * gamma).parts[0].weight is gamma
@@ -112,7 +112,7 @@ def test_numbers_of_a_market_follow_a_parameter():
 
 @pytest.mark.parametrize("left", [cp.Parameter(nonneg=True), cp.Parameter(), cp.Variable()])
 @pytest.mark.parametrize("right", [cm.Noise(), cm.Spread() + cm.Noise()], ids=["term", "objective"])
-def test_cvxpy_does_not_multiply_by_terms(left, right):
+def test_cvxpy_expressions_cannot_multiply_terms(left, right):
     for combine in (lambda: left * right, lambda: left + right):
         with pytest.raises(ParameterError, match=r"is not a number; write term \* parameter"):
             combine()
@@ -167,16 +167,16 @@ WRONG = {
     ("error", "words", "call"),
     [(error, *case) for error, cases in WRONG.items() for case in cases.items()],
 )
-def test_wrong_pieces_are_named(error, words, call):
+def test_errors_name_invalid_pieces(error, words, call):
     with pytest.raises(error, match=words):
         call()
 
 
-# ---------------------------------------------------------------- in CVXPY's words
+# ---------------------------------------------------------------- CVXPY expressions
 
 
-def test_a_users_own_objective_is_solved_by_cvxpy():
-    """The term works as any CVXPY expression: its optimum at a fixed eta has a closed form."""
+def test_a_user_defined_objective_is_solved_by_cvxpy():
+    """The optimum of the term at a fixed eta has a closed form."""
     weights = cp.Variable(3)
     quantities = Quantities(weights, ETA * weights, cp.Constant(1 / ETA), COSTS)
     objective = 1.0 * Entropy() + 0.25 * cm.Payments()
@@ -192,7 +192,7 @@ def value_at(objective, weights):
 
 
 @pytest.mark.parametrize("weight", [1e-20, 1e-9, 1.0, 1e9])
-def test_the_minimum_of_the_squared_spread_is_known_at_any_scale(weight):
+def test_the_minimum_of_the_squared_spread_is_exact_at_any_scale(weight):
     costs = np.array([1.0, 1.5, 4.0])
     result = float(cm.terms.SquaredSpread().simplex_minimum(weight, costs))
     a = project_capped_simplex(costs / (-2 * weight))

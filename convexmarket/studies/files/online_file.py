@@ -26,7 +26,7 @@ from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.online import AdaptivePolicy, OnlineOutcome, OnlinePolicy, audit_quotes, release
 from convexmarket.online.online_market import MarketPlan, OnlineMarket
 from convexmarket.online.outcome import planned
-from convexmarket.privacy import Accounting
+from convexmarket.privacy.accounting import Accounting
 from convexmarket.studies.execution import Execution, ending
 from convexmarket.studies.files import file_tables as tables
 from convexmarket.studies.files import people

@@ -18,7 +18,7 @@ from convexmarket.joint import JointMarket
 from convexmarket.learners import ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.priors import Uniform
-from convexmarket.privacy import gamma_sphere_noise
+from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.sellers import Sellers
 from convexmarket.studies.subproblems import markets, models
 from convexmarket.studies.subproblems.markets import Floats, Instance

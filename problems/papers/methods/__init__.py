@@ -18,7 +18,7 @@ def begin(title, doc, finding, claims):
 
 
 class Experiment:
-    """An experiment of a module with several, with the three functions of a script.
+    """An experiment in a module of several; its methods are the three functions of a script.
 
     A subclass has the docstring of a script, the title of its report, and a note for the reader.
     Its method ``finding`` returns the result of the tables as a sentence; ``pages`` adds figures
@@ -28,7 +28,7 @@ class Experiment:
     title = note = ""
 
     def report(self, frames):
-        """Write the experiment down."""
+        """Write the report of the experiment."""
         page = begin(self.title, self.__doc__, self.finding(frames), self.claims(frames))
         if self.note:
             page.add(self.note)
@@ -37,10 +37,10 @@ class Experiment:
 
 
 class Together:
-    """Experiments that answer one question, on one page; the first part has the headline.
+    """Experiments on one question, on one page; the first part gives the headline.
 
-    Names of tables and figures begin with that of their part. The page shows the first figure of
-    each part; the appendix holds the rest. A part needs no title and no question.
+    The name of a table or figure begins with the name of its part. The page shows the first figure
+    of each part, and the appendix the others. A part needs no title and no question.
     """
 
     def __init__(self, parts):
@@ -58,7 +58,7 @@ class Together:
                 yield f"{name}: {text}", *rest
 
     def report(self, frames):
-        """Write all parts down."""
+        """Write one report of all parts."""
         findings = [part.finding(tables_of(frames, name)) for name, part in self.parts.items()]
         page = begin(self.title, self.__doc__, findings[0], self.claims(frames))
         named = zip(self.parts, findings, strict=True)
@@ -79,6 +79,6 @@ class Together:
 
 
 def tables_of(frames, name):
-    """Return the tables of a part of several, by their names in it."""
+    """Return the tables of one part by their names in the part."""
     start = f"{name}-"
     return {key[len(start) :]: frames[key] for key in frames if key.startswith(start)}

@@ -1,8 +1,8 @@
 """One joint problem along a sweep, over paired draws (A, section X; B, appendix B).
 
-A draw is the sellers' ranks in the prior, the ranks of what they grant, and a noise vector. Every
-point of a sweep sees the same draws, so that two points differ by what was swept alone. The rows
-are the same in every draw: Gaussian, with a linear boundary through the origin.
+A draw consists of the sellers' ranks in the prior, the ranks of their guarantees, and a noise
+vector. Every point of a sweep uses the same draws, so that points differ only in the swept value.
+The rows are the same in every draw: Gaussian, with a linear boundary through the origin.
 """
 
 import numpy as np
@@ -27,17 +27,16 @@ WARNING = (
 
 
 def random(purpose, draw):
-    """Random numbers of a draw: 0 sensitivities, 1 guarantees, 2 noise, 3 starting points."""
+    """Generate random numbers: branch 0 is for sensitivities, 1 guarantees, 2 noise, 3 starts."""
     return np.random.default_rng(np.random.SeedSequence(0, spawn_key=(purpose, draw)))
 
 
 def sweep(declare, values, draws, m, noise, starts):
-    """Solve a joint problem at every value for every draw, and average.
+    """Solve a joint problem at every value for every draw, and average over the draws.
 
-    ``declare`` maps a value, the ranks of sensitivities and the ranks of what is granted, each of
-    shape (m,), to a Market. Of a value that is a pair the first entry stands on the axis. Return
-    the DataFrames "points" (means over the draws that have an answer, and their standard errors)
-    and "draws".
+    ``declare`` maps a value, the ranks of sensitivities and the ranks of guarantees, each of shape
+    (m,), to a Market. If a value is a pair, the axis shows its first entry. Return the DataFrames
+    "points" (means over the draws that have an answer, and their standard errors) and "draws".
     """
     rows = synthetic(m, 5, 0, 500, 2000)
     places = [(point, draw) for point in range(len(values)) for draw in range(draws)]
@@ -49,7 +48,7 @@ def sweep(declare, values, draws, m, noise, starts):
 
 
 def _solve(declare, value, draw, rows, noise, starts):
-    """Measure one point for one draw, or say why it has no answer."""
+    """Measure one point for one draw, or record the reason why it has no answer."""
     m, n = rows.X_train.shape
     vector = gamma_sphere_noise(n, random(2, draw))
     market = declare(value, random(0, draw).random(m), random(1, draw).random(m))
@@ -73,13 +72,13 @@ def _solve(declare, value, draw, rows, noise, starts):
     for name, model in (("", released), ("noiseless_", noiseless)):
         row[f"{name}train_error"] = np.mean((rows.X_train @ model > 0) != (rows.y_train > 0))
         row[f"{name}test_error"] = np.mean((rows.X_test @ model > 0) != (rows.y_test > 0))
-    two_step = cm.allocate(market)  # weights and eta without a look at the data
+    two_step = cm.allocate(market)  # weights and eta are chosen without the data
     row |= {"two_step_eta": two_step.eta, "two_step_weight_variance": _variance(two_step.weights)}
     return row
 
 
 def _variance(weights):
-    """Variance of the weights; 0 if they differ by rounding alone."""
+    """Return the variance of the weights; 0 if they differ only by rounding."""
     off = np.abs(weights - weights.mean()).max()
     return 0.0 if off <= 1e-12 * weights.mean() else weights.var()
 
@@ -100,12 +99,12 @@ def _average(draws):
 
 
 def curve(frames, measure):
-    """One curve of a measure for each draw that has an answer at every point."""
+    """Return the curve of a measure for each draw that has an answer at every point."""
     return curves(frames["draws"], measure, "point")
 
 
 def pages(page, frames, axis, log="x"):
-    """Add the figures and tables that all reports on a sweep have."""
+    """Add the figures and tables of a report on a sweep."""
     long = [
         {axis: x, "measure": name} | mean_interval(rows[name], "mean")
         for name in MEASURES

@@ -20,7 +20,7 @@ from convexmarket.allocation.simplex import project_capped_simplex
 
 @dataclass(frozen=True)
 class Terms:
-    """Weights of the market's terms: mu of the norm or of its square, and the cap k."""
+    """Return mu of the norm, mu of its square, and the cap k of a market."""
 
     mu: float
     sigma: float
@@ -30,7 +30,7 @@ class Terms:
 
 
 def slopes(joint, terms, model, weights, eta):
-    """Objective without sigma/eta, and its gradients in the model and the weights."""
+    """Return the objective without sigma/eta, and its gradients in the model and the weights."""
     margins = joint.y * (joint.X @ model)
     losses, length = np.logaddexp(0.0, -margins), np.linalg.norm(weights)
     prices = losses + terms.gamma * eta * joint.market.sellers.virtual_costs
@@ -42,7 +42,7 @@ def slopes(joint, terms, model, weights, eta):
 
 
 def project_logarithms(v):
-    """Nearest z with sum exp(z) = 1: z + tau*exp(z) = v for one tau; NaN without a solution."""
+    """Project v onto sum exp(z) = 1, by z + tau*exp(z) = v; NaN without a solution."""
 
     def nearest(tau):
         turn = -(1 - 1e-12) / np.e
@@ -63,9 +63,9 @@ def project_logarithms(v):
 def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations=10_000):
     """Descend at one eta from a model and equal weights; return model, weights and objective.
 
-    A step is halved until the objective is below what its curvature promises, and grows by a tenth
-    from one iteration to the next. Differences of gradients tell the curvature where those of the
-    objective drown in rounding.
+    A step is halved until the objective is below the bound of its curvature, and grows by a tenth
+    from one iteration to the next. The curvature is computed from gradients where differences of
+    the objective are as small as rounding errors.
     """
     m = len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)

@@ -15,7 +15,7 @@ PRESETS = ("ipopt", "filtersqp")
 
 
 def solve_nonlinear(joint, terms, model, weights, eta):
-    """Solve from a start; return model, weights, eta, or None where the solver fails.
+    """Solve from a start; return model, weights and eta, or None if the solver fails.
 
     The unknowns are the model, ``m*a`` and ``eta/eta_start``, all of order one.
     """
@@ -45,7 +45,7 @@ def solve_nonlinear(joint, terms, model, weights, eta):
 
 @contextlib.contextmanager
 def _silence():
-    """Keep the solver, which prints from C++, off the terminal."""
+    """Suppress the output of the solver, which prints from C++."""
     saved, target = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(target, 1)
     try:

@@ -1,10 +1,10 @@
-"""Payments for the joint problem (A, Theorem III.3), and why a local optimum has none.
+"""Payments for the joint problem (A, Theorem III.3); a local optimum has no truthful payments.
 
 With the model minimised out the optimal objective V is concave in the virtual cost of a seller,
 with slope gamma*eps_i. For a uniform prior psi'(c) = 2, so that the rent of Eq. (8) is
-(V(psi(c_hi)) - V(psi(c_i)))/(2*gamma). That takes global optima. If a local one sells more at a
-higher report, z < z' with eps < eps', the two lies from one report to the other and back gain
-(z' - z)(eps' - eps) together, whatever is paid, so that no payment is truthful.
+(V(psi(c_hi)) - V(psi(c_i)))/(2*gamma). This requires global optima. At a local optimum a
+higher report may sell more: z < z' with eps < eps'. Then the two misreports, z' for z and z for z',
+gain (z' - z)(eps' - eps) in sum for any payments, so that no payment is truthful.
 """
 
 import numpy as np

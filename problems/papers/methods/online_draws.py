@@ -1,9 +1,9 @@
-"""Policies for sellers who come one by one, against the optimum in hindsight (A, Fig. 3).
+"""Policies for sellers who arrive one by one, and the optimum in hindsight (A, Fig. 3).
 
-A draw is a stream of sellers; a shorter stream is the beginning of a longer one. Every policy sees
-the same stream, and so does a buyer who knows all reports beforehand. The loss is A, Eq. (11), with
+A draw is a stream of sellers; a shorter stream is the beginning of a longer one. All policies use
+the same stream, as does a buyer who knows all reports in advance. The loss is A, Eq. (11), with
 the virtual costs of the prior, mu = sigma = gamma = 1. A policy that buys nothing has an infinite
-loss: such draws are counted, and averages are over the others.
+loss: such draws are counted, and averages are over the other draws.
 """
 
 from itertools import product
@@ -20,16 +20,16 @@ BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
 SIZES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
 MEASURES = ["loss", "paid_loss", "ratio", "regret", "eta", "n_bought", "largest_weight", "payments"]
 KEY = ["policy", "fraction", "size"]
-#: Policies that do not know the prior, and the same policies that do.
+#: Policies that do not know the prior, and the same policies with the prior.
 KNOWING = {"learnt": "replanned", "guess": "expectation"}
 
 
 def policy(name, size, prior, guess=None):
-    """Return a policy for so many expected sellers.
+    """Return a policy for an expected number of sellers.
 
-    "expectation" and "algorithm-3" are the rules of A. "replanned" plans anew for the rest at
-    times, "learnt" does so and learns the prior from the guess and the reports, and "guess" takes
-    the guess for the prior throughout.
+    "expectation" and "algorithm-3" are the rules of A. "replanned" repeatedly makes a new plan for
+    the remaining sellers. "learnt" does the same with a prior learnt from the guess and the
+    reports. "guess" always uses the guess as the prior.
     """
     rule = {"rule": "algorithm-3"} if name == "algorithm-3" else {}
     start = cm.OnlinePolicy(guess if name in KNOWING else prior, size, **BUYER, **rule)
@@ -68,7 +68,7 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
 
 
 def floor(prior):
-    """Bound any loss from below: noise and payments if everything has the lowest virtual cost."""
+    """Bound all losses from below: noise and payments if all virtual costs are the lowest."""
     cheapest = float(np.asarray(prior.ironed_virtual_cost(prior.support[0])))
     return 2.0 * np.sqrt(BUYER["sigma"] * BUYER["gamma"] * max(cheapest, 0.0))
 
@@ -88,7 +88,7 @@ def average(draws):
 
 
 def claim(frames, text, source, check, measure, policy, along="size"):
-    """Check a claim about a policy at each fraction, or size; describe the first and the last."""
+    """Check a claim about a policy at each fraction or size; describe the first and the last."""
     subset = frames["draws"][frames["draws"].policy == policy]
     at = "fraction" if along == "size" else "size"
     result = {}
@@ -106,7 +106,7 @@ def claim(frames, text, source, check, measure, policy, along="size"):
 
 
 def pages(page, frames, x="size", by="policy"):
-    """Add the figures and tables that all online reports have."""
+    """Add the figures and tables of an online report."""
     points, look = frames["points"], {"hue": by, "xlabel": {"size": "expected sellers"}.get(x, x)}
     figure = lines(points, x, "ratio", log="x", low="ratio_low", high="ratio_high", **look)
     page.add(figure, caption="Loss relative to the optimum in hindsight; bands: 95% intervals.")

@@ -1,8 +1,8 @@
 """The papers' method (A, Section IV), a baseline for other methods.
 
-For each eta of a grid, projected gradient descent on the weights; then the best of the grid. It
-has no guarantee: the best eta may lie between two points of the grid, or beyond it. The exact
-allocation of the same market measures the error of its answer.
+For each eta of a grid, projected gradient descent finds the weights; then the best eta is selected.
+The answer has no guarantee: the best eta may lie between two points of the grid, or beyond it. Its
+error is measured against the exact allocation of the same market.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def descend(market, eta, start, max_iterations=1000, tol=1e-8):
 
 
 def projected_gradient(market, etas):
-    """Allocate as the papers do; return weights, eta, and the excess over the optimum.
+    """Allocate by the papers' method; return weights, eta, and the excess over the optimum.
 
     The descent at one eta of the increasing grid starts from the weights of the previous one, the
     first from equal weights. The excess is relative to the optimum.

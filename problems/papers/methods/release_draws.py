@@ -1,4 +1,4 @@
-"""Releases of a kernel model's predictions, side by side (K).
+"""A comparison of releases of a kernel model's predictions (K).
 
 For every size, data sets are drawn and a model is fitted to each. Every release uses the same
 models and answers the test rows in order. Its loss relative to the model without noise is measured
@@ -31,7 +31,7 @@ from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import mean_interval, power_fit
 
 DELTA, FAILURE = 1e-6, 0.05
-#: Error that theory has to promise, and accuracy that may be lost, for a release to be useful.
+#: A release is useful up to this bound on the error, and up to this loss of accuracy.
 USEFUL_ERROR, USEFUL_LOSS = 0.3, 0.02
 LARGEST_N, MOST_POINTS, MOST_BYTES, MOST_UPDATES = 10**12, 5000, 8e9, 10**12
 KEY = ["size", "epsilon", "release"]
@@ -40,7 +40,7 @@ KEY = ["size", "epsilon", "release"]
 class Study:
     """Rows, one kernel model, and the releases of its predictions; a subclass names them.
 
-    ``training`` maps a size, and a generator, to rows and labels; ``test`` is rows and labels;
+    ``training`` maps a size and a generator to rows and labels; ``test`` holds rows and labels;
     ``points`` maps a generator to public points, at most ``most_points``. ``releases`` maps a label
     to a kind and its options; each is made ``draws`` times for each of ``fits`` models of every
     size in ``sizes``, at every epsilon in ``epsilons``.
@@ -54,7 +54,7 @@ class Study:
 
 
 def stream(*key):
-    """Seed of a branch: 0 training rows, 1 test rows, 2 public points, 3 noise."""
+    """Return the seed of a branch: 0 training rows, 1 test rows, 2 public points, 3 noise."""
     return np.random.SeedSequence(0, spawn_key=key)
 
 
@@ -64,7 +64,7 @@ def linear():
 
 
 def run(study):
-    """Fit every model, make every release of it, and average."""
+    """Fit every model, make all of its releases, and average over the draws."""
     models, draws, stated, erm = [], [], [], None
     for size, fit in product(study.sizes, range(study.fits)):
         X, y = study.training(size, np.random.default_rng(stream(0, size, fit)))
@@ -95,12 +95,12 @@ def run(study):
 
 
 def accuracy(study, predictions):
-    """Share of test rows whose label is the sign of the prediction."""
+    """Return the share of test rows whose label is the sign of the prediction."""
     return np.mean((predictions > 0) == (study.test[1] > 0))
 
 
 def measured(study, truth, found):
-    """Accuracy of the answers, and their distance from the predictions without noise."""
+    """Measure the accuracy of the answers and their distance from predictions without noise."""
     n_answers = found.get("answered", len(truth))
     distance = np.abs(found["predictions"] - truth)
     if found.get("other_model"):
@@ -111,7 +111,7 @@ def measured(study, truth, found):
 
 
 def release(study, erm, data, label, epsilon, seed):
-    """Make a release once, and let it answer the test rows."""
+    """Make a release once, and query the test rows."""
     (kind, options), (X, y, fit) = study.releases[label], data
     X_test, source, sold = study.test[0], Simulation(seed), (epsilon, DELTA)
     terms = (erm.norm_bound_, erm.feature_bound_, FAILURE, options.get("accounting", "tight"))
@@ -160,7 +160,7 @@ def interactive(study, erm, epsilon, seed, max_updates, threshold=None, accounti
 
 
 def average(models, draws, stated):
-    """Average over fits and draws; numbers of what was refused, in any fit, are missing."""
+    """Average over fits and draws; NaN for a release that is refused in any fit."""
     without, table = models.groupby("size").accuracy.mean(), []
     groups = dict(list(draws.groupby(KEY)))
     for key, written in stated.groupby(KEY, sort=False):
@@ -173,14 +173,14 @@ def average(models, draws, stated):
     return pd.DataFrame(table)
 
 
-# -------------------------------------------------------------------- from how many rows on
+# ------------------------------------------------------------- rows needed for a useful release
 
 
 def useful(study, erm, points):
-    """Compute from how many rows on a release is useful, by theory and as measured.
+    """Compute the numbers of rows from which a release is useful, by theory and as measured.
 
     ``n_bound``: theory's bound is at most USEFUL_ERROR, with the best numbers of updates, points
-    and rounds; ``least``: the bound at 10^12 rows; ``n_measured``: the size from which on at most
+    and rounds; ``least``: the bound at 10^12 rows; ``n_measured``: the size from which at most
     USEFUL_LOSS of the accuracy is lost.
     """
     table = []
@@ -207,7 +207,7 @@ def _suffices(promised, n):
 
 
 class Theory:
-    """Public bounds on a model, computed from the problem and the number of rows alone."""
+    """Public bounds on a model, computed only from the problem and the number of rows."""
 
     def __init__(self, erm):
         self.kernel, self.n_features, self.tol = erm.kernel_, erm.n_features_in_, erm.tol
@@ -216,16 +216,16 @@ class Theory:
         self.limit = min(reach / weight, np.sqrt(np.log(2.0) / weight))
 
     def sensitivity(self, n):
-        """Largest change of a prediction by one row, the errors of fits included."""
+        """Return the largest change of a prediction by one row, including the errors of fits."""
         return self.change / n * (1.0 + 2.0 * self.tol)
 
     def norm(self, n):
-        """Bound on the norm of a fitted model."""
+        """Bound the norm of a fitted model."""
         return self.limit + self.tol * self.change / n / self.kernel.feature_bound
 
 
 def best_bound(study, theory, kind, epsilon, **options):
-    """Return theory's smallest error bound as a function of the number of rows.
+    """Return the smallest error bound of the theory as a function of the number of rows.
 
     Noise is proportional to the sensitivity, so every number of updates, points or rounds is
     calibrated once. NaN where the theory has no bound.
@@ -273,7 +273,7 @@ def _semi_interactive(study, theory, bounds, noise):
 
 
 def _non_interactive(theory, bounds):
-    """Search the nets and numbers of rounds that memory holds."""
+    """Search the nets and numbers of rounds that fit into memory."""
     lipschitz = theory.kernel.feature_lipschitz
     widest, nets = USEFUL_ERROR / (2.0 * theory.limit * lipschitz), []
     for radius in np.geomspace(0.05 * widest, widest, 12):
@@ -285,7 +285,7 @@ def _non_interactive(theory, bounds):
 
     @cache
     def scale(rounds):
-        """Scale of the noise per unit of sensitivity, from a bound with nothing else in it."""
+        """Return the noise scale per unit of sensitivity, from a bound without other terms."""
         bare = replace(bounds, max_norm=1e-100)
         bound = bare.non_interactive(rounds, 1.0, 1e-200, 1.0)
         return bound / bare.on_net(1.0, rounds, 1.0, 0.0)
@@ -300,12 +300,12 @@ def _non_interactive(theory, bounds):
 
 
 def tried(most):
-    """Numbers of points or rounds to try, near enough to each other for 1/1000 in the bound."""
+    """Return a grid of numbers of points or rounds that is exact to 1/1000 in the bound."""
     return np.unique(np.geomspace(1, most, 200).round().astype(int))
 
 
 def smallest(enough, largest):
-    """Smallest number that is enough: exact up to a thousand, within a thousandth above."""
+    """Return the smallest sufficient number: exact up to 1,000, within a thousandth above."""
     low, high = 0, largest
     while high - low > max(1, low // 1000):
         middle = max(low + 1, math.isqrt(max(low, 1) * high))

@@ -21,12 +21,12 @@ from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.privacy.sensitivity import ridge_norm_bound, ridge_sensitivity
 
 PAPERS = Path(__file__).parent.parent
-#: The order that the paper claims for their losses.
+#: The methods in the order of their losses that the paper claims.
 ORDER = ["pdp_op", "jorgensen_max", "jorgensen_mean", "nonpersonalized"]
 LOSSES = ("unreg", "reg")
 CELL = ["sweep", "parameter", "value", "method", "loss"]
 KEYS = ["sweep", "parameter", "value", "loss"]
-#: Factor within which a published cell counts as reproduced, and how much "<<" means.
+#: Factor within which a published cell counts as reproduced, and the factor that "<<" stands for.
 CLOSE, MUCH = 1.5, 10.0
 
 
@@ -41,7 +41,7 @@ class Levels:
     f_medium: float = 0.43
 
     def draw(self, n_rows, rng):
-        """Draw a guarantee for every row, from the same uniform numbers whatever the levels."""
+        """Draw a guarantee for every row, from the same uniform numbers for all levels."""
         order, uniform = rng.permutation(n_rows), rng.random(n_rows)
         first = round(self.f_conservative * n_rows)
         second = first + min(round(self.f_medium * n_rows), n_rows - first)
@@ -54,7 +54,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Sweep:
-    """One parameter varied; ``tables`` are the numbers of R's tables that hold it."""
+    """A sweep over one parameter; ``tables`` are the numbers of its tables in R."""
 
     parameter: str
     values: tuple
@@ -67,8 +67,8 @@ class Study:
     """Settings of a comparison of ridge regressions; a subclass adds data and sweeps.
 
     ``label_noise``, ``coef_norm`` and ``smallest_eigenvalue`` are public assumptions of the bound
-    of Theorem 3.6, ``failure_probability`` its chance to fail. ``data`` is "medical" or the number
-    of rows, the number of features and the label noise of synthetic data.
+    of Theorem 3.6, which fails with ``failure_probability``. ``data`` is "medical" or the number of
+    rows, the number of features and the label noise of synthetic data.
     """
 
     sensitivity, failure_probability, levels = "paper", 0.05, Levels()
@@ -105,7 +105,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Scene:
-    """Training rows, test rows, guarantees and the label noise that a buyer assumes."""
+    """Return training rows, test rows, guarantees and the label noise that a buyer assumes."""
 
     X: np.ndarray
     y: np.ndarray
@@ -116,20 +116,20 @@ class Scene:
 
 
 def sampling_chances(epsilon, threshold):
-    """Compute chances (e^eps - 1)/(e^t - 1) of rows below t (Jorgensen, Yu and Cormode, 2015)."""
+    """Compute the chances (e^eps - 1)/(e^t - 1) of rows below t (Jorgensen et al., 2015)."""
     below = np.minimum(epsilon, threshold)
     chances = np.exp(below - threshold) * np.expm1(-below) / np.expm1(-threshold)
     return np.where(epsilon < threshold, chances, 1.0)
 
 
 def sample(epsilon, threshold, n_samples, rng):
-    """Draw samples of rows as zeros and ones; in R noise shrinks as they grow, unproven."""
+    """Draw samples of rows as zeros and ones; R has less noise for larger samples, unproven."""
     drawn = rng.random((n_samples, epsilon.size)) < sampling_chances(epsilon, threshold)
     return drawn.astype(float)
 
 
 def solutions(scene, weights, alphas):
-    """Weighted ridge solutions, (samples, lambdas, features), from one factorisation each."""
+    """Return weighted ridge solutions, (samples, lambdas, features), by one factorisation each."""
     d = scene.X.shape[1]
     products = (scene.X[:, :, None] * scene.X[:, None, :]).reshape(-1, d * d)
     values, vectors = np.linalg.eigh((weights @ products).reshape(-1, d, d))
@@ -165,7 +165,7 @@ def evaluate(scene, weights, rates, alphas):
 
 
 def method_losses(study, scene, alphas, rng):
-    """Losses of every method on one scene, (3, lambdas) by method and loss."""
+    """Return the losses of all methods on one scene, (3, lambdas) by method and loss."""
     epsilon, (n_rows, d) = scene.epsilon, scene.X.shape
     kappa = np.array([ridge_sensitivity(a, d, None, study.sensitivity) for a in alphas])
     tight = np.array([ridge_sensitivity(a, d, None, "tight") for a in alphas])
@@ -186,7 +186,7 @@ def method_losses(study, scene, alphas, rng):
         result["pdp_op_optimal"] = {
             loss: np.concatenate([part[loss] for part in parts], axis=1) for loss in LOSSES
         }
-    if type(study).perturbations:  # drawn in a quick run as well, which simulates none
+    if type(study).perturbations:  # drawn in a quick run as well, which simulates no release
         seeds = rng.integers(0, 2**62, study.samples).tolist()
         for name in study.perturbations:
             result[name] = simulated(scene, alphas, name, seeds)
@@ -201,7 +201,7 @@ def method_losses(study, scene, alphas, rng):
 
 
 def optimal(study, scene, alpha, kappa):
-    """Losses under the weights that minimise Theorem 3.6's bound under the same guarantees."""
+    """Return the losses of the weights that minimise Theorem 3.6's bound, guarantees unchanged."""
     d = scene.X.shape[1]
     deviation = np.sqrt(2.0 * d / study.failure_probability)
     mu, sigma = scene.label_noise / alpha * deviation, kappa * (d + deviation)
@@ -211,11 +211,11 @@ def optimal(study, scene, alpha, kappa):
 
 
 def simulated(scene, alphas, name, seeds):
-    """Losses of released models; NaN where no noise keeps the guarantees.
+    """Return the losses of released models; NaN if no noise keeps the guarantees.
 
-    Half of the squares is the Huber loss where no residual reaches the threshold ("objective");
-    "huber" cuts at the largest label instead, for less noise. The default tolerance allows for
-    residuals as large as the threshold; those of these data are not, and the solver reaches less.
+    Half of the squares is the Huber loss if no residual reaches the threshold ("objective");
+    "huber" has the largest label as threshold, for less noise. The default tolerance is for
+    residuals as large as the threshold; these are smaller, and the solver is more accurate.
     """
     (n, d), values = scene.X.shape, np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
     tol = 1e-12 + 2.0**-53 * (8 * n + 2e6 / scene.epsilon.sum())
@@ -268,7 +268,7 @@ def run(study):
 
 
 def compare(study, cells):
-    """Put our medians next to the figures of the published tables, one row for each cell."""
+    """Compare our medians with the published tables, one row for each cell."""
     tables = []
     for number, sweep in enumerate(study.sweeps):
         for table in sweep.tables:
@@ -305,7 +305,7 @@ def in_order(table, much):
 
 
 def gains(draws):
-    """Losses with the tight sensitivity and the optimal weights over those of PDP-OP."""
+    """Divide the losses with tight sensitivity and optimal weights by the losses of PDP-OP."""
     table = draws.pivot_table(index=[*KEYS, "draw"], columns="method", values="mean", sort=False)
     parts = []
     for method in ("pdp_op_tight", "pdp_op_optimal"):
@@ -363,7 +363,7 @@ def release(study, scene, alpha, method, rng, number):
 
 
 def bound(study):
-    """Terms of the bound of Theorem 3.6 over lambda, for the levels of the first draw."""
+    """Return the terms of Theorem 3.6's bound over lambda, for the levels of the first draw."""
     data = study.load(0)
     d = data.X_train.shape[1]
     epsilon = study.levels.draw(data.y_train.size, np.random.default_rng([0, 0, 1]))

@@ -1,8 +1,8 @@
 """Verdicts on curves, from paired draws.
 
-Each draw has a value at every point of a curve, so that luck that the points share does not count
-as a difference between them. A function below takes curves, a row for each draw and a column for
-each point, and returns whether the parts of a claim hold and what was measured.
+Each draw has a value at every point of a curve. Points are compared within each draw, so that the
+level of a draw has no effect. A function below takes curves, a row for each draw and a
+column for each point. It returns whether the parts of a claim hold, and the measurement.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from convexmarket.report import compare
 
 
 def falls(values):
-    """Check that curves fall from end to end, and never significantly rise between neighbours."""
+    """Check that curves fall from end to end, without a significant rise between neighbours."""
     steps = [
         compare(b, a).verdict != "higher" for a, b in zip(values.T, values.T[1:], strict=False)
     ]
@@ -36,21 +36,21 @@ def falls_then_rises(values):
 
 
 def vanishes(values):
-    """Check that the mean falls, and to at most 1% of its first value."""
+    """Check that the mean falls to at most 1% of its first value."""
     ends = compare(values[:, -1], values[:, 0])
     gone = bool(abs(ends.mean_a) <= 0.01 * abs(ends.mean_b))
     return [ends.verdict == "lower", gone], f"from {ends.mean_b:.3g} to {ends.mean_a:.3g}"
 
 
 def stays(values):
-    """Check that no mean is off the first by more than 5% of it."""
+    """Check that no mean differs from the first by more than 5% of the first."""
     means = values.mean(axis=0)
     holds = np.abs(means - means[0]) <= 0.05 * abs(means[0])
     return bool(holds.all()), f"between {means.min():.3g} and {means.max():.3g}"
 
 
 def approaches_one(values):
-    """Check that the distance to 1 falls, by its logarithm, and to at most 0.01."""
+    """Check that the distance to 1 falls, on a log scale, to at most 0.01."""
     distance = np.abs(values - 1.0)
     holds, _ = falls(np.log(np.maximum(distance, 1e-12)))
     first, last = distance.mean(axis=0)[[0, -1]]
@@ -75,7 +75,7 @@ def power_fit(sizes, means):
 
 
 def falls_as_power(sizes, values, exponent):
-    """Check that the lower and the upper end of the exponent's interval are at most the claim."""
+    """Check that the ends of the exponent's interval are at most the claimed exponent."""
     fit = power_fit(sizes, values.mean(axis=0))
     interval = f"95% interval {fit.low:.3f} to {fit.high:.3f}" if fit.n_points > 2 else "two sizes"
     text = f"exponent {fit.slope:.3f} ({interval})"
@@ -90,7 +90,7 @@ def curves(draws, measure, along):
 
 
 def mean_interval(values, name):
-    """Mean and 95% interval of finite values, as entries of a row."""
+    """Return the mean and the 95% interval of finite values as entries of a row."""
     known = np.asarray(values, dtype=float)
     known = known[np.isfinite(known)]
     if known.size == 0:

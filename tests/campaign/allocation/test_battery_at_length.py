@@ -1,4 +1,4 @@
-"""Every expression in every place beside everything; and pieces with kinks and many sellers."""
+"""All expressions in all places with all other terms, and kinked pieces with many sellers."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tests.allocation.battery import (
 
 MANY = 200
 GROUPS = np.arange(MANY) % 7
-#: Pieces with kinks, of ours, in markets of many.
+#: Pieces of the package with kinks, for markets with many sellers.
 OURS = {
     "largest": (0.5 * cm.Spread(np.inf), cm.Payments()),
     "worst guarantees": (0.3 * cm.terms.CVaR(0.9), cm.Payments()),
@@ -28,20 +28,20 @@ OURS = {
     "ellipsoid": (0.0 * cm.Spread(), cm.terms.RobustCosts("ellipsoid", 0.4)),
     "fairness": (0.3 * cm.terms.Fairness("minimax", GROUPS), cm.Payments()),
 }
-#: Atoms, of many.
+#: Atoms, for markets with many sellers.
 OF_MANY = ["abs", "pos", "norm1", "max", "piecewise linear", "sum_largest", "exp"]
 
 
 @pytest.mark.parametrize("beside", BESIDE)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ATOMS)
-def test_a_market_with_a_user_defined_expression(name, place, beside):
+def test_user_defined_expressions_are_certified(name, place, beside):
     assert_certified(figures(market_with(name, place, beside)))
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
 @pytest.mark.parametrize("name", OURS)
-def test_many_sellers_and_a_piece_with_kinks(name, spread):
+def test_kinked_pieces_with_many_sellers_are_certified(name, spread):
     sellers = plain("spread", MANY)[0]
     term, payments = OURS[name]
     objective = term + MANY * cm.Noise() + (1 / MANY) * payments
@@ -51,6 +51,6 @@ def test_many_sellers_and_a_piece_with_kinks(name, spread):
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", OF_MANY)
-def test_many_sellers_and_a_user_defined_expression(name, place):
+def test_user_defined_expressions_with_many_sellers_are_certified(name, place):
     beside = "lines" if name in KINKS else "spread"
     assert_certified(figures(market_with(name, place, beside, MANY), points=12))

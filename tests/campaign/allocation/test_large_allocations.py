@@ -1,4 +1,4 @@
-"""Markets of many sellers, and minima that only brute force over many eta tells apart."""
+"""Markets with many sellers, and local minima that only a fine grid of eta distinguishes."""
 
 import numpy as np
 import pytest
@@ -10,15 +10,15 @@ from tests.allocation.builders import LARGE, assert_leaving_out_loses_nothing, l
 
 @pytest.mark.parametrize("m", [200_000, 1_000_000])
 @pytest.mark.parametrize("name", LARGE)
-def test_leaving_out_sellers_loses_nothing(name, m, monkeypatch):
+def test_omitting_expensive_sellers_keeps_the_solution(name, m, monkeypatch):
     assert_leaving_out_loses_nothing(large_form(name, m), monkeypatch)
 
 
 @pytest.mark.parametrize("p", [1.3, 2, 4, np.inf])
 @pytest.mark.parametrize("power", [1.1, 1.5])
 @pytest.mark.parametrize("others", [10, 30])
-def test_a_convex_cost_has_local_minima_too(p, power, others):
-    """A cheap seller with an increasing price, against many sellers at a constant price."""
+def test_the_global_minimum_is_found_with_a_convex_cost(p, power, others):
+    """One cheap seller has a convex cost; many others have a constant price."""
     sellers = cm.Sellers(virtual_costs=np.append(0.01, np.ones(others)))
     payments = 0.25 * cm.Payments(cm.PowerCost(power))
     market = cm.Market(sellers, 3.0 * cm.Spread(p) + 2.5 * cm.Noise() + payments)

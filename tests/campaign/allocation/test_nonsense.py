@@ -1,4 +1,4 @@
-"""No multiplier at all makes a certificate wrong: every kind of nonsense in every market."""
+"""False multipliers of every kind, in every market, give valid certificates."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sellers in partitions, 10^3 to 10^7, in markets that are hard to tell apart in few passes."""
+"""Partitions with 10^3 to 10^7 sellers, in markets that are hard to solve in few passes."""
 
 import dask
 import numpy as np
@@ -15,7 +15,7 @@ PRIOR, UNIT = cm.Uniform(0.02, 0.10), cm.Uniform(0, 1)
 
 
 def market_of(kind, m, rng):
-    """Return prior, reports, and the market's numbers for mu = 1."""
+    """Return the prior, the reports and the numbers of the market for mu = 1."""
     standard = {"sigma": 100.0, "gamma": 0.001}
     if kind == "several roots":
         few = m // 45
@@ -37,7 +37,7 @@ def market_of(kind, m, rng):
 @pytest.mark.parametrize(
     "kind", ["random", "tied", "close", "far apart", "not affine", "several roots"]
 )
-def test_four_passes_give_the_optimum_of_memory(kind, m, monkeypatch):
+def test_four_passes_give_the_optimum_of_sellers_in_memory(kind, m, monkeypatch):
     rng = np.random.default_rng(m)
     prior, reports, standard = market_of(kind, m, rng)
     monkeypatch.setattr(partitioned_sellers, "_MOST", min(m // 100, 100_000))

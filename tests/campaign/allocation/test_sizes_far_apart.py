@@ -1,4 +1,4 @@
-"""Markets whose numbers have nothing to do with each other, each certified."""
+"""Markets with independent magnitudes of terms and costs are certified."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.allocation.test_variants import GAP, far_apart
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_sizes_that_are_far_apart_are_certified(seed):
+def test_terms_of_very_different_sizes_are_certified(seed):
     result = cm.allocate(far_apart(seed))
     assert result.gap <= GAP
     assert len(result.solves) <= 40

@@ -1,7 +1,7 @@
-"""Variants as a user writes them, beside brute force.
+"""Variants as a user writes them, compared with brute force.
 
-``python -m tests.campaign.allocation.test_table_of_variants [MARKETS]`` prints what becomes of so
-many random markets; ``python -m tests.benchmarks`` makes the table.
+``python -m tests.campaign.allocation.test_table_of_variants [MARKETS]`` prints the outcomes of
+random markets; ``python -m tests.benchmarks`` writes the table.
 """
 
 import sys
@@ -37,7 +37,7 @@ def information(q):
     return ROWS.T @ cp.diag(q.weights) @ ROWS
 
 
-#: Objective and constraints; of the package's own pieces first, then of a user's.
+#: Objective and constraints: first pieces of the package, then user-defined ones.
 VARIANTS = {
     "tiers": (0 * cm.Spread() + NOISE + cm.Payments(cm.terms.TieredCost([1, 3], [0.5])) / M, []),
     "CVaR of eps": (SPREAD + NOISE + PAY + 0.3 * cm.terms.CVaR(0.8), []),
@@ -62,7 +62,7 @@ VARIANTS = {
         SPREAD + NOISE + PAY,
         [Bound(lambda q: [cp.norm_inf(ROWS.T @ q.weights - 0.1) <= 0.05])],
     ),
-    # Ten variants without an issue.
+    # Ten variants that no issue mentions.
     "range of weights": (NOISE + PAY + own(lambda q: cp.max(q.weights) - cp.min(q.weights)), []),
     "Gini": (
         SPREAD + NOISE + PAY + own(lambda q: cp.dotsort(q.epsilon, np.linspace(-1, 1, M))),
@@ -95,13 +95,13 @@ def test_a_variant_is_certified(name):
 
 
 def lines(objective, constraints):
-    """Return how many lines a user writes: a class, a method and its value for a new piece."""
+    """Count the lines a user writes: a class, a method and its value for a new piece."""
     pieces = [*(part.term for part in objective.parts), *constraints]
     return 1 + 3 * sum(isinstance(piece, Own | Bound) for piece in pieces)
 
 
 def print_counts(markets):
-    """Print how random markets compare with the grid over eta."""
+    """Print the comparison of random markets with the grid over eta."""
     result, refused = [], 0
     for seed in range(10_000, 10_000 + markets):
         try:

@@ -1,4 +1,4 @@
-"""Several buyers of the same sellers, against a grid over every eta."""
+"""Joint allocations of several buyers, against a grid over the eta of each buyer."""
 
 from itertools import product
 
@@ -17,7 +17,7 @@ def brute_force(markets, limit, found):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_buyers_together_meet_brute_force(name):
+def test_joint_allocations_equal_brute_force(name):
     markets, limit = CASES[name]
     result = is_certified(markets, limit)
     assert result.gap <= 1e-6

@@ -1,4 +1,4 @@
-"""Audits of larger data with more draws, and how often they are wrong over many seeds."""
+"""Audits of larger data with more draws, and their error rate over many seeds."""
 
 import pytest
 
@@ -20,14 +20,14 @@ from tests.attacks.test_audit_privacy import (
 
 
 @pytest.mark.parametrize(("accounting", "calibration"), [("sharp", "total"), ("paper", "noise")])
-def test_an_honest_logistic_regression_passes(accounting, calibration):
+def test_a_correct_logistic_regression_passes(accounting, calibration):
     learner = cm.PrivateLogisticRegression(0.05, accounting=accounting, calibration=calibration)
     audit = logistic_audit(learner, data=rows(60, 4), draws=400, n_rows=5)
     assert audit.passed, audit.statement()
 
 
-def test_honest_mechanisms_are_rarely_refuted():
-    """Forty seeds at confidence 0.99 each: four are refuted by chance once in 1,500 times."""
+def test_correct_mechanisms_are_rarely_refuted():
+    """With forty seeds at confidence 0.99, four false refutations occur once in 1,500 runs."""
     learner = cm.PrivateLogisticRegression(0.1)
     options = {"data": rows(30, 2), "eta": 100.0, "rows": [0], "confidence": 0.99}
     refuted = [
@@ -39,31 +39,31 @@ def test_honest_mechanisms_are_rarely_refuted():
 
 
 @pytest.mark.parametrize("rounding", [2.0**-12, 0.25])
-def test_a_lattice_is_not_mistaken_for_wrong_noise(rounding):
+def test_noise_on_a_lattice_passes_the_audit(rounding):
     audit = ridge_audit(cm.PersonalizedRidge(1.0, rounding=rounding), size=50, draws=400)
     assert audit.passed, audit.statement()
 
 
 @pytest.mark.parametrize("mutant", BROKEN)
-def test_a_broken_logistic_regression_of_many_rows_is_caught(mutant):
+def test_a_broken_logistic_regression_of_many_rows_is_refuted(mutant):
     check_caught(mutant, data=rows(60, 4), draws=160)
 
 
 @pytest.mark.parametrize("name", RIDGES)
 def test_a_ridge_regression_of_many_rows_passes(name):
-    draws = 1000 if name == "floating point" else 200  # exact noise is drawn slowly
+    draws = 1000 if name == "floating point" else 200  # sampling exact noise is slow
     check_honest_ridge(name, size=50, draws=draws, n_rows=5)
 
 
 @pytest.mark.parametrize("mutant", BROKEN_RIDGES)
-def test_a_broken_ridge_regression_of_many_rows_is_caught(mutant):
+def test_a_broken_ridge_regression_of_many_rows_is_refuted(mutant):
     assert not ridge_audit(mutant(30.0), size=50, n_rows=3).passed
 
 
-def test_a_statistical_bound_is_rarely_above_the_truth():
+def test_a_statistical_bound_rarely_exceeds_the_true_loss():
     check_statistical_bound(200, draws=600)
 
 
-def test_frequencies_prove_nearly_all_of_a_laplace_mechanism():
+def test_frequencies_prove_nearly_all_of_the_loss_of_a_laplace_mechanism():
     audit = laplace_audit(1.0, claimed=1.0, draws=100_000)
     assert 0.9 < audit.measured[0] <= 1.0

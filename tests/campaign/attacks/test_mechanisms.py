@@ -1,9 +1,9 @@
-"""Every mechanism under attack, with all features and more draws."""
+"""Audits of every mechanism, with all features and more draws."""
 
 from tests.attacks.test_mechanisms import audited, check, few_rows
 
 
-def test_every_mechanism_holds_and_objective_perturbation_is_nearly_exhausted():
+def test_all_mechanisms_pass_their_audits():
     names = check(audited(200, data=few_rows(), draws=120, slow_draws=60))
     assert {"PrivateLogisticRegression", "PersonalizedRidge"} <= names
     assert {"TestSetRelease", "InteractiveRelease", "PublicRelease", "FunctionRelease"} <= names

@@ -1,4 +1,4 @@
-"""Calls in the docstrings of the public names, with one or two hostile arguments."""
+"""The examples in docstrings of public names, with one or two hostile arguments."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.campaign.fuzz.running import Target, require
 from tests.campaign.fuzz.values import EXTREMES, NOT_POSITIVE, STRANGE
 
 HOSTILE = [*STRANGE, *EXTREMES, *NOT_POSITIVE]
-#: Numbers that may be undefined in a result, as its documentation states.
+#: Fields of results that may be NaN according to their documentation.
 UNDEFINED = {"lower_bound", "z_score"}
-#: An example, the call in it to change, and a hostile value by the place of each bad argument.
+#: An example, the number of the changed call, and a hostile value for each changed position.
 Case = tuple[str, int, dict[int, int]]
 
 
 class Called(Exception):  # noqa: N818
-    """The changed call has returned."""
+    """Raised when the changed call has returned."""
 
 
 def documented() -> dict[str, Any]:
@@ -46,7 +46,7 @@ def documented() -> dict[str, Any]:
 
 
 class Marked(ast.NodeTransformer):
-    """Pass each call, with its number, to a function ``_call``."""
+    """Replace each call by ``_call`` with the number and the arguments of the call."""
 
     count = 0
 
@@ -75,7 +75,7 @@ def examples() -> dict[str, tuple[Any, int, dict[str, Any]]]:
 
 @st.composite
 def calls(draw: Any) -> Case:
-    """Draw an example, a call in it and which of the arguments of the call are hostile."""
+    """Draw an example, one of its calls and the hostile arguments of that call."""
     name = draw(st.sampled_from(sorted(examples())))
     places = draw(st.lists(st.integers(0, 5), min_size=1, max_size=2, unique=True))
     values = {place: draw(st.integers(0, len(HOSTILE) - 1)) for place in places}
@@ -83,7 +83,7 @@ def calls(draw: Any) -> Case:
 
 
 def check_call(case: Case) -> str:
-    """Run an example up to its changed call; the result of the call has to be defined."""
+    """Run an example up to its changed call and check that the result has no NaN."""
     name, number, bad = case
     code, _, names = examples()[name]
 
@@ -113,7 +113,7 @@ def check_call(case: Case) -> str:
 
 
 def require_defined(value: Any, what: str, depth: int = 0) -> None:
-    """Refuse a result that holds NaN where its documentation does not allow it."""
+    """Check that a result has no NaN except where the documentation allows it."""
     if depth > 4 or isinstance(value, cp.Expression | cp.Problem | cp.Constraint | str | bytes):
         return
     if isinstance(value, float | np.floating):

@@ -35,11 +35,11 @@ LITERALS = [
 
 
 class Raw(str):
-    """TOML to be written as it stands."""
+    """Text to be written as TOML without escaping."""
 
 
 def toml(value: Any) -> str:
-    """Write a value as TOML, tables inline."""
+    """Write a value as TOML with inline tables."""
     if isinstance(value, Raw):
         return str(value)
     if isinstance(value, bool):
@@ -63,7 +63,7 @@ def document(table: dict[str, Any]) -> str:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the paths of everything inside a value."""
+    """Return the paths of all entries nested in a value."""
     if isinstance(value, dict):
         inside = list(value.items())
     elif isinstance(value, list):
@@ -191,7 +191,7 @@ def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
-    """Parse a problem file; hold what is accepted against the schema and against itself."""
+    """Parse a problem file; compare an accepted file with the schema and a second parse."""
     try:
         problem = parse_file(text, overrides, path="fuzz.toml")
     except ProblemFileError as error:
@@ -204,11 +204,11 @@ def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
     )
     if not overrides:
         faults = [error.message for error in _validator().iter_errors(tomllib.loads(text))]
-        require(not faults, "the published schema refuses what is accepted:", faults[:1])
+        require(not faults, "the published schema refuses an accepted file:", faults[:1])
     if isinstance(problem, OnlineFile):  # an online market keeps its problem
         dumped = problem.model_dump_json()
         again = type(problem).model_validate_json(dumped)
-        require(again.model_dump_json() == dumped, "what is written reads as something else")
+        require(again.model_dump_json() == dumped, "a written file is parsed differently")
     return "accepted"
 
 

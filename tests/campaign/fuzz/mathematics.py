@@ -20,7 +20,7 @@ LEVELS = np.array([0.0, 1e-9, 0.01, 0.3, 0.5, 0.77, 0.99, 1 - 1e-9, 1.0])
 
 @st.composite
 def any_prior(draw: Any) -> Any:
-    """Draw how to make a prior, from ordinary numbers or from any."""
+    """Draw a family and parameters of a prior, from ordinary or arbitrary numbers."""
     numbers = draw(st.sampled_from([ordinary, ordinary, wide, positive, number]))
     seed = draw(st.integers(0, 8))
     values = [draw(numbers) for _ in range(4)]
@@ -45,7 +45,7 @@ def made(case: tuple[int, list[float]]) -> cm.Prior:
 
 
 def check_prior(case: tuple[int, list[float]]) -> str:
-    """Hold a prior against the definitions of its functions."""
+    """Compare the functions of a prior with their definitions."""
     prior = made(case)
     low, high = prior.support
     require(0 <= low <= high, "support", prior.support)
@@ -59,8 +59,8 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     resolved = np.spacing(inside) * np.nan_to_num(prior.pdf(inside), posinf=np.inf) < 1e-9
     slack = 1e-8
     if isinstance(prior, cm.priors.TruncatedNormal):
-        # scipy's loses digits with the distance: z deviations away it is off by up to 1e-9 z. Where
-        # the support is far narrower than a deviation, ends and places are rounded in units of it.
+        # scipy's distribution has an error of up to 1e-9 z at z deviations from the mean. If the
+        # support is much narrower than a deviation, rounding is relative to the deviation.
         mean, deviation = case[1][:2]
         away = max(abs(low - mean), abs(high - mean)) / deviation
         slack = max(1e-6, 1e-9 * away) + 1e-15 * deviation / (high - low)
@@ -72,16 +72,16 @@ def check_prior(case: tuple[int, list[float]]) -> str:
         require(not np.isnan(costs_).any() and (costs_ >= 0).all(), "virtual costs", costs_)
     require((raw >= inside).all(), "psi < c", raw, inside)
     finite = ironed[np.isfinite(ironed)]
-    require((np.diff(finite) >= -1e-9 * finite[1:]).all(), "ironed costs fall", ironed)
-    # F/f leaves floating point where the density does.
+    require((np.diff(finite) >= -1e-9 * finite[1:]).all(), "ironed costs decrease", ironed)
+    # F/f overflows where the density underflows.
     faint = high > 1e290 or (np.asarray(prior.pdf(inside)) < 1e-290).any()
     require(faint or np.isfinite(ironed[inside < np.nextafter(high, 0)]).all(), "psi inf")
     drawn = prior.sample(20, np.random.default_rng(0))
     require(((drawn >= low) & (drawn <= high)).all(), "sample outside the support")
     again = prior_from_dict(prior.to_dict())
-    require(again == prior and hash(again) == hash(prior), "to_dict does not come back")
+    require(again == prior and hash(again) == hash(prior), "to_dict does not round-trip")
     if high < np.inf:
-        require(np.isposinf(prior.virtual_cost(np.nextafter(high, np.inf))), "finite above the top")
+        require(np.isposinf(prior.virtual_cost(np.nextafter(high, np.inf))), "psi is finite above")
     return "accepted"
 
 
@@ -114,7 +114,7 @@ PRIVACY_COSTS = [
 
 @st.composite
 def variants(draw: Any) -> Any:
-    """Draw sellers, weighted terms and constraints, in plain values."""
+    """Draw sellers, weighted terms and constraints as plain values."""
     numbers = draw(st.sampled_from([ordinary, wide]))
     m = draw(st.integers(1, 5))
     psi = [draw(numbers) for _ in range(m)]
@@ -154,7 +154,7 @@ def variant_market(case: dict[str, Any]) -> cm.Market:
 
 
 def check_variant(case: dict[str, Any]) -> str:
-    """Hold an allocation against its constraints, its certificate and nearby feasible points."""
+    """Check constraints, certificate and optimality of an allocation at nearby points."""
     market = variant_market(case)
     result = cm.allocate(market, gap=1e-4)
     psi = np.asarray(case["psi"])
@@ -181,7 +181,7 @@ def check_variant(case: dict[str, Any]) -> str:
 
 
 def limits_hold(market: cm.Market, weights: np.ndarray, eta: float, slack: float) -> bool:
-    """Whether weights and eta obey every constraint, by the words of each."""
+    """Check whether weights and eta satisfy the definition of every constraint."""
     m = weights.size
     psi = market.sellers.virtual_costs
     for item in market.constraints:

@@ -1,4 +1,4 @@
-"""One example of a target, in bounded time, and what happened to it."""
+"""Run one example of a target in bounded time and classify its outcome."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sklearn.exceptions import NotFittedError
 
 import convexmarket as cm
 
-#: What a caller has to expect; anything else that is raised is a defect.
+#: Errors that a caller must expect; any other exception is a defect.
 EXPECTED = (cm.ConvexMarketError, NotFittedError)
-#: Seconds after which compiled code that hears no signal ends the process, with a traceback.
+#: Seconds after which a hang in compiled code ends the process with a traceback.
 HANG = 600.0
 
 
@@ -28,15 +28,15 @@ class WrongAnswerError(AssertionError):
 
 
 class TooSlow(BaseException):
-    """An example took longer than its limit; no ``except Exception`` may swallow it."""
+    """An example took longer than its limit; not caught by ``except Exception``."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Something to fuzz.
+    """A function to fuzz and the strategy for its examples.
 
     ``check`` returns "accepted" or "refused", and raises an unexpected error.
-    An example may take so many ``seconds``; cheap targets get a larger ``weight`` of examples.
+    An example may take at most ``seconds``; ``weight`` multiplies the number of examples.
     """
 
     name: str
@@ -54,7 +54,7 @@ def require(condition: Any, *message: Any) -> None:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Interrupt what computes for longer, by a signal; a busy machine does not count."""
+    """Interrupt a longer computation by a signal; only CPU time counts."""
 
     def ring(number: int, frame: Any) -> None:
         raise TooSlow(f"longer than {seconds:g} s")
@@ -71,7 +71,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def outcome(target: Target, example: Any) -> str:
-    """Return what happened to one example; raise what was not expected."""
+    """Return the outcome of one example; raise unexpected errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -88,6 +88,6 @@ def outcome(target: Target, example: Any) -> str:
 
 
 def from_sklearn(error: BaseException) -> bool:
-    """Whether scikit-learn itself refused the data of an estimator, as all its estimators do."""
+    """Check whether the validation of scikit-learn raised this error."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     return any("sklearn/utils/validation" in file for file in files[-4:])

@@ -1,6 +1,6 @@
-"""Absurd inputs: each ends in a right answer, or in an error that names the mistake.
+"""Hostile inputs give a correct result or an error that names the mistake.
 
-Each target is tried on as many examples as the profile says, times its weight (docs/fuzzing.md).
+Each target gets the profile's number of examples, times its weight (docs/fuzzing.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TARGETS = {target.name: target for module in MODULES for target in module.TARGET
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_unexpected(name):
+def test_hostile_inputs_are_accepted_correctly_or_refused(name):
     target = TARGETS[name]
 
     @settings(
@@ -40,6 +40,6 @@ def endless(example):
 @pytest.mark.parametrize(
     ("check", "error"), [(lambda x: str(1 / x), ZeroDivisionError), (endless, WrongAnswerError)]
 )
-def test_a_defect_is_reported(check, error):
+def test_defects_and_hangs_are_reported(check, error):
     with pytest.raises(error):
         outcome(Target("broken", st.just(0), check, seconds=0.05), 0)

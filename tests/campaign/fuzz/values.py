@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 
-#: Numbers at the ends of what floats can be.
+#: Numbers of extreme magnitudes.
 EXTREMES = [
     0.0, -0.0, 5e-324, 2.3e-308, 1e-300, 1e-160, 1e-30, 1e-16, 1e16, 1e30, 1e154, 1e160, 1e300,
     1.7976931348623157e308,
@@ -42,5 +42,5 @@ def market(reports: Any = (0.1, 0.6, 0.3)) -> cm.Market:
 
 
 def joint_market() -> cm.JointMarket:
-    """Return a market in the six rows X."""
+    """Return a joint market for the six rows of X."""
     return cm.JointMarket(market([0.1, 0.6, 0.3, 0.2, 0.4, 0.5]), X, Y, regularization=1.0)

@@ -1,4 +1,4 @@
-"""Noisy descent beside objective perturbation on the same purchases, and attacked at length."""
+"""Noisy descent against objective perturbation on the same purchases, and long audits."""
 
 import numpy as np
 import pytest
@@ -20,8 +20,8 @@ LEARNERS = {
 
 
 @pytest.mark.parametrize("gamma", [0.0003, 0.003, 0.03])
-def test_the_table_of_the_theory(gamma):
-    """Errors on 228 rows, mean over noise; docs/theory/noisy-descent.md has what this prints."""
+def test_the_table_of_the_theory_page_is_reproduced(gamma):
+    """Print the errors on 228 rows, averaged over noise, for docs/theory/noisy-descent.md."""
     data = datasets.wdbc()
     X, y = np.vstack([data.X_validation, data.X_test]), np.r_[data.y_validation, data.y_test]
     prior = cm.Uniform(np.exp(-4), 5 * np.exp(-4))
@@ -42,7 +42,7 @@ def test_the_table_of_the_theory(gamma):
 
 
 @pytest.mark.parametrize("hidden", [0, 2])
-def test_no_audit_refutes_it(hidden):
+def test_audits_do_not_refute_noisy_descent(hidden):
     X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
     audit = cm.audit_privacy(
         NoisyDescent(hidden, steps=2, delta=1e-3), X, y, rows=[0], epsilon=3.0, draws=2000,

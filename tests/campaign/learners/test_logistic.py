@@ -1,4 +1,4 @@
-"""Many releases of logistic regression against their density, and many second noises."""
+"""Many fits of logistic regression against their density, and many draws of second noise."""
 
 import numpy as np
 import pytest
@@ -21,9 +21,9 @@ def test_the_density_integrates_to_one_on_a_fine_grid_of_two_dimensions():
     check_density_in_two_dimensions(120)
 
 
-def test_four_hundred_second_noises_hide_what_the_solver_wrote(monkeypatch):
+def test_four_hundred_draws_of_second_noise_hide_the_solver_error(monkeypatch):
     check_second_noise_hides(monkeypatch, 400)
 
 
-def test_three_hundred_second_noises_have_the_law_that_is_claimed():
+def test_three_hundred_draws_of_second_noise_have_the_claimed_law():
     check_second_noise(300)

@@ -7,11 +7,11 @@ from tests.ledger.test_two_processes import check_one_wins
 from tests.process.builders import needs_fork
 
 
-def test_a_hundred_thousand_sellers(tmp_path):
+def test_a_ledger_of_one_hundred_thousand_sellers_is_correct(tmp_path):
     check_many_sellers(tmp_path, 100_000)
 
 
 @needs_fork
 @pytest.mark.parametrize("inherited", [False, True])
-def test_two_processes_that_charge_the_same_budget_win_once_of_many_times(tmp_path, inherited):
+def test_only_one_of_two_racing_processes_charges_the_budget(tmp_path, inherited):
     check_one_wins(tmp_path / "l", inherited, 50)

@@ -1,13 +1,13 @@
-"""All stored answers, and the tables of reports whose problems take less than a minute.
+"""All stored answers, and the tables of reports that take less than a minute.
 
-``python -m tests.oracles reports`` computes the other tables, too.
+``python -m tests.oracles reports`` also computes the other tables.
 """
 
 import pytest
 
 from tests.oracles.store import failures, read
 
-#: Parts of the answers of a topic, each one test.
+#: The answers of a topic are split into this many tests.
 PARTS = {"allocations": 40, "joint": 6, "learners": 12, "ledgers": 4, "online": 6}
 PARTS |= {"payments": 10, "reports": 8}
 

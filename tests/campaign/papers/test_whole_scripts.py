@@ -1,4 +1,4 @@
-"""Every script of the papers as a whole: its tables are the stored ones, its report is written."""
+"""Every script of the papers reproduces its stored tables and writes its report."""
 
 import pytest
 

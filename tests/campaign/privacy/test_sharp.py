@@ -1,10 +1,10 @@
-"""The sharp guarantee against many configurations, and data sets of more regularizations."""
+"""The sharp guarantee against many configurations and regularizations."""
 
 import pytest
 
 from tests.privacy.test_sharp import REGULARIZATIONS, check_claim, check_profile, neighbours_of
 
-#: What 0.01 to 20 are for rows of norms 0.5, 1 and 3.
+#: Regularizations equivalent to 0.01 to 20 for rows of norms 0.5, 1 and 3.
 STRENGTHS = [one / norm**2 for one in (0.01, 0.1, 1.0, 20.0) for norm in (0.5, 1.0, 3.0)]
 
 

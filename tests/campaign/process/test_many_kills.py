@@ -1,4 +1,4 @@
-"""Hundreds of processes killed at random instants; tests/process kills a few in the same way."""
+"""Hundreds of processes killed at random instants; tests/process kills only a few."""
 
 import pytest
 
@@ -18,9 +18,9 @@ CHECKS = (
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: f"{check.__module__}.{check.__name__}")
-def test_nothing_is_lost_however_many_are_killed(tmp_path, check):
+def test_no_durable_quote_is_lost_when_processes_are_killed(tmp_path, check):
     check(tmp_path / "here", 400)
 
 
-def test_a_list_of_nine_hundred_that_is_killed_on_the_way_goes_on(tmp_path):
+def test_a_killed_list_of_nine_hundred_sellers_can_be_continued(tmp_path):
     check_killed_list(tmp_path, 900)

@@ -1,6 +1,6 @@
-"""One attack: many tries, of each of which only a typed error or a right outcome is let pass.
+"""The fixture of an attack: every try must end in a typed error or a correct outcome.
 
-``.ci/campaigns reliability`` ends with the table of attacks.
+``.ci/campaigns reliability`` prints the table of attacks at its end.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from convexmarket.errors import ConvexMarketError
 
 @pytest.fixture
 def attack(record_property):
-    """Try everything, count it for the table, and fail if anything got through.
+    """Return a function that runs and counts the tries of an attack and fails on any success.
 
-    The function's ``name`` is what the table calls the attack; of ``tries`` each is what is tried,
-    in words that repeat it, and a function that tries it. That returns None where the outcome is
-    right, and otherwise what is wrong. An error of convexmarket's own is right.
+    The function takes the ``name`` of the attack and ``tries``: pairs of a description and a
+    function. That function returns None for a correct outcome, otherwise a description of the
+    failure. An error of convexmarket is a correct outcome.
     """
 
     def run(name: str, tries: Iterable[tuple[str, Callable[[], str | None]]]) -> None:

@@ -1,4 +1,4 @@
-"""What a stranger may have made of a JSON document: one place of it, changed."""
+"""Mutations of one entry of a JSON document, as an attacker could make them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 
 def nested(depth: int) -> Any:
-    """Return a list in lists."""
+    """Return a list nested to a given depth."""
     value: Any = 1
     for _ in range(depth):
         value = [value]
     return value
 
 
-#: What takes the place of a value.
+#: Replacement values.
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 0.5, -1e-320, 1e308, -1e308, 2**63, 10**400,
     "", " ", "0", "nan", "Infinity", "x" * 5_000, "a\nb", "\0", "\x1b[2J", "<script>", "=1+1",
@@ -70,9 +70,9 @@ CHANGES: tuple[Change, ...] = (_replace, _replace, _remove, _add, _rename, _othe
 
 
 def mutations(document: Any, number: int, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:
-    """Yield so many changed copies of a document, each with words that say what was changed.
+    """Yield ``number`` changed copies of a document, each with a description of the change.
 
-    A place is chosen by going down at random, so that each key of the top is as likely as another.
+    The entry is chosen by a random descent, so that all top-level keys are equally likely.
     """
     for _ in range(number):
         changed = copy.deepcopy(document)

@@ -16,5 +16,5 @@ def refuses():
 def test_successful_attacks_are_reported(attempt, found, attack, request):
     tries = [("the first", lambda: None), ("the second", refuses), ("the third", attempt)]
     with pytest.raises(AssertionError, match=f"(?s)1 of 3.*the third: {found}"):
-        attack("a demonstration that must fail once", tries)
-    request.node.user_properties.clear()  # it is none of the campaign's
+        attack("a demonstration that succeeds once", tries)
+    request.node.user_properties.clear()  # not a test of the campaign

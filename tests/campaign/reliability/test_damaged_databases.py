@@ -1,4 +1,4 @@
-"""Thousands of damaged copies of markets and ledgers: refused, or as if nothing had happened."""
+"""Thousands of damaged copies of markets and ledgers are refused or work as before."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def states(tmp_path_factory):
         ("a damaged database and the commands", COMMANDS, use_commands),
     ],
 )
-def test_damage_is_refused_or_changes_nothing(name, times, attempt, states, tmp_path, attack):
+def test_damaged_databases_are_refused_or_unchanged(name, times, attempt, states, tmp_path, attack):
     seed = np.random.SeedSequence().entropy
     kinds = list(states.values())
 

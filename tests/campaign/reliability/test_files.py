@@ -1,4 +1,4 @@
-"""Files and reports under attack: written over, lost, read by others, run by a spreadsheet."""
+"""Attacks on files and reports: overwriting, loss, access by others, spreadsheet formulas."""
 
 import csv
 import io
@@ -34,7 +34,7 @@ def here(tmp_path, monkeypatch):
 
 
 def keeps(here, arguments, place):
-    """Say what is wrong if a command does not leave a file as it is, with an error in a line."""
+    """Return a problem if a command changes a file or does not end with an error, else None."""
     path = here / place
     before = path.read_bytes() if path.exists() else None
     done = invoke(*arguments, place)
@@ -48,14 +48,14 @@ def keeps(here, arguments, place):
     return None if done.exit_code == 2 else f"exit code {done.exit_code}"
 
 
-def test_among_the_files_of_a_database(here, attack):
+def test_commands_refuse_to_overwrite_database_files(here, attack):
     def attempt(name, place):
         arguments, option = WRITERS[name]
         return keeps(here, [*arguments, option], place)
 
     cases = product(sorted(WRITERS), DATABASES)
     attack(
-        "a database, or its folder, is written to", ((str(c), partial(attempt, *c)) for c in cases)
+        "a database or its folder is overwritten", ((str(c), partial(attempt, *c)) for c in cases)
     )
 
 
@@ -80,8 +80,8 @@ def hostile_names(number):
         yield "".join(drawn.choice(letters, drawn.integers(1, 9))).strip() or "x"
 
 
-def test_names_in_tables(here, attack):
-    """Of a report's table, in which any text may stand."""
+def test_names_in_tables_are_never_formulas(here, attack):
+    """Table cells of a report may contain any text."""
 
     @lru_cache(maxsize=1)
     def written(name):
@@ -96,12 +96,12 @@ def test_names_in_tables(here, attack):
         return f"formulas: {result}" if result else ("torn rows" if torn else None)
 
     cases = [(name, s) for name in hostile_names(500) for s in SEPARATORS]
-    attack("a name in a table is a formula, or tears a row",
+    attack("a name in a table is a formula, or breaks a row",
            ((str(c), partial(attempt, *c)) for c in cases))  # fmt: skip
 
 
-def test_ids_in_offers(here, attack):
-    """Ids come back as they were, through the offers and our own reader."""
+def test_ids_in_offers_are_kept_and_never_formulas(here, attack):
+    """Ids survive a round trip through offers and the package's reader."""
     ids = sorted({" ".join(name.split()) for name in hostile_names(1_000)} - {""})
     table = pd.DataFrame({"id": ids, "sensitivity": np.linspace(1.1, 4.9, len(ids))})
     offers = price_list(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001)

@@ -1,4 +1,4 @@
-"""Files from strangers: refused with an error of ours, or taken, and right."""
+"""Untrusted files are refused with a typed error or read correctly."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ REPORTS = [ROOT / "reports" / name for name in report_names(ROOT / "problems")]
 
 
 def numbers():
-    """Return random numbers, drawn anew, and how often each property is tried."""
+    """Return a fresh random generator and the number of examples of the profile."""
     seed = np.random.SeedSequence().entropy if not settings().derandomize else 0
     print(f"seed {seed}")
     return np.random.default_rng(seed), settings().max_examples
@@ -43,7 +43,7 @@ def read_again(folder, changed, twin, out, compared):
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.name)
-def test_results_of_strangers(report, attack, tmp_path):
+def test_untrusted_results_are_read_or_refused(report, attack, tmp_path):
     rng, tries = numbers()
     twin = tmp_path / report.name
     shutil.copytree(report, twin)
@@ -80,7 +80,7 @@ def load_and_use(path, content):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_of_strangers(name, attack, tmp_path):
+def test_untrusted_models_are_loaded_correctly_or_refused(name, attack, tmp_path):
     rng, tries = numbers()
     path = cm.save_model(MODELS[name](), tmp_path / "m.json", guarantee="rows")
     changed = mutations(json.loads(path.read_text()), 3 * tries, rng)
@@ -96,7 +96,7 @@ def dumped(found):
 
 
 def sign(found):
-    """Return a changed model with the matching checksum, as an attacker would write it."""
+    """Return a changed model with a matching checksum, as an attacker would write it."""
     return signed({"sha256": "", **found})
 
 
@@ -104,7 +104,7 @@ def sign(found):
 
 
 def unseen():
-    """Yield every character that shows nothing, or a blank that is none."""
+    """Yield every invisible character and every unusual space."""
     for code in range(sys.maxunicode + 1):
         character = chr(code)
         blank = unicodedata.category(character) == "Zs" and character != " "
@@ -121,12 +121,12 @@ def taken_by_sellers(id):
     return f"taken as {cm.Sellers(virtual_costs=[1.0, 1.0], ids=['Ann', id]).ids!a}"
 
 
-def test_ids_with_what_is_not_seen(attack):
+def test_ids_with_invisible_characters_are_refused(attack):
     characters = list(unseen())
     private = [c for c in characters if unicodedata.category(c) == "Co"]
     few = [c for c in characters if unicodedata.category(c) != "Co"] + private[::1_000]
     attack(
-        "ids with a character that is not seen",
+        "ids with an invisible character",
         (
             (f"{c!a}, {take.__name__}", partial(take, f"Ann{c}Lee"))
             for c in few

@@ -1,4 +1,4 @@
-"""Every two constraints together, beside every objective."""
+"""All pairs of constraints with all objectives."""
 
 import itertools
 
@@ -9,5 +9,5 @@ from tests.terms.builders import BILLS, CONSTRAINTS, SPREADS, assert_dcp_and_dpp
 
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("bill", BILLS)
-def test_every_two_constraints_are_dcp_and_dpp(spread, bill):
+def test_all_pairs_of_constraints_are_dcp_and_dpp(spread, bill):
     assert_dcp_and_dpp(spread, bill, itertools.combinations(CONSTRAINTS, 2))

@@ -1,4 +1,4 @@
-"""A list of sellers whose command is killed several times continues at the same terms."""
+"""A list of sellers continues with the same offers after several kills of its command."""
 
 import random
 import time
@@ -14,7 +14,7 @@ from tests.process.online.builders import fixed
 
 
 @needs_fork
-def test_a_list_that_is_killed_on_the_way_goes_on(tmp_path):
+def test_a_killed_list_of_sellers_can_be_continued(tmp_path):
     check_killed_list(tmp_path, 500)
 
 
@@ -35,7 +35,7 @@ def _check_killed_list(tmp_path, n):
     def work(tell):
         def progress(*_):
             tell(1)
-            time.sleep(0.001)  # so that there is a way to be killed on
+            time.sleep(0.001)  # so that there is time to be killed
 
         with OnlineMarket(tmp_path / "m") as opened:
             quote_list(opened, tmp_path / "long.csv", progress=progress)
@@ -46,7 +46,7 @@ def _check_killed_list(tmp_path, n):
         time.sleep(rng.uniform(0, 0.01))
         known = len(child.kill())
         after = market.offers()
-        assert len(after) >= len(before) + known - 1  # the first tells what was there before
+        assert len(after) >= len(before) + known - 1
         pd.testing.assert_frame_equal(after.head(len(before)), before, check_dtype=False)
         before = after
     assert 0 < len(before) < n

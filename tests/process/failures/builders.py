@@ -1,6 +1,6 @@
-"""A command in a process of its own, forked so that nothing is imported again.
+"""Commands in forked processes, which avoid repeated imports.
 
-It has its own streams, working directory, signals and exit code, as one from a shell.
+Each has its own streams, working directory, signals and exit code, like a command in a shell.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from joblib.externals.loky import reusable_executor
 
 from convexmarket import cli
 
-#: Seconds after which a command hangs; far more than any of them takes.
+#: Seconds after which a command counts as hanging.
 PATIENCE = 120.0
 CRASHED = 99
 INTERRUPTED = 130
-NO_ROOM = 300  # bytes; less than any file that a command writes
-#: What was in the place of a file before.
+NO_ROOM = 300  # bytes; smaller than any file that a command writes
+#: The former content of a file.
 FORMER_CSV, FORMER_JSON = "id,the former\nAnn,1\n", '["the former"]\n'
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
 
 
 class Forked:
-    """A command that is running, or has ended.
+    """A running or finished command.
 
     Parameters
     ----------
@@ -38,10 +38,10 @@ class Forked:
     folder : Path
         The working directory.
     before : callable, optional
-        Called in the process before the command, with a function that tells the parent that a
-        moment has come and waits there for a signal.
+        Called in the process before the command, with a function that notifies the parent and
+        waits for a signal.
     limit : int, optional
-        Largest size of a file, in bytes: a disk that is full.
+        Largest size of a file in bytes, to simulate a full disk.
     """
 
     def __init__(self, arguments, folder, before=None, limit=None):
@@ -68,7 +68,7 @@ class Forked:
             os.chdir(folder)
             os.environ["COLUMNS"] = "200"
             sys.argv = ["convexmarket", *arguments]
-            reusable_executor._executor = None  # its workers are the parent's
+            reusable_executor._executor = None  # its workers belong to the parent
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
@@ -85,7 +85,7 @@ class Forked:
             traceback.print_exc()
         finally:
             with contextlib.suppress(BaseException):
-                multiprocessing.util._exit_function()  # as at the end of an interpreter
+                multiprocessing.util._exit_function()  # as when an interpreter exits
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
@@ -101,7 +101,7 @@ class Forked:
         os.kill(self.pid, number)
 
     def end(self):
-        """Return the exit code, or minus the signal, once the command has ended."""
+        """Wait for the end of the command; return its exit code, or minus the signal."""
         ends = {self._out: "out", self._err: "err"}
         while ends:
             for end in select.select(list(ends), [], [], PATIENCE)[0] or ends.copy():
@@ -116,7 +116,7 @@ class Forked:
 
     @property
     def said(self):
-        """What was printed on standard error."""
+        """The text on standard error."""
         return self.err.decode()
 
 
@@ -127,7 +127,7 @@ def run(arguments, folder, before=None, limit=None):
 
 
 def stop(arguments, folder, before, number):
-    """Run a command to a moment, send a signal there, and return how it ended."""
+    """Run a command to a moment, send a signal, and return the exit code and the process."""
     command = Forked(arguments, folder, before)
     came = command.wait_for_the_moment()
     if came:
@@ -138,7 +138,7 @@ def stop(arguments, folder, before, number):
 
 
 def contents(folder):
-    """Return all files in a folder, hidden ones as well, and the empty folders."""
+    """Return all files in a folder, including hidden files and empty folders."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(Path(folder).rglob("*"))
@@ -146,7 +146,7 @@ def contents(folder):
 
 
 def check_one_line(said, *words):
-    """Check that standard error holds one line of ours, and no traceback."""
+    """Check that standard error contains one line of the package and no traceback."""
     assert "Traceback" not in said
     assert len(said.splitlines()) == 1, said
     for word in words:
@@ -154,7 +154,7 @@ def check_one_line(said, *words):
 
 
 def at(module, name, call=1, after=False):
-    """Return a function that makes a command send a message and wait at a call of a function."""
+    """Return a hook that pauses a command at a call of a function and notifies the parent."""
 
     def before(tell):
         real, left = getattr(module, name), [call]
@@ -174,5 +174,5 @@ def at(module, name, call=1, after=False):
 
 
 def save_nothing(figure, kind, name):
-    """Take the place of ``figures.saved``: drawing is slow."""
+    """Replace ``figures.saved``, because drawing is slow."""
     return b"<svg>" + b" " * NO_ROOM + b"</svg>"

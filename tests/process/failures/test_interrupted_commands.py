@@ -1,4 +1,4 @@
-"""What commands leave behind on an error, Ctrl-C, SIGKILL and a full disk (docs/failures.md)."""
+"""Files after errors, Ctrl-C, SIGKILL and full disks in commands (docs/failures.md)."""
 
 import codecs
 import json
@@ -47,7 +47,7 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
-    """Leave the drawing out: it is slow, and one test below draws."""
+    """Skip drawing, which is slow; one test below includes it."""
     monkeypatch.setattr(figures, "saved", save_nothing)
 
 
@@ -59,7 +59,7 @@ def result():
 
 @pytest.fixture(scope="module")
 def prepared(result, tmp_path_factory):
-    """A folder with everything that a command may be given, and what it wrote before."""
+    """Return a folder with the inputs of all commands and their former outputs."""
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
@@ -75,7 +75,7 @@ def prepared(result, tmp_path_factory):
 
 @pytest.fixture
 def here(prepared, tmp_path, result, monkeypatch):
-    """Return a copy of that folder; running the problem gives its result at once."""
+    """Return a copy of that folder; problems return stored results."""
     folder = shutil.copytree(prepared, tmp_path / "a b\n\u2603")
     monkeypatch.setattr(type(result[0]), "perform", lambda *_, **__: result[1])
     return folder
@@ -116,7 +116,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def written(prepared, result, tmp_path_factory):
-    """The files that each command leaves without a failure."""
+    """Return the files of each command without a failure."""
     answer = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
@@ -130,7 +130,7 @@ def written(prepared, result, tmp_path_factory):
 
 
 def timeless(found):
-    """Return files without what differs from one run to the next."""
+    """Return files without parts that differ between runs."""
     certificate = found["offers.certificate.json"]
     if not certificate.startswith(b"{"):
         return found
@@ -140,7 +140,7 @@ def timeless(found):
 
 
 @pytest.mark.parametrize(("name", "moment"), CASES)
-def test_ctrl_c_leaves_the_former_or_the_new_and_no_litter(here, written, name, moment):
+def test_ctrl_c_leaves_old_or_new_files_and_no_temporary_ones(here, written, name, moment):
     before = timeless(contents(here))
     code, command = stop(COMMANDS[name], here, (MOMENTS | MOMENTS_OF_FILES)[moment], signal.SIGINT)
     assert code == INTERRUPTED
@@ -149,11 +149,11 @@ def test_ctrl_c_leaves_the_former_or_the_new_and_no_litter(here, written, name, 
 
 
 @pytest.mark.parametrize(("name", "moment"), CASES)
-def test_after_sigkill_the_same_command_does_its_work(here, written, name, moment):
+def test_the_same_command_succeeds_after_sigkill(here, written, name, moment):
     before = contents(here)
     code, _ = stop(COMMANDS[name], here, (MOMENTS | MOMENTS_OF_FILES)[moment], signal.SIGKILL)
     assert code == -signal.SIGKILL
-    if name not in REPLACES_A_FOLDER:  # at this instant, too, each file is the former or the new
+    if name not in REPLACES_A_FOLDER:  # after the kill, each file is the former or the new one
         now = timeless(contents(here))
         for path, content in timeless(before).items():
             assert now[path] in (content, written[name].get(path))
@@ -162,7 +162,7 @@ def test_after_sigkill_the_same_command_does_its_work(here, written, name, momen
     hidden = {path for path in now if "/." in f"/{path}"}
     assert {path: now[path] for path in now.keys() - hidden} == written[name]
     if name in REPLACES_A_FOLDER:
-        assert not hidden, "what a killed command left is removed by the next one"
+        assert not hidden, "the next command removes the files of a killed one"
     assert len(hidden) <= 4
 
 
@@ -176,8 +176,8 @@ def test_a_full_disk_changes_nothing(here, name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_disk_that_fills_up_on_the_way_changes_nothing(here, name):
-    """The disk has room for the first file, and none for the second."""
+def test_a_disk_that_becomes_full_changes_nothing(here, name):
+    """The disk has space for the first file but not for the second."""
     before = contents(here)
 
     def patch(_tell):
@@ -197,7 +197,7 @@ def test_a_disk_that_fills_up_on_the_way_changes_nothing(here, name):
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_ctrl_c_while_a_problem_runs_writes_at_most_a_journal(kind, tmp_path):
+def test_ctrl_c_during_a_run_writes_at_most_a_journal(kind, tmp_path):
     def before(tell):
         ProgressLines.__call__ = lambda *_: tell()
 
@@ -209,13 +209,13 @@ def test_ctrl_c_while_a_problem_runs_writes_at_most_a_journal(kind, tmp_path):
     assert set(contents(tmp_path)) == journal
 
 
-def test_every_kind_of_problem_is_tried():
+def test_all_kinds_of_problems_are_tested():
     assert set(FILES) == set(KINDS) - {"solvers"}
     for kind, name in FILES.items():
         assert files.load_file(PROBLEMS / f"{name}.toml").kind == kind
 
 
-def test_a_defect_says_that_it_is_one(here):
+def test_an_unexpected_error_is_reported_as_a_defect(here):
     def patch(_tell):
         def broken(*_, **__):
             raise ZeroDivisionError("a bug")
@@ -230,7 +230,7 @@ def test_a_defect_says_that_it_is_one(here):
     assert contents(here) == before
 
 
-def test_the_exit_code_shows_reports_that_were_not_written(here):
+def test_the_exit_code_indicates_failed_reports(here):
     problems = here / "problems"
     problems.mkdir()
     shutil.copy(QUICKSTART, problems)
@@ -249,7 +249,7 @@ def test_the_exit_code_shows_reports_that_were_not_written(here):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_target_that_is_a_file_or_a_folder_is_refused(here, name):
+def test_a_target_of_the_wrong_type_is_refused(here, name):
     arguments = COMMANDS[name]
     if name == "report in place":
         arguments = ["report", "sellers.csv"]
@@ -273,8 +273,8 @@ def read_by_all(file):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_folder_that_may_not_be_written_is_refused(here, name):
-    nobody = 65534 if os.geteuid() == 0 else None  # root may write everywhere
+def test_a_read_only_folder_is_refused(here, name):
+    nobody = 65534 if os.geteuid() == 0 else None  # root can write to all folders
     needed = [Path(files.__file__), Path(pytest.__file__)]
     if nobody is not None and not all(map(read_by_all, needed)):
         pytest.skip("the user nobody cannot import the package of root")
@@ -287,7 +287,7 @@ def test_a_folder_that_may_not_be_written_is_refused(here, name):
 
     def unprivileged(_tell):
         if nobody is not None:
-            codecs.lookup("utf-8-sig")  # the user nobody cannot import from root's home folder
+            codecs.lookup("utf-8-sig")  # before the change of user
             os.setgroups([])
             os.setgid(nobody)
             os.setuid(nobody)

@@ -1,4 +1,4 @@
-"""An online market whose commands fail, are interrupted, or fill the disk (docs/failures.md)."""
+"""Online markets after errors, interrupts and full disks (docs/failures.md)."""
 
 import json
 import shutil
@@ -82,7 +82,7 @@ def hidden(folder):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_open_leaves_a_market_or_none(here, number):
+def test_an_interrupted_open_leaves_a_complete_market_or_none(here, number):
     before = contents(here)
     arguments = ["online", "open", "new", "market.toml"]
     code, command = stop(arguments, here, at(store, "sync"), number)
@@ -97,7 +97,7 @@ def test_open_leaves_a_market_or_none(here, number):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_list_of_quotes_goes_on_where_it_stopped(here, number):
+def test_an_interrupted_list_of_quotes_can_be_continued(here, number):
     def moment(tell):
         ProgressLines.__call__ = lambda *_: tell()
 
@@ -118,7 +118,7 @@ def test_a_list_of_quotes_goes_on_where_it_stopped(here, number):
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("command", ["quote", "accept", "decline"])
-def test_a_single_step_is_taken_or_not(here, command, number):
+def test_an_interrupted_step_is_stored_completely_or_not_at_all(here, command, number):
     arguments = ["online", "answer", "m", "--id", "a", f"--{command}"]
     if command == "quote":
         arguments = ["online", "quote", "m", "--id", "a", "--sensitivity", "1.1"]
@@ -134,7 +134,7 @@ def test_a_single_step_is_taken_or_not(here, command, number):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_closing_again_ends_with_one_model(sold, tmp_path, number):
+def test_an_interrupted_close_can_be_repeated_and_gives_one_model(sold, tmp_path, number):
     here = shutil.copytree(sold, tmp_path / "here")
     arguments = ["online", "close", "m", "--lapse"]
     code, command = stop(arguments, here, at(document, "keep_access"), number)
@@ -159,7 +159,7 @@ def test_closing_again_ends_with_one_model(sold, tmp_path, number):
     ],
     ids=lambda arguments: arguments[0] + str(len(arguments)),
 )
-def test_a_full_disk_keeps_what_was_stored(here, arguments):
+def test_a_full_disk_keeps_stored_steps(here, arguments):
     before = contents(here)
     code, command = run(["online", *arguments], here, limit=600)
     assert code == 2
@@ -171,7 +171,7 @@ def test_a_full_disk_keeps_what_was_stored(here, arguments):
     done(here, *arguments)
 
 
-def test_a_full_disk_at_the_end_keeps_the_model_and_says_how_to_go_on(sold, tmp_path):
+def test_a_full_disk_while_closing_keeps_the_model_and_names_a_remedy(sold, tmp_path):
     here = shutil.copytree(sold, tmp_path / "here")
 
     def patch(_tell):
@@ -189,7 +189,7 @@ def test_a_full_disk_at_the_end_keeps_the_model_and_says_how_to_go_on(sold, tmp_
     assert (here / "m" / "report" / "model.json").read_text() == remaining
 
 
-def test_the_exit_code_shows_sellers_who_were_turned_away(here):
+def test_the_exit_code_indicates_refused_sellers(here):
     (here / "arrivals.csv").write_text(ARRIVALS + "e,2.0\nf,2.0\n")
     code, command = run(QUOTE_LIST, here)
     assert code == 3
@@ -198,7 +198,7 @@ def test_the_exit_code_shows_sellers_who_were_turned_away(here):
     assert len(pd.read_csv(here / "offers.csv")) == 4
 
 
-def test_an_error_changes_nothing_and_is_one_line(here):
+def test_an_error_prints_one_line_and_changes_nothing(here):
     before = contents(here)
     for arguments in (
         ["open", "m", "market.toml"],
@@ -249,7 +249,9 @@ def shown(folder, name="sold.sqlite"):
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("name", LEDGER)
-def test_a_ledger_takes_a_step_or_none(kept, tmp_path, name, number):
+def test_an_interrupted_ledger_step_is_stored_completely_or_not_at_all(
+    kept, tmp_path, name, number
+):
     here = shutil.copytree(kept, tmp_path / "here")
     arguments, moment = LEDGER[name]
     before = shown(here)
@@ -270,7 +272,7 @@ def test_a_ledger_takes_a_step_or_none(kept, tmp_path, name, number):
 
 
 @pytest.mark.parametrize("name", LEDGER)
-def test_a_ledger_on_a_full_disk_is_as_before(kept, tmp_path, name):
+def test_a_full_disk_does_not_change_a_ledger(kept, tmp_path, name):
     here = shutil.copytree(kept, tmp_path / "here")
     before = shown(here)
     code, command = run(["ledger", *LEDGER[name][0]], here, limit=5)

@@ -1,4 +1,4 @@
-"""A solver study that is stopped: no half report, and nothing that is done twice."""
+"""An interrupted solver study writes no partial report and repeats no recorded run."""
 
 import json
 import signal
@@ -22,7 +22,7 @@ ONLINE = ["run", PROBLEMS / "online-wdbc.toml", "--set", "simulation.draws=2", "
 
 
 def after_the_first_run(tell):
-    """Tell when the first run is on disk."""
+    """Notify the parent when the first run is on disk."""
     append = Journal.append
 
     def told(self, record):

@@ -1,4 +1,4 @@
-"""Commands in poor surroundings: closed streams, odd terminals, no home, a plain locale."""
+"""Commands with closed streams, unusual terminals, no home folder or an ASCII locale."""
 
 import os
 import shlex
@@ -14,7 +14,7 @@ COMMAND = f"{shlex.quote(sys.executable)} -m convexmarket"
 
 
 def shell(script, folder, **variables):
-    """Run commands in a shell; return the exit code, and what was printed."""
+    """Run commands in a shell; return the exit code and the output."""
     done = subprocess.run(
         ["bash", "-c", script.replace("convexmarket ", f"{COMMAND} ")],
         cwd=folder,
@@ -27,12 +27,12 @@ def shell(script, folder, **variables):
 
 
 @pytest.mark.parametrize("command", ["schema", "--help"])
-def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path, command):
+def test_a_closed_pipe_ends_the_command_silently(tmp_path, command):
     code, _, err = shell(f"set -o pipefail; convexmarket {command} | true", tmp_path)
     assert (code, err) == (141, "")
 
 
-def test_output_on_a_full_disk_is_an_error(tmp_path):
+def test_output_to_a_full_disk_is_an_error(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     code, _, err = shell("convexmarket --version > /dev/full", tmp_path)
@@ -40,7 +40,7 @@ def test_output_on_a_full_disk_is_an_error(tmp_path):
     assert err == "error: standard output: No space left on device\n"
 
 
-def test_streams_that_are_closed_do_not_matter(tmp_path):
+def test_closed_streams_are_tolerated(tmp_path):
     code, text, err = shell(
         "convexmarket ledger s.json --create <&- >&- 2>&- && test -s s.json", tmp_path
     )
@@ -48,7 +48,7 @@ def test_streams_that_are_closed_do_not_matter(tmp_path):
     assert sorted(contents(tmp_path)) == ["s.json"]
 
 
-def test_names_that_the_locale_cannot_write_are_written_otherwise(tmp_path):
+def test_characters_outside_the_locale_are_escaped(tmp_path):
     (tmp_path / "\u2603 sellers.csv").write_text(
         "id,sensitivity\nJosé,0.03\n\u674e\u96f7,0.05\n", encoding="utf-8"
     )

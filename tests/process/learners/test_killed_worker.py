@@ -1,4 +1,4 @@
-"""A worker of Dask that is killed in the middle of a fit changes nothing."""
+"""A Dask worker that is killed during a fit does not change the result."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ N_ROWS, N_PARTS = 4_000, 8
 
 
 def block(reads: Path | None, _: object, block_id: tuple[int, int] = (0, 0)) -> np.ndarray:
-    """Return a block of rows; at the second time that one of them is read, its worker dies."""
+    """Return a block of rows; the second read of one block kills its worker."""
     if reads is not None and block_id[0] == 3:
         times = len(list(reads.iterdir()))
         (reads / str(times)).touch()
@@ -37,7 +37,7 @@ def client():
 @pytest.mark.parametrize(
     "learner", [cm.PrivateLogisticRegression(0.01), cm.PersonalizedRidge()], ids=repr
 )
-def test_the_model_is_that_of_workers_who_live(learner, tmp_path):
+def test_a_killed_worker_does_not_change_the_model(learner, tmp_path):
     chunks = ((N_ROWS // N_PARTS,) * N_PARTS, (3,))
     y = np.random.default_rng(0).choice([-1, 1], N_ROWS)
     models = []

@@ -1,4 +1,4 @@
-"""A ledger in forked processes, and what has to hold after each kill."""
+"""A ledger in forked processes, and checks after each kill."""
 
 import random
 import time
@@ -18,7 +18,7 @@ def guarantee(epsilon):
 
 
 def work_for_ever(path, seed, tell):
-    """Sell to and charge many sellers at once; report each step once it has returned."""
+    """Sell and charge for many sellers at once; report each completed step."""
     ledger, rng = cm.Ledger(path), random.Random(seed)
     ids = [f"s{k}" for k in range(MANY)]
     for step in range(10_000):
@@ -35,7 +35,7 @@ def work_for_ever(path, seed, tell):
 
 
 def stored(ledger):
-    """Return the steps that are stored; each covers all sellers or none."""
+    """Return the stored steps; each contains all sellers or none."""
     sales, charges = ledger.sales(), ledger.charges()
     result = [("sold", name, len(rows)) for name, rows in sales.groupby("source")]
     result += [("charged", name, len(rows)) for name, rows in charges.groupby("release")]
@@ -45,7 +45,7 @@ def stored(ledger):
 
 
 def check_random_kills(path, kills):
-    """Kill so many processes that sell and charge, one after another."""
+    """Kill several processes that sell and charge, one after another."""
     ledger = cm.Ledger.create(path)
     rng, known = random.Random(3), set()
     for kill in range(kills):
@@ -56,7 +56,7 @@ def check_random_kills(path, kills):
         message = {tuple(line) for line in child.kill()}
         now = stored(ledger)
         assert known | message <= now, "a step was lost"
-        assert len(now - known - message) <= 1, "more than one step was under way"
+        assert len(now - known - message) <= 1, "more than one step was in progress"
         known = now
         frame = ledger.balance()
         n_sold = sum(kind == "sold" for kind, _ in known)
@@ -68,7 +68,7 @@ def check_random_kills(path, kills):
 
 
 def check_kills_of_making(folder, kills):
-    """Kill so many processes that make a ledger each."""
+    """Kill several processes while each creates a ledger."""
     made = 0
     for kill in range(kills):
         path = folder / f"{kill}" / "l"

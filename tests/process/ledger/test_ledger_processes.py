@@ -1,4 +1,4 @@
-"""Several processes use a ledger at once, and are killed at any instant (SIGKILL)."""
+"""Several processes use one ledger and are killed at random times (SIGKILL)."""
 
 import time
 
@@ -13,7 +13,7 @@ from tests.process.ledger.builders import check_kills_of_making, check_random_ki
 pytestmark = needs_fork
 
 
-def test_no_more_is_spent_than_was_sold_however_many_charge(tmp_path):
+def test_concurrent_charges_never_exceed_the_sold_privacy(tmp_path):
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a", "b"], [1.0, 9.0], 0.0)
 
@@ -32,7 +32,7 @@ def test_no_more_is_spent_than_was_sold_however_many_charge(tmp_path):
     assert ledger.releases()["name"].tolist() == [f"unnamed-{k}" for k in range(1, 9)]
 
 
-def test_one_of_two_processes_charges_a_name(tmp_path):
+def test_only_one_of_two_processes_charges_a_release_name(tmp_path):
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a"], 9.0, 0.0)
 
@@ -51,20 +51,20 @@ def test_one_of_two_processes_charges_a_name(tmp_path):
     assert ledger.account(["a"]).spent.tolist() == [1.25]
 
 
-def test_killed_at_random_instants_of_selling_and_charging(tmp_path):
+def test_a_ledger_is_consistent_after_kills_during_sales_and_charges(tmp_path):
     check_random_kills(tmp_path / "l", 25)
 
 
-def test_killed_while_a_ledger_is_made(tmp_path):
+def test_a_ledger_is_complete_or_absent_after_a_kill_during_its_creation(tmp_path):
     check_kills_of_making(tmp_path, 20)
 
 
-def test_killed_in_the_middle_of_a_charge(tmp_path):
+def test_a_charge_is_complete_or_absent_after_a_kill(tmp_path):
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a", "b"], 1.0, 0.0)
 
     def work(tell):
-        book.now = stopping(book.now, tell, before=False)  # asked when the account has agreed
+        book.now = stopping(book.now, tell, before=False)  # after the check
         cm.Ledger(tmp_path / "l").account(["a", "b"], release="m").charge(guarantee([1.0, 1.0]))
 
     for _ in range(2):
@@ -77,15 +77,15 @@ def test_killed_in_the_middle_of_a_charge(tmp_path):
     check_integrity(ledger.path)
 
 
-def test_killed_between_the_charge_and_the_publication(tmp_path):
-    """What may have been seen stays charged: the same release cannot be made twice."""
+def test_a_charge_remains_after_a_kill_before_the_publication(tmp_path):
+    """A release that may have been seen stays charged and cannot be repeated."""
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a"], 1.0, 0.0)
 
     def work(tell):
         cm.Ledger(tmp_path / "l").account(["a"], release="m").charge(guarantee([0.5]))
         tell("charged")
-        time.sleep(60)  # noise would be drawn here, and a model published
+        time.sleep(60)  # noise would be drawn and a model published here
 
     child = Child(work)
     child.wait_until_it_tells()

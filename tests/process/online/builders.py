@@ -1,4 +1,4 @@
-"""A market in forked processes, and what has to hold after each kill."""
+"""A market in forked processes, and checks after each kill."""
 
 import json
 import random
@@ -41,7 +41,7 @@ def report_of(number):
 
 
 def check_all_told(market, told, n):
-    """Check that all reported steps are stored, and that none is lost or doubled."""
+    """Check that all reported steps are stored exactly once."""
     frame = market.offers()
     assert frame["number"].tolist() == list(range(1, n + 1))
     assert frame["id"].is_unique
@@ -53,7 +53,7 @@ def check_all_told(market, told, n):
 
 
 class Delay:
-    """Random delays that are too short and too long about as often, on slow computers too."""
+    """Random delays, adapted so that they are too short and too long equally often."""
 
     def __init__(self, seed):
         self._rng, self._typical = random.Random(seed), 0.004
@@ -66,7 +66,7 @@ class Delay:
 
 
 def rows(market):
-    """Return the offers, read by plain SQL, as tuples in the order of an Offer's attributes."""
+    """Read the offers with plain SQL, as tuples in the order of the attributes of Offer."""
     connection = sqlite3.connect(market.folder / "market.sqlite")
     result = connection.execute(
         "SELECT id, quotes.number, sensitivity, epsilon, payment, "
@@ -78,7 +78,7 @@ def rows(market):
 
 
 def work_for_ever(market, seed, tell):
-    """Quote, accept, decline and ask again; report each step once it has returned."""
+    """Quote, accept, decline and repeat; report each completed step."""
     rng = random.Random(seed)
     known = {id: row[2] for id, row in rows(market).items()}
     while True:
@@ -99,7 +99,7 @@ def work_for_ever(market, seed, tell):
             id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
             try:
                 message = astuple(answer(id))
-            except ConvexMarketError:  # answered otherwise before, or nothing was bought
+            except ConvexMarketError:  # it has another answer, or nothing was bought
                 continue
             tell(*message)
 
@@ -110,7 +110,7 @@ def check_told(told, before, after):
     for line in told:
         id = line[0]
         if id in model:
-            assert tuple(line[:5]) == model[id][:5], "one seller at two terms"
+            assert tuple(line[:5]) == model[id][:5], "a seller has two offers"
             assert model[id][5] in ("offered", line[5]), "an answer was changed"
         model[id] = tuple(line)
     assert model.keys() <= after.keys(), "an offer was lost"
@@ -121,7 +121,7 @@ def check_told(told, before, after):
     for id in answered:
         assert model[id][5] == "offered", "an answer was lost"
     if unheard:
-        # One step was in progress: a quote, or a batch of three, of which some may be reported.
+        # One step was in progress: a quote, or a batch of three, which may be partly reported.
         assert not answered
         assert len(unheard) == 1 or (len(unheard) <= 3 and len({i[:-2] for i in unheard}) == 1)
     else:
@@ -130,7 +130,7 @@ def check_told(told, before, after):
 
 
 def check_plans(market, policy):
-    """Check that a plan was made at each stage, once, and that it gave the terms after it."""
+    """Check that each stage has exactly one plan, which determined the later terms."""
     frame, plans = market.offers(), market.plans()
     reached = [stage for stage in policy.stages if stage < len(frame)]
     assert [plan.after for plan in plans] == [0, *reached]
@@ -144,20 +144,20 @@ def check_plans(market, policy):
 
 
 def check_random_kills(folder, kills):
-    """Kill so many processes at work in one market, one after another."""
+    """Kill several processes at work in one market, one after another."""
     policy = AdaptivePolicy(fixed(100_000))
     market = OnlineMarket.create(folder, policy)
     rng = random.Random(7)
     seen, happened = {}, Counter()
     for kill in range(kills):
-        # An inherited market opens a connection of its own; every other child opens its own.
+        # Half of the children inherit a market, which must open a new connection.
         opened = (lambda: market) if kill % 2 else (lambda: OnlineMarket(folder))
         child = Child(lambda tell, opened=opened, k=kill: work_for_ever(opened(), k, tell))
         if kill % 5:
             child.wait_until_it_tells(rng.randint(1, 5))
             time.sleep(rng.choice([0.0, rng.uniform(0, 0.001), rng.uniform(0, 0.005)]))
         else:
-            time.sleep(rng.uniform(0, 0.03))  # perhaps while it opens the database
+            time.sleep(rng.uniform(0, 0.03))  # possibly while it opens the database
         message = child.kill()
         after = rows(market)
         unheard, answered = check_told(message, seen, after)
@@ -165,7 +165,7 @@ def check_random_kills(folder, kills):
         seen = after
         assert [row[1] for row in after.values()] == list(range(1, len(after) + 1))
     assert happened["told"] > kills
-    assert happened["unheard"] > 0, "no kill has hit a step"
+    assert happened["unheard"] > 0, "no process was killed during a step"
     for id, row in list(seen.items())[::10]:
         assert astuple(market.quote(id, row[2])) == row
     check_plans(market, policy)
@@ -173,7 +173,7 @@ def check_random_kills(folder, kills):
 
 
 def check_kills_of_making(parent, kills):
-    """Kill so many processes that make a market each."""
+    """Kill several processes while each creates a market."""
     delay = Delay(3)
     made = 0
     policy = fixed(10)
@@ -199,7 +199,7 @@ def check_kills_of_making(parent, kills):
 
 
 def check_kills_of_closing(parent, kills):
-    """Kill so many processes that close a market each."""
+    """Kill several processes while each closes a market."""
     delay = Delay(5)
     happened = Counter()
     for kill in range(kills):
@@ -218,7 +218,7 @@ def check_kills_of_closing(parent, kills):
         stored = market.released
         counts = market.counts()
         assert counts["accepted"] == 4
-        # The end of quoting and the lapse of offers are one step.
+        # Quoting ends and offers lapse in one step.
         assert counts["declined"] == (2 if market.is_closed else 0)
         assert not message or message == [["released", stored]]
         assert stored in (None, json.dumps([kill, 4]))

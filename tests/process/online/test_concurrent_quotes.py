@@ -1,4 +1,4 @@
-"""Several processes, and threads, quote in one market at once."""
+"""Several processes and threads quote in one market at the same time."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ def joined(parts):
 
 
 @pytest.mark.parametrize("inherited", [False, True])
-def test_four_processes_quote_the_same_sellers(tmp_path, inherited):
+def test_four_processes_can_quote_the_same_sellers(tmp_path, inherited):
     n = 60
     market = OnlineMarket.create(tmp_path, AdaptivePolicy(fixed(1000)))
 
@@ -42,7 +42,7 @@ def test_four_processes_quote_the_same_sellers(tmp_path, inherited):
     assert [plan.after for plan in market.plans()] == [0, *reached]
 
 
-def test_backups_while_others_quote_hold_a_beginning_of_the_market(tmp_path):
+def test_backups_during_quotes_contain_an_earlier_state(tmp_path):
     market = OnlineMarket.create(tmp_path / "market", fixed(1000))
 
     def work(k):
@@ -63,7 +63,7 @@ def test_backups_while_others_quote_hold_a_beginning_of_the_market(tmp_path):
     assert [len(part) for part in backups] == sorted(len(part) for part in backups)
 
 
-def test_a_seller_that_reports_differently_at_once_is_quoted_at_one_report(tmp_path):
+def test_simultaneous_reports_of_a_seller_give_one_quote(tmp_path):
     market = OnlineMarket.create(tmp_path, fixed(1000))
 
     def work(k):
@@ -81,7 +81,7 @@ def test_a_seller_that_reports_differently_at_once_is_quoted_at_one_report(tmp_p
     check_all_told(market, [offer for part in message for offer in part if offer is not None], 40)
 
 
-def test_as_many_as_expected_are_quoted_in_a_race_past_the_end(tmp_path):
+def test_a_race_quotes_exactly_the_expected_number_of_sellers(tmp_path):
     expected = 50
     market = OnlineMarket.create(tmp_path, fixed(expected))
 
@@ -113,7 +113,7 @@ def test_as_many_as_expected_are_quoted_in_a_race_past_the_end(tmp_path):
     check_all_told(market, message, expected)
 
 
-def test_one_answer_stands_when_both_are_given_at_once(tmp_path):
+def test_simultaneous_answers_store_exactly_one(tmp_path):
     n = 40
     market = OnlineMarket.create(tmp_path, fixed(n))
     for _ in market.quote_many((f"s{i}", BOUGHT) for i in range(n)):
@@ -135,7 +135,7 @@ def test_one_answer_stands_when_both_are_given_at_once(tmp_path):
         assert Counter(part[i] for part in message) == {status: 2, None: 2}
 
 
-def test_a_market_is_made_once(tmp_path):
+def test_a_race_creates_one_market(tmp_path):
     def work(k):
         made = []
         for round in range(10):
@@ -154,7 +154,7 @@ def test_a_market_is_made_once(tmp_path):
             assert OnlineMarket(tmp_path / f"m{round}").problem == f"{k}"
 
 
-def test_a_model_is_released_once_when_all_close_at_once(tmp_path):
+def test_simultaneous_closes_release_one_model(tmp_path):
     market = OnlineMarket.create(tmp_path, fixed(10))
     market.quote("s0", BOUGHT)
     market.accept("s0")
@@ -174,7 +174,7 @@ def test_a_model_is_released_once_when_all_close_at_once(tmp_path):
     assert market.released == winner
 
 
-def test_closing_in_the_middle_of_quotes(tmp_path):
+def test_a_market_can_be_closed_during_quotes(tmp_path):
     market = OnlineMarket.create(tmp_path, fixed(10_000))
     market.quote("first", BOUGHT)
 
@@ -203,7 +203,7 @@ def test_closing_in_the_middle_of_quotes(tmp_path):
 
 
 def test_a_fork_waits_for_the_step_of_another_thread(tmp_path):
-    """A child that ended with its parent's transaction open would undo it."""
+    """Otherwise the end of a child would undo an open transaction of its parent."""
     market = OnlineMarket.create(tmp_path, fixed(10))
     under_way, ended = threading.Event(), []
 
@@ -227,7 +227,7 @@ def test_a_fork_waits_for_the_step_of_another_thread(tmp_path):
     assert market.offers()["id"].tolist() == ["s0", "s1", "s2"]
 
 
-def test_a_child_does_not_close_what_its_parent_opened(tmp_path):
+def test_a_child_does_not_close_the_connection_of_its_parent(tmp_path):
     market = OnlineMarket.create(tmp_path, fixed(10))
     market.quote("s0", BOUGHT)
     pid = os.fork()

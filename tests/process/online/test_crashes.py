@@ -1,4 +1,4 @@
-"""A market whose processes are killed at any instant (SIGKILL): no reported step is lost.
+"""No reported step of a market is lost if its processes are killed at random times (SIGKILL).
 
 Child processes report each completed step through a pipe. After each kill the database contains all
 reported steps with the same terms, and at most the step in progress.
@@ -29,15 +29,15 @@ from tests.process.online.builders import (
 pytestmark = needs_fork
 
 
-def test_killed_at_random_instants(tmp_path):
+def test_no_reported_step_is_lost_after_random_kills(tmp_path):
     check_random_kills(tmp_path, 80)
 
 
-def test_killed_while_a_market_is_made(tmp_path):
+def test_a_market_is_complete_or_absent_after_a_kill_during_its_creation(tmp_path):
     check_kills_of_making(tmp_path, 25)
 
 
-def test_killed_at_random_instants_of_closing(tmp_path):
+def test_a_market_closes_with_one_model_after_random_kills(tmp_path):
     check_kills_of_closing(tmp_path, 20)
 
 
@@ -45,12 +45,12 @@ def test_killed_at_random_instants_of_closing(tmp_path):
     ("owner", "name", "before"),
     [
         (AdaptivePolicy, "replanned", True),
-        (AdaptivePolicy, "replanned", False),  # the plan is made, but not stored
+        (AdaptivePolicy, "replanned", False),  # the plan is computed, but not stored
         (OnlinePolicy, "quote", True),  # the plan is inserted, but not committed
         (OnlinePolicy, "quote", False),
     ],
 )
-def test_killed_while_a_plan_is_made(tmp_path, owner, name, before):
+def test_a_plan_is_made_once_after_a_kill(tmp_path, owner, name, before):
     policy = AdaptivePolicy(fixed(50))
     market = OnlineMarket.create(tmp_path, policy)
     for i in range(10):
@@ -73,7 +73,7 @@ def test_killed_while_a_plan_is_made(tmp_path, owner, name, before):
 
 
 @pytest.mark.parametrize(("name", "before"), [("link", True), ("link", False), ("unlink", True)])
-def test_killed_around_the_instant_that_a_market_appears(tmp_path, name, before):
+def test_a_kill_around_the_creation_of_a_market_leaves_one_or_none(tmp_path, name, before):
     def work(tell):
         setattr(os, name, stopping(getattr(os, name), tell, before))
         OnlineMarket.create(tmp_path, fixed(10))
@@ -93,7 +93,7 @@ def test_killed_around_the_instant_that_a_market_appears(tmp_path, name, before)
     check_database(market)
 
 
-def test_killed_while_it_is_trained_a_model_is_charged_once(tmp_path):
+def test_a_model_is_charged_once_after_a_kill_during_training(tmp_path):
     market = market_with_offers(tmp_path)
 
     def work(tell):

@@ -1,4 +1,4 @@
-"""Local workers of Dask run the code of the process that started them, and of no other."""
+"""Local Dask workers run only code of the process that started them."""
 
 import asyncio
 import multiprocessing
@@ -22,13 +22,13 @@ from convexmarket.partitions import workers  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def scheduler_as_before():
-    """A client of Dask that cannot connect stays in the configuration."""
+    """Restore the Dask configuration, in which a failed client remains."""
     before = dask.config.get("scheduler", None)
     yield
     dask.config.set(scheduler=before)
 
 
-#: Seconds in which an attack succeeds on a busy machine, and in which it is refused.
+#: Seconds for an attack to succeed on a busy machine, and for it to be refused.
 SUCCESS, REFUSAL = 100.0, 20.0
 
 
@@ -38,7 +38,7 @@ def by_the_scheduler(mark, address, security):
 
 
 def by_a_worker(mark, address, security):
-    """Send the work to the first worker itself, without its scheduler."""
+    """Send the work directly to the first worker, without the scheduler."""
 
     async def send():
         given = security.get_connection_args("client") if security else {}
@@ -49,7 +49,7 @@ def by_a_worker(mark, address, security):
 
 
 def try_all(folder, attacks, seconds):
-    """Run each attack in a process of its own; return whether it made its folder in time."""
+    """Run each attack in a separate process; return whether it created its folder in time."""
     spawn = multiprocessing.get_context("spawn")
     marks = [folder / str(number) for number in range(len(attacks))]
     running = [
@@ -61,7 +61,7 @@ def try_all(folder, attacks, seconds):
     deadline = time.monotonic() + seconds
     for process in running:
         process.join(max(0.0, deadline - time.monotonic()))
-        process.kill()  # a refused client may go on trying
+        process.kill()  # a refused client may keep trying
         process.join()
     made = [mark.exists() for mark in marks]
     for mark in filter(Path.exists, marks):
@@ -100,7 +100,7 @@ def test_no_other_process_runs_code_on_local_workers(tmp_path):
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1"])
-def test_a_scheduler_without_certificates_has_to_be_trusted(address):
+def test_a_scheduler_without_certificates_must_be_trusted_explicitly(address):
     with pytest.raises(ParameterError, match=r"no TLS: .* runs code as you\. .*--trust-scheduler"):
         workers(address)
     with pytest.raises(ParameterError, match="no scheduler answers"):

@@ -1,4 +1,4 @@
-"""The command line with workers of Dask; one that dies changes nothing."""
+"""The command line with Dask workers, including a killed worker."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def sellers(tmp_path):
     return tmp_path
 
 
-def test_a_killed_worker_changes_nothing(sellers):
+def test_a_killed_worker_does_not_change_the_result(sellers):
     given = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001, "cap": 5.0, "id": "id"}
 
     def written(folder):
@@ -60,7 +60,7 @@ def test_a_killed_worker_changes_nothing(sellers):
     pd.testing.assert_frame_equal(single, other, check_exact=True)
 
 
-def test_the_command_line_starts_workers_of_its_own(sellers):
+def test_the_command_line_starts_local_workers(sellers):
     standard = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
     written = ["--dask", "local", "--out", str(sellers / "offers")]
     result = CliRunner().invoke(app, ["price", str(sellers), *standard, *written])

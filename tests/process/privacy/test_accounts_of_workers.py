@@ -1,4 +1,4 @@
-"""Accounts that are open, across forks and in the worker processes of a search."""
+"""Open accounts in forked processes and in the workers of a search."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def charged_and_warned(epsilon: float) -> tuple[float, list[str]]:
     return spent, [warning.category.__name__ for warning in caught]
 
 
-def test_a_fork_is_warned_that_its_charges_stay_its_own() -> None:
+def test_a_fork_warns_that_its_charges_are_separate() -> None:
     with account(budget=1.0) as opened:
         charge(0.5)
         child = os.fork()
@@ -41,7 +41,7 @@ def test_a_fork_is_warned_that_its_charges_stay_its_own() -> None:
         assert opened.spent["Ann"] == 0.5
 
 
-def test_a_worker_says_that_its_account_is_its_own() -> None:
+def test_a_worker_warns_that_its_account_is_separate() -> None:
     with account(budget=1.0) as opened:
         result = Parallel(n_jobs=2)(delayed(charged_and_warned)(0.75) for _ in range(2))
         assert all("PrivacyLeakWarning" in categories for _, categories in result)

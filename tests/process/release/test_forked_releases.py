@@ -1,4 +1,4 @@
-"""A release is not answered by two processes: they would draw the same noise."""
+"""Two processes cannot query the same release, because they would draw the same noise."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.process.builders import Child, needs_fork
 
 @needs_fork
 @pytest.mark.parametrize("kind", ["function", "interactive"])
-def test_a_forked_process_cannot_ask_a_release_of_its_parent(kind):
+def test_a_forked_process_cannot_query_a_release_of_its_parent(kind):
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.5, 0.5, (300, 2))
     erm = cm.KernelERM(regularization=0.1).fit(X, np.where(X[:, 0] > 0, 1, -1))

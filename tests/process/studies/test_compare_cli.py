@@ -1,4 +1,4 @@
-"""``convexmarket compare`` that is stopped, or begins anew."""
+"""Interrupted and fresh runs of ``convexmarket compare``."""
 
 import os
 import shutil
@@ -28,12 +28,12 @@ def test_a_fresh_comparison_runs_everything_again(market, tmp_path):
         result = invoke("compare", market, *FEW, "--out", tmp_path / "report", "--solvers", *more)
         assert result.exit_code == 0, result.output
         written.append(journal.read_text().splitlines())
-    # 2 sizes, each with the reference, then 2 solvers with 4 formulations, or exact and one
+    # for each of 2 sizes: the reference, and 2 solvers with 4 formulations or exact and one
     assert [len(lines) for lines in written] == [2 * (1 + 2 * 4), 2 * (1 + 1 + 4)]
     assert not set(written[0]) & set(written[1])
 
 
-def test_control_c_keeps_what_was_run(market, tmp_path):
+def test_control_c_keeps_the_recorded_runs(market, tmp_path):
     out = tmp_path / "report"
     command = ["compare", str(market), "--sizes", "20,30,40,50", "--classes", "allocation"]
     command += ["--draws", "5", "--out", str(out), "--jobs", "2"]
@@ -43,7 +43,7 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # a shell's background jobs ignore SIGINT, and so would what they start
+        # background jobs of a shell ignore SIGINT, and so do their children
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as running:
         journal = journal_of(out)
@@ -52,7 +52,7 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
             if journal.exists() and journal.read_bytes().count(b"\n") >= 3:
                 break
             time.sleep(0.01)
-        os.killpg(running.pid, signal.SIGINT)  # a terminal interrupts the workers too
+        os.killpg(running.pid, signal.SIGINT)  # a terminal also interrupts the workers
         text = running.communicate(timeout=60)[1]
     assert running.returncode == 130, text
     assert "Traceback" not in text

@@ -1,4 +1,4 @@
-"""Runs in processes of their own: what misbehaves becomes a reply, and the next run is as good."""
+"""Runs in separate processes: misbehaviour becomes a reply and does not affect later runs."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ def call(solver="CLARABEL", make=make, *, time_limit=300.0, **options):
     return execution.run(measure_run, {"run": arguments}, "runs")["run"]
 
 
-def test_a_run_comes_back_with_what_was_measured():
+def test_a_run_returns_its_measurements():
     reply = call()
     assert reply["ended"] == "finished"
     assert reply["result"]["status"] == reply["result"]["again_status"] == "optimal"
@@ -58,19 +58,19 @@ def test_a_crash_is_reported_with_its_signal():
     assert (reply["ended"], reply["status"]) == ("crashed", "SIGSEGV")
 
 
-def test_a_glutton_ends_at_the_memory_limit():
+def test_a_run_ends_at_the_memory_limit():
     reply = call(Glutton(), memory_limit=1_000.0)
     assert reply["ended"] == "memory limit"
     assert 1_000 <= reply["peak_memory_mb"] < 2_000
 
 
-def test_an_error_of_ours_is_told_in_its_words():
+def test_an_error_of_the_package_keeps_its_message():
     reply = call(make=broken)
     assert reply["ended"] == "error"
     assert "no such subproblem" in reply["log"]
 
 
-def test_after_all_that_runs_are_as_before():
+def test_later_runs_are_unaffected():
     assert call()["result"]["status"] == "optimal"
 
 
@@ -99,7 +99,7 @@ def test_a_market_that_ends_its_worker_is_one_failed_row(options):
     assert "the system ended its process" in table.message[1]
 
 
-def test_what_a_solver_leaves_behind_does_not_hold_the_run():
+def test_child_processes_of_a_solver_do_not_block_the_run():
     reply = call(Parent(), time_limit=60.0)
     assert reply["ended"] == "finished"
     left = int(reply["result"]["message"].rpartition(" ")[2])
@@ -122,7 +122,7 @@ def children_of(process):
 
 
 def is_run(process):
-    """Tell the child of a worker, which has a group of its own."""
+    """Return the process of the run, which a worker starts in a separate process group."""
     with contextlib.suppress(psutil.Error, ProcessLookupError):
         return os.getpgid(process.pid) == process.pid
     return False
@@ -137,13 +137,13 @@ call(Sleeper())
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
-def test_no_run_is_left_of_a_study_that_was_ended(by):
+def test_no_run_remains_after_a_study_was_terminated(by):
     script = SLEEPING.format(path=str(ROOT))
     with subprocess.Popen(
         [sys.executable, "-c", script],
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        # a shell's background jobs ignore SIGINT, and so would what they start
+        # background jobs of a shell ignore SIGINT, and so do their children
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as study:
         family = psutil.Process(study.pid)
@@ -154,7 +154,7 @@ def test_no_run_is_left_of_a_study_that_was_ended(by):
     assert not psutil.wait_procs([*runs, *workers], timeout=10)[1]
 
 
-@pytest.mark.skipif(usable_cores()[0] < 0, reason="this system binds no process to a core")
+@pytest.mark.skipif(usable_cores()[0] < 0, reason="processes cannot be bound to a core")
 def test_a_run_is_pinned_to_its_core():
     reply = call(Pinned(), pin=True)
     assert f"on cores [{reply['core']}]" in reply["result"]["message"]

@@ -1,4 +1,4 @@
-"""Invented patients in a file, problem files of kind "market", and many cases as one test."""
+"""Synthetic patients, problem files of kind "market", and a helper for many cases."""
 
 import numpy as np
 import pandas as pd
@@ -68,7 +68,7 @@ jobs = 1
 
 
 def patients(n=2_000, seed=0):
-    """Return invented patients by id, each with what it asks for a unit of epsilon."""
+    """Return synthetic patients by id, with their asks per unit of epsilon."""
     rng = np.random.default_rng(seed)
     age, bmi = rng.integers(18, 96, n), rng.normal(27, 5, n).round(1)
     smoker = rng.choice(["no", "former", "yes"], n)
@@ -84,14 +84,14 @@ def patients(n=2_000, seed=0):
 
 
 def written(folder, text=TRADEOFF, table=None):
-    """Write patients.csv and market.toml into a folder; return the path of the second."""
+    """Write patients.csv and market.toml into a folder; return the path of market.toml."""
     (patients(120) if table is None else table).to_csv(folder / "patients.csv")
     path = folder / "market.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-#: The declarations that complete a draft for patients, by the text of the draft.
+#: Replacements that complete a draft for patients.
 _DECLARED = {
     "label": '"ill"',
     "classes": '["no", "yes"]',
@@ -107,7 +107,7 @@ _OF_COSTS = {"label": '"costs"', "public": "{test = 0.2}", "target_range": "[-60
 
 
 def declared(draft):
-    """Return a draft of a problem file with all declared that it leaves open."""
+    """Return a draft of a problem file with all open declarations completed."""
     values, lines = _DECLARED, []
     if "PersonalizedRidge" in draft:
         values = _DECLARED | _OF_COSTS
@@ -145,7 +145,7 @@ eta_range = [0.1, 10]
 
 
 def for_each(cases):
-    """Run a test with every case, as one test, and name the case that fails."""
+    """Run all cases as one test and name the failing case."""
 
     def decorate(test):
         def with_every_case():

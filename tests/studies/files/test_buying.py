@@ -1,4 +1,4 @@
-"""Buying from the people of a problem file: as cm.buy does, from who is not public, into books."""
+"""Purchases from a problem file: equality with cm.buy, public rows and refusals."""
 
 import numpy as np
 import pandas as pd
@@ -26,8 +26,8 @@ def sale(place):
     return problem.buy(random_state=Simulation(0))
 
 
-def test_it_is_the_deal_that_the_library_makes(sale):
-    """Buy from the table by the settings of the file, in separate steps."""
+def test_buying_from_a_file_equals_cm_buy(sale):
+    """Compare with cm.buy called with the settings of the file."""
     deal, people = sale
     sold = TABLE.loc[people.ids]
     by_hand = cm.buy(
@@ -64,7 +64,7 @@ def test_public_rows_are_not_sold_and_measure_the_model(sale):
     assert deal.test_errors["model"] == wrong.mean()
 
 
-def test_a_regression_is_bought_for_its_own_risk(place, tmp_path):
+def test_a_regression_uses_the_risk_constants_of_its_learner(place, tmp_path):
     problem = load_file(written(tmp_path, REGRESSION, TABLE))
     deal, people = problem.buy(random_state=Simulation(0))
     learner = output_ridge(0.3)
@@ -76,7 +76,7 @@ def test_a_regression_is_bought_for_its_own_risk(place, tmp_path):
     assert np.isfinite(deal.test_errors["model"])
 
 
-def test_gamma_or_budget_take_the_place_of_the_file_s(place):
+def test_gamma_or_budget_replace_those_of_the_file(place):
     problem = load_file(written(place, TRADEOFF, TABLE))
     assert problem.buy(gamma=0.01)[0].market.standard_form.gamma == 0.01
     deal, _ = problem.buy(budget=5.0)
@@ -86,8 +86,8 @@ def test_gamma_or_budget_take_the_place_of_the_file_s(place):
         problem.buy(gamma=0.01, budget=5.0)
 
 
-@pytest.mark.campaign  # a market is solved again for each seller
-def test_groups_carry_their_share(place):
+@pytest.mark.campaign  # payments need an allocation for each seller
+def test_groups_have_their_share(place):
     problem = load_file(written(place, TRADEOFF, TABLE))
     deal, _ = problem.buy(group="region", at_least={"north": 0.7})
     weights = deal.offers["weight"]
@@ -110,7 +110,7 @@ def test_groups_carry_their_share(place):
         ("learner.regularization=[0.1, 0.2]", "learner.regularization lists"),
     ],
 )
-def test_a_choice_is_not_made_on_the_people(place, setting, key):
+def test_candidates_in_the_file_are_refused(place, setting, key):
     problem = load_file(written(place, TRADEOFF, TABLE), [setting])
     with pytest.raises(ParameterError) as caught:
         problem.buy()

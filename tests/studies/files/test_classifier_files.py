@@ -1,4 +1,4 @@
-"""Markets with a classifier: the tables agree with each other, with Python, and repeat."""
+"""Markets with a classifier: consistent and reproducible tables."""
 
 import numpy as np
 import pandas as pd
@@ -56,7 +56,7 @@ def result():
     return run()
 
 
-def test_one_row_for_each_scenario_model_and_gamma(result):
+def test_tables_have_one_row_for_each_scenario_model_and_gamma(result):
     expected = [
         (scenario, model, gamma)
         for scenario in ("independent", "correlated")
@@ -71,7 +71,7 @@ def test_one_row_for_each_scenario_model_and_gamma(result):
     assert list(audits) == [row for row in expected if row[1] == "mechanism"]
 
 
-def test_the_curve_sums_up_draws_and_sellers(result):
+def test_the_curve_summarises_draws_and_sellers(result):
     draws = result.tables["draws"].groupby(KEY, sort=False).test_error
     sellers = result.tables["sellers"].groupby(KEY, sort=False)
     curve = result.tables["curve"].set_index(KEY)
@@ -86,7 +86,7 @@ def test_the_curve_sums_up_draws_and_sellers(result):
     np.testing.assert_allclose(curve.overall_mean, curve.error_mean + gammas * curve.payments)
 
 
-def test_total_calibration_spends_the_privacy_sold(result):
+def test_total_calibration_keeps_the_privacy_sold(result):
     bought = result.tables["sellers"][result.tables["sellers"].weight > 0]
     assert (bought.guarantee <= bought.epsilon * (1 + 1e-12)).all()
 
@@ -108,7 +108,7 @@ def test_no_seller_loses_or_gains_by_a_misreport(result):
     assert result.tables["audits"].individually_rational.all()
 
 
-def test_the_naive_model_buys_from_the_cheapest(result):
+def test_the_naive_model_buys_from_the_cheapest_seller(result):
     naive = result.tables["sellers"][
         (result.tables["sellers"].model == "naive") & (result.tables["sellers"].weight > 0)
     ]
@@ -155,7 +155,7 @@ def test_the_baseline_is_the_learner_without_noise(result):
     )
 
 
-def test_a_draw_can_be_trained_again(result):
+def test_a_draw_can_be_reproduced(result):
     data = synthetic(40, 2, 0, 50, 60)
     row = result.tables["curve"].iloc[0]
     weights = result.tables["sellers"].weight[:40].to_numpy()
@@ -166,7 +166,7 @@ def test_a_draw_can_be_trained_again(result):
     assert drawn == pytest.approx(1 - model.score(data.X_test, data.y_test))
 
 
-def test_tables_that_contradict_the_data_are_refused():
+def test_settings_that_contradict_the_data_are_refused():
     with pytest.raises(ProblemFileError, match="2 entries for 40 training rows"):
         run("sellers={sensitivities=[0.03, 0.05]}")
     with pytest.raises(ProblemFileError, match=r"correlated_with must .*, got 'x9'"):
@@ -178,7 +178,7 @@ def test_tables_that_contradict_the_data_are_refused():
 FEW = ("objective.gamma=[0.001]", "objective.mu=[1.0]", "learner.draws=1", "naive.grid=1")
 
 
-def test_another_learner_of_the_package_is_named_in_the_file():
+def test_a_file_can_name_another_learner():
     linear = run('learner.name="PrivateLinearSVC"', *FEW).tables["sellers"]
     assert (linear.guarantee <= linear.epsilon * (1 + 1e-12)).all()
     assert linear.guarantee.max() > 0
@@ -187,7 +187,7 @@ def test_another_learner_of_the_package_is_named_in_the_file():
             run(f'learner.name="{name}"', *FEW)
 
 
-def test_without_mu_and_sigma_the_constants_of_the_learner_are_used():
+def test_mu_and_sigma_default_to_the_constants_of_the_learner():
     text = TINY.replace("mu = [0.1, 1.0]\nsigma = [0.5, 5.0]\n", "")
     few = ("objective.gamma=[0.001]", "learner.draws=1", "sellers.scenarios=['independent']")
     curve = parse_file(text, few).perform(progress=False).tables["curve"].set_index("model")

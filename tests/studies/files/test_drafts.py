@@ -1,4 +1,4 @@
-"""Drafts of problem files for a user's table: what is recognised, and that no cell is written."""
+"""Drafts of problem files: recognised columns, and no contents of cells."""
 
 import tomllib
 
@@ -51,7 +51,7 @@ def test_a_completed_draft_runs(tmp_path, learns, name):
 
 
 def other(table):
-    """Return another table of the same columns, each of which holds what it held before."""
+    """Return another table with the same columns and types but other cells."""
     rng = np.random.default_rng(7)
     numbers = table.select_dtypes("number").columns
     changed = table.iloc[rng.permutation(len(table))].iloc[: len(table) // 2].copy()
@@ -61,7 +61,7 @@ def other(table):
 
 
 @pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
-def test_nothing_of_the_cells_is_written_nor_how_many_there_are(tmp_path, name):
+def test_a_draft_contains_no_cells_and_no_number_of_rows(tmp_path, name):
     table = patients(50)
     assert draft(tmp_path, table, name=name) == draft(tmp_path, other(table), name=name)
 
@@ -82,13 +82,13 @@ def test_nothing_of_the_cells_is_written_nor_how_many_there_are(tmp_path, name):
         (["size", "price", "label"], {"report": "price", "label": "label"}),
     ],
 )
-def test_roles_are_guessed_by_names(tmp_path, columns, roles):
+def test_roles_of_columns_are_guessed_from_their_names(tmp_path, columns, roles):
     table = pd.DataFrame({name: ["1", "2"] for name in columns}).set_index(columns[0])
     assert draft(tmp_path, table).roles == roles
 
 
 @given(name=NAMES, word=NAMES)
-def test_names_are_written_as_toml_reads_them(name, word):
+def test_names_are_escaped_for_toml(name, word):
     line = f"{drafts._text(name)} = {drafts._text(word)}"
     assert tomllib.loads(line) == {name: word}
 

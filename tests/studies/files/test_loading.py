@@ -1,4 +1,4 @@
-"""Problem files: their contents, the messages of refusals, and the shipped files."""
+"""Problem files: contents, messages of refusals, and the shipped files."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
         ('kind="markt"', "kind is 'markt'; did you mean 'market'?"),
     ],
 )
-def test_mistakes_are_named(override, said):
+def test_errors_name_the_mistake(override, said):
     message = refusal(override)
     assert message.startswith("my.toml: ")
     assert said in message
@@ -68,11 +68,11 @@ def test_mistakes_are_named(override, said):
         (TWO_SELLERS.replace('source = "inline"\n', ""), "my.toml: data.source is missing"),
     ],
 )
-def test_broken_files(text, said):
+def test_invalid_toml_is_refused(text, said):
     assert refusal(text=text).startswith(said)
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_unreadable_files_are_refused(tmp_path):
     with pytest.raises(ProblemFileError, match=r"none\.toml: No such file"):
         load_file(tmp_path / "none.toml")
     (tmp_path / "latin.toml").write_bytes('title = "é"'.encode("latin-1"))
@@ -92,7 +92,7 @@ def test_files_that_cannot_be_read(tmp_path):
         ("title.x=1", "title is not a table"),
     ],
 )
-def test_bad_overrides(override, said):
+def test_invalid_overrides_are_refused(override, said):
     assert said in refusal(override)
 
 
@@ -161,11 +161,11 @@ def refusal_of_a_table(*overrides):
         ("sellers.sensitivities=[0.1]", "(data.report, 'ask')"),
     ]
 )
-def test_a_wrong_declaration_of_a_table_is_refused(override, words):
+def test_an_invalid_declaration_of_a_table_is_refused(override, words):
     assert words in refusal_of_a_table(override), refusal_of_a_table(override)
 
 
-def test_keys_that_are_not_declared_yet_are_named_together():
+def test_all_open_declarations_are_named_together():
     lines = refusal_of_a_table(
         'data.features.age="?"', 'data.classes="?"', 'prior.low="?"'
     ).splitlines()

@@ -1,4 +1,4 @@
-"""Files of a market without a learner: their markets, what is refused, and the runs."""
+"""Files of markets without a learner: markets, refusals and runs."""
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,7 @@ PRIOR = cm.Uniform(1, 5)
 
 
 def one(changes: str, *overrides: str) -> cm.Market:
-    """Return the market of a single variant, the changes written as an inline table."""
+    """Return the market of one variant with changes written as an inline table."""
     problem = parse_file(BASE, [f'variants=[{{name="x", {changes}}}]', *overrides])
     (variant,) = problem.variants
     (table,) = variant.markets
@@ -101,7 +101,7 @@ STANDARD = 1.0 * cm.Spread() + 10.0 * cm.Noise() + 0.1 * cm.Payments()
         ),
     ],
 )
-def test_terms_are_those_of_python(changes, objective):
+def test_terms_equal_those_of_python(changes, objective):
     market = one(changes)
     assert market.objective == objective
     assert repr(market) == repr(cm.Market(SELLERS, objective, [cm.Cap(2)]))
@@ -121,7 +121,7 @@ def test_terms_are_those_of_python(changes, objective):
         ),
     ],
 )
-def test_constraints_are_those_of_python(changes, constraints):
+def test_constraints_equal_those_of_python(changes, constraints):
     market = one(changes)
     assert market.constraints == tuple(constraints)
     assert len(market.constraints) == len(constraints)
@@ -133,7 +133,7 @@ def test_constraints_are_those_of_python(changes, constraints):
         ("equal=true", {"equal": True}),
     ],
 )
-def test_shares_of_groups_are_those_of_python(share, arguments):
+def test_shares_of_groups_equal_those_of_python(share, arguments):
     market = one(f"sellers={GROUPS}, constraints={{group_share={{{share}}}}}")
     groups = np.array(["A"] * 4 + ["B"] * 2)
     assert market.constraints == (cm.Cap(2), cm.GroupShare(groups, **arguments))
@@ -186,7 +186,7 @@ def test_groups_have_their_own_priors():
         ('variants=[{name="a"}, {name="a"}]', "variants: an entry is listed twice"),
     ],
 )
-def test_mistakes_in_the_base_are_named_once(override, said):
+def test_errors_in_the_base_are_reported_once(override, said):
     message = refusal(override)
     assert said in message
     assert "variants[0]" not in message
@@ -222,7 +222,7 @@ def test_mistakes_in_the_base_are_named_once(override, said):
         ),
     ],
 )
-def test_mistakes_in_a_variant_are_named_there(changes, said):
+def test_errors_in_a_variant_name_the_variant(changes, said):
     assert said in refused(changes)
 
 
@@ -312,7 +312,7 @@ def test_failures_are_rows_with_their_message(result):
     assert "0.01" in rows.message["contradiction"]
 
 
-def test_a_file_is_a_call_of_study(problem, result):
+def test_a_file_gives_the_results_of_study(problem, result):
     points = problem.points()
     markets = {str(place): point.market for place, point in enumerate(points)}
     runs = cm.Study(markets).run(gap=1e-5, solver="CLARABEL", audits="none", progress=False)
@@ -336,7 +336,7 @@ def test_a_sweep_is_audited_at_its_middle():
     assert audit.incentive_compatible
 
 
-def test_the_constraint_holds_and_costs(result):
+def test_a_constraint_holds_and_increases_the_objective(result):
     rows = result.tables["runs"].set_index("market")
     shares = result.tables["groups"].set_index(["market", "group"]).share_of_weight
     assert shares["fair"]["land"] == pytest.approx(0.4, abs=1e-6)
@@ -384,7 +384,7 @@ def listed(folder, text=LISTED, rows=ROWS):
     return load_file(folder / "market.toml")
 
 
-def test_sellers_of_a_file_are_bought_from_as_if_they_were_in_the_problem(tmp_path):
+def test_sellers_of_a_csv_file_equal_those_in_the_problem(tmp_path):
     problem = listed(tmp_path)
     runs = problem.perform(progress=False)
     groups = """{groups = [{name = "north", sensitivities = [1.25, 3.75]},
@@ -409,7 +409,7 @@ def test_sellers_of_a_file_are_bought_from_as_if_they_were_in_the_problem(tmp_pa
         (ROWS, ("asks", "none"), DataError, "No such file"),
     ],
 )
-def test_a_wrong_list_of_sellers_is_refused(rows, change, error, words, tmp_path):
+def test_an_invalid_list_of_sellers_is_refused(rows, change, error, words, tmp_path):
     with pytest.raises(error) as refused:
         listed(tmp_path, LISTED.replace(*change), rows).perform(progress=False)
     assert words in str(refused.value)

@@ -1,4 +1,4 @@
-"""Files of kind "online": what they state, and a simulated market whose numbers add up."""
+"""Files of kind "online": contents, and a simulated market with consistent numbers."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def result():
 # ------------------------------------------------------------------------------------- the file
 
 
-def test_prior_and_buyer_that_make_no_policy_are_refused():
+def test_a_prior_and_buyer_without_a_valid_policy_are_refused():
     problem = parse_file(SMALL, ["buyer.rule='algorithm-3'"], path="my.toml")
     with pytest.raises(ProblemFileError, match=r"^my\.toml: prior, buyer .* no market: cap is 3"):
         problem.policy()
@@ -68,7 +68,7 @@ def test_prior_and_buyer_that_make_no_policy_are_refused():
 CSV = "data={source='csv', file='rows.csv', label='ill', classes=[0, 1], features={age=[18, 100]}"
 
 
-def test_mistakes_are_named():
+def test_errors_name_the_mistake():
     for setting, words in [
         ("buyer.expected_sellers=0", "buyer.expected_sellers must be greater than or"),
         ("buyer.cap=1", "buyer.cap must be greater than 1, got 1"),
@@ -103,7 +103,7 @@ def test_every_seller_who_arrives_is_quoted_by_the_policy(result):
     assert set(offers.status[offers.epsilon > 0]) == {"accepted", "declined"}
     everybody = run("simulation.acceptance=1.0").tables["offers"]
     assert "declined" not in set(everybody.status)
-    assert list(everybody.id) == list(offers.id), "answers have a branch of the seed"
+    assert list(everybody.id) == list(offers.id), "answers use a separate branch of the seed"
 
 
 def test_guarantees_include_the_second_noise(result):
@@ -119,7 +119,7 @@ def test_guarantees_include_the_second_noise(result):
     assert model["largest_excess_over_sold"] <= 0
 
 
-def test_totals_and_losses_add_up(result):
+def test_totals_and_losses_are_consistent(result):
     realised, expected = result.facts["realised"], result.facts["planned"]
     offers, counts = result.tables["offers"], result.facts["counts"]
     sold = offers[offers.status == "accepted"]
@@ -157,7 +157,7 @@ def test_new_plans_are_recorded_and_audited():
     assert any("learnt" in words for words in runs.facts["caveats"])
 
 
-def test_the_same_file_gives_the_same_market_and_results_can_be_read_back(result, tmp_path):
+def test_results_are_reproducible_and_can_be_read(result, tmp_path):
     result.write(tmp_path)
     for again in (run(), Runs.read(tmp_path)):
         for name, table in result.tables.items():
@@ -195,7 +195,7 @@ def test_more_draws_give_intervals_and_leave_the_first_market_as_it_is(result):
     assert finding.count("n = 3") == 2
 
 
-def test_the_report_states_the_finding_and_holds_the_model(result, tmp_path):
+def test_the_report_contains_the_finding_and_the_model(result, tmp_path):
     report = parse_file(SMALL).report(result)
     assert report.finding.startswith("In one simulated market ")
     assert "misclassifies" in report.finding
@@ -223,7 +223,7 @@ def clinic(folder, rows, *settings):
 
 
 def mixed(folder, source):
-    """Return a market of rows with a number and a category, in a file of this format."""
+    """Return a market with a numeric and a categorical column, in a file of this format."""
     table = pd.DataFrame({"id": list("abc"), "age": [20.0, 42.5, 90.0]})
     table["ward"], table["ill"] = ["north", "south", "south"], [0, 1, 1]
     if source == "parquet":
@@ -248,7 +248,7 @@ def release(problem, accepted, **options):
         ("a;44;north;0", "line 5: 'a' is the id of an earlier line"),
     ],
 )
-def test_a_bad_row_is_named_by_file_line_and_column(tmp_path, row, words):
+def test_errors_name_file_line_and_column_of_a_row(tmp_path, row, words):
     problem = mixed(tmp_path, "csv")
     with (tmp_path / "rows.csv").open("a") as file:
         file.write(row + "\n")
@@ -257,7 +257,7 @@ def test_a_bad_row_is_named_by_file_line_and_column(tmp_path, row, words):
     assert str(caught.value).startswith(f"{tmp_path / 'rows.csv'}: {words}")
 
 
-def test_classes_are_compared_as_numbers_and_ids_in_one_form_of_unicode(tmp_path):
+def test_classes_are_compared_as_numbers_and_ids_in_normal_form(tmp_path):
     rows = clinic(tmp_path, "ill;id;x\n1.0;Zoe\u0308;0,5\n0;b;-0,5\n").market_rows()
     assert rows.ids == ["Zo\u00eb", "b"]
     np.testing.assert_array_equal(rows.y, [1.0, -1.0])
@@ -271,7 +271,7 @@ def test_a_release_draws_fresh_noise_unless_it_is_seeded(tmp_path):
     released = [release(problem, sold) for _ in range(3)]
     assert len({each["coef"][0] for each in released}) == 3
     assert release(problem, sold, seed=SEED) == release(problem, sold, seed=SEED)
-    # All digits are published, so the guarantee may not rest on an exact minimiser.
+    # All digits are published, so the guarantee must not assume an exact minimiser.
     assert "exact noise on a lattice" in released[0]["mechanism"]
     assert not any("exact minimiser" in words for words in released[0]["assumptions"])
     assert released[0]["guarantees"]["s0"] == pytest.approx(0.5)
@@ -312,7 +312,7 @@ def test_public_rows_are_checked_before_a_market_opens(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-def test_sellers_of_a_file_are_quoted_by_their_own_reports(tmp_path):
+def test_sellers_of_a_csv_file_are_quoted_at_their_reports(tmp_path):
     asks = np.linspace(0.02, 0.1, 30)
     lines = [f"p{k};0,{k % 7};{str(ask).replace('.', ',')};{k % 2}" for k, ask in enumerate(asks)]
 

@@ -1,4 +1,4 @@
-"""A table of people: what is read of it, who sells, which rows are public, what is refused."""
+"""Tables of people: sellers, public rows, groups and refusals."""
 
 import stat
 import tempfile
@@ -36,7 +36,7 @@ def changed(column, row, value):
     return table
 
 
-# ---------------------------------------------------------------------------- what is read
+# ---------------------------------------------------------------------------- reading
 
 
 def test_every_row_sells_or_is_public_and_keeps_its_report(tmp_path):
@@ -49,7 +49,7 @@ def test_every_row_sells_or_is_public_and_keeps_its_report(tmp_path):
         "sold": 60,
     }
     assert sorted(chain(*parts.values())) == list(table.index)
-    assert all(ids == sorted(ids) for ids in parts.values()), "the order of the file"
+    assert all(ids == sorted(ids) for ids in parts.values()), "ids are not in the order of the file"
     assert people.ids == parts["sold"]
     np.testing.assert_array_equal(people.reports, table.loc[people.ids, "ask"])
 
@@ -59,7 +59,7 @@ def test_every_row_sells_or_is_public_and_keeps_its_report(tmp_path):
     seed=st.integers(0, 2**40),
     n=st.integers(40, 300),
 )
-def test_public_rows_are_drawn_by_the_seed_and_the_shares_alone(shares, seed, n):
+def test_public_rows_depend_only_on_the_seed_and_the_shares(shares, seed, n):
     names = pd.DataFrame(index=pd.RangeIndex(n).astype(str))
     wanted = dict(zip(("validation", "test"), shares, strict=True))
     parts = module.drawn(names, wanted, seed, "people.csv")
@@ -83,13 +83,13 @@ def test_public_rows_of_other_files_need_no_ids_and_no_reports(tmp_path):
     assert (rows.y_validation.size, rows.y_test.size) == (50, 20)
 
 
-def test_groups_are_those_of_the_sellers(tmp_path):
+def test_groups_are_read_for_the_sellers(tmp_path):
     table = patients(120)
     people = read(tmp_path, table=table, group="region")
     assert list(people.parts["sold"]["region"]) == list(table.loc[people.ids, "region"])
 
 
-# ---------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_an_error_in_a_cell_names_line_and_id_but_not_the_value(tmp_path, column
     assert "7654" not in said
 
 
-def test_a_category_that_is_not_declared_may_be_other(tmp_path):
+def test_an_undeclared_category_may_count_as_other(tmp_path):
     message = ['data.features.smoker=["no", "yes", "other"]']
     people = read(tmp_path, table=changed("smoker", 5, "7654"), settings=message)
     other = people.rows().X_train[:, people.rows().feature_names.index("smoker=other")] > 0
@@ -123,7 +123,7 @@ def test_a_category_that_is_not_declared_may_be_other(tmp_path):
     np.testing.assert_array_equal(other, smoker.isin(["former", "7654"]))
 
 
-def test_a_label_outside_the_range_of_the_learner(tmp_path):
+def test_a_label_outside_the_range_of_the_learner_is_refused(tmp_path):
     said = refusal(tmp_path, changed("costs", 5, 76_543.0), REGRESSION)
     assert "line 7: the cell of the column 'costs' of 'P0005' is outside learner.target_r" in said
     assert "76543" not in said
@@ -149,19 +149,19 @@ def test_empty_cells_are_refused_unless_the_file_gives_their_meaning(tmp_path):
         (lambda table: table.rename({"P0001": " "}), "is no id"),
     ]
 )
-def test_a_bad_table_is_refused(change, words):
+def test_an_invalid_table_is_refused(change, words):
     with tempfile.TemporaryDirectory() as folder:
         assert words in refusal(Path(folder), change(patients(120)))
 
 
 # -------------------------------------------------------------------------------- the runs
 
-#: A value of which no digits may be published.
+#: A value whose digits must not be published.
 RARE = 31.718281828
 
 
 @pytest.mark.parametrize("text", [TRADEOFF, REGRESSION], ids=["classes", "numbers"])
-def test_the_sellers_reports_are_bought_from_and_their_page_is_private(text, tmp_path, monkeypatch):
+def test_reports_of_the_table_are_used_and_the_page_is_private(text, tmp_path, monkeypatch):
     monkeypatch.setattr("convexmarket.report.figures.saved", draw_nothing)
     table = patients(120)
     table["bmi"] = RARE + np.arange(120) * 1e-6

@@ -1,4 +1,4 @@
-"""The market for ridge regression: what is sold is what the model keeps, and nothing is tuned."""
+"""Markets for ridge regression: the guarantee equals the privacy sold, without tuning."""
 
 import numpy as np
 import pandas as pd
@@ -50,7 +50,7 @@ def result():
     return run()
 
 
-def test_one_row_for_each_scenario_gamma_and_lambda(result):
+def test_tables_have_one_row_for_each_scenario_gamma_and_lambda(result):
     expected = [
         (scenario, gamma, value)
         for scenario in ("independent", "correlated")
@@ -66,11 +66,11 @@ def test_the_guarantee_equals_the_privacy_sold(result):
     sellers = result.tables["sellers"]
     assert (sellers.guarantee <= sellers.epsilon).all()
     np.testing.assert_allclose(sellers.guarantee, sellers.epsilon, rtol=1e-12, atol=0)
-    assert (sellers.epsilon == 0).any(), "somebody should be left out in a test of leaving out"
+    assert (sellers.epsilon == 0).any(), "the test needs a seller without sales"
     assert (sellers[sellers.epsilon == 0][["payment", "weight"]] == 0).all(axis=None)
 
 
-def test_mu_and_sigma_are_the_constants_of_the_theorem(result):
+def test_mu_and_sigma_equal_the_constants_of_the_theorem(result):
     for row in result.tables["curve"].itertuples():
         assert (row.mu, row.sigma) == ridge_risk_constants(row.regularization, 12, 0.1, 0.05)
         kappa = ridge_sensitivity(row.regularization, 12, sensitivity="tight")
@@ -86,7 +86,7 @@ def test_mu_and_sigma_are_the_constants_of_the_theorem(result):
             smallest_eigenvalue=0.05,
         )
         assert row.bound == pytest.approx(bound.total, rel=1e-12)
-        # The objective is the bound without its bias, and what is expected to be paid.
+        # The objective is the bound without its bias, plus the expected payments.
         cost = row.gamma * float(offers.epsilon @ offers.virtual_cost)
         assert row.objective == pytest.approx(row.bound - row.bias + cost, rel=1e-9)
 
@@ -105,13 +105,13 @@ def test_every_market_passes_its_audit(result):
     assert (result.tables["curve"].gap < 1e-9).all()
 
 
-def test_one_price_for_all_spends_the_same_and_buys_less(result):
+def test_a_uniform_price_spends_the_same_and_buys_less(result):
     curve = result.tables["curve"]
     np.testing.assert_allclose(curve.uniform_epsilon * 80 * 5.0, curve.payments)
     assert (curve.uniform_epsilon <= curve.epsilon_mean).all()
 
 
-def test_the_mark_depends_on_public_things_alone(result):
+def test_the_marked_point_depends_only_on_public_numbers(result):
     other = run("data.seed=7", "run.seed=5", "learner.draws=2")
     pd.testing.assert_frame_equal(result.tables["choices"], other.tables["choices"])
     assert not np.allclose(result.tables["curve"].payments, other.tables["curve"].payments)

@@ -1,4 +1,4 @@
-"""Problem files: what they may state, what is refused, and in which words."""
+"""Problem files of kind "solvers": contents, refusals and messages."""
 
 import sys
 
@@ -29,7 +29,7 @@ def refusal(*settings, text=SOLVERS):
     return message
 
 
-def test_a_file_of_solvers_is_a_call_of_compare_solvers(tmp_path):
+def test_a_file_of_kind_solvers_calls_compare_solvers(tmp_path):
     problem = parse_file(SOLVERS)
     runs = problem.perform(subproblems_of, progress=False)
     direct = cm.compare_solvers(
@@ -42,7 +42,7 @@ def test_a_file_of_solvers_is_a_call_of_compare_solvers(tmp_path):
     assert "A \\*note\\*" in report.to_markdown(appendix=True)
 
 
-def test_sellers_of_a_file_are_compared_at_their_number(tmp_path):
+def test_sellers_of_a_csv_file_determine_the_size(tmp_path):
     (tmp_path / "sellers.csv").write_text("id,report\n" + "".join(
         f"s{k},{0.02 + 0.001 * k}\n" for k in range(30)
     ))  # fmt: skip
@@ -76,13 +76,13 @@ def test_sellers_of_a_file_are_compared_at_their_number(tmp_path):
         (".".join("a" * 1_500) + "=1", "nested too deeply"),
     ],
 )
-def test_an_error_names_key_value_and_remedy(setting, words):
+def test_errors_name_key_value_and_remedy(setting, words):
     assert words in refusal(setting)
 
 
 @pytest.mark.parametrize("table", ["", "study.", "run.", "limits.", "settings."])
 @pytest.mark.parametrize("key", ["plugin", "plugins"])
-def test_no_problem_file_names_a_plugin(tmp_path, monkeypatch, table, key):
+def test_problem_files_cannot_name_plugins(tmp_path, monkeypatch, table, key):
     (tmp_path / "evil_plugin.py").write_text("raise SystemExit('was imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
     for value in ('"evil_plugin:Solver"', '{MINE = "evil_plugin:Solver"}'):
@@ -96,7 +96,7 @@ def test_no_problem_file_names_a_plugin(tmp_path, monkeypatch, table, key):
     ['write_data_filename="x"', "log_file=1", 'write_mps="x"', 'solution_file="x"', 'save_path=""',
      'any="a/b"', 'any="x.csv"'],
 )  # fmt: skip
-def test_solver_options_name_no_files(option):
+def test_solver_options_cannot_name_files(option):
     key, _, value = option.partition("=")
     setting = f"settings.mine={{tolerance=0.1, options={{SCS={{{key}={value}}}}}}}"
     assert "settings.mine.options.SCS" in refusal(setting)
