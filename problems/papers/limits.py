@@ -34,11 +34,7 @@ def distinct(points):
 
 
 def change_at_equal(base, other, x, y):
-    """Return the relative difference of y between two curves at the points of the second.
-
-    The first curve is interpolated in x, monotonely and on a logarithmic scale; missing values are
-    outside its range.
-    """
+    """Return the relative difference of y to the base, which is interpolated in log x."""
     known = base[base[x] > 0].sort_values(x).drop_duplicates(x)
     if len(known) < 2:
         return pd.Series(np.nan, index=other.index)

@@ -31,10 +31,9 @@ def descend(market, eta, start, max_iterations=1000, tol=1e-8):
 
 
 def projected_gradient(market, etas):
-    """Allocate by the papers' method; return weights, eta, and the excess over the optimum.
+    """Allocate by the papers' method; return weights, eta, and the relative excess.
 
-    The descent at one eta of the increasing grid starts from the weights of the previous one, the
-    first from equal weights. The excess is relative to the optimum.
+    The descent at one eta starts from the weights of the previous one, the first from equal ones.
     """
     form = market.standard_form
     weights, ends = np.full(form.virtual_costs.size, 1.0 / form.virtual_costs.size), []
