@@ -343,6 +343,13 @@ def checked_id(id: Any, what: str = "id") -> str:
 
 def forms_of(ids: Iterable[Any], place: Callable[[int], str] = "ids[{}]".format) -> list[str]:
     """Compute the normal form of each id; ``place`` names the id at a position in a message."""
+    ids = list(ids)
+    if all(type(id) is str for id in ids):  # one check of all texts takes a tenth of the time
+        lines = "\n".join(["", *ids, ""])
+        blanks = any(bad in lines for bad in ("\n\n", "\n ", " \n"))
+        usual = "".join(ids).isprintable() and unicodedata.is_normalized("NFC", lines)
+        if usual and not blanks and max(map(len, ids), default=0) <= LONGEST:
+            return ids
     return [checked_id(id, place(k)) for k, id in enumerate(ids)]
 
 
