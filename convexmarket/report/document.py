@@ -296,7 +296,8 @@ class Report:
         self.attachments[name] = content.encode() if isinstance(content, str) else content
 
     def __repr__(self) -> str:
-        named = {"tables": self.tables, "figures": self.figures, "claims": self.claims}
+        named: dict[str, Any] = {"tables": self.tables, "figures": self.figures}
+        named["claims"] = self.claims
         counts = ", ".join(f"{len(parts)} {name}" for name, parts in named.items())
         return f"Report({self.title!r}: {counts})"
 
