@@ -32,18 +32,7 @@ from convexmarket.allocation.simplex import cheapest_purchase, check_feasible, c
 from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
-__all__ = [
-    "PathSegment",
-    "best_segment",
-    "check_noise",
-    "costs_that_matter",
-    "dual_bound",
-    "optimum",
-    "solve_exact",
-    "unattained",
-    "unconstrained_eta",
-    "with_spread",
-]
+__all__ = ["check_noise", "solve_exact"]
 
 Floats = NDArray[np.float64]
 

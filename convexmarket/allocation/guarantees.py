@@ -26,8 +26,6 @@ from convexmarket.checks import check_nonnegative, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.terms import MarketNumbers
 
-__all__ = ["allocate_budget", "allocate_guarantees", "weights_for_guarantees"]
-
 Floats = NDArray[np.float64]
 
 

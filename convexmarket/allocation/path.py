@@ -33,23 +33,6 @@ from numpy.typing import NDArray
 from convexmarket.errors import SolverError
 from convexmarket.market import StandardForm
 
-__all__ = [
-    "Costs",
-    "Floats",
-    "Ints",
-    "Path",
-    "Point",
-    "beta_at",
-    "joined",
-    "lowest",
-    "minimise",
-    "rates_of",
-    "sandwich",
-    "segment",
-    "stationary_beta",
-    "take",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Arrays = TypeVar("Arrays", bound=tuple[Any, ...])

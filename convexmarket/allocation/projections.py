@@ -41,8 +41,6 @@ from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, MarketNumbers, Spread, SquaredSpread
 
-__all__ = ["ProjectableForm", "Projections", "solve_projections"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 

@@ -38,8 +38,6 @@ from convexmarket.errors import (
 from convexmarket.market import Market, checked_constraints
 from convexmarket.terms import Constraint, MarketNumbers, Quantities, Term
 
-__all__ = ["Together", "allocate_together"]
-
 Floats = NDArray[np.float64]
 #: Descents, each followed by a bound, and their steps.
 _ROUNDS, _STEPS = 3, 24
