@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.bounded import minimise_bounded
 from convexmarket.allocation.passes import blocks_of, highest_cost_bought, screen_sellers
 from convexmarket.allocation.path import (
     Costs,
+    Floats,
     Point,
     beta_at,
     joined,
@@ -33,8 +33,6 @@ from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
 __all__ = ["check_noise", "solve_exact"]
-
-Floats = NDArray[np.float64]
 
 #: Markets below this size are sorted, which is faster than passes over them.
 _WORTH_PASSES = 20_000
