@@ -230,10 +230,10 @@ def _solve_piece(
     """Solve a piece from deviations from one of its costs, without cancellation."""
     psi, u, scale = costs.psi, form.max_weight, costs.scale
     capped, bought = (int(part) for part in costs.number(np.array([j, q])))
-    origin, filled = float(psi[j + (q - j) // 2]), costs.total(j)
+    origin = float(psi[j + (q - j) // 2])
+    filled, mean, spread = costs.deviations(j, q, origin)
     left = max(0.0, 1.0 - capped * u)
     share = min(left / (bought - capped), u)  # a full piece exceeds the cap by rounding
-    mean, spread = costs.deviations(j, q, origin) if psi[j] < psi[q - 1] else (0.0, 0.0)
     norm2, cost, beta = capped * u**2 + left * share, u * filled + left * (origin + mean), 0.0
     if spread > 0:
         free, norms = np.array([spread]), np.array([norm2])
