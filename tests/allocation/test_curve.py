@@ -78,9 +78,6 @@ def asked(y):
     return form, np.array([0, 1]), np.array([y, y])
 
 
-# --------------------------------------------------- the same as changed markets
-
-
 @example(asked(0.0257))
 @example(asked(0.0259))
 @given(questions())
@@ -164,9 +161,6 @@ def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
     panel = form.gamma * half[0] * (ends.epsilon[0] - ends.epsilon[1])
     rounding = 1e-12 * ends.value[1]
     assert abs(ends.value[1] - ends.value[0] - gained) <= 2.01 * panel + rounding
-
-
-# -------------------------------------------------------------------- edge cases
 
 
 def test_an_indispensable_seller_at_an_infinite_price_sells_the_least_possible():

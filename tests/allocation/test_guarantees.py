@@ -10,8 +10,6 @@ import convexmarket as cm
 from convexmarket.errors import ParameterError
 from tests.allocation import builders
 
-# -------------------------------------------------------------- the best weights
-
 
 def declared(epsilon, mu, sigma):
     a, s = cp.Variable(epsilon.size, nonneg=True), cp.Variable()
@@ -52,9 +50,6 @@ def test_the_path_ends_where_the_declaration_does(values, mu, sigma):
     assert certified.gap <= 1e-10
     # Weights and 1/eta times x cost x times as much, so that is the price of their sum.
     assert certified.multiplier * certified.eta == pytest.approx(objective, rel=1e-12)
-
-
-# ---------------------------------------------------- limits, units and refusals
 
 
 @pytest.mark.filterwarnings("error")
