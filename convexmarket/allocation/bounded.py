@@ -33,8 +33,6 @@ from convexmarket.allocation.path import (
     take,
 )
 
-__all__ = ["minimise_bounded"]
-
 #: Steps towards the piece that a total is on, from a guess; a search follows where they fail.
 _STEPS = 30
 #: Parts of an interval in each round, rounds, and relative width of intervals that are not split.
