@@ -81,7 +81,7 @@ def asked(y):
 @example(asked(0.0257))
 @example(asked(0.0259))
 @given(questions())
-def test_each_point_is_a_market_solved(question):
+def test_each_point_equals_the_solution_of_the_changed_market(question):
     form, who, says = question
     try:
         points = OwnReportCurve(form)(who, says)
@@ -163,7 +163,7 @@ def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
     assert abs(ends.value[1] - ends.value[0] - gained) <= 2.01 * panel + rounding
 
 
-def test_an_indispensable_seller_at_an_infinite_price_sells_the_least_possible():
+def test_an_indispensable_seller_with_infinite_cost_sells_the_minimum():
     alone = StandardForm(np.array([1.0]), 1.0, 1.0, 1.0)
     bounded = StandardForm(np.array([1.0, 2.0]), 1.0, 1.0, 1.0, 0.6, eta_low=5.0, eta_high=9.0)
     for form, least in ((alone, 0.0), (bounded, 5 * 0.4)):

@@ -45,7 +45,7 @@ def assert_sound_without_spread(form, found):
 
 @example(three_roots(), 0)
 @given(forms() | forms(infinite=True), st.integers(0, 99))
-def test_nothing_is_better_by_brute_force(form, seed):
+def test_brute_force_finds_no_better_allocation(form, seed):
     available = np.count_nonzero(np.isfinite(form.virtual_costs))
     if available * form.max_weight < 1 - 1e-9:
         with pytest.raises(InfeasibleMarketError, match="have a finite virtual cost"):
@@ -190,7 +190,7 @@ def test_infeasible_markets_are_refused(changes, message):
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
-def test_an_optimum_at_no_privacy_is_refused(mu):
+def test_sigma_zero_without_a_range_raises_an_error(mu):
     with pytest.raises(UnattainedOptimumError, match=r"sigma.* is 0.*EtaRange"):
         solve_exact(form(mu=mu, sigma=0.0))
 
@@ -203,7 +203,7 @@ def test_an_optimum_at_no_privacy_is_refused(mu):
         (np.r_[1e-6 * np.ones(5), 1000 * np.ones(3)], 0.00216, 3.0, 1.0, 1.5999999999921413, None),
     ],
 )
-def test_caps_near_an_integer(psi, mu, sigma, gamma, cap, eta_range):
+def test_caps_near_an_integer_are_solved_exactly(psi, mu, sigma, gamma, cap, eta_range):
     numbers = {"mu": mu, "sigma": sigma, "gamma": gamma, "cap": cap, "eta_range": eta_range}
     market = cm.Market.standard(cm.Sellers(virtual_costs=psi), **numbers)
     result = cm.allocate(market)
