@@ -211,7 +211,7 @@ def far_apart(seed):
 
 
 @pytest.mark.parametrize("seed", one_in(3, [2, 4, 28, 11, 77, 149, 135]))
-def test_sizes_that_are_far_apart_are_certified(seed):
+def test_terms_of_very_different_sizes_are_certified(seed):
     assert cm.allocate(far_apart(seed)).gap <= GAP
 
 
