@@ -204,8 +204,7 @@ class Ledger:
                 f"sales for one release, {release!r}, need a ledger with basic composition; leave"
                 " release out, which lets any release use them"
             )
-        every = zip(names, amounts.tolist(), paid.tolist(), strict=True)
-        sales = [sale for sale in every if any(sale[1:])]
+        sales = [each for each in zip(names, amounts.tolist(), paid.tolist()) if any(each[1:])]
         with self._store.writing() as connection:
             _check_uncharged(connection, release)
             before = "SELECT time FROM sales WHERE source = ? LIMIT 1"
