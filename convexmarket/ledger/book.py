@@ -204,7 +204,8 @@ class Ledger:
                 f"sales for one release, {release!r}, need a ledger with basic composition; leave"
                 " release out, which lets any release use them"
             )
-        sales = [each for each in zip(names, amounts.tolist(), paid.tolist()) if any(each[1:])]
+        every = zip(names, amounts.tolist(), paid.tolist(), strict=True)
+        sales = [sale for sale in every if any(sale[1:])]
         with self._store.writing() as connection:
             _check_uncharged(connection, release)
             before = "SELECT time FROM sales WHERE source = ? LIMIT 1"
@@ -309,8 +310,7 @@ class Ledger:
 class LedgerAccount:
     """The account of some sellers of a ledger; created by :meth:`Ledger.account`.
 
-    Pass it as the ``accountant`` of a release or a learner. By default row k of a guarantee is the
-    row of seller k. Concurrent charges of several processes are made one after the other.
+    Pass it as the ``accountant`` of a release or a learner; row k is then that of seller k.
 
     Attributes
     ----------
