@@ -75,6 +75,8 @@ def test_offers_are_indexed_as_the_table_was_and_ids_survive():
     assert by_index.offers.index.tolist() == table["patient"].tolist()
     assert by_column.offers.equals(by_index.offers)
     assert deal(table).offers.index.equals(table.index)
+    unnamed = table.set_index("patient").rename_axis(None)
+    assert deal(unnamed).offers.index.name is None
     shuffled = deal(table.sample(frac=1.0, random_state=9), id="patient").offers
     assert shuffled.loc[by_column.offers.index].round(9).equals(by_column.offers.round(9))
 
