@@ -43,9 +43,6 @@ def deal(table, **options):
     return cm.buy(table, ask="ask", target="ill", prior=PRIOR, **options)
 
 
-# ---------------------------------------------------------------------- it is what its parts say
-
-
 def test_a_deal_is_what_its_parts_are_one_by_one():
     table = patients().set_index("patient")
     whole = deal(table, constraints=[cm.Cap(8)])
@@ -125,9 +122,6 @@ def test_a_learner_without_features_gets_what_is_not_about_the_sale():
     assert whole.model.feature_names_in_.tolist() == ["age"]
 
 
-# ---------------------------------------------------------------------------- what one looks at
-
-
 def test_it_says_what_it_is():
     whole = deal(patients(), id="patient")
     bought = np.count_nonzero(whole.offers["epsilon"])
@@ -174,9 +168,6 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
     deal(patients(), learner=Own(features=PUBLIC)).write(tmp_path)
     assert not (tmp_path / "model.json").exists()
     assert "model is not written here: model is a Own" in (tmp_path / "deal.md").read_text()
-
-
-# ------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(
@@ -301,9 +292,6 @@ def test_a_learner_that_exceeds_what_was_bought_is_caught():
 def test_an_empty_table_is_refused():
     with pytest.raises(DataError, match="the table has no rows"):
         deal(patients().iloc[:0])
-
-
-# --------------------------------------------------------------- what the model is worth
 
 
 def houses(count, seed=0):

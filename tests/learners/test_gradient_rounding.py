@@ -136,9 +136,6 @@ def test_no_fewer_roundings_than_there_are() -> None:
     assert relative_error(1000) == pytest.approx(1000 * 2.0**-53)
 
 
-# ----------------------------------------------------------------------------- what it is for
-
-
 def test_a_tolerance_below_what_floats_can_prove_is_refused() -> None:
     rng = np.random.default_rng(0)
     X, y, _ = instance(rng, 30, 3, size=1e6)

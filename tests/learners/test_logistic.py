@@ -53,9 +53,6 @@ def gradient(w, X, y, weights, shift, regularization):
     return regularization * w + shift - X.T @ (weights * y * expit(-y * (X @ w)))
 
 
-# ---------------------------------------------------------------------------- the minimiser
-
-
 @pytest.mark.parametrize(
     ("n_rows", "n_features", "data_norm", "regularization", "eta"),
     [
@@ -163,9 +160,6 @@ def test_failure_releases_nothing() -> None:
     assert all(vars(model)[name] is value for name, value in before.items())
 
 
-# ------------------------------------------------------------------------ privacy, exactly
-
-
 def log_density(w, X, y, weights, eta, regularization, data_norm=1.0):
     return objective_perturbation_log_density(w, X, y, weights, eta, regularization, data_norm)
 
@@ -263,9 +257,6 @@ def test_unbounded_rows_break_the_guarantee() -> None:
     assert abs(loss) > objective_perturbation_guarantee(weights, 1.0, 1.0, accounting="paper")[0]
 
 
-# -------------------------------------------------------------------------- what is promised
-
-
 def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
     X, y, weights = sample(0, 30, 3)
     weights[0] = 0.0
@@ -321,9 +312,6 @@ def test_the_noise_is_not_kept_on_the_model() -> None:
     }  # fmt: skip
 
 
-# --------------------------------------------------------------------- what it may not look at
-
-
 def test_a_norm_taken_from_the_data_is_a_leak() -> None:
     X, y, _ = sample(0, 10, 3, data_norm=5.0)
     with pytest.warns(PrivacyLeakWarning, match="data_norm"):
@@ -350,9 +338,6 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
     margins = model.decision_function(X)
     assert np.array_equal(model.predict(X) == classes[1], margins > 0)
     assert model.predict_proba(X)[:, 1] == pytest.approx(expit(margins))
-
-
-# -------------------------------------------------------------------------- failure contract
 
 
 @pytest.mark.parametrize(
@@ -387,9 +372,6 @@ def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
 def test_bad_parameters_are_named(parameters, words) -> None:
     with pytest.raises(ParameterError, match=words):
         PrivateLogisticRegression(**parameters).fit([[0.5, 0], [0, 0.5]], [1, -1], epsilon=0.5)
-
-
-# ------------------------------------------------------------------------------ scikit-learn
 
 
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")

@@ -105,9 +105,6 @@ def test_the_risk_holds_against_coins():
     assert 0.1 < np.quantile(gaps, 0.95) / (mu / np.sqrt(200)) < 1.0
 
 
-# --------------------------------------------------------------------------------- kernels
-
-
 class Squashed(cm.learners.Loss):
     """sqrt(1 + (f - y)^2): a loss of a user's own."""
 

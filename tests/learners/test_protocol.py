@@ -49,9 +49,6 @@ def guides_learner():
     return result["PrivateMean"]
 
 
-# -------------------------------------------------------------------------- what was granted
-
-
 @pytest.mark.parametrize("make", [*LEARNERS, guides_learner])
 def test_after_any_allocation_epsilon_is_all_that_a_learner_needs(make):
     """As a careless user would: some sold nothing, and no sum is one."""
@@ -99,9 +96,6 @@ def test_a_kernel_model_takes_the_same_call_and_promises_nothing():
         erm.fit(X, y, accountant=cm.PrivacyAccountant(epsilon))
 
 
-# --------------------------------------------------------------------------------- float32
-
-
 @pytest.mark.parametrize("n_features", [2, 30, 300])
 def test_float32_rows_at_the_bound_are_let_in_and_none_is_longer(n_features, monkeypatch):
     X = np.random.default_rng(0).normal(size=(400, n_features)).astype(np.float32)
@@ -123,9 +117,6 @@ def test_float32_rows_at_the_bound_are_let_in_and_none_is_longer(n_features, mon
         model.fit(X * np.float32(1.001), y, epsilon=1.0)
     with pytest.raises(DataError, match="longer than data_norm"):
         model.fit(X.astype(np.float64), y, epsilon=1.0)
-
-
-# ------------------------------------------------------------------------------------ seeds
 
 
 def everything(value, found):
@@ -176,9 +167,6 @@ def test_a_random_state_of_the_constructor_follows_the_rules_of_fit():
     np.testing.assert_array_equal(given.coef_, passed.coef_)
     with pytest.warns(cm.PrivacyLeakWarning, match="Simulation"):
         cm.PersonalizedRidge(random_state=0).fit(X, y, epsilon=epsilon)
-
-
-# ------------------------------------------------------------------- a learner of one's own
 
 
 def audit(learner, epsilon, **options):

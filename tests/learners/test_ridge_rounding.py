@@ -25,8 +25,6 @@ from tests.learners.builders import (
     ridge_sample,
 )
 
-# ------------------------------------------------------------------ the error of the solve
-
 
 def exact_solution(X, y, weights, alpha):
     """Solve the normal equations over the rationals, by Gauss and Jordan."""
@@ -107,9 +105,6 @@ def test_a_machine_that_solves_badly_is_found_out(monkeypatch) -> None:
     assert not hasattr(model, "coef_")
 
 
-# ------------------------------------------------------------------ the promise
-
-
 @st.composite
 def attacks(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -160,9 +155,6 @@ def test_a_row_without_weight_loses_nothing() -> None:
     assert np.all(model.epsilon_[:5] == 0)
     assert np.all(model.epsilon_[5:] > 0)
     assert np.all(model.epsilon_ <= epsilon)
-
-
-# ------------------------------------------------------------------ the noise
 
 
 def test_the_noise_is_discrete_laplace_in_every_coordinate() -> None:

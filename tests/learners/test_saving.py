@@ -91,9 +91,6 @@ def guarantee_of(model):
     return getattr(model, "guarantee_", None) or model.guarantee
 
 
-# -------------------------------------------------------------------------- what comes back
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_loaded_model_predicts_the_same_bits(name, tmp_path):
     model = MODELS[name]()
@@ -179,9 +176,6 @@ def test_every_number_and_name_comes_back(
             assert loaded.classes_.dtype == np.int64
 
 
-# ---------------------------------------------------------------------- what is never written
-
-
 def test_no_seed_no_diagnostics_and_no_single_seller(tmp_path):
     path = cm.save_model(logistic(), tmp_path / "m.json")
     text = path.read_text(encoding="utf-8")
@@ -250,9 +244,6 @@ def test_a_file_that_cannot_be_written_leaves_the_former(tmp_path, monkeypatch):
                 cm.save_model(logistic(), path)
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
-
-
-# --------------------------------------------------------------------------- what is refused
 
 
 def refused(path, content, match=".", kind=DataError):
@@ -468,9 +459,6 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(path)
     with pytest.raises(DataError, match="is not a file"):
         cm.load_model(path)
-
-
-# -------------------------------------------------------------------------------- the schema
 
 
 def test_the_schema_that_is_shipped_is_current():
