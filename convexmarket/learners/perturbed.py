@@ -462,7 +462,7 @@ class PrivateLogisticRegression(_Classifier):
     cap: float | None = None
 
     _model = "logistic regression"
-    _norm = 2.5
+    _norm = 3.5
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the logistic probability of each class for the rows X, shape (n_rows, 2).

@@ -64,10 +64,7 @@ def outside(seed):
     return cm.JointMarket(cm.Market(sellers, terms), X, y, regularization=0.002)
 
 
-# --------------------------------------------------------------------------------- blocks
-
-
-def test_the_exponential_block_is_tight_at_the_optimum_and_an_upper_bound():
+def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
     joint = instance(terms=SMOOTH["norm"], constraints=[cm.Cap(4), cm.MaxEpsilon(30.0)])
     model, eta = np.array([1.0, -0.5, 2.0]), 60.0
     exact = PurchaseStep(joint).at(model, eta)
@@ -97,9 +94,6 @@ def test_the_exponential_block_refuses_terms_not_convex_in_z(options, words):
     joint = instance(**options)
     with pytest.raises(CurvatureError, match=words):
         ExponentialBlock(joint, np.ones(40), 10.0)
-
-
-# ---------------------------------------------------------------------------- exponential
 
 
 @pytest.mark.parametrize("noise", ["worst-case", "realised"])

@@ -38,9 +38,6 @@ def public(n_points, seed=1):
     return np.random.default_rng(seed).uniform(-0.4, 0.4, (n_points, 2))
 
 
-# ------------------------------------------------------------------ the noise and its scale
-
-
 def step_of(release):
     """Parse the step in the guarantee, which is a power of two printed with six digits."""
     printed = re.search(r"lattice of step ([^,]+),", str(release.guarantee))[1]
@@ -82,11 +79,8 @@ def test_answers_lie_on_the_lattice():
     assert release.error_bound == pytest.approx(noise / 4 + step)
 
 
-# ------------------------------------------------------------------ a process
-
-
-def test_coordinates_of_neighbours_are_within_the_assumed_distance():
-    """The bound covers the shift of the model, rounding and arithmetic errors."""
+def test_coordinates_of_neighbours_are_as_near_as_the_noise_supposes():
+    """What is counted is an upper bound: on the model's shift, on rounding and on arithmetic."""
     models, X = neighbours(), public(200)
     X[1] = X[0]  # a repeated point
     true = []
