@@ -43,7 +43,7 @@ def deal(table, **options):
     return cm.buy(table, ask="ask", target="ill", prior=PRIOR, **options)
 
 
-def test_a_deal_is_what_its_parts_are_one_by_one():
+def test_a_deal_equals_its_separate_steps():
     table = patients().set_index("patient")
     whole = deal(table, constraints=[cm.Cap(8)])
     mu, sigma = learner().risk(PUBLIC.n_features_out_)
@@ -122,7 +122,7 @@ def test_a_learner_without_features_gets_all_other_columns():
     assert whole.model.feature_names_in_.tolist() == ["age"]
 
 
-def test_it_says_what_it_is():
+def test_a_deal_prints_its_statements_and_table():
     whole = deal(patients(), id="patient")
     bought = np.count_nonzero(whole.offers["epsilon"])
     assert f"{bought} of 120 sellers sell" in repr(whole)

@@ -34,7 +34,7 @@ def exponential_hessian(t, c):
     return np.array([[loss, -wrong], [-wrong, wrong * (1 - wrong) + c]])
 
 
-def test_the_constant_is_where_hessians_stop_being_indefinite():
+def test_the_convexity_constant_is_the_threshold_of_semidefinite_hessians():
     constant = cm.joint.convexity_threshold([[1.0]])
     assert constant == pytest.approx(0.2620117781146, rel=1e-12)
     t = np.linspace(-40, 40, 20001)
@@ -138,7 +138,7 @@ def test_the_ratio_is_sharp_for_the_square(margin, convex):
     assert (np.linalg.eigvalsh(hessian)[0] > 0) == convex
 
 
-def test_the_published_objective_falls_without_end():
+def test_the_published_objective_is_unbounded_below():
     rng = np.random.default_rng(0)
     X, y = data(20, 3, rng)
     b = rng.normal(size=3)

@@ -64,7 +64,7 @@ def outside(seed):
     return cm.JointMarket(cm.Market(sellers, terms), X, y, regularization=0.002)
 
 
-def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
+def test_the_exponential_block_is_tight_at_the_optimum_and_an_upper_bound():
     joint = instance(terms=SMOOTH["norm"], constraints=[cm.Cap(4), cm.MaxEpsilon(30.0)])
     model, eta = np.array([1.0, -0.5, 2.0]), 60.0
     exact = PurchaseStep(joint).at(model, eta)

@@ -326,7 +326,7 @@ def test_rows_of_weight_zero_do_not_affect_the_model(loss) -> None:
     assert np.array_equal(dropped.dual_coef_, first.dual_coef_)
 
 
-def test_labels_taken_from_the_data_are_a_leak() -> None:
+def test_classes_inferred_from_the_data_give_a_leak_warning() -> None:
     X, y = sample(0, 20)
     with pytest.warns(PrivacyLeakWarning, match="classes was computed") as caught:
         erm = kernel_erm(classes=None).fit(X, np.where(y > 0, "yes", "no"))

@@ -261,7 +261,7 @@ def test_rows_beyond_the_norm_bound_violate_the_guarantee() -> None:
     assert abs(loss) > objective_perturbation_guarantee(weights, 1.0, 1.0, accounting="paper")[0]
 
 
-def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
+def test_calibration_total_keeps_the_granted_epsilon_with_more_noise() -> None:
     X, y, weights = sample(0, 30, 3)
     weights[0] = 0.0
     weights /= weights.sum()
@@ -316,7 +316,7 @@ def test_the_model_does_not_store_its_noise() -> None:
     }  # fmt: skip
 
 
-def test_a_norm_taken_from_the_data_is_a_leak() -> None:
+def test_a_norm_inferred_from_the_data_gives_a_leak_warning() -> None:
     X, y, _ = sample(0, 10, 3, data_norm=5.0)
     with pytest.warns(PrivacyLeakWarning, match="data_norm"):
         model = PrivateLogisticRegression(1.0, data_norm=None).fit(X, y, epsilon=10.0 / len(X))

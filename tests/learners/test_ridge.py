@@ -227,7 +227,7 @@ def test_without_noise_the_expected_loss_equals_the_loss() -> None:
     assert "no guarantee" in str(fitted.guarantee_)
 
 
-def test_theorem_3_6_holds_as_often_as_it_says() -> None:
+def test_theorem_3_6_holds_with_the_stated_probability() -> None:
     rng = np.random.default_rng(0)
     n, d, alpha, noise, delta = 200, 3, 0.5, 0.05, 0.2
     X, truth = rng.random((n, d)), np.array([0.2, -0.1, 0.1])
@@ -301,7 +301,7 @@ def test_the_error_bound_refuses_invalid_arguments(name, value, message) -> None
         cm.learners.ridge_error_bound([0.5, 0.5], **BOUND | {name: value})
 
 
-def test_public_ranges_are_another_unit_and_nothing_else() -> None:
+def test_public_ranges_only_change_the_units() -> None:
     X, y, epsilon = ridge_sample(15)
     plain = output_ridge(0.4).fit(X, y, epsilon=epsilon, random_state=Simulation(5))
     low, high = np.array([10.0, -3.0, 0.0]), np.array([20.0, -1.0, 5.0])

@@ -176,7 +176,7 @@ def test_every_number_and_name_is_restored(
             assert loaded.classes_.dtype == np.int64
 
 
-def test_no_seed_no_diagnostics_and_no_single_seller(tmp_path):
+def test_files_contain_no_seeds_diagnostics_or_single_sellers(tmp_path):
     path = cm.save_model(logistic(), tmp_path / "m.json")
     text = path.read_text(encoding="utf-8")
     for word in ('"random_state', "gradient_norm", "noise_rate", '"eta'):
@@ -459,7 +459,7 @@ def test_a_pipe_is_refused_without_waiting(tmp_path):
         cm.load_model(path)
 
 
-def test_the_schema_that_is_shipped_is_current():
+def test_the_shipped_schema_is_current():
     written = (ROOT / "docs" / "model.schema.json").read_text(encoding="utf-8")
     assert json.loads(written) == Document.model_json_schema()
 

@@ -79,8 +79,8 @@ def test_answers_lie_on_the_lattice():
     assert release.error_bound == pytest.approx(noise / 4 + step)
 
 
-def test_coordinates_of_neighbours_are_as_near_as_the_noise_supposes():
-    """What is counted is an upper bound: on the model's shift, on rounding and on arithmetic."""
+def test_coordinates_of_neighbours_are_within_the_assumed_distance():
+    """The bound covers the shift of the model, rounding and arithmetic errors."""
     models, X = neighbours(), public(200)
     X[1] = X[0]  # a repeated point
     true = []

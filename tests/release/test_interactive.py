@@ -117,7 +117,7 @@ def test_the_dynamic_program_reproduces_closed_forms():
     assert np.interp(0.2, log_ratios, deltas) > waiting > 0.0
 
 
-def test_answers_are_the_public_models_or_noisy_and_only_the_latter_correct_it():
+def test_only_noisy_answers_correct_the_public_model():
     erm = model(n_rows=2000, regularization=0.01)
     release = release_of(erm, epsilon=50.0, max_queries=200, max_updates=200, threshold=0.5)
     before = release.predictor
@@ -254,8 +254,8 @@ def check_error_bound_of_answers(n_rows, epsilon):
     assert halved > stats.binom.ppf(1.0 - REJECTED, 200, failure_probability)
 
 
-def test_the_attacks_come_near_enough_to_say_something():
-    """The best attack found needs most of the epsilon that is claimed: accounting is not loose."""
+def test_the_attacks_nearly_attain_the_claim():
+    """The loss of the best attack is close to the claimed epsilon."""
     s = calibrate(np.ones(1), np.ones(1), interactive_epsilon(2, 1e-6, "tight"))[0]
     log_ratios, deltas = worst_delta(1.0 / s, 3.0, 2, 60, 4.0)
     result = optimize.brentq(lambda e: np.interp(e, log_ratios, deltas) - 1e-6, 0.01, 1.0)

@@ -33,7 +33,7 @@ def model():
     return cm.KernelERM(data_norm=1.0).fit(X, np.where(X[:, 0] > 0.1, 1, -1))
 
 
-def test_labels_are_those_of_the_sign():
+def test_labels_follow_the_sign():
     here = predictor(Kernel("linear", data_norm=1.0), classes=("no", "yes"))
     X = np.random.default_rng(1).uniform(-1, 1, (40, 2))
     expected = np.where(here.predict(X) > 0, "yes", "no")
