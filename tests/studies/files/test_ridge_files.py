@@ -50,18 +50,6 @@ def result():
     return run()
 
 
-def test_tables_have_one_row_for_each_scenario_gamma_and_lambda(result):
-    expected = [
-        (scenario, gamma, value)
-        for scenario in ("independent", "correlated")
-        for gamma in (0.0003, 0.01)
-        for value in (0.3, 1.0)
-    ]
-    for table in (result.tables["curve"], result.tables["audits"]):
-        assert list(table[KEY].itertuples(index=False, name=None)) == expected
-    assert len(result.tables["sellers"]) == 80 * len(expected)
-
-
 def test_the_guarantee_equals_the_privacy_sold(result):
     sellers = result.tables["sellers"]
     assert (sellers.guarantee <= sellers.epsilon).all()
