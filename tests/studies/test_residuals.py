@@ -160,7 +160,7 @@ def test_residuals_vanish_only_at_the_optimum(kind):
         assert matrices.residuals(x, y + 0.1)[1] > 0.01
 
 
-def test_residuals_are_those_of_qpsolvers():
+def test_residuals_equal_those_of_qpsolvers():
     qpsolvers = pytest.importorskip("qpsolvers")
     matrices, x, y = _solved(_programs()["quadratic"], "OSQP")
     x, y, split = x + 0.01, y - 0.02, matrices.dims.zero

@@ -113,7 +113,7 @@ def test_the_marked_point_depends_only_on_public_numbers(result):
     assert row.expected_objective == pytest.approx(row.bias + allocate(market).objective)
 
 
-def test_a_cap_and_the_papers_sensitivity_are_obeyed():
+def test_a_cap_and_the_papers_sensitivity_are_applied():
     settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.max_norm=0.8")
     answer = run(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
     assert answer.tables["sellers"].weight.max() <= 2 / 80 + 1e-15
