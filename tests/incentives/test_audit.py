@@ -199,10 +199,10 @@ WRONG_BUILDS = {
 }
 
 
-@pytest.mark.parametrize("said", WRONG_BUILDS)
-def test_what_builds_no_market_of_the_reports_is_refused(said):
-    with pytest.raises(ParameterError, match=said):
-        audit_incentives(smooth(TRUTH), build=WRONG_BUILDS[said])
+@pytest.mark.parametrize("words", WRONG_BUILDS)
+def test_what_builds_no_market_of_the_reports_is_refused(words):
+    with pytest.raises(ParameterError, match=words):
+        audit_incentives(smooth(TRUTH), build=WRONG_BUILDS[words])
 
 
 def without_noise(reports):
