@@ -79,8 +79,6 @@ RULES = {
     "the cost alone": lambda report, epsilon, *_: report * epsilon,
     "half the rent": lambda report, epsilon, rent, _: report * epsilon + 0.5 * rent,
     "a tenth more rent": lambda report, epsilon, rent, _: report * epsilon + 1.1 * rent,
-    "a tenth more of the cost": lambda report, epsilon, rent, _: 1.1 * report * epsilon + rent,
-    "the rent alone": lambda _, __, rent, ___: rent,
 }
 
 
