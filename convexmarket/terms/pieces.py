@@ -478,7 +478,7 @@ class MarketNumbers:
 
     ``mu``, ``mu_squared``, ``sigma`` and ``gamma`` are the weights of ``||a||``, ``||a||^2``, 1/eta
     and ``psi'eps``, and ``payments`` has those of ``psi'u(eps)`` with u; ``losses`` are per unit of
-    weight. Bounds are ``inf``, 0 or 1 where there are none. ``other_terms`` and
+    weight. A missing bound is ``inf``, 0 or 1. ``other_terms`` and
     ``other_constraints`` hold the pieces that numbers cannot express. If the market is
     ``parametric``, a number is a parameter, whose value may change.
 
