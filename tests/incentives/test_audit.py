@@ -196,7 +196,7 @@ WRONG_BUILDS = {
 
 
 @pytest.mark.parametrize("words", WRONG_BUILDS)
-def test_what_builds_no_market_of_the_reports_is_refused(words):
+def test_an_invalid_build_function_is_refused(words):
     with pytest.raises(ParameterError, match=words):
         audit_incentives(smooth(TRUTH), build=WRONG_BUILDS[words])
 

@@ -20,7 +20,7 @@ FORM = MarketNumbers(COSTS)
 
 
 def form_of(*parts):
-    """Return the numbers of terms, of weight 2, and constraints."""
+    """Return the numeric form of terms with weight 2 and of constraints."""
     objectives = [2.0 * part for part in parts if isinstance(part, cm.Term)]
     limits = [part for part in parts if isinstance(part, cm.terms.Constraint)]
     return FORM.plus(sum(objectives, cm.terms.Objective(())).parts, limits)
@@ -51,7 +51,7 @@ def changed(form):
     ],
     ids=repr,
 )
-def test_a_piece_in_numbers(piece, expected):
+def test_the_numeric_form_of_a_piece_has_the_stated_values(piece, expected):
     assert changed(form_of(piece)) == expected
 
 
