@@ -160,7 +160,7 @@ class KernelERM(BaseEstimator):
         ----------
         X, y, epsilon, random_state
             As for private learners. Rows are weighted in proportion to epsilon, the same for all by
-            default, and there is no noise.
+            default; the fit adds no noise.
         rows, accountant
             Refused, since fitting releases nothing.
 
