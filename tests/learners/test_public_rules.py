@@ -40,7 +40,7 @@ def test_the_norms_that_logistic_models_may_have_grow_with_the_root_of_up_to_32_
     assert model.regularization_ == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_rule_reads_no_row():
+def test_the_rule_does_not_depend_on_the_rows():
     X, y = np.random.default_rng(0).random((2, 80, 3)), np.linspace(-1, 1, 80)
     for make in (cm.PersonalizedRidge, lambda: cm.PersonalizedRidge(perturbation="statistics")):
         fitted = [
