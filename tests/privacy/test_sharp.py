@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from convexmarket.learners.perturbed import objective_perturbation_log_density
-from convexmarket.privacy.accounting import joint_guarantee, objective_perturbation_guarantee
+from convexmarket.privacy.accounting import objective_perturbation_guarantee
 from convexmarket.privacy.sharp import pull_profile
 
 REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # their profiles are found once
@@ -82,20 +82,3 @@ def check_claim(n_features, n_rows, strength, scale, norm, seed):
         loss = objective_perturbation_log_density(w, X, *terms)
         loss -= objective_perturbation_log_density(w, other, *terms)
         assert abs(loss) <= claim * (1 + 1e-9) + 1e-9
-
-
-@given(
-    # A weight next to the smallest float has no digits for half of it.
-    st.lists(st.just(0.0) | st.floats(1e-300, 1.0), min_size=1, max_size=6).filter(
-        lambda w: sum(w) > 1e-3
-    ),
-    st.floats(0.01, 1e5),
-    st.sampled_from([1e-5, *REGULARIZATIONS]),
-)
-def test_it_is_never_above_joint_and_at_least_half_of_what_was_sold(weights, eta, regularization):
-    a = np.array(weights) / sum(weights)
-    sharp = objective_perturbation_guarantee(a, eta, regularization, accounting="sharp")
-    joint = joint_guarantee(a, eta, 1.0 / regularization)
-    assert np.all(sharp <= joint)
-    assert np.all(sharp >= 0.5 * a * eta * (1 - 1e-12))
-    assert np.all(sharp[a == 0] == 0)
