@@ -2,7 +2,7 @@ r"""Accounts of all releases about the same rows, row by row.
 
 For each row the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
 :math:`e^4` of the others, and a moment. Here :math:`e` is the shift of equivalent Gaussian noise.
-It accepts a release if one of four sums is within its limit (docs/theory.md, section 12).
+It accepts a release if one of five sums is within its limit (docs/theory.md, section 12).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class PrivacyAccountant(Shown):
         Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
         ``"basic"`` adds up epsilons and deltas. ``"advanced"`` accepts a release if the sum of the
-        epsilons is within the budget, or if one of three other sums of the profiles is within its
+        epsilons is within the budget, or if one of four other sums of the profiles is within its
         limit. Releases that may fail use at most a tenth of ``delta``.
     ids : sequence of str, optional
         Distinct ids of the rows; positions by default.
@@ -306,6 +306,7 @@ class PrivacyAccountant(Shown):
         if self._by_profile and not fits.all():
             fits |= sums.moment <= limits.moment * ROUNDED
             fits |= sums.gaussian_square <= limits.gaussian * ROUNDED
+        if self._by_profile and not fits.all():
             parts = sums.epsilon[:, None] <= self.budget[:, None] * [*SPLITS] * ROUNDED
             fits |= (parts & (sums.gaussian[:, None] <= limits.split * ROUNDED)).any(axis=1)
         # rows with an infinite budget have no guarantee
