@@ -408,7 +408,7 @@ def test_errors_name_missing_and_unsupported_arguments():
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, guarantee=1.0, view=lambda a: [a])
 
 
-def test_the_default_ridge_is_attacked_by_its_formula_and_statistics_by_draws():
+def test_ridge_uses_exact_and_statistical_audits():
     rng = np.random.default_rng(0)
     X = rng.random((30, 2))
     y = np.clip(X @ [0.5, -0.5], -1, 1)

@@ -98,7 +98,7 @@ def test_rows_written_by_another_program_are_detected(market, table, change):
             open_()
 
 
-def test_a_market_that_was_damaged_while_open_is_not_closed(market):
+def test_a_market_damaged_while_open_cannot_be_closed(market):
     raw(
         market.folder / "market.sqlite",
         "UPDATE quotes SET epsilon = 2 * epsilon",

@@ -222,7 +222,7 @@ def test_a_ledger_cannot_be_opened_as_a_market(tmp_path):
     assert cm.Ledger(tmp_path).sales().empty
 
 
-# ------------------------------------------------------------------ with what is trained
+# ------------------------------------------------------------------ with learners
 
 
 ROWS = np.random.default_rng(0).uniform(-0.5, 0.5, (30, 2))
@@ -248,7 +248,7 @@ def test_a_second_release_is_refused_before_it_draws_noise(tmp_path):
 # ------------------------------------------------------------------ limits
 
 
-def test_thousands_of_sellers(tmp_path):
+def test_a_ledger_of_thousands_of_sellers_is_correct(tmp_path):
     check_many_sellers(tmp_path, 3_000)
 
 

@@ -292,7 +292,7 @@ def test_a_row_with_an_infinite_budget_admits_any_release(composition) -> None:
     assert account.spent[1] == 0.0
 
 
-def test_a_refusal_calls_the_rows_by_their_ids() -> None:
+def test_a_refusal_names_the_rows_by_their_ids() -> None:
     account = PrivacyAccountant([1.0, 1.0], 1e-6, composition="basic", ids=["ann", "bob"])
     with pytest.raises(BudgetExceededError, match=r"row 'bob' has spent 0 of epsilon 1"):
         account.check(guarantee([0.5, 1.5]))

@@ -211,7 +211,7 @@ def test_a_budget_holds_for_all_threads() -> None:
         (pd.Series([1.0, 2.0], index=["Ann", "Ann"]), 0.0, "ids must be distinct"),
     ],
 )
-def test_a_bad_budget_is_refused(budget, delta, words) -> None:
+def test_an_invalid_budget_is_refused(budget, delta, words) -> None:
     with pytest.raises((ParameterError, SellersError), match=words):
         account(budget, delta)
 
@@ -232,7 +232,7 @@ def test_a_weak_guarantee_raises_a_warning(counted) -> None:
         charge([0.1, 16.0])
 
 
-# -------------------------------------------------------------------------- it is never opened
+# -------------------------------------------------------------------------- unopened accounts
 
 
 def test_a_release_warns_of_an_unopened_account() -> None:

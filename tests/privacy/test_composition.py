@@ -236,7 +236,7 @@ def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -
         assert responses_delta(epsilon_each, count, 0.6 * float(bounds["pure"])) > delta
 
 
-def test_the_papers_theorem_by_hand() -> None:
+def test_the_papers_theorem_equals_manual_values() -> None:
     # sqrt(2*100*log(1e5))*0.1 = 4.798526, and 100*0.1*(e^0.1 - 1) = 1.051709
     assert advanced_composition(0.1, 100, 1e-5) == pytest.approx(5.850235, abs=2e-6)
     assert advanced_composition([0.0, 1.0], 1, np.exp(-2)) == pytest.approx([0, 1 + np.e])
