@@ -69,7 +69,7 @@ def write_together(
 def check_place(
     path: Path, option: str = "--out", *, folder: bool = False, force: bool = False
 ) -> None:
-    """Refuse a place that cannot be written, before any work; leave nothing behind."""
+    """Refuse a path that cannot be written, before any work, and without leaving files."""
     if path.is_dir() and not folder:
         raise ParameterError(f"{option} {path} is a folder; name a file in it")
     if not folder:

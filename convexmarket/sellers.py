@@ -237,7 +237,7 @@ class Sellers(Shown):
         return len(self.ids)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per seller: id, and the known of sensitivity, virtual_cost and group."""
+        """Return one row per seller: id, and, if known, sensitivity, virtual_cost and group."""
         columns = {"sensitivity": self.sensitivities, "virtual_cost": self.virtual_costs}
         columns["group"] = self.groups
         known = {name: column for name, column in columns.items() if column is not None}

@@ -27,7 +27,7 @@ class SolveRecord:
     eta : float
     upper, lower : float
         Objective of the feasible point at ``eta``, and a proven lower bound on the optimal value
-        there, whatever the solver returned.
+        there, for any output of the solver.
     status : str
         Of the solver.
     seconds : float

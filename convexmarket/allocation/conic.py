@@ -3,7 +3,7 @@
 The market is one convex program for a fixed eta, compiled once. A cut of every solve bounds the
 optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed solve, the least
 violation of the constraints is minimised. Its multipliers give an affine function of 1/eta, which
-is positive only where the market is infeasible, whatever the solver's error.
+is positive only where the market is infeasible, for any error of the solver.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CONTRADICTION = 1e-6
 _NO_SLACK = 1e-8
 #: Largest violation that is repaired, without and with a strictly feasible point.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
-#: Least share of the multipliers of a constraint that an error names, and that a proof uses.
+#: Smallest share of the multipliers for a constraint to be named in an error or used in a proof.
 _NAMED, _NOISE = 1e-3, 1e-7
 
 
@@ -102,7 +102,7 @@ class LeastViolation:
         return weights if weights is not None and numbers(self._worst) < -_NO_SLACK else None
 
     def proof(self, eta: float) -> Excluded | None:
-        """Prove that eta, and all values on one side of it, are infeasible; None without proof."""
+        """Prove that eta and all values on one side are infeasible; return None without a proof."""
         view = self.view
         weights = self._solve(eta, view.active, strictly=False)
         if weights is None:
@@ -174,7 +174,7 @@ class Conic:
         return LeastViolation(self.linearizer, self.solver)
 
     def refresh(self) -> None:
-        """Discard past solves; compile again if parameters have changed the scale a lot."""
+        """Discard past solves; compile again after a large change of scale by parameters."""
         form = self.market.form
         self.ends, self.records, self._multipliers = form.eta_range, [], {}
         same_scale = 1 / _SAME < form.natural_eta / self._natural < _SAME

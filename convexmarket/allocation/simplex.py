@@ -45,7 +45,7 @@ __all__ = [
 
 
 def embed(weights: Floats, sellers: NDArray[np.bool_]) -> Floats:
-    """Return weights for all sellers from those of a mask: zero for the others."""
+    """Extend the weights of the sellers in a mask to all sellers, by zeros."""
     everyone = np.zeros(sellers.size)
     everyone[sellers] = weights
     return everyone

@@ -185,7 +185,7 @@ class _Charge(Term):
 
 
 class _Buyers:
-    """The markets of all buyers under the limit, each alone and all together."""
+    """The markets of all buyers under the limit, separately and together."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class _Buyers:
     def alone(
         self, prices: Floats, near: Sequence[Allocation] | None, gap: float
     ) -> list[Allocation]:
-        """Return the purchase of each buyer alone at prices of the limits."""
+        """Compute the purchase of each buyer separately, at prices of the limits."""
         bought = []
         for k, b in enumerate(self.markets):
             market = Market(b.sellers, b.objective + _Charge(prices), b.constraints)

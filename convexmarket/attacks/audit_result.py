@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 
 
 class AuditCheck(NamedTuple):
-    """A condition for the measured losses to be those of the mechanism."""
+    """A condition under which the measured losses are losses of the mechanism."""
 
     name: str
     passed: bool
@@ -35,7 +35,7 @@ class Neighbours(NamedTuple):
     y: NDArray[Any]
     X_other: Floats
     y_other: NDArray[Any]
-    output: Floats | None = None  # if the loss depends on it
+    output: Floats | None = None  # if the loss depends on this value
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class PrivacyAudit(Shown):
         Positions of the audited rows.
     claimed, measured : ndarray of shape (n_audited,)
         The guarantee's epsilon and the largest loss, in nats; the loss is infinite where
-        neighbours can be told apart with certainty.
+        neighbours can be distinguished with certainty.
     delta, confidence : float
         Delta of the guarantee, and the probability with which each check or bound is right.
     checks : tuple of AuditCheck

@@ -66,7 +66,7 @@ class MarketData:
 class RegressionData:
     """A regression problem in two parts, with rows in [0, 1] and labels in [-1, 1].
 
-    The attributes are those of :class:`MarketData`.
+    The attributes are the same as in :class:`MarketData`.
     """
 
     X_train: Array

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_parquet", "open_regular", "read_limited"]
 
-#: Flag with which opening a pipe without a writer does not block, if the system has it.
+#: Flag with which opening a pipe without a writer does not block, if the system supports it.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 

@@ -1,4 +1,4 @@
-"""Integrals of many functions of one variable at once, and the first roots of such functions."""
+"""Vectorised integrals of many functions of one variable, and their first roots."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def adaptive(
     tolerance: Floats,
     most: int = 4096,
 ) -> tuple[Floats, Floats]:
-    """Integrate ``f(k, z)`` over z in [low[k], high[k]], for all k at once, and bound the errors.
+    """Integrate ``f(k, z)`` over z in [low[k], high[k]], for every k, and bound the errors.
 
     Every interval is halved until three rules agree, as two may agree by chance, or it has a
     negligible length around a jump, or there are ``most`` intervals for each integral.
@@ -104,7 +104,7 @@ def first_root(
 
     bracket, args = (low[inside], high[inside]), (which[inside],)
     between = cast(Any, find_root)(signed, bracket, args=args)  # SciPy's stubs lack args
-    # Never on the lower side of the root.
+    # Never return a point below the root.
     high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])
     root[below] = high
     return root

@@ -48,7 +48,7 @@ NoiseModel = Literal["expected", "worst-case", "realised"]
 _MARGIN = 1e-6
 #: Largest ratio of the norm of a row to the root of the regularization, whose square is finite.
 _LARGEST_NORM = 1e150
-#: Least c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z): the maximum of
+#: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z): the maximum of
 #: ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
 CONVEXITY = 0.2620117781146428
 
@@ -57,7 +57,7 @@ CONVEXITY = 0.2620117781146428
 class JointMarket:
     """A buyer's problem in which the model is chosen with the purchases.
 
-    Neither the model nor the payments carry a privacy guarantee: weights and eta depend on the
+    Neither the model nor the payments have a privacy guarantee: weights and eta depend on the
     data, which A, Proposition II.2, excludes.
 
     Parameters
@@ -69,7 +69,7 @@ class JointMarket:
     regularization, max_norm : float, float or None
         Lambda, > 0, and beta, a bound on ``||w||``.
     noise : {"expected", "worst-case", "realised"}
-        The addition of objective perturbation, over eta: nothing on average; at most
+        The addition of objective perturbation, over eta: zero on average; at most
         ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded with
         ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a known ``noise_vector`` b.
     noise_vector, failure_probability : array_like of shape (n_features,), float

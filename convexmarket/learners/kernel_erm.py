@@ -45,7 +45,7 @@ from convexmarket.privacy.random_sources import RandomSource
 
 Floats = NDArray[np.float64]
 
-# Widths of parabolas in place of a loss's kinks, each a tenth of the one before.
+# Widths of parabolas that replace a loss's kinks, each a tenth of the previous width.
 FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 
@@ -66,7 +66,7 @@ class KernelERM(BaseEstimator):
         Public bound on the norm of every row, private or queried. "linear" and "poly" require it,
         as R_phi follows from it; R_phi is 1 for the others.
     classes, features, epsilon
-        As for :class:`PrivateLogisticRegression`.
+        See :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
         Largest error of a prediction, in units of ``sensitivity_``.
 
@@ -159,10 +159,10 @@ class KernelERM(BaseEstimator):
         Parameters
         ----------
         X, y, epsilon, random_state
-            As for private learners. Rows are weighted in proportion to epsilon, the same for all by
+            See private learners. Rows are weighted in proportion to epsilon, the same for all by
             default, and there is no noise.
         rows, accountant
-            Refused, since fitting releases nothing.
+            Not accepted, since fitting does not release a result.
 
         Raises
         ------

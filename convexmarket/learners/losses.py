@@ -115,12 +115,12 @@ class LogisticLoss(Loss):
         return np.log1p(decay) - np.minimum(margins, 0.0), -y * wrong, wrong * correct
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
-        """Bound p(1 - p), which grows at most by the factor exp(distance)."""
+        """Bound p(1 - p), which grows by at most the factor exp(distance)."""
         grown = (curvatures + TINY) * np.exp(np.minimum(distance, LARGEST_EXPONENT))
         return np.minimum(grown, 0.25)
 
     def contraction(self, reach: float) -> float:
-        """Bound it by the contraction of the odd and the even part of the loss."""
+        """Bound the complexity by the contraction of the odd and the even part of the loss."""
         return reach * (0.5 + float(np.tanh(reach / 2.0)))
 
 
@@ -140,7 +140,7 @@ class _Clipped(Loss):
 
     @property
     def lipschitz(self) -> float:
-        """The steeper of the two ends."""
+        """Largest absolute slope, from the two ends."""
         return float(np.abs(self._ends(np.ones(1))).max())
 
     @property

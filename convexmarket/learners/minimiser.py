@@ -67,7 +67,7 @@ class PerturbedObjective:
         return self.value_and_gradient(w)[1]
 
     def gradient_norm(self, w: Vector) -> tuple[float, float]:
-        r"""Return the norm of the computed gradient, and how far the true norm may be above it.
+        r"""Return the norm of the computed gradient, and a bound on its excess in exact arithmetic.
 
         To first order, k operations in a row are off by a relative :math:`\gamma_k = ku/(1-ku)` at
         most, and a sum of k products, in any order, by :math:`\gamma_k` times the sum of their
@@ -191,7 +191,7 @@ def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = N
 
 
 def _step_length(objective: PerturbedObjective, w: Vector, step: Vector, norm: float) -> float:
-    """Return 1, or a shorter step at whose end the slope is a hundredth of that at its start."""
+    """Return 1, or a shorter step that reduces the slope to a hundredth."""
     slack = -float(objective.gradient(w) @ step) / 100.0
     ahead = objective.gradient(w + step)
     if ahead @ step <= slack or np.linalg.norm(ahead) <= norm / 2.0:
@@ -317,7 +317,7 @@ def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
 class PartedObjective(PerturbedObjective):
     """The objective of rows in parts; each value, Hessian and error bound is a pass."""
 
-    # No matrix: all methods that read rows are overridden here.
+    # The base class gets no matrix: all methods that read rows are overridden here.
     X: PartedRows  # type: ignore[assignment]
 
     def __init__(self, X: PartedRows, *rest: Any) -> None:

@@ -1,7 +1,7 @@
 r"""Kernels with public bounds on their features, and a predictor that may be published.
 
 The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public, so it follows from
-the kernel and a public ball of all rows. The functions are those of scikit-learn.
+the kernel and a public ball of all rows. The functions come from scikit-learn.
 """
 
 from __future__ import annotations

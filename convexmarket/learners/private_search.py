@@ -121,7 +121,7 @@ class PrivateSearch(BaseEstimator):
         Parameters
         ----------
         X, y, epsilon, rows, accountant, random_state
-            As for the learner; epsilon is finite, and charged once for the whole search.
+            See the learner; epsilon is finite, and charged once for the whole search.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class PrivateSearch(BaseEstimator):
         learners = [unfitted(self.learner).set_params(**chosen) for chosen in candidates]
         for learner in learners:
             if hasattr(learner, "promise"):
-                learner.promise(part)  # before the charge, so that none is refused afterwards
+                learner.promise(part)  # before the charge: no candidate is refused later
         assumptions = (
             noise_assumption(random_state),
             "the candidates and the rows of their scores are public",
@@ -188,7 +188,7 @@ class PrivateSearch(BaseEstimator):
         Parameters
         ----------
         X, y
-            Those of the learner.
+            See the learner.
         """
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))

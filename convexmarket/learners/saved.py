@@ -88,7 +88,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     model : private linear or ridge estimator, or PublicPredictor
         Fitted. For a release of predictions, its ``predictor``.
     path : path
-        An existing file is replaced at once or not at all.
+        An existing file is replaced atomically.
     guarantee : {"summary", "rows"}, default "summary"
         ``"rows"`` writes the epsilon of each row, not only the largest, and weights given row by
         row. They show the prices of sellers, which no guarantee covers.
@@ -100,7 +100,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     Raises
     ------
     NotSupportedError, DataError
-        If the model carries no guarantee, is not fitted, has no form in JSON, or the file cannot be
+        If the model has no guarantee, is not fitted, has no form in JSON, or the file cannot be
         written.
 
     Examples

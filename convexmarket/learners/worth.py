@@ -1,4 +1,4 @@
-"""The default learner of a purchase, and what its model is worth."""
+"""The default learner of a purchase, and the worth of its model."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Curve:
         self._rent = self._integral(places)
 
     def _settled(self, nodes: Floats) -> tuple[float, Floats]:
-        """Halve cells until halves agree with wholes; return the remaining error and all nodes."""
+        """Halve cells until two halves agree with the cell; return the error and all nodes."""
         left, right, off = nodes[:-1], nodes[1:], 0.0
         span = self._end - nodes[0]
         largest = float(self._sold(nodes[:1])[0]) * span

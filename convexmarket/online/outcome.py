@@ -64,7 +64,7 @@ class OnlineOutcome(Shown):
 
     @property
     def weights(self) -> Floats:
-        """Weights ``epsilon/eta`` of the sellers in the model; NaN where nothing was sold."""
+        """Weights ``epsilon/eta`` of the sellers in the model; NaN without a sale."""
         with np.errstate(invalid="ignore"):
             return self.epsilon / self.eta
 
@@ -96,7 +96,7 @@ class OnlineOutcome(Shown):
         )
 
     def loss(self, prior: Prior) -> float:
-        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf if nothing was sold.
+        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf without a sale.
 
         Parameters
         ----------

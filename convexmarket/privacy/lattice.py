@@ -1,4 +1,4 @@
-r"""Exact noise on a lattice: one integer sampler per law, and the release of whole steps.
+r"""Exact noise on a lattice: an integer sampler per distribution, and rounded releases.
 
 The last digits of a value plus real noise can reveal the value at any epsilon (Mironov). Here
 values are rounded to multiples of a step q, a power of two, and integers of an exact law are added

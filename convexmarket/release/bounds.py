@@ -168,7 +168,7 @@ class ErrorBounds:
         n_points : int
             T, number of points, drawn from the distribution of fresh points.
         noise : {"laplace", "process"}, optional
-            As for :class:`~convexmarket.TestSetRelease`.
+            See :class:`~convexmarket.TestSetRelease`.
 
         Returns
         -------

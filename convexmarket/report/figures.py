@@ -186,7 +186,7 @@ def tidy(figure: Figure) -> None:
 
 
 def _show_covered(figure: Figure, axes: Axes) -> None:
-    """Draw a line wide and pale where later lines cover all of it."""
+    """Draw a line wide and pale if later lines cover it completely."""
     in_data = [line for line in axes.get_lines() if line.get_transform() == axes.transData]
     joined = [line for line in in_data if line.get_linestyle() != "None"]
     axes.get_xlim(), axes.get_ylim()  # autoscale
@@ -215,7 +215,7 @@ def drawn(plot: Callable[[], Any]) -> Figure:
         result = plot()
     axes = np.asarray(result, dtype=object).ravel()[0]
     figure = getattr(axes, "figure", axes)
-    if "matplotlib.pyplot" in sys.modules:  # which would keep the figure forever
+    if "matplotlib.pyplot" in sys.modules:  # the registry would keep the figure forever
         sys.modules["matplotlib.pyplot"].close(figure)
     return figure
 

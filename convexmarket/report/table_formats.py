@@ -99,7 +99,7 @@ def escape_markdown(value: object) -> str:
 
 
 def _decimals(values: pd.Series) -> str:
-    """Return a format with equally many decimals, or nothing where the sizes differ too much."""
+    """Return a format with equally many decimals, or None if the sizes differ too much."""
     sizes = np.abs(values.to_numpy(float)) if is_float_dtype(values) else np.empty(0)
     sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
     if not sizes.size:

@@ -103,7 +103,7 @@ class Execution:
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
         the call unnecessary, or None. If the system ends a worker, the calls that were running are
-        performed once more, each alone. A call that ends its worker again has crashed.
+        repeated one by one. A call that ends its worker again has crashed.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -148,7 +148,7 @@ class Execution:
                         key, core = running.pop(call)
                         cores.append(core)
                         yield key, reply
-                except BrokenProcessPool:  # the system ended a worker: repeat its calls, each alone
+                except BrokenProcessPool:  # the system ended a worker: repeat its calls one by one
                     lost = list(running.values())
                     running.clear()
                     workers.shutdown(kill_workers=True)
@@ -304,7 +304,7 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """An append-only file with one JSON object per line; without a path nothing is recorded.
+    """An append-only file with one JSON object per line; without a path, no file is written.
 
     A line that was incomplete when the machine stopped is cut off when the journal is opened
     again. Two studies cannot write the same journal; Windows has no such lock.

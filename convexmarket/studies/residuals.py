@@ -8,7 +8,7 @@ measure the distance from the Karush-Kuhn-Tucker conditions (:func:`kkt_residual
 - ``primal``: the largest ``|h|``, relative to the sides of its equation;
 - ``violation``: the largest ``g_+``, likewise, or by how much a variable leaves its bounds;
 - ``dual``: ``||r||`` of each variable, relative to the largest gradient among the terms of f, or to
-  ``|f|/||x||`` where that is larger (one term alone has no gradient at its minimum);
+  ``|f|/||x||`` where that is larger (a single term has no gradient at its minimum);
 - ``gap``: ``sum |nu*h| + sum |lambda_+*g|`` over ``|f|``.
 
 None of them changes if f, a constraint or x is measured in other units. A solver that was given an
@@ -179,7 +179,7 @@ class MatrixProblem(NamedTuple):
         return primal, max(_largest(slope), self._outside(y, dual=True)), gap
 
     def _outside(self, rows: Floats, *, dual: bool = False) -> float:
-        """Return by how much rows leave their cones, equations apart."""
+        """Compute the distances of rows from their cones, separately for equations."""
         start = self.dims.zero + self.dims.nonneg
         broken = [-rows[self.dims.zero : start]]
         for size in self.dims.soc:

@@ -38,14 +38,14 @@ _VERIFIED, _REFUTES = 1e-6, 1e-5
 _SHIFT = 0.01
 _CONFIDENCE = 0.95
 _TEXTS = ("status", "message")
-#: Measurements of both solves, numbers apart from two texts; and what a reply holds besides.
+#: Measurements of both solves: numbers and two texts; and further keys of a reply.
 _MEASURED = [prefix + name for prefix in ("", AGAIN) for name in MEASURED]
 _BLANK = {name: "" if name.endswith(_TEXTS) else np.nan for name in _MEASURED}
 _BLANK |= {"solver_version": "", "core": -1}
 _BLANK |= dict.fromkeys(("declaration_s", "again_cold_s", "peak_memory_mb"), np.nan)
 _OF_REPLY = ("status", "peak_memory_mb", "core")
 
-#: The labels of a run, and its reply.
+#: The labels and the results of a run.
 Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
@@ -193,7 +193,7 @@ def seconds(runs: pd.DataFrame) -> pd.Series:
 def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
     """Pivot values to a row per instance and a column per contender, in order of appearance.
 
-    NaN stands where a contender was not given an instance.
+    Instances that a contender was not given have the value NaN.
     """
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
     index = [name for name in INSTANCE if name != "problem_class"]

@@ -112,7 +112,7 @@ class Spread(Term):
             return None
         q = 1.0 if self.p == np.inf else float(self.p / (self.p - 1))
         least = costs.min(axis=-1)
-        scaled = (costs - least[..., None]) / weight  # no margin is above 1: nothing overflows
+        scaled = (costs - least[..., None]) / weight  # no margin is above 1, so none overflows
         tau = _level(scaled, q)
         # The norm grows at least as fast as tau, so that this tau is feasible.
         excess = _dual_norm(tau, scaled, q)[0] - 1.0
@@ -225,7 +225,7 @@ class NegativeEntropy(Term):
     """The negative entropy of the weights, sum a_i log a_i, under which every seller sells.
 
     With a reference q, positive with sum one, it is the Kullback-Leibler divergence ``sum a_i
-    log(a_i/q_i)`` from target weights, such as those of a population (Shimodaira, 2000).
+    log(a_i/q_i)`` from target weights, such as shares in a population (Shimodaira, 2000).
 
     Examples
     --------

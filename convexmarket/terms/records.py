@@ -41,7 +41,7 @@ _TOKEN = re.compile(
 class Written:
     """An object with a formula: ``str`` returns it, and a notebook typesets it."""
 
-    #: The formula, with fields in braces. Without one, the name of the class stands for it.
+    #: The formula, with fields in braces; by default, the name of the class.
     formula_template: ClassVar[str] = ""
     _argument: ClassVar[str] = ""
 
@@ -86,7 +86,7 @@ def record(kind: type[T]) -> type[T]:
 class Record(Written, ABC):
     """A dataclass with checked fields, which one method defines.
 
-    Equality, hash and repr are those of its fields. Other public attributes are shortcuts. A
+    Equality, hash and repr depend on its fields. Other public attributes are shortcuts. A
     subclass that overrides the definition gets the neutral shortcuts of the base class.
     """
 

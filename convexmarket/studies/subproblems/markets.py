@@ -1,4 +1,4 @@
-r"""Problems in numbers, which a solver study declares, solves and checks; those of markets.
+r"""Problems in numbers, which a solver study declares, solves and checks, and their markets.
 
 The formulation ``unscaled`` is the declaration in the weights themselves, of order 1/m. The others
 use ``m*a``; a study measures the difference.
@@ -100,7 +100,7 @@ def _at(market: Market, problem_class: str, method: Any, etas: tuple[float, floa
             problem: Any = declare(market, etas[0], formulation)
             set_eta = partial(setattr, problem, "eta")
             return Declared(problem, set_eta, lambda: of_all(problem.raw_weights))
-        # The papers' problem (A, Eq. 11) in the weights themselves.
+        # The papers' problem (A, Eq. 11) in the weights.
         weights = cp.Variable(int(active.sum()), name="a")
         eta = cp.Parameter(nonneg=True, name="eta")
         payments = form.gamma * form.virtual_costs[active] @ weights
