@@ -262,7 +262,7 @@ def test_a_parameter_changed_during_an_allocation_has_no_effect():
     np.testing.assert_allclose(result.weights, quiet.weights, atol=1e-12)
 
 
-# ------------------------------------------------------------------ no answer, and why
+# ------------------------------------------------------------------ markets without an optimum
 
 NO_OPTIMUM = {
     "nothing limits eta": (
@@ -385,7 +385,7 @@ def test_a_wrong_simplex_minimum_is_detected():
 
 @pytest.mark.parametrize("least", [2.0, 20.0])
 def test_a_range_without_an_upper_end_is_entered_from_below(least):
-    """At the eta where noise and payments balance, nothing is feasible."""
+    """No weights are feasible at the eta where noise and payments balance."""
     objective = cm.Spread() + cm.Noise() + 5.0 * cm.Payments()
     at_least = Bound(lambda q: [q.weights >= least * q.inverse_eta])
     result = cm.allocate(market_with([0.2, 0.4, 1.0], objective, at_least))

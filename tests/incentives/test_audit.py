@@ -216,7 +216,7 @@ def test_an_error_at_a_misreport_names_the_misreport():
         audit_incentives(without_noise(TRUTH), build=without_noise)
 
 
-# ----------------------------------------------------------------------- its report
+# ----------------------------------------------------------------------- tables and plots
 
 
 def test_the_frame_has_a_row_for_each_seller():

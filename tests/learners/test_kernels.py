@@ -1,4 +1,4 @@
-"""Kernels equal those of scikit-learn, and their bounds hold on the public domain."""
+"""Kernels agree with scikit-learn, and their bounds hold on the public domain."""
 
 from __future__ import annotations
 
