@@ -1,6 +1,5 @@
 """The audit finds gains exactly in markets and rules that are not truthful."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given
