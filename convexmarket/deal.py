@@ -489,7 +489,7 @@ def buy(
     guarantee = getattr(model, "guarantee_", None)
     if not isinstance(guarantee, Guarantee):
         raise ParameterError(
-            f"{type(model).__name__} has no guarantee_ after fit, so nothing can be charged for"
+            f"{type(model).__name__} has no guarantee_ after fit, so no epsilon can be charged for"
             " it; follow the protocol of convexmarket.learners.Learner"
         )
     names = list(map(str, people.index))

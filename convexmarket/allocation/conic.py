@@ -130,7 +130,7 @@ class LeastViolation:
         names = [name for name, share in shares.items() if share > _NAMED * total]
         if not view.active.all():
             excluded = int(np.count_nonzero(~view.active))
-            names.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
+            names.append(f"{excluded} sellers with infinite virtual costs and thus zero weight")
         end, low, high = -noise / level if level else 0.0, 0.0, np.inf
         if end > 0:
             low, high = (end, high) if level > 0 else (low, end)

@@ -384,7 +384,7 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
     if more:
         end = "infinity"
         remedy = (
-            "more privacy keeps lowering the objective: sellers with virtual cost 0 can carry the "
+            "more privacy keeps lowering the objective: sellers with virtual cost 0 can have the "
             "weight, or no payment and no constraint limits how much is bought; add gamma * "
             "Payments(), a Budget or a MaxEpsilon, give a prior whose support starts above 0"
         )

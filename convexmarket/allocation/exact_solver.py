@@ -118,7 +118,7 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
     """Return the error for sellers with free privacy."""
     who = f"{free} sellers have" if free else "at some report a seller has"
     return UnattainedOptimumError(
-        f"{who} a virtual cost of 0, so privacy bought from them alone is free and "
+        f"{who} a virtual cost of 0, so privacy bought only from them is free and "
         "the infimum, at eta = infinity, is not attained; leave them out, or bound eta with "
         "EtaRange(low, high)"
     )

@@ -239,7 +239,7 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
     if available * u < 1 - 1e-12:
         raise InfeasibleMarketError(
             f"{available} of {m} sellers have a finite virtual cost (it is infinite where the "
-            f"prior's density vanishes), and with the cap of {u * m:g} they carry at most "
+            f"prior's density vanishes), and with the cap of {u * m:g} they have at most "
             f"{available * u:.3g} of the weight; raise the cap"
         )
     check_noise(form)

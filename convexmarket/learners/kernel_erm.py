@@ -172,8 +172,8 @@ class KernelERM(BaseEstimator):
         """
         if accountant is not None or rows is not None:
             raise ParameterError(
-                "accountant and rows are for what is released, and fitting a KernelERM releases "
-                "nothing; pass them to the release"
+                "accountant and rows are for a release, and fitting a KernelERM does not release "
+                "the model; pass them to the release"
             )
         names, labels = names_of(X), labels_of(y) if labels_of(X) is None else labels_of(X)
         loss, classes = loss_of(self.loss), None

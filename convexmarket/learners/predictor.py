@@ -126,7 +126,7 @@ class Kernel:
             return float(np.sqrt(slope))
         raise NotSupportedError(
             f"the features of kernel {self.name!r} have no known Lipschitz constant, so a net of "
-            "points bounds nothing at the points between; use 'rbf', 'linear' or 'poly'"
+            "points gives no bound between its points; use 'rbf', 'linear' or 'poly'"
         )
 
     def diagonal(self, X: Floats) -> Floats:

@@ -149,7 +149,7 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
     """Return the content of the file of :func:`save_model`, with the same errors."""
     name = type(model).__name__
     if KINDS.get(name) is not type(model):
-        what = f"model is a {name}, which carries no guarantee that covers publishing it"
+        what = f"model is a {name}, which has no guarantee that covers its publication"
         raise NotSupportedError(f"{what}; give one of {', '.join(sorted(KINDS))}")
     try:
         if isinstance(model, PublicPredictor):

@@ -358,11 +358,11 @@ class OnlineMarket:
         if offer.status == "nothing bought":
             raise OfferError(
                 f"nothing is bought from seller {id!r} at the sensitivity {offer.sensitivity!r}, "
-                f"so there is nothing to be {answer}; leave it out"
+                f"so no offer can be {answer}; omit this seller"
             )
         if offer.status != "offered":
             raise OfferError(
-                f"seller {id!r} has {offer.status} its offer, which cannot be {answer} any more; "
+                f"seller {id!r} has {offer.status} its offer, which cannot be {answer}; "
                 "the first answer stands"
             )
         connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (offer.number, answer, now()))

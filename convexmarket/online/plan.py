@@ -368,7 +368,7 @@ def _check(market: _Market, best: Plan) -> None:
     free = float(atoms.masses[0]) if atoms.lowest == 0 and market.total == 0 else 0.0
     if free * buyer.cap >= 1 and best.objective >= buyer.mu / np.sqrt(free * buyer.m):
         raise UnattainedOptimumError(
-            "sellers with virtual cost 0 can carry all the weight, and buying ever more privacy "
+            "sellers with virtual cost 0 can have all the weight, and buying ever more privacy "
             "from them lowers the loss without reaching its infimum; give a prior whose "
             "support starts above 0, or a tighter cap"
         )

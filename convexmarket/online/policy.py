@@ -277,7 +277,7 @@ class AdaptivePolicy:
         check_instance("start", start, OnlinePolicy)
         if start.rule != "expectation":
             raise ParameterError(
-                f'the rule of start is "{start.rule}", which has no plan for the rest and none for '
+                f'the rule of start is "{start.rule}", without a plan for later sellers or for ' 
                 'a sample; give a policy with rule="expectation"'
             )
         for name in _OPTIONS:

@@ -102,7 +102,7 @@ def model_guarantee(
     used = accepted["id"].isin(_usable(accepted, leave_out)["id"]).to_numpy()
     if not used.any():
         raise ParameterError(
-            "no seller accepted an offer, so there is nothing to train on and the market stays as "
+            "no seller accepted an offer, so no model can be trained and the market stays as "
             "it is; quote more sellers, record their answers with accept, or close with "
             "--without-model"
         )

@@ -401,7 +401,7 @@ def test_invalid_parameters_are_named_and_nothing_is_fitted(parameters, error, w
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": [1.0]}, ParameterError, r"shape \(1,\) for 2 rows"),
         ({"epsilon": [0.0, 0.0]}, ParameterError, "epsilon is 0 in every row"),
-        ({"rows": [0, 1]}, ParameterError, "releases nothing; pass them to the release"),
+        ({"rows": [0, 1]}, ParameterError, "does not release the model; pass them"),
     ],
 )
 def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
