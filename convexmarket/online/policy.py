@@ -277,7 +277,7 @@ class AdaptivePolicy:
         check_instance("start", start, OnlinePolicy)
         if start.rule != "expectation":
             raise ParameterError(
-                f'the rule of start is "{start.rule}", without a plan for later sellers or for ' 
+                f'the rule of start is "{start.rule}", without a plan for later sellers or for '
                 'a sample; give a policy with rule="expectation"'
             )
         for name in _OPTIONS:
