@@ -8,6 +8,7 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -343,6 +344,13 @@ def checked_id(id: Any, what: str = "id") -> str:
 
 def forms_of(ids: Iterable[Any], place: Callable[[int], str] = "ids[{}]".format) -> list[str]:
     """Compute the normal form of each id; ``place`` names the id at a position in a message."""
+    ids = list(ids)
+    with suppress(TypeError):  # all texts are checked at once, which is faster
+        lines = "\n".join(["", *ids, ""])
+        usual = "".join(ids).isprintable() and unicodedata.is_normalized("NFC", lines)
+        blanks = any(bad in lines for bad in ("\n\n", "\n ", " \n"))
+        if usual and not blanks and max(map(len, ids), default=0) <= LONGEST:
+            return ids
     return [checked_id(id, place(k)) for k, id in enumerate(ids)]
 
 

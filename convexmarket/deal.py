@@ -573,7 +573,7 @@ def _people(
         cells, _one_prior(prior), place, id_name, trim=is_csv, show_cells=show_cells, is_csv=is_csv
     )
     if "id" in listed:
-        index = pd.Index(listed.pop("id"), name=index.name if named_rows else id_name)
+        index = pd.Index(listed.pop("id")).rename(index.name if named_rows else id_name)
     return people.set_axis(index), listed.set_axis(index)
 
 

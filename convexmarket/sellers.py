@@ -13,19 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.checks import (
-    aligned,
-    as_float,
-    check_count,
-    check_distinct,
-    checked_numbers,
-    distinct_ids,
-    finite_entries,
-    generator_of,
-    is_default,
-    label_array,
-    labels_of,
-)
+import convexmarket.checks as checks
 from convexmarket.display import Shown
 from convexmarket.errors import DataError, NotSupportedError, ParameterError, SellersError
 from convexmarket.priors.prior import Prior, PriorOrPriors, assigned
@@ -67,14 +55,9 @@ class Sellers(Shown):
     groups : array_like or pandas column, length m, optional
         The public group of each seller.
 
-    pandas columns are matched by their labels, in the order of the first column.
-
-    Attributes
-    ----------
-    priors : tuple of Prior
-        The distinct priors; empty if only virtual costs are known.
-    parts : SellerParts or None
-        The storage of reports outside of this process (:mod:`convexmarket.partitions`).
+    pandas columns are matched by their labels, in the order of the first column. The attribute
+    ``priors`` has the distinct priors, and ``parts`` reports outside of this process
+    (:mod:`convexmarket.partitions`).
 
     Raises
     ------
@@ -118,16 +101,16 @@ class Sellers(Shown):
             raise SellersError("give Dask partitions to convexmarket.partitions.sellers")
         name = "virtual_costs" if sensitivities is None else "sensitivities"
         columns: dict[str, Any] = {name: given, "prior": prior, "ids": ids, "groups": groups}
-        labelled = {key: labels_of(value) for key, value in columns.items()}
+        labelled = {key: checks.labels_of(value) for key, value in columns.items()}
         first = next((key for key, labels in labelled.items() if labels is not None), "")
         index = labelled.get(first)
         if ids is None and index is not None:
-            check_distinct(first, index)
-        given, prior, ids, groups = aligned(**columns)
+            checks.check_distinct(first, index)
+        given, prior, ids, groups = checks.aligned(**columns)
         costs = _costs(name, given)
         labels = _groups(groups, costs.size)
-        default = None if index is None or is_default(index) else index
-        names = distinct_ids(default if ids is None else ids, costs.size)
+        default = None if index is None or checks.is_default(index) else index
+        names = checks.distinct_ids(default if ids is None else ids, costs.size)
         if ids is not None and index is not None and labelled["ids"] is None:
             _check_order(index, pd.Index(names), "a column")
         self._set(ids=names, groups=labels, parts=None, _index=index)
@@ -162,9 +145,9 @@ class Sellers(Shown):
         random_state : int or numpy.random.Generator
         groups : sequence, optional
         """
-        check_count("n_sellers", n_sellers)
+        checks.check_count("n_sellers", n_sellers)
         priors, places = assigned(prior, _groups(groups, n_sellers), n_sellers)
-        rng, drawn = generator_of(random_state), np.empty(n_sellers)
+        rng, drawn = checks.generator_of(random_state), np.empty(n_sellers)
         for distribution, who in _by_prior(priors, places):
             drawn[who] = distribution.sample(who.size, rng)
         each = priors[0] if len(priors) == 1 else [priors[place] for place in places]
@@ -239,8 +222,7 @@ class Sellers(Shown):
     def to_frame(self) -> pd.DataFrame:
         """Return one row per seller: id, and, if known, sensitivity, virtual_cost and group."""
         columns = {"sensitivity": self.sensitivities, "virtual_cost": self.virtual_costs}
-        columns["group"] = self.groups
-        known = {name: column for name, column in columns.items() if column is not None}
+        known = {name: v for name, v in (columns | {"group": self.groups}).items() if v is not None}
         return pd.DataFrame(known, index=pd.Index(self.ids, name="id"))
 
     def __repr__(self) -> str:
@@ -257,7 +239,7 @@ class Sellers(Shown):
         ----------
         ids : sequence of str
         """
-        return self if is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
+        return self if checks.is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
         """Change the report of one seller.
@@ -285,7 +267,7 @@ class Sellers(Shown):
         ------
         SellersError
         """
-        if not as_float(virtual_cost) >= 0:
+        if not checks.as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")
         return self._with_costs(_replaced(self.virtual_costs, position, virtual_cost))
 
@@ -306,7 +288,7 @@ class Sellers(Shown):
         """
         if labels is None or len(labels) != len(self):
             return
-        if self._index is None and (isinstance(self.ids, range) or is_default(labels)):
+        if self._index is None and (isinstance(self.ids, range) or checks.is_default(labels)):
             return  # by position
         if self._index is None or not labels.equals(self._index):
             _check_order(labels, pd.Index(self.ids), name, strict=self._index is not None)
@@ -330,8 +312,8 @@ class Sellers(Shown):
 
 def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints]]:
     """Return each prior with the positions of its sellers in ``places``."""
-    if len(priors) == 1:
-        return [(priors[0], np.arange(places.size))]
+    if len(priors) < 2:
+        return [(prior, np.arange(places.size)) for prior in priors]
     chosen = pd.Series(places)
     groups: dict[int, Ints] = chosen.groupby(chosen).indices  # type: ignore[assignment]
     return [(priors[place], who) for place, who in groups.items()]
@@ -353,7 +335,7 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
     """Return the group of each seller, read-only."""
     if groups is None:
         return None
-    labels = label_array(groups)
+    labels = checks.label_array(groups)
     if labels.shape != (m,):
         raise SellersError(
             f"groups has shape {labels.shape} for {m} sellers; give one group for each"
@@ -383,9 +365,9 @@ def _costs(name: str, values: Any) -> Any:
                 "nonneg=True) for m sellers"
             )
         return values
-    costs = checked_numbers(name, values, SellersError)
+    costs = checks.checked_numbers(name, values, SellersError)
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(
             f"{name} has shape {costs.shape}; give one number for each of at least one seller"
         )
-    return finite_entries(name, costs, SellersError, least=0.0)
+    return checks.finite_entries(name, costs, SellersError, least=0.0)

@@ -43,9 +43,6 @@ def deal(table, **options):
     return cm.buy(table, ask="ask", target="ill", prior=PRIOR, **options)
 
 
-# ---------------------------------------------------------------------- equality with the steps
-
-
 def test_a_deal_equals_its_separate_steps():
     table = patients().set_index("patient")
     whole = deal(table, constraints=[cm.Cap(8)])
@@ -75,6 +72,8 @@ def test_offers_keep_the_index_and_the_ids_of_the_table():
     assert by_index.offers.index.tolist() == table["patient"].tolist()
     assert by_column.offers.equals(by_index.offers)
     assert deal(table).offers.index.equals(table.index)
+    unnamed = table.set_index("patient").rename_axis(None)
+    assert deal(unnamed).offers.index.name is None
     shuffled = deal(table.sample(frac=1.0, random_state=9), id="patient").offers
     assert shuffled.loc[by_column.offers.index].round(9).equals(by_column.offers.round(9))
 
@@ -123,9 +122,6 @@ def test_a_learner_without_features_gets_all_other_columns():
     assert whole.model.feature_names_in_.tolist() == ["age"]
 
 
-# ---------------------------------------------------------------------------- output
-
-
 def test_a_deal_prints_its_statements_and_table():
     whole = deal(patients(), id="patient")
     bought = np.count_nonzero(whole.offers["epsilon"])
@@ -172,9 +168,6 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
     deal(patients(), learner=Own(features=PUBLIC)).write(tmp_path)
     assert not (tmp_path / "model.json").exists()
     assert "model is not written here: model is a Own" in (tmp_path / "deal.md").read_text()
-
-
-# ------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -299,9 +292,6 @@ def test_a_learner_that_exceeds_the_bought_epsilon_is_refused():
 def test_an_empty_table_is_refused():
     with pytest.raises(DataError, match="the table has no rows"):
         deal(patients().iloc[:0])
-
-
-# --------------------------------------------------------------- errors of the model
 
 
 def houses(count, seed=0):

@@ -106,9 +106,6 @@ def test_a_range_of_eta_allows_free_sellers():
     assert offers.certificate["binding"] == ["eta_high"]
 
 
-# ------------------------------------------------------------------------- budgets and groups
-
-
 def drawn(n=60, seed=0):
     rng = np.random.default_rng(seed)
     reports = PRIOR.sample(n, rng)

@@ -159,7 +159,7 @@ def test_repeated_ids_are_refused_in_any_spelling(spellings):
     both = [*first, *second]
     with pytest.raises(SellersError, match="stands for more than one seller"):
         PrivacyAccountant(np.ones(4), ids=both)
-    with pytest.raises(ParameterError, match="a name twice"):
+    with pytest.raises(SellersError, match="stands for more than one seller"):
         account(budget=pd.Series(np.ones(4), index=pd.Index(both, dtype=object)))
     with pytest.raises(SellersError, match="stands for more than one seller"):
         cm.Sellers(np.full(4, 0.5), PRIOR, ids=both)
@@ -177,7 +177,7 @@ def test_a_ledger_matches_any_spelling_of_an_id(tmp_path, spellings):
         with pytest.raises(BudgetExceededError):
             ledger.account(list(first)).charge(another)
         assert ledger.balance()["id"].tolist() == forms_of(list(first))
-        with pytest.raises(ParameterError, match="twice"):
+        with pytest.raises(ParameterError, match="ids must be distinct"):
             ledger.account([*first, *second])
 
 

@@ -136,9 +136,6 @@ BAD = {
         r"a parameter of shape \(2,\); give cp.Parameter\(m, nonneg=True\)": lambda: cm.Sellers(
             virtual_costs=cp.Parameter(2)
         ),
-        r"a parameter of shape \(2, 2\)": lambda: cm.Sellers(
-            virtual_costs=cp.Parameter((2, 2), nonneg=True)
-        ),
         r"prior is None, .* Uniform\(0.02, 0.10\)": lambda: cm.Sellers([0.2]),
         r"prior is 'uniform:0,1', which is not a prior; give one such as": lambda: cm.Sellers(
             [0.2], "uniform:0,1"
@@ -157,20 +154,13 @@ BAD = {
         r"sensitivities has shape \(0,\); give one number for each": lambda: cm.Sellers(
             [], uniform()
         ),
-        r"sensitivities has shape \(1, 2\)": lambda: cm.Sellers([[0.2, 0.3]], uniform()),
-        "sensitivities must hold numbers": lambda: cm.Sellers([[0.2], [0.3, 0.4]], uniform()),
         "sensitivities must hold numbers: row 0 is not a number": lambda: cm.Sellers(
             ["cheap", "dear"], uniform()
         ),
-        "sensitivities must hold numbers: it is of type str": lambda: cm.Sellers("x", uniform()),
         "virtual_costs must hold numbers: row 1": lambda: cm.Sellers(virtual_costs=[0.2, None]),
-        "virtual_costs must hold numbers: row 0": lambda: cm.Sellers(virtual_costs=[1j]),
         "no reports to change": lambda: cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5),
         r"sensitivities\[1\] must be a finite number >= 0, got nan": lambda: cm.Sellers(
             [0.2, np.nan], uniform()
-        ),
-        r"sensitivities\[0\] must be a finite number >= 0, got inf": lambda: cm.Sellers(
-            [np.inf, 0.2], uniform()
         ),
         r"sensitivities\[2\] must be a finite number >= 0, got -0.1": lambda: cm.Sellers(
             [0.2, 0.3, -0.1], uniform()
@@ -189,19 +179,10 @@ BAD = {
         r"not in the support \[0.5, 2\] .* first is sensitivities\[1\] \(group 'old'\)": lambda: (
             cm.Sellers([0.7, 0.2], two_groups(), groups=["young", "old"])
         ),
-        r"not in the support .* the first is sensitivities\[1\]\.": lambda: cm.Sellers(
-            [0.7, 0.2], [uniform(), cm.Uniform(1, 2)]
-        ),
         (
             r"1 of 2 sensitivities are not in the support \[0.1, 1\] of Uniform\(0.1, 1.0\); "
             r"the first is sensitivities\[1\]. Correct the reports, or declare a prior"
         ): lambda: cm.Sellers([0.2, 0.05], uniform()),
-        r"2 of 3 sensitivities .* the first is sensitivities\[0\]": lambda: cm.Sellers(
-            [1.5, 2.0, 0.3], uniform()
-        ),
-        r"not in the support \[0.1, 0.5\]": lambda: cm.Sellers(
-            [0.9], cm.EmpiricalPrior([0.1, 0.5])
-        ),
     },
     ParameterError: {
         "n_sellers must be a whole number >= 1, got 0": lambda: cm.Sellers.draw(

@@ -33,8 +33,6 @@ from convexmarket.allocation.path import (
     take,
 )
 
-__all__ = ["minimise_bounded"]
-
 #: Steps from a guess to the piece that contains a total; a search follows if they fail.
 _STEPS = 30
 #: Parts of an interval in each round, rounds, and relative width of intervals that are not split.

@@ -69,42 +69,39 @@ class LeastViolation:
         self._linearizer, self.view, self.solver, self.n_solves = linearizer, view, solver, 0
         self._eta, leaves = view.fixed_eta()
         self._lifted = Lifted(leaves)
-        self._worst = worst = cp.Variable(name="worst")
+        worst = cp.Variable(name="worst")
         # Equations have no slack: they are constraints when the slack of inequalities is maximised.
         off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
         self._floor = cp.Parameter(nonpos=True)
         self._unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
-        self._largest = cp.Parameter(view.scaled_weights.size, nonneg=True)
         self._items: list[list[cp.Constraint]] = []
         for item in view.flat_constraints():
             h = self._lifted(item.expr)
             allowed = self._unit * worst if view.bounds_epsilon(item) else worst
             equal = not isinstance(item, cp.constraints.Inequality)
             self._items.append([h <= off, -h <= off] if equal else [h <= allowed])
-        limits = [view.scaled_weights <= self._largest, worst >= self._floor, off <= self._allowed]
         items = [each for both in self._items for each in both]
-        items += [*view.simplex, *self._lifted.links, *limits]
+        items += [*view.simplex, *self._lifted.links, worst >= self._floor, off <= self._allowed]
         self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
-    def _solve(self, eta: float, able: NDArray[np.bool_], strictly: bool) -> Floats | None:
+    def _solve(self, eta: float, strictly: bool) -> Floats | None:
         """Maximise the slack, or minimise the violation; return None if the solver fails."""
         self.n_solves += 1
-        self._eta.value, self._largest.value = eta, able.size * able[self.view.active]
+        self._eta.value = eta
         self._floor.value, self._allowed.value = (-1.0, 0.0) if strictly else (0.0, 1e9)
         if run_solver(self._problem, self.solver) not in SOLVED:
             return None
-        weights = np.maximum(numbers(self.view.quantities.weights), 0.0) * able
+        weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
         return weights / weights.sum()
 
-    def inside(self, eta: float, support: NDArray[np.bool_]) -> Floats | None:
-        """Compute strictly feasible weights on a support; return None if they do not exist."""
-        weights = self._solve(eta, support, strictly=True)
-        return weights if weights is not None and numbers(self._worst) < -_NO_SLACK else None
+    def inside(self, eta: float) -> Floats | None:
+        """Compute the weights with the largest slack; return None if the solver fails."""
+        return self._solve(eta, strictly=True)
 
     def proof(self, eta: float) -> Excluded | None:
         """Prove that eta and all values on one side are infeasible; return None without a proof."""
         view = self.view
-        weights = self._solve(eta, view.active, strictly=False)
+        weights = self._solve(eta, strictly=False)
         if weights is None:
             return None
         view.place(weights, eta)
@@ -217,27 +214,30 @@ class Conic:
     ) -> Floats:
         """Move slightly infeasible weights towards a strictly feasible point, on a support."""
         support = self.view.active if support is None else support
-        weights = np.maximum(np.where(support, weights, 0.0), 0.0)
-        weights = weights / weights.sum()
-        here, inside = self._violations(weights, eta)[0], self._inside
+        weights = _restricted(weights, support)
+        here = self._violations(weights, eta)[0]
         worst, bad = float(np.max(here, initial=0.0)), here > 0
         if worst == 0:
             return weights
-        if inside is None or np.any(inside[~support]) or not self._is_inside(inside, eta):
-            inside = self._inside = self.violation.inside(eta, support)
-        if worst > (_SOLVER_ERROR if inside is None else _REPAIRABLE):
+        if not self._is_inside(self._inside, eta):
+            self._inside = self.violation.inside(eta)
+        inside = None if self._inside is None else _restricted(self._inside, support)
+        strictly = self._is_inside(inside, eta)
+        if worst > (_REPAIRABLE if strictly else _SOLVER_ERROR):
             raise SolverError(
                 f"the solver's point violates a constraint by {worst:.1e} (relative); "
                 "try another solver or tighter solver options"
             )
-        if inside is None:
+        if inside is None or not strictly:
             return weights
         there = self._violations(inside, eta)[0]
         share = float(np.max(here[bad] / (here[bad] - there[bad])))
         return (1 - share) * weights + share * inside
 
-    def _is_inside(self, weights: Floats, eta: float) -> bool:
-        return bool(np.max(self._violations(weights, eta)[0]) <= -_NO_SLACK)
+    def _is_inside(self, weights: Floats | None, eta: float) -> bool:
+        if weights is None:
+            return False
+        return float(np.max(self._violations(weights, eta)[0])) <= -_NO_SLACK
 
     def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
         """Compute the violation of each inequality (negative: slack) and of the worst equation."""
@@ -332,3 +332,8 @@ def branch_and_bound(
     """
     conic = Conic(market, solver, solver_options)
     return conic.search(gap, max_solves, start, progress, time_limit)
+
+
+def _restricted(weights: Floats, support: NDArray[np.bool_]) -> Floats:
+    weights = np.maximum(np.where(support, weights, 0.0), 0.0)
+    return weights / weights.sum()

@@ -22,8 +22,6 @@ from convexmarket.allocation.path import Costs, Floats, Ints, joined, rates_of, 
 from convexmarket.allocation.simplex import check_feasible
 from convexmarket.market import StandardForm
 
-__all__ = ["CurvePoints", "OwnReportCurve"]
-
 #: Number of markets solved together, which fit in the cache.
 _CHUNK = 1 << 13
 

@@ -193,13 +193,14 @@ class Linearizer:
     ) -> Floats:
         """Return nearby weights at which the slopes of active sellers are more nearly equal.
 
-        A solver's weights have half as many digits as its objective. Without a strictly convex
-        kept term, so does the tangent there. One step of Newton's method for the Lagrangian, by
-        conjugate residuals, restores the digits. The bound is valid at any weights.
+        A solver's weights have half as many digits as its objective, and so has the tangent there.
+        One step of Newton's method for the Lagrangian, by conjugate residuals, restores the digits.
+        The bound is valid at any weights.
         """
 
         def slopes(weights: Floats) -> Floats:
-            _, _, costs, slopes = _split(np.sum(self._bounds(weights, eta, multipliers, hints), 0))
+            parts = self._bounds(weights, eta, multipliers, hints)
+            _, _, costs, slopes = _split(np.sum(parts, axis=0))
             return costs + eta * slopes
 
         here = slopes(a)
@@ -227,17 +228,18 @@ class Linearizer:
 
     def _bounds(
         self, point: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
-    ) -> tuple[Floats, Floats]:
-        """Return two minorants at a point; their sum bounds the Lagrangian without the kept term.
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return three minorants at a point; their sum bounds the Lagrangian.
 
         The second bounds the terms in the guarantees only, minus their least values, which are part
-        of the first. It may be multiplied by any factor in [0, 1].
+        of the first. It may be multiplied by any factor in [0, 1]. The third bounds the kept term.
         """
         view = self.view
         view.place(embed(point, view.active), eta)
-        rest, bounded = np.zeros((2, 2 + 2 * point.size))
+        rest, bounded, kept = np.zeros((3, 2 + 2 * point.size))
         for _, _, expression in view.terms:
             if self._spread is not None and expression is self._spread[2]:
+                kept = self.minorant(expression, 1.0, {})
                 continue
             part, least = self.minorant(expression, 1.0, hints), self._least(expression)
             if np.isfinite(least):
@@ -252,7 +254,7 @@ class Linearizer:
                 dual = np.maximum(dual, 0.0) if unequal else dual
                 kind = bounded if view.bounds_epsilon(item) else rest
                 kind += self.minorant(item.expr, dual, hints)
-        return rest, bounded
+        return rest, bounded, kept
 
     def _least(self, expression: cp.Expression) -> float:
         """Bound a term in only the guarantees from below, for all guarantees; else -inf."""
@@ -266,9 +268,8 @@ class Linearizer:
     def _cut(
         self, point: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
     ) -> KeptSpreadCut:
-        rest, bounded = self._bounds(point, eta, multipliers, hints)
+        rest, bounded, kept = self._bounds(point, eta, multipliers, hints)
         total = rest + bounded
-        kept = 0.0 if self._spread is None else self.minorant(self._spread[2], 1.0, {})
         _, _, costs, slopes = _split(total + kept)
         price, tail = float((costs + eta * slopes) @ point), None
         const, noise, costs, slopes = _split(rest)

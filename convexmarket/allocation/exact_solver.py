@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.bounded import minimise_bounded
 from convexmarket.allocation.passes import blocks_of, highest_cost_bought, screen_sellers
 from convexmarket.allocation.path import (
     Costs,
+    Floats,
     Point,
     beta_at,
     joined,
@@ -32,20 +32,7 @@ from convexmarket.allocation.simplex import cheapest_purchase, check_feasible, c
 from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
-__all__ = [
-    "PathSegment",
-    "best_segment",
-    "check_noise",
-    "costs_that_matter",
-    "dual_bound",
-    "optimum",
-    "solve_exact",
-    "unattained",
-    "unconstrained_eta",
-    "with_spread",
-]
-
-Floats = NDArray[np.float64]
+__all__ = ["check_noise", "solve_exact"]
 
 #: Markets below this size are sorted, which is faster than passes over them.
 _WORTH_PASSES = 20_000
@@ -243,10 +230,10 @@ def _solve_piece(
     """Solve a piece from deviations from one of its costs, without cancellation."""
     psi, u, scale = costs.psi, form.max_weight, costs.scale
     capped, bought = (int(part) for part in costs.number(np.array([j, q])))
-    origin, filled = float(psi[j + (q - j) // 2]), costs.total(j)
+    origin = float(psi[j + (q - j) // 2])
+    filled, mean, spread = costs.deviations(j, q, origin)
     left = max(0.0, 1.0 - capped * u)
     share = min(left / (bought - capped), u)  # a full piece exceeds the cap by rounding
-    mean, spread = costs.deviations(j, q, origin) if psi[j] < psi[q - 1] else (0.0, 0.0)
     norm2, cost, beta = capped * u**2 + left * share, u * filled + left * (origin + mean), 0.0
     if spread > 0:
         free, norms = np.array([spread]), np.array([norm2])

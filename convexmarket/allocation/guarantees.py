@@ -16,19 +16,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.projections import ProjectableForm
-from convexmarket.allocation.simplex import embed
+from convexmarket.allocation.simplex import Floats, embed
 from convexmarket.checks import check_nonnegative, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.terms import MarketNumbers
-
-__all__ = ["allocate_budget", "allocate_guarantees", "weights_for_guarantees"]
-
-Floats = NDArray[np.float64]
 
 
 def allocate_budget(form: MarketNumbers) -> Allocation:

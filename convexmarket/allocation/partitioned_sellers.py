@@ -27,8 +27,6 @@ from convexmarket.priors import Prior
 from convexmarket.sellers import SellerParts, Sellers
 from convexmarket.terms import MarketNumbers
 
-__all__ = ["PartedAllocation", "allocate_parts"]
-
 #: Largest number of sellers to fetch.
 _MOST = 100_000
 

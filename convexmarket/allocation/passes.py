@@ -25,8 +25,6 @@ from convexmarket.allocation.path import Costs, Path, rates_of, sandwich
 from convexmarket.allocation.simplex import check_feasible
 from convexmarket.market import StandardForm
 
-__all__ = ["Each", "Pass", "blocks_of", "highest_cost_bought", "screen_sellers"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

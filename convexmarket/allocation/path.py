@@ -33,23 +33,6 @@ from numpy.typing import NDArray
 from convexmarket.errors import SolverError
 from convexmarket.market import StandardForm
 
-__all__ = [
-    "Costs",
-    "Floats",
-    "Ints",
-    "Path",
-    "Point",
-    "beta_at",
-    "joined",
-    "lowest",
-    "minimise",
-    "rates_of",
-    "sandwich",
-    "segment",
-    "stationary_beta",
-    "take",
-]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Arrays = TypeVar("Arrays", bound=tuple[Any, ...])
@@ -203,17 +186,18 @@ class Costs:
         new = self.y < level if side == "left" else self.y <= level
         return np.searchsorted(self.x, level, side=side) + (new & (self.size > self.psi.size))
 
-    def deviations(self, j: int, q: int, origin: float) -> tuple[float, float]:
-        """Return the mean deviation of rows j to q from ``origin``, and the scaled variation."""
+    def deviations(self, j: int, q: int, origin: float) -> tuple[float, float, float]:
+        """Return the sum of the costs of the first j rows, and the deviations of rows j to q.
+
+        These are the mean deviation from ``origin``, and the scaled variation.
+        """
         numbers, deviation = self._numbers[j:q], (self._means[j:q] - origin) / self.scale
         mean = float((numbers * deviation).sum()) / int(numbers.sum())
         deviation -= mean
         squares = np.broadcast_to(self._squares, self.psi.shape)[j:q] / self.scale / self.scale
-        return mean * self.scale, float((squares + numbers * deviation**2).sum())
-
-    def total(self, j: int) -> float:
-        """Return the sum of the costs in the first j rows."""
-        return float((self._numbers[:j] * self._means[:j]).sum())
+        variation = float((squares + numbers * deviation**2).sum())
+        below = float((self._numbers[:j] * self._means[:j]).sum())
+        return below, mean * self.scale, variation
 
 
 def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float]]:

@@ -44,21 +44,19 @@ def binding_constraints(market: Market, best: Allocation) -> tuple[str, ...]:
 
 def _binds(piece: Constraint, best: Allocation, costs: MarketNumbers) -> bool:
     bounds, weights, most = piece.numbers(costs), best.weights, 1 - _BINDS
+    sold = weights > 0
     if bounds is None:
-        psi = np.where(weights > 0, costs.virtual_costs, 0.0)
-        point = Quantities.at(weights, best.eta, psi)
-        return any(map(_has_no_slack, piece.comparisons(point)))
+        psi = np.where(sold, costs.virtual_costs, 0.0)
+        items = piece.comparisons(Quantities.at(weights, best.eta, psi))
+        sides = [item.args for item in items if isinstance(item, cp.constraints.Inequality)]
+        return any(_meet(*(np.asarray(x.value, dtype=float) for x in pair)) for pair in sides)
     if bounds.budgets:
-        sold = weights > 0
         return bool(bounds.virtual_costs[sold] @ best.epsilon[sold] >= most * bounds.budget)
     limited = np.min(bounds.max_weight) < 1 or bounds.is_bounded
-    return bool(limited and np.any(weights >= most * bounds.limit(best.eta), where=weights > 0))
+    return bool(limited and np.any(weights >= most * bounds.limit(best.eta), where=sold))
 
 
-def _has_no_slack(item: cp.Constraint) -> bool:
-    if not isinstance(item, cp.constraints.Inequality):
-        return False
-    low, high = (np.asarray(side.value, dtype=float) for side in item.args)
+def _meet(low: Floats, high: Floats) -> bool:
     size = np.maximum(np.abs(low), np.abs(high))
     return bool(np.any((high - low <= _BINDS * size) & (size > 0)))
 

@@ -28,6 +28,8 @@ from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, allocation_of, first_look, search_eta
 from convexmarket.allocation.simplex import (
     ROUNDING,
+    Floats,
+    Ints,
     Projection,
     check_sold,
     feasible_limits,
@@ -40,11 +42,6 @@ from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, MarketNumbers, Spread, SquaredSpread
-
-__all__ = ["ProjectableForm", "Projections", "solve_projections"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 #: Largest gap at which a search ends, as evaluations are exact.
 _AIM = 1e-10

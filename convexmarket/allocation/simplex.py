@@ -27,22 +27,6 @@ _STEPS, _NORMS, _SAME, _NOISE = 200, 8, 4e-15, 1e-12
 #: Distance of the level from the origin, in bounds, beyond which digits are lost.
 _FAR = 1e4
 
-__all__ = [
-    "Projection",
-    "cheapest_purchase",
-    "check_feasible",
-    "check_noise",
-    "check_sold",
-    "common_price",
-    "embed",
-    "feasible_limits",
-    "largest_eta",
-    "norm_minimiser",
-    "project",
-    "project_capped_simplex",
-    "projected",
-]
-
 
 def embed(weights: Floats, sellers: NDArray[np.bool_]) -> Floats:
     """Extend the weights of the sellers in a mask to all sellers, by zeros."""

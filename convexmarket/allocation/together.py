@@ -20,12 +20,12 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, CertifiedPurchase
 from convexmarket.allocation.choose_method import allocate, best_method
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.eta_search import check_gap
+from convexmarket.allocation.simplex import Floats
 from convexmarket.allocation.solver_calls import SOLVED, run_solver
 from convexmarket.allocation.views import numbers
 from convexmarket.checks import check_list, shown
@@ -38,9 +38,6 @@ from convexmarket.errors import (
 from convexmarket.market import Market, checked_constraints
 from convexmarket.terms import Constraint, MarketNumbers, Quantities, Term
 
-__all__ = ["Together", "allocate_together"]
-
-Floats = NDArray[np.float64]
 #: Descents, each followed by a bound, and their steps.
 _ROUNDS, _STEPS = 3, 24
 #: Relative change of eta in the first and in the smallest step.
@@ -138,8 +135,9 @@ def allocate_together(
     """
     began = time.perf_counter()
     check_gap(gap)
-    buyers, bound = _Buyers(markets, constraints, solver, solver_options), -np.inf
-    start, points = buyers.alone(np.zeros(buyers.limit.size), None, 1e-2), []
+    buyers = _Buyers(markets, constraints, solver, solver_options)
+    proof, bound, points = np.zeros(buyers.limit.size), -np.inf, []
+    start = alone = buyers.alone(proof, None, 1e-2)
     for _ in range(_ROUNDS):
         point, prices = buyers.descend(start, gap)
         points.append(point)

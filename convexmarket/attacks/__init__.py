@@ -58,24 +58,21 @@ def audit_privacy(
         Rows in the mechanism's public domain, and labels.
     epsilon : array_like of shape (n_rows,) or float, optional
         For a learner, as in its ``fit``.
-    view : callable, optional
-        For draws, from a release or fitted learner to the numbers that it publishes.
-    points : array_like, optional
-        For a release without ``view``, the points at which it predicts.
+    view, points : callable, array_like, optional
+        For draws, from a release or learner to the numbers that it publishes, or the points at
+        which a release predicts.
     guarantee : Guarantee, optional
-        For a release, the claim if the release does not state it.
+        The claim of a release that does not state it.
     replacements : pair of array_like, optional
         For draws, rows and labels that replace an audited row; by default made of the data.
-    rows : array_like of int, optional
-        Positions of the rows to audit. By default ``n_rows`` used rows of small to large
-        guarantees, or the one of the largest guarantee where releases are drawn.
-    n_rows : int, default 5
+    rows, n_rows : array_like of int, int, optional
+        Positions of the rows to audit. By default 5 used rows of small to large guarantees, or the
+        one of the largest guarantee where releases are drawn.
     draws : int, default 200
         Releases drawn on each data set. A frequency proves at most about ``log(draws / 10)``.
     confidence : float, default 0.999
         Probability with which each check, and each statistical bound, is right.
     random_state : None, int, SeedSequence or Generator, default None
-        Source of starts and seeds.
 
     Returns
     -------
@@ -112,24 +109,17 @@ def audit_privacy(
     matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
     labels = np.array(y)
     if matrix.ndim != 2 or labels.shape != matrix.shape[:1] or not np.isfinite(matrix).all():
-        raise DataError(
-            f"X must be a table of finite numbers with one label each; their shapes are"
-            f" {matrix.shape} and {labels.shape}"
-        )
+        raise DataError(f"X must be a finite table with one label each, not of {labels.shape}")
     check_share("confidence", confidence)
     draws, n_rows = check_count("draws", draws), check_count("n_rows", n_rows)
     if "n_rows" in names:
         passed["n_rows"] = n_rows
     places, last = None if rows is None else np.atleast_1d(np.asarray(rows)), len(labels) - 1
-    if places is not None and (
-        places.ndim != 1
-        or not places.size
-        or places.dtype.kind not in "iu"
-        or np.any(places != places.clip(0, last))
-    ):
+    valid = places is None or (places.size and places.dtype.kind in "iu" and places.ndim == 1)
+    if not valid or (places is not None and np.any(places != places.clip(0, last))):
         raise ParameterError(f"rows must be positions from 0 to {last}, got {rows!r:.80}")
-    rng = resolve_generator(random_state, protective=False)
-    return run(mechanism, matrix, labels, places, draws, confidence, rng, **passed)
+    terms = places, draws, confidence, resolve_generator(random_state, protective=False)
+    return run(mechanism, matrix, labels, *terms, **passed)
 
 
 def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, ...]]:

@@ -15,8 +15,7 @@ __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit"]
 
 Floats = NDArray[np.float64]
 
-#: Relative rounding error by which a measured loss may exceed its claim.
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # relative, by which a measured loss may exceed its claim
 
 
 class AuditCheck(NamedTuple):
@@ -46,18 +45,13 @@ class PrivacyAudit(Shown):
 
     Attributes
     ----------
-    mechanism : str
-    method : {"exact", "statistical"}
+    mechanism, method : str, {"exact", "statistical"}
         Whether the loss is a formula, evaluated at a witness, or the frequency of an event.
-    rows : ndarray of int, shape (n_audited,)
-        Positions of the audited rows.
-    claimed, measured : ndarray of shape (n_audited,)
-        The guarantee's epsilon and the largest loss, in nats; the loss is infinite where
-        neighbours can be distinguished with certainty.
+    rows, claimed, measured : ndarray of shape (n_audited,)
+        Positions of the audited rows, their epsilons, and the largest losses, in nats.
     delta, confidence : float
         Delta of the guarantee, and the probability with which each check or bound is right.
-    checks : tuple of AuditCheck
-    witnesses : tuple of Neighbours, length n_audited
+    checks, witnesses : tuple of AuditCheck, tuple of Neighbours
 
     Examples
     --------
@@ -110,12 +104,9 @@ class PrivacyAudit(Shown):
         """Return the result in words, one line for each check."""
         kind = "a lower bound with confidence" if self.method == "statistical" else "exact; checks"
         verdict = "holds against what was tried" if self.passed else "is REFUTED"
-        lines = [
-            f"{self.mechanism}: the guarantee {verdict}.",
-            f"Largest measured loss over its claim: {self.ratio:.3f} ({kind} at"
-            f" {self.confidence:g}), of {self.rows.size} rows audited.",
-        ]
-        lines += [f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.detail}" for c in self.checks]
-        return "\n".join(lines)
+        largest = f"Largest measured loss over its claim: {self.ratio:.3f} ({kind} at"
+        largest += f" {self.confidence:g}), of {self.rows.size} rows audited."
+        lines = [f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.detail}" for c in self.checks]
+        return "\n".join([f"{self.mechanism}: the guarantee {verdict}.", largest, *lines])
 
     __str__ = statement

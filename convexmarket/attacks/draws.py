@@ -1,8 +1,7 @@
 """The audit by draws: events that separate releases on neighbouring data sets.
 
-A third of the draws choose an event that is likely under only one data set: a threshold on the
-linear statistic that separates them best. The others count it, which proves a lower bound on
-epsilon. A mechanism that passes may still leak in a way that no linear statistic shows.
+A third of the draws choose a threshold on the linear statistic that separates the data sets best.
+The others count that event, which proves a lower bound on epsilon.
 """
 
 from __future__ import annotations
@@ -21,12 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from convexmarket.attacks.audit_result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit
-from convexmarket.errors import (
-    DataError,
-    ParameterError,
-    PrivacyLeakWarning,
-    ReleaseExhaustedError,
-)
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
+from convexmarket.errors import ReleaseExhaustedError as Exhausted
 from convexmarket.learners.domain import Granted
 from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.privacy.accountant import PrivacyAccountant
@@ -96,10 +91,7 @@ def _published_numbers(model: Any) -> Floats:
     arrays = [np.asarray(v) for v in public.values() if not isinstance(v, Guarantee)]
     numbers = [array.astype(np.float64).ravel() for array in arrays if array.dtype.kind in "fiub"]
     if not numbers:
-        raise ParameterError(
-            f"a fitted {type(model).__name__} shows no numbers to attack; store them in attributes"
-            " with names that end in an underscore, such as coef_"
-        )
+        raise ParameterError("the learner shows no numbers to attack in attributes such as coef_")
     return np.concatenate(numbers)
 
 
@@ -133,8 +125,7 @@ def audit_draws(
     claim: Any = stated if guarantee is None else guarantee
     if not isinstance(claim, Guarantee) or claim.epsilon.size != len(X):
         raise ParameterError(
-            f"guarantee must be a Guarantee with one epsilon for each of {len(X)} rows, or that of"
-            f" the release, got {claim!r:.80}"
+            f"guarantee must be a Guarantee of {len(X)} rows, or be stated, got {claim!r:.80}"
         )
     if rows is None:
         rows = np.array([int(np.argmax(claim.epsilon))])
@@ -145,12 +136,10 @@ def audit_draws(
         bounds.append(_lower_bound(samples, claim.delta, confidence))
         witnesses.append(Neighbours(row, *sides[0], *sides[1]))
     losses = np.full(rows.size, np.inf) if leaked else np.array([loss for loss, _ in bounds])
-    warned = LEAK if leaked else "the mechanism gives no such warning"
     best = bounds[int(np.argmax(losses / np.maximum(claim.epsilon[rows], LEAST)))][1]
-    checks = (
-        AuditCheck("no public quantity is read from private rows", not leaked, warned),
-        AuditCheck("frequency of the best event", True, best),
-    )
+    warned = LEAK if leaked else "the mechanism gives no such warning"
+    leak = AuditCheck("no public quantity is read from private rows", not leaked, warned)
+    checks = leak, AuditCheck("frequency of the best event", True, best)
     claims = rows, claim.epsilon[rows], losses, claim.delta, confidence
     return PrivacyAudit(claim.mechanism, "statistical", *claims, checks, tuple(witnesses))
 
@@ -159,7 +148,7 @@ def _answers(questions: Floats, release: Any) -> Floats:
     """Return the predictions of a release, and their number, because the stop is an answer too."""
     try:
         answers = release.predict(questions)
-    except ReleaseExhaustedError as error:
+    except Exhausted as error:
         answers = error.answers
     values = np.zeros(len(questions) + 1)
     values[: len(answers)], values[-1] = answers, len(answers)
@@ -182,10 +171,7 @@ def _best_neighbours(
     if replacements is not None:
         features, labels = (np.asarray(part) for part in replacements)
         if features.ndim != 2 or features.shape[1] != X.shape[1] or len(labels) != len(features):
-            raise ParameterError(
-                f"replacements must be rows of {X.shape[1]} features, and a label for each, got "
-                f"shapes {features.shape} and {labels.shape}"
-            )
+            raise ParameterError(f"replacements must be rows of {X.shape[1]} features, and labels")
         versions = [(X[row], y[row]), *zip(features, labels, strict=True)]
     sides, samples = [], []
     for version in versions:

@@ -1,15 +1,12 @@
 r"""Audits by formula: the loss of objective and of output perturbation, and that it applies.
 
-The loss is exact as long as the mechanism is a minimiser with noise of the claimed law and the
-claimed weights. So the noise of many releases is computed from the data and compared with that law,
-and with itself on neighbouring data. Under objective perturbation the loss at the output w is
+The noise of many releases is computed from the data and compared with the claimed law, and with
+itself on neighbouring data. Under objective perturbation the loss at the output w is then
 :math:`\frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J'` with gradients v and Hessians
-J of the noiseless objectives. Output noise of rate r around models at the distance d has a largest
-loss of :math:`r\,d`.
+J of the noiseless objectives; output noise of rate r loses r times the distance of the models.
 
-A ball is invariant under rotations, so the search takes w on the first axis and rows in the plane
-of the first two. In a box features form at most three equal blocks. The other rows form two groups
-of equal rows. Curvatures may jump, so the search is differential evolution.
+The search takes w on the first axis and rows of a ball in the plane of the first two axes, by
+symmetry. In a box features form at most three equal blocks. Other rows form two equal groups.
 """
 
 from __future__ import annotations
@@ -28,11 +25,8 @@ from convexmarket.attacks.draws import LEAK, draw_seeds, quietly
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.learners.domain import Box, Granted, Interval
 from convexmarket.learners.minimiser import PerturbedObjective
-from convexmarket.learners.perturbed import (
-    ObjectiveLearner,
-    PrivateHuberRegressor,
-    objective_perturbation_log_density,
-)
+from convexmarket.learners.perturbed import ObjectiveLearner, PrivateHuberRegressor
+from convexmarket.learners.perturbed import objective_perturbation_log_density as log_density
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
@@ -49,14 +43,11 @@ AGREEMENT = 1e-5  # relative tolerance for two computations of the same noise
 LARGEST_ALLOWED = 0.1  # difference of two computations, in units of the noise
 #: Attributes of fitted learners that must not depend on rows.
 PUBLIC = ("classes_", "data_norm_", "eta_", "noise_rate_", "regularization_", "rounding_")
-#: Options of differential evolution; a single search may end at a local optimum.
 SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": False}
 SEARCH |= {"vectorized": True, "updating": "deferred"}
 STARTS = 2
-#: Decimal logarithms of the shortest and the longest output, in units of the largest row.
-SHORTEST, LONGEST = -2.0, 2.5
-BLOCKS = 3
-LINES = 6  # number of projections, and of axes
+SHORTEST, LONGEST = -2.0, 2.5  # outputs, decimal logarithms in units of the largest row
+BLOCKS, LINES = 3, 6  # LINES: number of projections, and of axes
 
 
 def audit_by_formula(
@@ -89,7 +80,6 @@ def audit_by_formula(
 class _ObjectiveAudit:
     """Objective perturbation with rows in a ball, on one data set; one attack of each row."""
 
-    model: Any
     scale = 1.0  # relative size of the noise
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
@@ -108,8 +98,7 @@ class _ObjectiveAudit:
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
         self.loss: Any = getattr(plan, "loss", None)
-        # From the numbers of a row in the search to all features.
-        self.spread = np.eye(2, self.n_features)
+        self.spread = np.eye(2, self.n_features)  # from the search to all features
 
     def run(
         self,
@@ -121,7 +110,7 @@ class _ObjectiveAudit:
     ) -> PrivacyAudit:
         """Return the audit of some rows."""
         data = self.X, self.y
-        self.model = self.fit(*data, draw_seeds(rng, 1)[0])
+        self.model: Any = self.fit(*data, draw_seeds(rng, 1)[0])
         claim = self.model.guarantee_
         if rows is None:  # evenly spaced claims, and the smallest claim per weight
             used = np.flatnonzero(self.weights > 0)
@@ -132,9 +121,8 @@ class _ObjectiveAudit:
         exact, second = self.without_second_noise(draws, confidence, rng)
         exact.model = exact.fit(*data, draw_seeds(rng, 1)[0])
         noises = np.stack([exact.noise(data, seed) for seed in draw_seeds(rng, draws)])
-        name = "the noise has the claimed law"
         reference = exact.reference(REFERENCE * draws, rng)
-        law, scale = law_check(name, noises, reference, confidence)
+        law, scale = law_check("the noise has the claimed law", noises, reference, confidence)
         same = exact.same_noise(rows, rng)
         exact.scale = scale or 1.0
         losses, witnesses = zip(*(exact.worst(row, rng) for row in rows.tolist()), strict=True)
@@ -151,8 +139,8 @@ class _ObjectiveAudit:
 
     def noise(self, data: Rows, seed: int) -> Floats:
         """Return the noise that explains a released model, in units of the claimed scale."""
-        rows, labels = self.mechanism._checked(*data, self.granted, self.domain)
-        return self._noise(self.fit(*data, seed), rows, labels)
+        checked = self.mechanism._checked(*data, self.granted, self.domain)
+        return self._noise(self.fit(*data, seed), *checked)
 
     def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
         terms = self.weights, np.zeros(self.n_features), model.regularization_, self.loss
@@ -208,7 +196,7 @@ class _ObjectiveAudit:
         terms = model.eta_ / self.scale, model.regularization_, model.data_norm_, self.loss
         for X, y in ((witness.X, witness.y), (witness.X_other, witness.y_other)):
             data = X, self.domain.labels.numbers(y), self.weights
-            values.append(objective_perturbation_log_density(witness.output, *data, *terms))
+            values.append(log_density(witness.output, *data, *terms))
         return values[0] - values[1]
 
     def data(self, rows: Floats, labels: Floats) -> Rows:
@@ -226,7 +214,7 @@ class _ObjectiveAudit:
         self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
         """Return the audit without a second noise, and the check of that noise."""
-        if self.mechanism.solver_epsilon is None:
+        if not getattr(self.model, "solver_epsilon_", None):
             return self, []
         model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
         public = {"regularization": model.regularization_, "tol": model.tol_}
@@ -239,13 +227,11 @@ class _ObjectiveAudit:
         name = "the second noise has the claimed law, on a lattice"
         check, _ = law_check(name, np.stack(blurs) / (step * scale), ideal, confidence)
         on_lattice = model.rounding_ == step and np.all(model.coef_ % step == 0)
-        passed, detail = bool(check.passed and on_lattice), f"{check.detail}; step {step:.3g}"
-        return first, [AuditCheck(name, passed, detail)]
+        return first, [check._replace(passed=bool(check.passed and on_lattice))]
 
     def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
         """Compare the noise of one seed on neighbouring data: audited rows, and some others."""
-        name = "rows that were tried enter with their weights, and do not change the noise"
-        seed = draw_seeds(rng, 1)[0]
+        name, seed = "rows do not change the noise, by their weights", draw_seeds(rng, 1)[0]
         noise = self.noise((self.X, self.y), seed)
         allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self.rounding
         if allowed > LARGEST_ALLOWED:
@@ -256,9 +242,8 @@ class _ObjectiveAudit:
         for row in tried:
             noises = [self.noise(side, seed) for side in self._sides(self.X, self.y, row)]
             shifts.append(float(np.linalg.norm(np.subtract(noises, noise), axis=1).max()))
-        wrong = sum(shift > allowed for shift in shifts)
         detail = f"largest difference {max(shifts):.2g} of the noise's scale in {len(tried)} rows"
-        return AuditCheck(name, not wrong, f"{detail}, too large in {wrong} of them")
+        return AuditCheck(name, max(shifts) <= allowed, detail)
 
     def worst(self, row: int, rng: np.random.Generator) -> tuple[float, Neighbours]:
         """Return the largest loss of a row under the search, with its witness."""
@@ -344,9 +329,6 @@ class _OutputAudit(_ObjectiveAudit):
             exact = np.rint(exact / model.rounding_) * model.rounding_
         return (self._unit_model(model) - exact) * model.noise_rate_
 
-    def without_second_noise(self, *terms: Any) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
-        return self, []
-
     def reference(self, count: int, rng: np.random.Generator) -> Floats:
         if self.model.rounding_ is None:
             return super().reference(count, rng)
@@ -383,7 +365,6 @@ class _OutputAudit(_ObjectiveAudit):
 
     @property
     def order(self) -> int:
-        """Order of the norm of distances; 1 for independent noise on a lattice."""
         return 2 if self.model.rounding_ is None else 1
 
 
@@ -412,9 +393,7 @@ def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -
 
 
 def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
-    """Draw discrete Laplace noise, in units of its scale."""
-    drawn = discrete_laplace(scale, shape[0] * shape[1], rng)
-    return drawn.reshape(shape) / scale
+    return discrete_laplace(scale, shape[0] * shape[1], rng).reshape(shape) / scale
 
 
 def _spread(size: int, count: int) -> NDArray[np.intp]:

@@ -10,48 +10,38 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from convexmarket import release as releases
 from convexmarket.attacks import PrivacyAudit, audit_privacy
 from convexmarket.data.datasets import MarketData, wdbc
 from convexmarket.errors import ParameterError
 from convexmarket.learners import KernelERM, PersonalizedRidge, PrivateLogisticRegression
 from convexmarket.privacy import Simulation
-from convexmarket.release import (
-    FunctionRelease,
-    InteractiveRelease,
-    PublicRelease,
-    TestSetRelease,
-)
 
 __all__ = ["audit_mechanisms"]
 
 Audit = Callable[..., PrivacyAudit]
 Jobs = dict[tuple[str, str], Audit]
+Progress = Callable[[str, int, int], None]
+
+DRAWS, SLOW_DRAWS = 1_200, 300  # of releases on each data set
 
 
 def audit_mechanisms(
-    seed: int = 0,
-    mechanisms: Collection[str] = (),
-    *,
-    without: Collection[str] = (),
-    data: MarketData | None = None,
-    draws: int = 1_200,
-    slow_draws: int = 300,
-    progress: Callable[[str, int, int], None] | None = None,
+    seed: int = 0, mechanisms: Collection[str] = (), *, progress: Progress | None = None
 ) -> pd.DataFrame:
-    """Attack the guarantee of every mechanism of the package, by default on the cancer data.
+    """Attack the guarantee of every mechanism of the package on the cancer data.
 
     The table has one line per mechanism and settings, with the row of the largest ratio.
-    ``without`` names settings that are left out; ``slow_draws`` is for slow releases.
+    ``mechanisms`` are names of mechanisms or of settings.
     """
-    market = wdbc() if data is None else data
-    rng = np.random.default_rng(seed)
+    market, rng = wdbc(), np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(len(market.X_train), 4.0))
     epsilon = rng.uniform(0.5, 2.0, len(market.X_train))
-    jobs = _learners(market, weights * 3_000.0, epsilon) | _releases(market, draws, slow_draws)
-    names = list(dict.fromkeys(name for name, _ in jobs))
+    jobs = _learners(market, weights * 3_000.0, epsilon) | _releases(market)
+    names = list(dict.fromkeys(name for key in jobs for name in key))
     if unknown := [name for name in mechanisms if name not in names]:
         raise ParameterError(f"mechanism {unknown[0]!r} is unknown; give one of {', '.join(names)}")
-    chosen = [key for key in jobs if key[0] in (mechanisms or names) and key[1] not in without]
+    chosen = [key for key in jobs if not mechanisms or {*key} & {*mechanisms}]
     rows = []
     for done, (name, settings) in enumerate(chosen, start=1):
         attack, k = jobs[name, settings], list(jobs).index((name, settings))
@@ -88,7 +78,7 @@ def _learners(market: MarketData, prices: NDArray[Any], epsilon: NDArray[Any]) -
     return jobs
 
 
-def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
+def _releases(market: MarketData) -> Jobs:
     plane = market.X_train[:, :2]
     plane = plane / max(float(np.linalg.norm(plane, axis=1).max()), 1e-12)
     angles = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False).repeat(2)
@@ -105,12 +95,12 @@ def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
         attack = partial(audit_privacy, mechanism, plane, market.y_train, draws=draws)
         return partial(attack, replacements=versions, points=one)
 
-    test_set = partial(of, TestSetRelease)
+    test_set = partial(of, releases.TestSetRelease)
     questions = {"max_queries": 1, "max_updates": 1, "threshold": 0.01}
     return {
-        ("TestSetRelease", "one point, Laplace"): test_set(draws, one, noise="laplace"),
-        ("TestSetRelease", "one point, process"): test_set(slow_draws, one, noise="process"),
-        ("InteractiveRelease", "one question"): of(InteractiveRelease, draws, **questions),
-        ("PublicRelease", "one round"): of(PublicRelease, slow_draws, rounds=1),
-        ("FunctionRelease", "one process"): of(FunctionRelease, slow_draws),
+        ("TestSetRelease", "one point, Laplace"): test_set(DRAWS, one, noise="laplace"),
+        ("TestSetRelease", "one point, process"): test_set(SLOW_DRAWS, one, noise="process"),
+        ("InteractiveRelease", "one question"): of(releases.InteractiveRelease, DRAWS, **questions),
+        ("PublicRelease", "one round"): of(releases.PublicRelease, SLOW_DRAWS, rounds=1),
+        ("FunctionRelease", "one process"): of(releases.FunctionRelease, SLOW_DRAWS),
     }

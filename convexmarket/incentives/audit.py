@@ -123,12 +123,7 @@ class IncentiveAudit(Shown):
         return self._table.copy()
 
     def plot(self, ax: Any = None) -> Any:
-        """Plot the largest gain of any misreport against the sensitivity of each seller.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-        """
+        """Plot the largest gain of any misreport against the sensitivity of each seller."""
         ax = axes(ax, xlabel="sensitivity", ylabel="largest gain of a misreport")
         ax.plot(self._table["sensitivity"], self._table["max_gain"], ".", ms=4)
         ax.axhline(self.tolerance, color="0.6", lw=1, label="rounding")
@@ -174,13 +169,15 @@ class IncentiveAudit(Shown):
         }
 
     def __repr__(self) -> str:
-        pairs = pd.DataFrame({"max_gain": []}) if self.coalitions is None else self.coalitions
-        gaining = int((pairs["max_gain"] > self.tolerance).sum())
+        pairs = ""
+        if self.coalitions is not None:
+            gaining = int((self.coalitions["max_gain"] > self.tolerance).sum())
+            pairs = f", {gaining} of {len(self.coalitions)} pairs gain together"
         return (
             f"IncentiveAudit({len(self._table)} of {self.n_sellers} sellers, "
             f"{self.n_misreports} misreports each: max_gain={self.max_gain:.2e}, "
             f"max_rise={self.max_rise:.2e}, min_surplus={self.min_surplus:.2e}, "
-            f"tolerance={self.tolerance:.1e}; {gaining} of {len(pairs)} pairs gain together)"
+            f"tolerance={self.tolerance:.1e}{pairs})"
         )
 
 
@@ -260,11 +257,8 @@ def audit_incentives(
             "Sellers(sensitivities.compute(), prior)"
         )
     exact = parts is not None or (market.form.exact is not None and build is None)
-    if exact:
-        usual = 33, 200
-    elif build is not None:
-        usual = 12, 12
-    else:
+    usual = (33, 200) if exact else (12, 12)
+    if not exact and build is None:
         usual = (3, 12) if best_method(market) == "branch_and_bound" else (9, 16)
     count = check_count("misreports", usual[0] if misreports is None else misreports, 2)
     most = check_count("max_sellers", usual[1] if max_sellers is None else max_sellers)

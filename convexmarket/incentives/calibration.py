@@ -1,4 +1,4 @@
-"""Calibration of the weight of payments to a budget, from only the prior.
+"""Calibration of the weight of payments to a budget, from the prior only.
 
 A budget constraint depends on the reports and may raise a seller's guarantee with its report. A
 weight gamma that depends only on the prior keeps prices truthful. The budget holds on average

@@ -269,8 +269,7 @@ class SolvedCurve:
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Return a report at which each seller usually sells nothing: four times the truth."""
-        low, high = prior.support
-        return np.clip(4.0 * reports, low, high)
+        return np.clip(np.maximum(4.0 * reports, prior.mean), *prior.support)
 
     def _sold(self, prior: Prior, seller: int, reports: Floats) -> Floats:
         costs = np.atleast_1d(prior.ironed_virtual_cost(reports))

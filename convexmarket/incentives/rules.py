@@ -74,11 +74,9 @@ class PaymentEstimate:
     n_solves: int = 0
 
     def __post_init__(self) -> None:
-        """Check that the amounts are finite."""
         if not np.all(np.isfinite(self.amounts)):
             raise AllocationError(
-                "payments are not numbers in double precision, as virtual costs overflow on the "
-                "prior's support; choose a less extreme prior"
+                "payments overflow, as virtual costs do on the support; choose another prior"
             )
 
     def __repr__(self) -> str:

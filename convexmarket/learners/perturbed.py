@@ -407,8 +407,8 @@ class PrivateLogisticRegression(_Classifier):
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
     accounting, cap : {"sharp", "general", "paper"}, default "sharp"; float or None, default None
         The bound on the privacy loss, as in
-        :func:`~convexmarket.privacy.objective_perturbation_guarantee`. ``"paper"`` is Proposition
-        II.2, for reproduction, with the market's k, where weights are at most k / n_sellers.
+        :func:`~convexmarket.privacy.accounting.objective_perturbation_guarantee`. ``"paper"`` is
+        Proposition II.2, for reproduction, with the market's k: weights are at most k / n_sellers.
     calibration : {"total", "noise"}, default "total"
         ``"total"``: ``epsilon_`` is at most the granted epsilon of each row. ``"noise"`` is
         Algorithm 1 as printed, for reproduction: the total exceeds it by the Jacobian's share.
@@ -462,7 +462,7 @@ class PrivateLogisticRegression(_Classifier):
     cap: float | None = None
 
     _model = "logistic regression"
-    _norm = 2.5
+    _norm = 3.5
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the logistic probability of each class for the rows X, shape (n_rows, 2).

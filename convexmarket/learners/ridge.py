@@ -95,7 +95,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         Whether there is a constant feature, regularised like the others. Features are then centred
         unless the perturbation is ``"output"``.
     max_norm, sensitivity : float or None, default None; {"tight", "paper"}, default "tight"
-        For ``"output"``, as in :func:`~convexmarket.privacy.ridge_sensitivity`.
+        For ``"output"``, as in :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
     label_noise, failure_probability : float or None, default None; float, default 0.05
         Public standard deviation of the labels' noise on the unit scale, and the chance that the
         bound of :meth:`risk` fails; for ``weighting="bound"``.

@@ -2,7 +2,7 @@ r"""Ridge regression: the solve, closed forms under noise, and two perturbations
 
 **Output perturbation** (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). Replacing row i
 moves the weighted ridge solution by at most :math:`\kappa w_i`
-(:func:`~convexmarket.privacy.ridge_sensitivity`); noise of rate
+(:func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`); noise of rate
 :math:`\min_i \epsilon_i/(\kappa w_i)` is added to it.
 
 **Perturbed statistics.** Noisy second moments A of the features and moments m with the labels give

@@ -310,8 +310,7 @@ class Ledger:
 class LedgerAccount:
     """The account of some sellers of a ledger; created by :meth:`Ledger.account`.
 
-    Pass it as the ``accountant`` of a release or a learner. By default row k of a guarantee is the
-    row of seller k. Concurrent charges of several processes are made one after the other.
+    Pass it as the ``accountant`` of a release or a learner; row k is then that of seller k.
 
     Attributes
     ----------

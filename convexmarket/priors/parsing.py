@@ -19,7 +19,7 @@ __all__ = ["parse_prior", "prior_from_dict"]
 
 _KINDS: list[type[Prior]] = [vars(families)[name] for name in families.__all__]
 _FAMILIES = {kind.family: kind for kind in _KINDS}
-#: Distributions whose quantiles are integrals within searches: one of them takes minutes to load.
+#: Distributions whose quantiles take minutes.
 _SLOW = ("gausshyper", "geninvgauss", "irwinhall", "ksone", "kstwo", "studentized_range")
 _EXAMPLES = "; ".join(kind.example for kind in _FAMILIES.values())
 
@@ -91,8 +91,7 @@ def _from_scipy_name(distribution: str, args: Any = (), kwds: Any = None) -> Pri
     if distribution in _SLOW or not isinstance(public, stats.rv_continuous):
         raise PriorError(
             f"distribution = {distribution!r} is not a continuous distribution of scipy.stats with "
-            "quantiles in closed form; use one such as 'gamma', or draw from it and use the family "
-            "'empirical'"
+            "fast quantiles; use one such as 'gamma', or draws from it and the family 'empirical'"
         )
     return Prior.from_scipy(public(*args, **(kwds or {})))
 
@@ -104,8 +103,8 @@ def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prio
     except PriorError:
         raise
     except (TypeError, ValueError, OverflowError) as error:
-        takes = ", ".join(inspect.signature(build).parameters)
-        text = str(error).replace(".__init__()", ":")
+        takes, text = ", ".join(inspect.signature(build).parameters), str(error)
+        text = text.replace(".__init__()", ":")
         raise PriorError(f"{text}; the parameters are {takes}") from None
 
 

@@ -413,5 +413,7 @@ def assigned(
     else:
         return (as_prior(given, error=SellersError),), np.broadcast_to(np.intp(0), m)
     made = {name: as_prior(each, f"prior[{name!r}]", SellersError) for name, each in named.items()}
-    places = {prior: place for place, prior in enumerate(dict.fromkeys(made[key] for key in keys))}
-    return tuple(places), np.array([places[made[key]] for key in keys], dtype=np.intp)
+    used = dict.fromkeys(made[key] for key in dict.fromkeys(keys))
+    places = {prior: place for place, prior in enumerate(used)}
+    number = {name: places.get(prior, 0) for name, prior in made.items()}
+    return tuple(places), np.array([number[key] for key in keys], dtype=np.intp)

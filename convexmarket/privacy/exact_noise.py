@@ -1,8 +1,8 @@
 """Noise in floating point, with a proven bound on its distance from the exact law.
 
 All randomness comes from uniform integers. Each coordinate has a relative error of a few roundings,
-which a second, discrete noise covers (:func:`~convexmarket.privacy.lattice_blur`). The proof, and
-its assumption on the C library, are in docs/theory.md, section 13.
+which a second, discrete noise covers (:func:`~convexmarket.privacy.lattice.lattice_blur`). The
+proof, and its assumption on the C library, are in docs/theory.md, section 13.
 """
 
 from __future__ import annotations

@@ -296,9 +296,10 @@ class Report:
         self.attachments[name] = content.encode() if isinstance(content, str) else content
 
     def __repr__(self) -> str:
-        named = {"tables": self.tables, "figures": self.figures, "claims": self.claims}
-        counts = ", ".join(f"{len(parts)} {name}" for name, parts in named.items())
-        return f"Report({self.title!r}: {counts})"
+        return (
+            f"Report({self.title!r}: {len(self.tables)} tables, {len(self.figures)} figures, "
+            f"{len(self.claims)} claims)"
+        )
 
     @property
     def tables(self) -> list[Table]:

@@ -46,6 +46,8 @@ Function = Callable[..., Reply]
 
 #: Workers use one thread each.
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
+#: The status of a call whose worker was ended twice.
+_ENDED = "the system ended its process, as it does when memory runs out"
 #: Seconds after which an idle worker ends.
 _IDLE = 60
 #: Seconds between two measurements of a child's memory.
@@ -102,8 +104,8 @@ class Execution:
         exception), ``status`` the signal or exit code of a crash, ``log`` the end of the output,
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
-        the call unnecessary, or None. If the system ends a worker, the calls that were running are
-        repeated one by one. A call that ends its worker again has crashed.
+        the call unnecessary, or None. If the system ends a worker, its call is repeated once; if
+        this call ends its worker, too, the call has crashed.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -131,33 +133,36 @@ class Execution:
             for key, arguments in calls.items():
                 yield key, known(key) or _finished(function, *arguments)
             return
-        left, running = deque(calls), dict[Any, tuple[str, int]]()
-        workers = _workers(len(cores))
+        free = [
+            (core, _worker()) for core in cores
+        ]  # one pool for each, so that only one can break
+        left, running, repeated = deque(calls), dict[Any, tuple[str, int, Any]](), set[str]()
         try:
             while left or running:
-                try:
-                    while left and cores:
-                        key = left[0]
-                        if reply := known(key):
-                            yield left.popleft(), reply
-                            continue
-                        call = workers.submit(*self._task(function, calls[key], cores[-1]))
-                        running[call] = left.popleft(), cores.pop()
-                    for call in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
-                        reply = call.result()
-                        key, core = running.pop(call)
-                        cores.append(core)
+                while left and free:
+                    key = left.popleft()
+                    if reply := known(key):
                         yield key, reply
-                except BrokenProcessPool:  # the system ended a worker: repeat its calls one by one
-                    lost = list(running.values())
-                    running.clear()
-                    workers.shutdown(kill_workers=True)
-                    for key, core in lost:
-                        cores.append(core)
-                        yield key, _alone(self._task(function, calls[key], core))
-                    workers = _workers(len(cores))
+                        continue
+                    core, worker = free.pop()
+                    call = worker.submit(*self._task(function, calls[key], core))
+                    running[call] = key, core, worker
+                for call in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
+                    key, core, worker = running.pop(call)
+                    if not isinstance(call.exception(), BrokenProcessPool):
+                        free.append((core, worker))
+                        yield key, call.result()
+                        continue
+                    free.append((core, _worker()))
+                    if key in repeated:
+                        yield key, {"ended": "crashed", "status": _ENDED, "log": ""}
+                    else:
+                        repeated.add(key)
+                        left.append(key)
         finally:
-            workers.shutdown(kill_workers=bool(running))
+            places: list[Any] = [*free, *running.values()]
+            for *_, worker in places:
+                worker.shutdown(kill_workers=bool(running))
 
     def _task(self, function: Function, arguments: tuple[Any, ...], core: int) -> tuple[Any, ...]:
         """Return the function and the arguments that a worker gets."""
@@ -168,28 +173,15 @@ class Execution:
         return _in_child, sys.path, content, *limits, core if self.pin else -1
 
 
-def _workers(number: int) -> Any:
-    """Start workers for a study; joblib reuses other ones."""
+def _worker() -> Any:
+    """Start a worker for a study; joblib reuses other ones."""
     return loky.ProcessPoolExecutor(
-        number,
+        1,
         timeout=_IDLE,
         env=_ONE_THREAD,
         initializer=signal.signal,  # the study handles Ctrl-C and ends its workers
         initargs=(signal.SIGINT, signal.SIG_IGN),
     )
-
-
-def _alone(task: tuple[Any, ...]) -> Reply:
-    """Perform a call in a new worker; if the system ends the worker, the call has crashed."""
-    worker = _workers(1)
-    try:
-        reply: Reply = worker.submit(*task).result()
-    except BrokenProcessPool:
-        status = "the system ended its process, as it does when memory runs out"
-        reply = {"ended": "crashed", "status": status, "log": ""}
-    finally:
-        worker.shutdown(kill_workers=True)
-    return reply
 
 
 def ending(reply: Mapping[str, Any]) -> str:

@@ -1,19 +1,11 @@
 r"""Residuals of the optimality conditions at a returned point, independent of the solver's status.
 
-For ``min f(x)`` under ``h(x) = 0``, ``g(x) <= 0`` and bounds of variables, a solver returns x with
-multipliers nu of the equations and lambda of the inequalities. With ``lambda`` cut off at zero and
-the gradient of the Lagrangian :math:`r = \nabla f + J_h^\top\nu + J_g^\top\lambda_+`, four numbers
-measure the distance from the Karush-Kuhn-Tucker conditions (:func:`kkt_residuals`):
-
-- ``primal``: the largest ``|h|``, relative to the sides of its equation;
-- ``violation``: the largest ``g_+``, likewise, or by how much a variable leaves its bounds;
-- ``dual``: ``||r||`` of each variable, relative to the largest gradient among the terms of f, or to
-  ``|f|/||x||`` where that is larger (a single term has no gradient at its minimum);
-- ``gap``: ``sum |nu*h| + sum |lambda_+*g|`` over ``|f|``.
-
-None of them changes if f, a constraint or x is measured in other units. A solver that was given an
-absolute tolerance is measured in the units of its matrices instead, as qpbenchmark does
-(:class:`MatrixProblem`).
+With multipliers nu of equations ``h(x) = 0`` and lambda of inequalities ``g(x) <= 0``, cut off at
+zero, :func:`kkt_residuals` measures ``|h|`` and ``g_+`` relative to the sides of the constraint;
+:math:`r = \nabla f + J_h^\top\nu + J_g^\top\lambda_+` relative to the largest gradient among the
+terms of f, or to ``|f|/||x||`` if that is larger (a single term has no gradient at its
+minimum); and the gap ``sum |nu*h| + sum |lambda_+*g|`` relative to ``|f|``. None changes with the
+units of f, x or a constraint. :class:`MatrixProblem` measures absolute tolerances of solvers.
 """
 
 from __future__ import annotations

@@ -66,7 +66,13 @@ class Runs(Shown):
         object.__setattr__(self, "facts", json.loads(json.dumps(facts)))
 
     def to_frame(self, table: str = "runs") -> pd.DataFrame:
-        """Return a copy of a table; a ParameterError if it does not exist."""
+        """Return a copy of a table.
+
+        Raises
+        ------
+        ParameterError
+            If the table does not exist.
+        """
         if table not in self.tables:
             known = ", ".join(map(repr, self.tables))
             raise ParameterError(f"table must be one of {known}, got {table!r}")
@@ -115,7 +121,13 @@ class Runs(Shown):
 
     @classmethod
     def read(cls, folder: str | PathLike[str]) -> Self:
-        """Read the files of :meth:`write`, equal to the last bit; a DataError if one is damaged."""
+        """Read the files of :meth:`write`; numbers are equal to the last bit.
+
+        Raises
+        ------
+        DataError
+            If a file is missing, damaged or was changed.
+        """
         place = Path(folder)
         try:
             written = read_content(place / RESULTS, FORMAT)

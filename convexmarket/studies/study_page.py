@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from convexmarket.display import axes
@@ -80,16 +79,6 @@ def with_legend(ax: Any) -> Any:
     return ax
 
 
-def _guarantees(sellers: pd.DataFrame) -> Any:
-    """Draw the guarantees of the first run of each market against the sensitivities."""
-    ax = axes(xlabel="sensitivity", ylabel="ε sold")
-    for market, rows in sellers.groupby("market", sort=False):
-        again = np.flatnonzero(rows.id == rows.id.iloc[0])
-        first = rows[: again[1]] if again.size > 1 else rows
-        ax.plot(first.sensitivity, first.epsilon, ".", ms=4, label=str(market))
-    return with_legend(ax)
-
-
 def fill(report: Report, runs: Any) -> None:
     """Add statements, figures and tables to a report."""
     table, names = runs.tables["runs"], list(runs.keys["runs"])
@@ -99,8 +88,6 @@ def fill(report: Report, runs: Any) -> None:
         report.add(escape_markdown(text))
     if (table.status == "solved").any():
         report.add(plot(runs).figure, "Payments and error of each market", name="trade-off")
-        figure = _guarantees(runs.tables["sellers"]).figure
-        report.add(figure, "Guarantees sold by sensitivity", name="guarantees")
     filled = [
         name for name in _SHOWN if name in table and table[name].replace("", None).notna().any()
     ]

@@ -28,16 +28,8 @@ from convexmarket.terms.records import (
     written,
 )
 
-__all__ = [
-    "Budget",
-    "Cap",
-    "EffectiveSize",
-    "EtaRange",
-    "GivenEpsilon",
-    "GroupShare",
-    "MaxEpsilon",
-    "Moments",
-]
+__all__ = ["Budget", "Cap", "EffectiveSize", "EtaRange", "GivenEpsilon", "GroupShare"]
+__all__ += ["MaxEpsilon", "Moments"]
 
 Floats = NDArray[np.float64]
 

@@ -29,19 +29,8 @@ from convexmarket.terms.records import (
     written,
 )
 
-__all__ = [
-    "CVaR",
-    "Fairness",
-    "Losses",
-    "NegativeEntropy",
-    "Noise",
-    "Payments",
-    "QuadraticSpread",
-    "RobustCosts",
-    "Spread",
-    "SquaredNoise",
-    "SquaredSpread",
-]
+__all__ = ["CVaR", "Fairness", "Losses", "NegativeEntropy", "Noise", "Payments"]
+__all__ += ["QuadraticSpread", "RobustCosts", "Spread", "SquaredNoise", "SquaredSpread"]
 
 Floats = NDArray[np.float64]
 Of = Literal["epsilon", "eps", "payments"]

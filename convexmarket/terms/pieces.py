@@ -45,12 +45,8 @@ def value_of(number: Any) -> Any:
 class Quantities:
     """The quantities of a term, as CVXPY expressions (or constants, to evaluate it).
 
-    Attributes
-    ----------
-    weights, epsilon : cvxpy.Expression, shape (m,)
-        The weights a, and the guarantees eps = eta * a.
-    inverse_eta : cvxpy.Expression, scalar
-    virtual_costs : ndarray or cvxpy.Parameter, shape (m,)
+    They are the weights a and the guarantees eps = eta * a, shape (m,), the scalar 1/eta, and the
+    virtual costs psi, an array or parameter of shape (m,).
 
     Examples
     --------
@@ -478,25 +474,13 @@ def _is_tree(expression: cp.Expression) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class MarketNumbers:
-    """A market in numbers. Terms of weight 0 are left out.
+    """A market in numbers, without terms of weight 0.
 
-    Attributes
-    ----------
-    virtual_costs : ndarray, shape (m,)
-    mu, mu_squared, sigma, gamma : float
-        Weights of ``||a||``, ``||a||^2``, 1/eta and ``psi'eps``.
-    losses, max_weight, max_epsilon : float or ndarray, shape (m,)
-        Losses per unit of weight, largest weight and guarantee (inf without a bound).
-    payments : tuple of (float, PrivacyCost)
-        Weights of ``psi'u(eps)`` that are not linear, with u.
-    eta_low, eta_high : float
-        Range of eta, possibly 0 and inf.
-    budgets : tuple of float or cvxpy.Parameter
-        Each at least ``psi'eps``.
-    other_terms, other_constraints : tuple of Term and of Constraint
-        Pieces that these numbers cannot express.
-    parametric : bool
-        Whether a number is a parameter, whose value may change.
+    ``mu``, ``mu_squared``, ``sigma`` and ``gamma`` are the weights of ``||a||``, ``||a||^2``, 1/eta
+    and ``psi'eps``, and ``payments`` has those of ``psi'u(eps)`` with u; ``losses`` are per unit of
+    weight. A missing bound is ``inf``, 0 or 1. ``other_terms`` and
+    ``other_constraints`` hold the pieces that numbers cannot express. If the market is
+    ``parametric``, a number is a parameter, whose value may change.
 
     Examples
     --------

@@ -84,10 +84,9 @@ def record(kind: type[T]) -> type[T]:
 
 
 class Record(Written, ABC):
-    """A dataclass with checked fields, which one method defines.
+    """A dataclass with checked fields, which one method defines, and shortcuts for it.
 
-    Equality, hash and repr depend on its fields. Other public attributes are shortcuts. A
-    subclass that overrides the definition gets the neutral shortcuts of the base class.
+    A subclass that overrides the definition gets the neutral shortcuts of the base class.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -264,10 +263,10 @@ def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
     if hasattr(value, "tocsr"):  # sparse
         array: Any = sparse.csr_array(value).astype(float)
         array.sum_duplicates()
-        entries = array.data
     else:
         numbers = numbers_of(value)
-        entries = array = np.array(np.nan if numbers is None else numbers)
+        array = np.array(np.nan if numbers is None else numbers)
+    entries = array.data if hasattr(value, "tocsr") else array
     entries.flags.writeable = False
     if array.ndim != 2 or 0 in array.shape or not np.isfinite(entries).all():
         shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""

@@ -78,13 +78,10 @@ def asked(y):
     return form, np.array([0, 1]), np.array([y, y])
 
 
-# --------------------------------------------------- against changed markets
-
-
 @example(asked(0.0257))
 @example(asked(0.0259))
 @given(questions())
-def test_each_point_is_a_market_solved(question):
+def test_each_point_equals_the_solution_of_the_changed_market(question):
     form, who, says = question
     try:
         points = OwnReportCurve(form)(who, says)
@@ -164,9 +161,6 @@ def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
     panel = form.gamma * half[0] * (ends.epsilon[0] - ends.epsilon[1])
     rounding = 1e-12 * ends.value[1]
     assert abs(ends.value[1] - ends.value[0] - gained) <= 2.01 * panel + rounding
-
-
-# -------------------------------------------------------------------- edge cases
 
 
 def test_an_indispensable_seller_with_infinite_cost_sells_the_minimum():

@@ -10,8 +10,6 @@ import convexmarket as cm
 from convexmarket.errors import ParameterError
 from tests.allocation import builders
 
-# -------------------------------------------------------------- the best weights
-
 
 def declared(epsilon, mu, sigma):
     a, s = cp.Variable(epsilon.size, nonneg=True), cp.Variable()
@@ -52,9 +50,6 @@ def test_the_path_finds_the_optimum_of_the_declaration(values, mu, sigma):
     assert certified.gap <= 1e-10
     # The objective is homogeneous in the weights and 1/eta: it equals the price of their sum.
     assert certified.multiplier * certified.eta == pytest.approx(objective, rel=1e-12)
-
-
-# ---------------------------------------------------- limits, units and refusals
 
 
 @pytest.mark.filterwarnings("error")

@@ -33,9 +33,6 @@ def form(squared=False, **changes) -> ProjectableForm:
 BOUNDED = {"max_weight": np.array([0.4, 0.3, 1.0, 1.0]), "max_epsilon": np.array([9, 9, 0.3, 9])}
 
 
-# ----------------------------------------------------------------------- one eta
-
-
 @pytest.mark.parametrize("squared", [False, True])
 @pytest.mark.parametrize("changes", [{}, {"max_weight": 0.3}, {"max_epsilon": 0.3}, BOUNDED])
 @pytest.mark.parametrize("eta", [0.2, 1.0])
@@ -68,9 +65,6 @@ def test_a_seller_barely_between_its_bounds_sets_the_price():
     assert cm.allocate(capped, "projections").gap <= 1e-12
 
 
-# ----------------------------------------------------------- the search over eta
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("objective", "limits", "eta", "binding"),
@@ -98,9 +92,6 @@ def test_caps_with_a_tiny_spread_are_solved_in_few_solves(spread, cap, mu):
     result = solve_projections(market(cm.Cap(cap), costs=costs, objective=objective))
     assert result.gap <= 1e-10
     assert len(result.solves) <= 10
-
-
-# ------------------------------------ feasibility and supported markets
 
 
 def test_markets_with_too_few_sellers_are_infeasible():
@@ -131,9 +122,6 @@ def test_unsupported_markets_are_refused(objective):
     assert ProjectableForm.of(market(objective=objective).form) is None
     with pytest.raises(NotSupportedError, match=r"^projections support sums"):
         solve_projections(market(objective=objective))
-
-
-# ------------------------------------------------------------ bounds on shares of groups
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -210,7 +210,7 @@ def far_apart(seed):
     return cm.Market(sellers, mu * cm.Spread() + sigma * cm.Noise() + payments)
 
 
-@pytest.mark.parametrize("seed", one_in(3, [2, 4, 28, 11, 77, 149]))
+@pytest.mark.parametrize("seed", one_in(3, [2, 4, 28, 11, 77, 149, 135]))
 def test_terms_of_very_different_sizes_are_certified(seed):
     assert cm.allocate(far_apart(seed)).gap <= GAP
 

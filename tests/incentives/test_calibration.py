@@ -102,10 +102,7 @@ GOOD = {
     ("wrong", "words"),
     [
         ({"budget": 0}, "the budget must be a finite number > 0, got 0"),
-        ({"budget": np.inf}, "the budget must .*, got inf"),
-        ({"budget": "much"}, "the budget must .*, got 'much'"),
         ({"draws": 1}, "draws must be a whole number >= 2, got 1"),
-        ({"draws": 2.5}, "draws must .*, got 2.5"),
         ({"n_sellers": 0}, "n_sellers must .*, got 0"),
         ({"objective": 3}, "objective must be a sum of terms"),
         (
@@ -114,7 +111,6 @@ GOOD = {
         ),
         ({"objective": cm.Spread()}, r"must have Noise\(\).*add sigma \* Noise"),
         ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),
-        ({"privacy_cost": 2}, "privacy_cost must .*, got 2"),
         ({"random_state": None}, "random_state must be .*a seed.*, got None"),
         (
             {"constraints": [cm.EtaRange(1e4, 1e5)]},

@@ -26,8 +26,6 @@ from convexmarket.joint.alternating import (
 from tests import one_in
 from tests.joint.builders import convex_joint, data, joint_of
 
-# ------------------------------------------------------------------------ constants
-
 
 def exponential_hessian(t, c):
     """Return the Hessian of exp(z)*(log(1 + exp(-t)) + c*t^2/2) in (z, t) at (0, t)."""
@@ -36,7 +34,7 @@ def exponential_hessian(t, c):
     return np.array([[loss, -wrong], [-wrong, wrong * (1 - wrong) + c]])
 
 
-def test_the_constant_is_where_hessians_stop_being_indefinite():
+def test_the_convexity_constant_is_the_threshold_of_semidefinite_hessians():
     constant = cm.joint.convexity_threshold([[1.0]])
     assert constant == pytest.approx(0.2620117781146, rel=1e-12)
     t = np.linspace(-40, 40, 20001)
@@ -140,9 +138,6 @@ def test_the_ratio_is_sharp_for_the_square(margin, convex):
     assert (np.linalg.eigvalsh(hessian)[0] > 0) == convex
 
 
-# --------------------------------------------------------------------- without a minimum
-
-
 def test_the_published_objective_is_unbounded_below():
     rng = np.random.default_rng(0)
     X, y = data(20, 3, rng)
@@ -208,9 +203,6 @@ def test_the_naive_model_needs_a_range_of_eta():
     assert (result.eta, result.binding) == (1.0, ("eta_low",))
 
 
-# ------------------------------------------------------------------------------ steps
-
-
 @pytest.mark.parametrize("noise", ["expected", "worst-case", "realised"])
 @pytest.mark.parametrize("max_norm", [None, 0.3])
 @pytest.mark.parametrize("eta", [3.0, 300.0])
@@ -252,9 +244,6 @@ def test_the_best_purchase_equals_the_allocation_with_losses(squared, cap):
     theirs = joint.objective(model, conic.weights, conic.eta)
     assert ours <= theirs * (1 + 1e-12)
     assert theirs == pytest.approx(ours, rel=1e-7)
-
-
-# --------------------------------------------------------------------------- whole problem
 
 
 @given(seed=st.integers(0, 10**6), noise=st.sampled_from(["expected", "worst-case"]))

@@ -64,9 +64,6 @@ def outside(seed):
     return cm.JointMarket(cm.Market(sellers, terms), X, y, regularization=0.002)
 
 
-# --------------------------------------------------------------------------------- blocks
-
-
 def test_the_exponential_block_is_tight_at_the_optimum_and_an_upper_bound():
     joint = instance(terms=SMOOTH["norm"], constraints=[cm.Cap(4), cm.MaxEpsilon(30.0)])
     model, eta = np.array([1.0, -0.5, 2.0]), 60.0
@@ -97,9 +94,6 @@ def test_the_exponential_block_refuses_terms_not_convex_in_z(options, words):
     joint = instance(**options)
     with pytest.raises(CurvatureError, match=words):
         ExponentialBlock(joint, np.ones(40), 10.0)
-
-
-# ---------------------------------------------------------------------------- exponential
 
 
 @pytest.mark.parametrize("noise", ["worst-case", "realised"])

@@ -52,9 +52,6 @@ def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> Privat
     return PrivateLogisticRegression(regularization, accounting=accounting, **given)
 
 
-# ------------------------------------------------------------------------------- ridge
-
-
 def ridge_sample(seed, n=60, d=3):
     rng = np.random.default_rng(seed)
     X = rng.random((n, d))
@@ -120,9 +117,6 @@ def check_lattice_noise(fits) -> None:
     assert abs(stats.spearmanr(noise[:, 0], noise[:, 1]).statistic) < 4 / np.sqrt(fits)
 
 
-# --------------------------------------------------------- logistic regression, one feature
-
-
 def check_released_density(X, y, weights, data_norm, fits, cells) -> None:
     """Check that released models follow the density used by audits and proofs."""
     rng = np.random.default_rng(0)
@@ -137,9 +131,6 @@ def check_released_density(X, y, weights, data_norm, fits, cells) -> None:
     cdf = integrate.cumulative_trapezoid(np.exp(density), grid, initial=0.0)
     assert abs(cdf[-1] - 1) < 1e-3
     assert stats.kstest(released, lambda w: np.interp(w, grid, cdf)).pvalue > 1e-3
-
-
-# ------------------------------------------------------------------------------ kernels
 
 
 def kernel_erm(loss="logistic", kernel="rbf", regularization=0.1, **others) -> cm.KernelERM:

@@ -55,10 +55,8 @@ def test_no_row_loses_more_than_a_tiny_granted_epsilon(learner, least):
         np.testing.assert_array_equal(again.coef_, fitted.coef_)
 
 
-# ----------------------------------------------------- a solver that reveals a label
-
-#: Cell size of the encoding. A move by 1.5 cells increases the gradient by at most 0.9 TOL,
-#: because the curvature of the objective is at most LAMBDA + 1/4.
+#: The telltale's cells. A point moved by 1.5 cells has a gradient that grows by 0.9 TOL at most,
+#: because the objective's curvature is at most LAMBDA + 1/4.
 CELL = 0.6 * TOL / (LAMBDA + 0.25)
 
 
@@ -121,9 +119,6 @@ def test_the_error_of_the_solver_is_below_the_stated_resolution(monkeypatch) -> 
     )
     assert 0.05 * TOL / LAMBDA < moved <= TOL / LAMBDA
     assert f"no finer than {2 * TOL / LAMBDA:.3g}" in str(model.guarantee_)
-
-
-# ------------------------------------------------------------------------ the law of the noise
 
 
 def second_noises(solver_epsilon, n_draws, n_features=3):
@@ -236,9 +231,6 @@ def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> Non
     assert worst > promised - solver_epsilon
 
 
-# ------------------------------------------------------------------------------ accounting
-
-
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
 def test_used_rows_are_charged_for_both_noises(accounting) -> None:
     X, y, weights = sample(0, 10, 2)
@@ -319,9 +311,6 @@ def test_an_invalid_solver_epsilon_is_refused(paid) -> None:
         algorithm_1(solver_epsilon=paid).fit([[0.5], [0.1]], [1, -1], epsilon=1.0 / 2)
 
 
-# ----------------------------------------------------------------------------- statements
-
-
 def test_the_two_guarantees_have_different_assumptions() -> None:
     X, y, _ = sample(0, 10, 2)
     exact, blurred = (
@@ -359,6 +348,3 @@ def test_the_rounding_of_the_first_noise_counts_against_the_tolerance() -> None:
     coarse = model.set_params(tol=1e-5).fit(X, y, epsilon=1e-6 / len(X), random_state=Simulation(0))
     shift = 2e6 * np.linalg.norm(gamma_sphere_draw(2, np.random.default_rng(0)))
     assert 60 * 2.0**-53 * shift < coarse.gradient_norm_ <= 1e-5
-
-
-# ------------------------------------------------------------------------- rows of weight zero

@@ -54,9 +54,6 @@ def fitted(name):
     return fit(LEARNERS[name], X, y / 2.0 if name == "kernel of numbers" else y)
 
 
-# ------------------------------------------------------------------------------- attacks
-
-
 @pytest.mark.parametrize("hidden", [0, 3])
 @pytest.mark.parametrize("row", [[1.7e308, -1.7e308] * 2, [1e-165] * 4, [1.7e308] * 4])
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
@@ -163,8 +160,6 @@ def test_any_parameter_gives_finite_numbers_or_a_typed_error(name, limit):
         published = model.coef_ if hasattr(model, "coef_") else model.decision_function(X[1:])
         assert np.isfinite(published).all(), parameter
 
-
-# -------------------------------------------------------------------------- contents of errors
 
 SECRET = 123456.789
 SEEN = ("123456", "123457", "1.2345")

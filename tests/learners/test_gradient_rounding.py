@@ -136,9 +136,6 @@ def test_the_bound_includes_every_rounding_error() -> None:
     assert relative_error(1000) == pytest.approx(1000 * 2.0**-53)
 
 
-# ----------------------------------------------------------------------------- tolerances
-
-
 def test_a_tolerance_below_the_rounding_error_is_refused() -> None:
     rng = np.random.default_rng(0)
     X, y, _ = instance(rng, 30, 3, size=1e6)

@@ -75,9 +75,6 @@ def solve(problem: cp.Problem) -> float:
         return float(problem.solve(solver=cp.CLARABEL, **tight))
 
 
-# ---------------------------------------------------------------------------- the minimiser
-
-
 @given(
     seed=st.integers(0, 10**6),
     loss=st.sampled_from(LOSSES),
@@ -137,9 +134,6 @@ def test_low_rank_models_equal_scikit_learns_logistic_regression() -> None:
     off = np.abs(erm.decision_function(X) - reference.decision_function(X)).max()
     assert off <= erm.prediction_error_ + 1e-8
     assert np.abs(reference.decision_function(X)).max() > 1.0
-
-
-# --------------------------------------------------------------------------- the certificate
 
 
 @given(
@@ -205,9 +199,6 @@ def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
             bound = min(bound, np.sqrt((np.log(2) if loss == "logistic" else 1) / regularization))
         assert erm.norm_bound_ == pytest.approx(bound, rel=1e-6)
         assert least * bound < erm.norm_ <= erm.norm_bound_
-
-
-# -------------------------------------------------------------------- sensitivity to one row
 
 
 def corners(n_features: int, norm: float = 1.0) -> np.ndarray:
@@ -335,9 +326,6 @@ def test_rows_of_weight_zero_do_not_affect_the_model(loss) -> None:
     assert np.array_equal(dropped.dual_coef_, first.dual_coef_)
 
 
-# -------------------------------------------------------------------------- public arguments
-
-
 def test_classes_inferred_from_the_data_give_a_leak_warning() -> None:
     X, y = sample(0, 20)
     with pytest.warns(PrivacyLeakWarning, match="classes was computed") as caught:
@@ -365,9 +353,6 @@ def test_the_second_label_is_the_positive_class(classes) -> None:
         erm.labels([-1.0, np.nan])
     assert erm.score(X, labels) == pytest.approx(np.mean(erm.predict(X) == labels))
     assert erm.score(X, labels) > 0.7
-
-
-# -------------------------------------------------------------------------- failure contract
 
 
 @pytest.mark.parametrize(
@@ -424,9 +409,6 @@ def test_a_failed_refit_keeps_the_model() -> None:
     assert all(vars(erm)[name] is value for name, value in before.items() if name != "tol")
 
 
-# ------------------------------------------------------------------------------ scikit-learn
-
-
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_classifiers_follow_scikit_learn_conventions(loss) -> None:
@@ -445,9 +427,6 @@ def test_regressors_follow_scikit_learn_conventions() -> None:
     assert [r["check_name"] for r in results if r["status"] == "xfail"] == [
         "check_regressors_no_decision_function"
     ]
-
-
-# ------------------------------------------------------------ cases from an adversarial review
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,6 @@ def test_a_negative_coef0_gives_an_indefinite_kernel() -> None:
         Kernel("poly", coef0=-0.5, data_norm=1.0)
 
 
-# ------------------------------------------------------------------- Lipschitz constants
-
 LIPSCHITZ = {
     "linear": KERNELS["linear"],
     "rbf": KERNELS["rbf"],
@@ -117,9 +115,6 @@ def test_kernels_without_a_lipschitz_constant_raise_an_error(name) -> None:
         _ = KERNELS[name].feature_lipschitz
     at, near = np.full((1, 1), 1e-8), np.full((1, 1), 4e-8 if name != "cosine" else -1e-8)
     assert speeds(KERNELS[name], at, near)[0] > 1e3  # no Lipschitz constant exists
-
-
-# ------------------------------------------------------------------------ pivoted Cholesky
 
 
 @given(
@@ -165,9 +160,6 @@ def check_stop(kernel, X, weights, tolerance, G, residuals) -> None:
         assert before.max() > 0
 
 
-# ----------------------------------------------------------------------------- domain
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_error_counts_rows_outside_the_ball(name) -> None:
     X = rows(0, 10, 3)
@@ -186,9 +178,6 @@ def test_rows_with_overflowing_norms_are_refused() -> None:
     kernel.check_domain(np.full((1, 2), 1e150), "X")
     with pytest.raises(DataError, match="X holds rows whose norms overflow; scale them"):
         kernel.check_domain(np.array([[0.0, 0.0], [1e200, 0.0]]), "X")
-
-
-# ----------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,6 @@ def gradient(w, X, y, weights, shift, regularization):
     return regularization * w + shift - X.T @ (weights * y * expit(-y * (X @ w)))
 
 
-# ---------------------------------------------------------------------------- the minimiser
-
-
 @pytest.mark.parametrize(
     ("n_rows", "n_features", "data_norm", "regularization", "eta"),
     [
@@ -167,9 +164,6 @@ def test_a_failed_fit_releases_nothing() -> None:
     assert all(vars(model)[name] is value for name, value in before.items())
 
 
-# ------------------------------------------------------------------------ privacy, exactly
-
-
 def log_density(w, X, y, weights, eta, regularization, data_norm=1.0):
     return objective_perturbation_log_density(w, X, y, weights, eta, regularization, data_norm)
 
@@ -267,9 +261,6 @@ def test_rows_beyond_the_norm_bound_violate_the_guarantee() -> None:
     assert abs(loss) > objective_perturbation_guarantee(weights, 1.0, 1.0, accounting="paper")[0]
 
 
-# -------------------------------------------------------------------------- guarantees
-
-
 def test_calibration_total_keeps_the_granted_epsilon_with_more_noise() -> None:
     X, y, weights = sample(0, 30, 3)
     weights[0] = 0.0
@@ -325,9 +316,6 @@ def test_the_model_does_not_store_its_noise() -> None:
     }  # fmt: skip
 
 
-# --------------------------------------------------------------------- public arguments
-
-
 def test_a_norm_inferred_from_the_data_gives_a_leak_warning() -> None:
     X, y, _ = sample(0, 10, 3, data_norm=5.0)
     with pytest.warns(PrivacyLeakWarning, match="data_norm"):
@@ -354,9 +342,6 @@ def test_the_second_label_is_the_positive_class(classes) -> None:
     margins = model.decision_function(X)
     assert np.array_equal(model.predict(X) == classes[1], margins > 0)
     assert model.predict_proba(X)[:, 1] == pytest.approx(expit(margins))
-
-
-# -------------------------------------------------------------------------- failure contract
 
 
 @pytest.mark.parametrize(
@@ -391,9 +376,6 @@ def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> N
 def test_invalid_parameters_are_named(parameters, words) -> None:
     with pytest.raises(ParameterError, match=words):
         PrivateLogisticRegression(**parameters).fit([[0.5, 0], [0, 0.5]], [1, -1], epsilon=0.5)
-
-
-# ------------------------------------------------------------------------------ scikit-learn
 
 
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")

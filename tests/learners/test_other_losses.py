@@ -110,9 +110,6 @@ def test_the_risk_bound_holds_for_fair_coins():
     assert 0.1 < np.quantile(gaps, 0.95) / (mu / np.sqrt(200)) < 1.0
 
 
-# --------------------------------------------------------------------------------- kernels
-
-
 class Squashed(cm.learners.Loss):
     """The user-defined loss sqrt(1 + (f - y)^2)."""
 

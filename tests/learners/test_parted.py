@@ -118,9 +118,6 @@ def test_rows_that_do_not_match_the_partitions_are_refused():
         )
 
 
-# ------------------------------------------------------------------ ridge regressions
-
-
 RIDGES = [
     output_ridge(0.1),
     output_ridge(0.1, rounding=None),

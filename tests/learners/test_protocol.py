@@ -49,9 +49,6 @@ def guides_learner():
     return result["PrivateMean"]
 
 
-# -------------------------------------------------------------------------- granted epsilon
-
-
 @pytest.mark.parametrize("make", [*LEARNERS, guides_learner])
 def test_a_learner_keeps_the_granted_epsilon_with_default_settings(make):
     """Some guarantees are zero, and their sum is arbitrary."""
@@ -99,9 +96,6 @@ def test_a_kernel_model_has_the_same_interface_and_no_guarantee():
         erm.fit(X, y, accountant=cm.PrivacyAccountant(epsilon))
 
 
-# --------------------------------------------------------------------------------- float32
-
-
 @pytest.mark.parametrize("n_features", [2, 30, 300])
 def test_float32_rows_at_the_bound_are_accepted_and_scaled(n_features, monkeypatch):
     X = np.random.default_rng(0).normal(size=(400, n_features)).astype(np.float32)
@@ -123,9 +117,6 @@ def test_float32_rows_at_the_bound_are_accepted_and_scaled(n_features, monkeypat
         model.fit(X * np.float32(1.001), y, epsilon=1.0)
     with pytest.raises(DataError, match="longer than data_norm"):
         model.fit(X.astype(np.float64), y, epsilon=1.0)
-
-
-# ------------------------------------------------------------------------------------ seeds
 
 
 def everything(value, found):
@@ -176,9 +167,6 @@ def test_a_random_state_of_the_constructor_follows_the_rules_of_fit():
     np.testing.assert_array_equal(given.coef_, passed.coef_)
     with pytest.warns(cm.PrivacyLeakWarning, match="Simulation"):
         cm.PersonalizedRidge(random_state=0).fit(X, y, epsilon=epsilon)
-
-
-# ------------------------------------------------------------------- user-defined learners
 
 
 def audit(learner, epsilon, **options):

@@ -31,9 +31,6 @@ from tests.learners.builders import (
 MODES = ["paper", "tight"]
 
 
-# ------------------------------------------------------------------------------ the solve
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12), st.floats(-3, 2))
 def test_the_solution_equals_that_of_the_declaration(seed, n, d, log_alpha) -> None:
     rng = np.random.default_rng(seed)
@@ -64,9 +61,6 @@ def test_no_regularisation_gives_the_minimum_norm_solution() -> None:
     X = np.hstack([X, X])
     theta = solve_ridge(X, y, np.full(30, 1 / 30), 0.0)
     assert theta == pytest.approx(np.linalg.lstsq(X, y, rcond=None)[0], abs=1e-12)
-
-
-# ------------------------------------------------------------------------------ the guarantee
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -180,9 +174,6 @@ def test_the_non_personalised_baseline_gives_all_rows_the_smallest_epsilon() -> 
     assert np.all(model.epsilon_ <= epsilon.min())
 
 
-# ------------------------------------------------------------------------------ expected losses
-
-
 @given(
     st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0.5, 50.0), st.sampled_from([0, 2.0])
 )
@@ -234,9 +225,6 @@ def test_without_noise_the_expected_loss_equals_the_loss() -> None:
     assert loss.std == 0
     assert np.all(np.isinf(fitted.epsilon_))
     assert "no guarantee" in str(fitted.guarantee_)
-
-
-# ------------------------------------------------------------------------------ theorem 3.6
 
 
 def test_theorem_3_6_holds_with_the_stated_probability() -> None:
@@ -311,9 +299,6 @@ def test_risk_constants_refuse_invalid_arguments(name, value, message) -> None:
 def test_the_error_bound_refuses_invalid_arguments(name, value, message) -> None:
     with pytest.raises(ParameterError, match=message):
         cm.learners.ridge_error_bound([0.5, 0.5], **BOUND | {name: value})
-
-
-# ------------------------------------------------------------------------------ ranges
 
 
 def test_public_ranges_only_change_the_units() -> None:
@@ -414,9 +399,6 @@ def test_invalid_arguments_of_the_expected_loss_are_named(arguments, error, word
     given = {"X_test": X, "y_test": y, "epsilon": epsilon} | arguments
     with pytest.raises(error, match=words):
         cm.learners.expected_loss(output_ridge(), X, y, **given)
-
-
-# ------------------------------------------------------------------------------ scikit-learn
 
 
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")

@@ -26,8 +26,6 @@ from tests.learners.builders import (
     ridge_sample,
 )
 
-# ------------------------------------------------------------------ the error of the solve
-
 
 def exact_solution(X, y, weights, alpha):
     """Solve the normal equations in rational numbers by Gauss-Jordan elimination."""
@@ -110,9 +108,6 @@ def test_an_inaccurate_solver_is_detected(monkeypatch) -> None:
     assert not hasattr(model, "coef_")
 
 
-# ------------------------------------------------------------------ the guarantee
-
-
 @st.composite
 def attacks(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -163,9 +158,6 @@ def test_a_row_without_weight_has_no_loss() -> None:
     assert np.all(model.epsilon_[:5] == 0)
     assert np.all(model.epsilon_[5:] > 0)
     assert np.all(model.epsilon_ <= epsilon)
-
-
-# ------------------------------------------------------------------ the noise
 
 
 def test_the_noise_is_discrete_laplace_in_every_coordinate() -> None:

@@ -91,9 +91,6 @@ def guarantee_of(model):
     return getattr(model, "guarantee_", None) or model.guarantee
 
 
-# -------------------------------------------------------------------------- round trips
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_loaded_model_has_bitwise_equal_predictions(name, tmp_path):
     model = MODELS[name]()
@@ -179,9 +176,6 @@ def test_every_number_and_name_is_restored(
             assert loaded.classes_.dtype == np.int64
 
 
-# ---------------------------------------------------------------------- excluded contents
-
-
 def test_files_contain_no_seeds_diagnostics_or_single_sellers(tmp_path):
     path = cm.save_model(logistic(), tmp_path / "m.json")
     text = path.read_text(encoding="utf-8")
@@ -250,9 +244,6 @@ def test_a_failed_write_keeps_the_former_file(tmp_path, monkeypatch):
                 cm.save_model(logistic(), path)
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
-
-
-# --------------------------------------------------------------------------- refusals
 
 
 def refused(path, content, match=".", kind=DataError):
@@ -466,9 +457,6 @@ def test_a_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(path)
     with pytest.raises(DataError, match="is not a file"):
         cm.load_model(path)
-
-
-# -------------------------------------------------------------------------------- the schema
 
 
 def test_the_shipped_schema_is_current():

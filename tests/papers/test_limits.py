@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from problems.papers.limits import change_at_equal
+from problems.papers.limits import CAP, LIMIT, Variants
 from tests.papers.separable import loss_limit
 
 MU, SIGMA, GAMMA = 1.3, 0.7, 0.4
@@ -51,11 +51,12 @@ def test_the_last_term_of_e_4_is_xi_and_not_3_xi(share):
 
 
 def test_curves_are_compared_at_equal_abscissas():
-    x = np.array([1.0, 2.0, 4.0])
-    base = pd.DataFrame({"pay": x, "error": 1 / x})
-    other = pd.DataFrame({"pay": [1.0, 2.0, 3.9, 9.0], "error": [1.0, 0.55, 0.3, 0.1]})
-    change = change_at_equal(base, other, "pay", "error")
+    x = [1.0, 2.0, 4.0]
+    limit = pd.DataFrame({"market": LIMIT, "epsilon_max": x, "objective": 1 / np.array(x)})
+    cap = pd.DataFrame({"market": CAP, "epsilon_max": [1.0, 2.0, 3.9, 9.0]})
+    cap["objective"] = [1.0, 0.55, 0.3, 0.1]
+    runs = pd.concat([limit, cap], ignore_index=True).assign(status="solved")
+    change = Variants().change({"runs": runs})
     assert change.iloc[:2].tolist() == pytest.approx([0.0, 0.1])
     assert change.iloc[2] > 0.1
-    assert np.isnan(change.iloc[3])
-    assert change_at_equal(base[:1], other, "pay", "error").isna().all()
+    assert len(change) == 3, "the last point is beyond the curve"

@@ -38,9 +38,6 @@ def public(n_points, seed=1):
     return np.random.default_rng(seed).uniform(-0.4, 0.4, (n_points, 2))
 
 
-# ------------------------------------------------------------------ the noise and its scale
-
-
 def step_of(release):
     """Parse the step in the guarantee, which is a power of two printed with six digits."""
     printed = re.search(r"lattice of step ([^,]+),", str(release.guarantee))[1]
@@ -80,9 +77,6 @@ def test_answers_lie_on_the_lattice():
     assert spent == pytest.approx(1.0, rel=1e-4)
     noise = 4 * release.scale * np.log(2 * 30 / 0.05)
     assert release.error_bound == pytest.approx(noise / 4 + step)
-
-
-# ------------------------------------------------------------------ a process
 
 
 def test_coordinates_of_neighbours_are_within_the_assumed_distance():

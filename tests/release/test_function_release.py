@@ -43,9 +43,6 @@ def state_of(release):
     )
 
 
-# ------------------------------------------------------------------ the draw
-
-
 def p_value(noise, covariance):
     """Return the smallest p-value of three tests for independent standard normals."""
     white = np.linalg.solve(np.linalg.cholesky(covariance), noise.T)
@@ -115,9 +112,6 @@ def test_answers_at_nearly_equal_points_are_finite_and_smooth():
     assert np.ptp(answers) < release.scale * (5.0 * 1e-3 + 10.0 * np.sqrt(noise_of.JITTER)) + 1e-3
 
 
-# ------------------------------------------------------------------ the scale
-
-
 def gaussian_delta(shift, epsilon):
     """Compute the exact delta of Gaussian noise in closed form."""
     return stats.norm.cdf(shift / 2 - epsilon / shift) - np.exp(epsilon) * stats.norm.cdf(
@@ -134,9 +128,6 @@ def test_the_scale_is_the_smallest_with_the_exact_delta(kernel, epsilon, delta):
     moved = 2.0 * erm.feature_bound_ / (erm.regularization * N_ROWS) * 1.02 / release.scale
     assert gaussian_delta(moved, epsilon) <= delta * (1.0 + 1e-9)
     assert gaussian_delta(1.001 * (1.0 + PROCESS_SLACK) ** 2 * moved, epsilon) > delta
-
-
-# ------------------------------------------------------------------ the predictor, and limits
 
 
 def test_the_predictor_is_public_and_fits_the_answers():

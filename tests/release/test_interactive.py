@@ -54,9 +54,6 @@ def state_of(release):
     return release.remaining, release._generator.bit_generator.state, release.predictor
 
 
-# ------------------------------------------------------------------ scales and thresholds
-
-
 def by_hand(erm, epsilon, delta, updates):
     # feature norm 1, slope 1, weight 1/n; each of two fits has an error of 1 % of the sensitivity
     sensitivity = 2.0 / (erm.regularization * erm.row_sensitivities_.size) * 1.02
@@ -81,9 +78,6 @@ def test_the_papers_scale_and_threshold_equal_manual_values(epsilon, delta, upda
     assert release.threshold == pytest.approx(usual, rel=1e-12)
     assert release.error_bound == pytest.approx(1.25 * usual + release._noise.step, rel=1e-12)
     assert release.guarantee.epsilon.max() == pytest.approx(epsilon, rel=1e-8)
-
-
-# ------------------------------------------------------------------ attacks on tight accounting
 
 
 @pytest.mark.parametrize(("updates", "threshold"), one_in(2, [(1, 0.0), (2, 0.0), (2, 3.0)]))
@@ -123,9 +117,6 @@ def test_the_dynamic_program_reproduces_closed_forms():
     assert np.interp(0.2, log_ratios, deltas) > waiting > 0.0
 
 
-# ------------------------------------------------------------------ counting
-
-
 def test_only_noisy_answers_correct_the_public_model():
     erm = model(n_rows=2000, regularization=0.01)
     release = release_of(erm, epsilon=50.0, max_queries=200, max_updates=200, threshold=0.5)
@@ -162,9 +153,6 @@ def test_the_release_stops_at_the_first_query_after_the_last_update(earlier):
     assert len(release.predictor.points) == 4
     assert np.array_equal(release.predictor.points, points[:4])
     assert np.all(np.isfinite(release.predictor.predict(points)))
-
-
-# ------------------------------------------------------------------ the potential
 
 
 def squared_distance(erm, predictor):
@@ -264,9 +252,6 @@ def check_error_bound_of_answers(n_rows, epsilon):
         halved += worst > release.error_bound / 2.0
     assert missed <= stats.binom.ppf(1.0 - REJECTED, 200, failure_probability)
     assert halved > stats.binom.ppf(1.0 - REJECTED, 200, failure_probability)
-
-
-# ------------------------------------------------------------------ invalid queries and arguments
 
 
 def test_the_attacks_nearly_attain_the_claim():

@@ -33,9 +33,6 @@ def model():
     return cm.KernelERM(data_norm=1.0).fit(X, np.where(X[:, 0] > 0.1, 1, -1))
 
 
-# ------------------------------------------------------------------ the function
-
-
 def test_labels_follow_the_sign():
     here = predictor(Kernel("linear", data_norm=1.0), classes=("no", "yes"))
     X = np.random.default_rng(1).uniform(-1, 1, (40, 2))
@@ -44,9 +41,6 @@ def test_labels_follow_the_sign():
     assert len(set(expected)) == 2
     with pytest.raises(DataError, match="predict"):
         predictor().classify(X)
-
-
-# ------------------------------------------------------------------ corrections
 
 
 @given(
@@ -76,9 +70,6 @@ def distance(one, other):
     points = np.vstack([one.points, other.points])
     coefficients = np.concatenate([one.coefficients, -other.coefficients])
     return float(coefficients @ one.kernel(points, points) @ coefficients)
-
-
-# ------------------------------------------------------------------ files
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,6 @@ def sensitivity_of(erm):
     return float(erm.row_sensitivities_.max())
 
 
-# ------------------------------------------------------------------ by hand
-
-
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 def test_the_interactive_bound_equals_that_of_the_release(accounting):
     erm = model()
@@ -79,9 +76,6 @@ def test_the_semi_interactive_bound_equals_manual_values(n_points):
     fresh = 2 * C * R / np.sqrt(n_points) * (1 + np.sqrt(np.log(2 / beta) / 2))
     assert message.generalization == pytest.approx(fresh, rel=1e-12)
     assert message.total == message.fit + message.generalization
-
-
-# ------------------------------------------------------------------ by simulation
 
 
 def public(n_points, rng):
@@ -146,9 +140,6 @@ def check_function_bound(erm):
     )
 
 
-# ------------------------------------------------------------------ the best counts
-
-
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 @pytest.mark.parametrize("sensitivity", [1e-5, 2e-4, 1e-1])
 def test_suggested_updates_are_minimal(sensitivity, accounting):
@@ -183,9 +174,6 @@ def test_suggested_rounds_equal_brute_force(sensitivity, accounting):
     check_suggested_rounds(sensitivity, accounting, 62)
 
 
-# ------------------------------------------------------------------ shapes
-
-
 @given(epsilon=st.floats(0.05, 20.0), delta=st.floats(1e-10, 0.1), factor=st.floats(1.1, 3.0))
 def test_bounds_decrease_in_epsilon_and_are_proportional_to_the_sensitivity(epsilon, delta, factor):
     bounds = [
@@ -214,8 +202,6 @@ def test_the_error_at_optimal_rounds_decreases_with_the_root_of_the_rows():
     rate = np.log(best(1e-4) / best(1e-6)) / np.log(100)
     assert 0.4 < rate < 0.56  # instead of the printed exponent two thirds
 
-
-# ------------------------------------------------------------------ bad arguments
 
 NET = {"net_size": 9, "net_radius": 0.1, "feature_lipschitz": 1.0}
 METHODS = {

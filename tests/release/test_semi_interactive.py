@@ -34,9 +34,6 @@ def release_of(erm, X, epsilon=1.0, delta=1e-6, random_state=0, **options):
     return cm.TestSetRelease(erm, X, epsilon, delta, random_state=source(random_state), **options)
 
 
-# ------------------------------------------------------------------ the noise
-
-
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 def test_process_noise_does_not_increase_with_the_number_of_points(accounting):
     erm = model()
@@ -51,9 +48,6 @@ def test_process_noise_does_not_increase_with_the_number_of_points(accounting):
         for n in (1, 20, 200)
     ]
     assert laplace[0] < laplace[1] < laplace[2]
-
-
-# ------------------------------------------------------------------ scales
 
 
 def shift_of(erm):
@@ -72,9 +66,6 @@ def test_the_papers_scale_equals_manual_values(epsilon, n_points):
     assert composed <= epsilon * (1.0 + 1e-12)
     pure = release_of(erm, public(n_points), epsilon, 0.0, **kind)
     assert pure.scale == pytest.approx(n_points * shift_of(erm) / epsilon, rel=2 * LAPLACE_SLACK)
-
-
-# ------------------------------------------------------------------ attacks on tight accounting
 
 
 def loss_masses(shift, step):
@@ -123,9 +114,6 @@ def check_no_change_reveals_more(n_points, epsilon, delta, step):
         assert true_delta(shifts, epsilon, step) <= delta
     # the claim is nearly tight: two thirds of the noise would not suffice
     assert true_delta(1.5 * same, epsilon, step) > delta
-
-
-# ------------------------------------------------------------------ the fit
 
 
 def problem_of(n_points, seed, size=1.0):
@@ -191,9 +179,6 @@ def test_the_release_consists_of_noisy_values_and_their_fit(noise):
     smaller = release_of(erm, X, noise=noise, max_norm=0.1)
     assert np.array_equal(smaller.noisy_predictions, release.noisy_predictions)
     assert smaller.predictor.norm == pytest.approx(0.1, rel=1e-6)
-
-
-# ------------------------------------------------------------------ bad points and arguments
 
 
 def _squares(X):

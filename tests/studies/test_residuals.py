@@ -1,13 +1,10 @@
 """Residuals against manual values, other units and qpsolvers."""
 
-from types import SimpleNamespace
-
 import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csc_array
 
 from convexmarket.errors import NotSupportedError
 from convexmarket.studies.residuals import MatrixProblem, kkt_residuals, returned_point
@@ -161,14 +158,6 @@ def test_residuals_vanish_only_at_the_optimum(kind):
         assert max(matrices.residuals(x, y)) < 1e-4
         assert matrices.residuals(x + 0.1, y)[0] > 0.01
         assert matrices.residuals(x, y + 0.1)[1] > 0.01
-
-
-def test_each_second_order_cone_is_checked():
-    """The rows (1, 3, 4) violate their cone by 5 - 1; the rows (2, 1) are inside theirs."""
-    nothing, rows = csc_array((5, 1)), np.array([1.0, 3.0, 4.0, 2.0, 1.0])
-    dims = SimpleNamespace(zero=0, nonneg=0, soc=[3, 2], exp=0)
-    problem = MatrixProblem(csc_array((1, 1)), np.zeros(1), nothing, rows, dims)
-    assert problem.residuals(np.zeros(1), np.zeros(5))[0] == 4.0
 
 
 def test_residuals_equal_those_of_qpsolvers():

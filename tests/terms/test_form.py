@@ -19,7 +19,7 @@ from tests.terms.builders import COSTS, SELLERS, M
 FORM = MarketNumbers(COSTS)
 
 
-def said(*parts):
+def form_of(*parts):
     """Return the numeric form of terms with weight 2 and of constraints."""
     objectives = [2.0 * part for part in parts if isinstance(part, cm.Term)]
     limits = [part for part in parts if isinstance(part, cm.terms.Constraint)]
@@ -52,7 +52,7 @@ def changed(form):
     ids=repr,
 )
 def test_the_numeric_form_of_a_piece_has_the_stated_values(piece, expected):
-    assert changed(said(piece)) == expected
+    assert changed(form_of(piece)) == expected
 
 
 def test_a_budget_follows_its_parameter():
@@ -109,7 +109,7 @@ class MixedSpread(Doubling, cm.terms.SquaredSpread):
     ids=lambda piece: type(piece).__name__,
 )
 def test_an_overridden_definition_does_not_inherit_shortcuts(piece):
-    assert said(piece).rest == (piece,)
+    assert form_of(piece).rest == (piece,)
     assert not piece.separable
     assert piece.reports is None
     if isinstance(piece, cm.Term):
@@ -129,8 +129,8 @@ def test_overridden_shortcuts_are_used():
     class Named(cm.Spread):
         pass
 
-    assert said(Twice()).mu == 4.0
-    assert said(Named()).mu == 2.0
+    assert form_of(Twice()).mu == 4.0
+    assert form_of(Named()).mu == 2.0
     double = cm.allocate(cm.Market(SELLERS, Twice() + cm.Noise() + cm.Payments()))
     plain = cm.allocate(cm.Market(SELLERS, 2 * cm.Spread() + cm.Noise() + cm.Payments()))
     assert (double.method, double.objective) == ("exact", plain.objective)
@@ -146,7 +146,7 @@ def test_an_overridden_cost_does_not_inherit_shortcuts():
     assert cost([0.0, 3.0]) == pytest.approx([0.0, 18.0])
     assert cost.derivatives(np.ones(1)) is None
     assert not Dearer(1).is_linear
-    assert said(cm.Payments(Dearer(1))).payment_terms == ((2.0, Dearer(1)),)
+    assert form_of(cm.Payments(Dearer(1))).payment_terms == ((2.0, Dearer(1)),)
 
 
 def test_slopes_of_costs_equal_their_derivatives():

@@ -202,14 +202,7 @@ INCENTIVES = {
         kind: (cm.Spread() + cm.Noise() + TERMS[kind][0], [], "unknown")
         for kind in ("box", "some off", "ellipsoid")
     },
-    "budget, not strict": (cm.Spread(np.inf) + cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
     "budget, norm and cap": (cm.Spread() + cm.Noise(), [cm.Budget(1.0), cm.Cap(2)], "not guar"),
-    "budget, limit": (
-        cm.terms.SquaredSpread() + cm.Noise(),
-        [cm.Budget(1), cm.MaxEpsilon(1)],
-        "not gu",
-    ),
-    "budget, no spread": (1.0 * cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
     "budget too": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Budget(1.0)], "not guaranteed"),
     "own term": (cm.Spread() + cm.Noise() + cm.Payments() + Dear(), [], "unknown"),
     "own constraint": (cm.Spread() + cm.Noise() + cm.Payments(), [Sorted()], "unknown"),
@@ -338,7 +331,6 @@ REFUSED = {
         "let one sell": lambda: market_with(cm.MaxEpsilon(np.zeros(M))),
         "2 entries for 5": lambda: market_with(cm.MaxEpsilon([1, 2])),
         "given epsilon must be .*a.*, got 1.0": lambda: cm.terms.GivenEpsilon(1.0),
-        "groups must name": lambda: cm.GroupShare([], equal=True),
         "at_least must be .* of the groups 'a', 'b', 'c', got 'z': 0.1": lambda: cm.GroupShare(
             GROUPS, at_least={"z": 0.1}
         ),
@@ -348,27 +340,21 @@ REFUSED = {
         "at_least must be .*shares by group.*, got 0.2": lambda: cm.GroupShare(
             GROUPS, at_least=0.2
         ),
-        "has no bound; give": lambda: cm.GroupShare(GROUPS),
         "A is a list; give a matrix": lambda: pieces.Moments([[1], [2, 3]], [1]),
-        r"A is a ndarray of shape \(3,\)": lambda: pieces.Moments(np.ones(3), [1]),
         "b has 2 entries for 1 columns of A": lambda: pieces.Moments([[1]], [1, 2]),
-        r"b\[0\] must be a finite number, got inf": lambda: pieces.Moments([[1]], [np.inf]),
         "tol must be .*a finite number >= 0.*, got -1": lambda: pieces.Moments([[1]], [1], -1),
         "A has 1 entries for 5 sellers": lambda: market_with(pieces.Moments([[1]], [1])),
-        "effective size must be .*, got 0.9": lambda: pieces.EffectiveSize(0.9),
         "effective size must be at most 5, .*, got 6": lambda: market_with(pieces.EffectiveSize(6)),
         r"shape \(2, 2\) is .* not symmetric; give": lambda: pieces.QuadraticSpread(
             [[1, 2], [0, 1]]
         ),
         "eigenvalue -1; give": lambda: pieces.QuadraticSpread([[1, 2], [2, 1]]),
-        r"\(2, 2\) is not square, zero or": lambda: pieces.QuadraticSpread(np.zeros((2, 2))),
         r"with the sum 1, got \[0.5, 0.6\]; divide by the sum": lambda: cm.Spread(
             reference=[0.5, 0.6]
         ),
         r"reference\[1\] must be a finite number >= 0, got -1.0": lambda: cm.Spread(
             reference=[2, -1]
         ),
-        "target weights > 0 .*leave out": lambda: cm.terms.NegativeEntropy([1, 0]),
         "reference has 2 entries for 5 sellers; give one for each$": lambda: market_with(
             cm.terms.NegativeEntropy([0.5, 0.5])
         ),

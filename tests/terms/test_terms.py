@@ -36,8 +36,6 @@ class Entropy(cm.Term):
     ("objective", "expected"),
     [
         (1.0 * cm.Spread(), SPREAD),
-        (cm.Spread() * 2, 2 * SPREAD),
-        (np.float64(2.0) * cm.Noise(), 2 * NOISE),
         (cm.Spread() + cm.Noise(), SPREAD + NOISE),
         (
             2 * cm.Spread() + 3 * cm.Noise() + 0.5 * cm.Payments(),
@@ -137,7 +135,6 @@ def test_other_weights_of_cvxpy_are_refused(weight):
 
 
 NEGATIVE = "is -2.*: a negative multiple of a convex term is concave.*give a weight >= 0"
-NOT_FINITE = "must be a finite number"
 
 
 WRONG = {
@@ -147,12 +144,9 @@ WRONG = {
     },
     ParameterError: {
         r"weight of Spread\(\) must be .*, got nan": lambda: np.nan * cm.Spread(),
-        r"weight of Noise\(\) must be .*, got inf": lambda: np.inf * cm.Noise(),
         r"weight of Noise\(\) must be .*, got '2'": lambda: cm.Noise() * "2",
-        NOT_FINITE: lambda: np.ones(2) * cm.Noise(),
         r"Noise\(\) must be .*, got Spread\(\)": lambda: cm.Noise() * cm.Spread(),
         "cap is 0.99.*give larger numbers, or leave": lambda: cm.Cap(0.99),
-        "cap is nan": lambda: cm.Cap(np.nan),
         "cap must .*, got '5'": lambda: cm.Cap("5"),
         r"cap must .*, got array\(\[\[2, 3\]\]\)": lambda: cm.Cap(np.array([[2, 3]])),
         "cap is 0.75 on average.*cap >= 1": lambda: cm.Cap([1.0, 0.5]),

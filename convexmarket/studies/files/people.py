@@ -395,7 +395,7 @@ def _read(
     columns[data.label], *faults = _labels(frame[data.label], data.classes, target_range)
     for wrong, why in faults:
         refuse(wrong, f"the cell of the column {data.label!r}", why)
-    return pd.DataFrame(columns, frame.index).set_axis(pd.Index(ids, dtype=object))
+    return pd.DataFrame(columns, frame.index).set_axis(pd.Index(ids.tolist(), dtype=object))
 
 
 def _feature(cells: pd.Series[Any], name: str, declared: Any, missing: str) -> Iterator[Any]:

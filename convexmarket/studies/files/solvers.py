@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from convexmarket.studies.files import file_tables as tables
-from convexmarket.studies.measure import REFERENCE
 from convexmarket.studies.runs import Runs
-from convexmarket.studies.settings import SETTINGS
 from convexmarket.studies.solver_study import DEFAULT_SOLVERS, Problem, compare_solvers
 from convexmarket.studies.subproblems.problem_classes import CLASSES
 
@@ -101,29 +99,14 @@ class SolversFile(tables.ProblemFile):
 
     keeps_journal: ClassVar[bool] = True
 
-    @model_validator(mode="after")
-    def _settings_are_known(self) -> Self:
-        for name in self.settings:
-            if name in (*SETTINGS, REFERENCE):
-                raise ValueError(f"settings.{name} has a reserved name; choose another name")
-        for name in self.study.settings:
-            if name not in (known := {**SETTINGS, **self.settings}):
-                raise ValueError(
-                    f"study.settings names {name!r}; {tables.suggestion(name, known)}; or give "
-                    f"[settings.{name}] with a tolerance"
-                )
-        return self
-
     def _performed(self, load: Callable[[Path], Problem], options: dict[str, Any]) -> Runs:
         """Run :func:`compare_solvers` with the values of the file."""
         folder = self.place("")
+        given = {name: table.model_dump() for name, table in self.settings.items()}
         return compare_solvers(
             entries_of(self.study.problems, lambda name: load(folder / name)),
             **self.study.model_dump(exclude={"problems", "settings"}),
-            settings={
-                name: None if name in SETTINGS else self.settings[name].model_dump()
-                for name in self.study.settings
-            },
+            settings={name: given.get(name) for name in self.study.settings},
             time_limit=self.limits.seconds,
             memory_limit=self.limits.megabytes,
             pin=self.run.pin,

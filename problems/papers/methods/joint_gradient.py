@@ -4,9 +4,6 @@ For each eta = m*eps_avg of a grid, it descends in model and weights together, f
 and equal weights; then it selects the best point (A, Algorithm 4). The best eta may lie between two
 points, and a descent may stop early. With ``logarithms`` the descent moves z = log(a) and takes the
 nearest z with sum exp(z) = 1, a set that is not convex (B, section 4.2).
-
-A constant step of one over the Lipschitz constant leaves the model far from its best after 10,000
-iterations where the regularization is weak. The baseline here adapts its step to the curvature.
 """
 
 from dataclasses import dataclass
@@ -64,8 +61,7 @@ def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations
     """Descend at one eta from a model and equal weights; return model, weights and objective.
 
     A step is halved until the objective is below the bound of its curvature, and grows by a tenth
-    from one iteration to the next. The curvature is computed from gradients where differences of
-    the objective are as small as rounding errors.
+    in each iteration. Curvature is computed from gradients if differences are rounding errors.
     """
     m = len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)

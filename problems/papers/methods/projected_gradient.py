@@ -14,9 +14,8 @@ from convexmarket.allocation.simplex import project_capped_simplex
 def descend(market, eta, start, max_iterations=1000, tol=1e-8):
     """Minimise ``mu*||a|| + gamma*eta*psi'a`` by projected gradient descent on the capped simplex.
 
-    It stops when a step changes the weights by less than ``tol``, relative to their norm. A step is
-    ``1/(mu*sqrt(m))`` long, one over the gradient's Lipschitz constant. Return the weights, the
-    number of steps, and whether they converged.
+    It stops when a step of length ``1/(mu*sqrt(m))`` changes the weights by less than ``tol``,
+    relative to their norm. Return the weights, the number of steps, and whether they converged.
     """
     form, weights = market.standard_form, start
     for iteration in range(1, max_iterations + 1):
@@ -31,10 +30,9 @@ def descend(market, eta, start, max_iterations=1000, tol=1e-8):
 
 
 def projected_gradient(market, etas):
-    """Allocate by the papers' method; return weights, eta, and the excess over the optimum.
+    """Allocate by the papers' method; return weights, eta, and the relative excess.
 
-    The descent at one eta of the increasing grid starts from the weights of the previous one, the
-    first from equal weights. The excess is relative to the optimum.
+    The descent at one eta starts from the weights of the previous one, the first from equal ones.
     """
     form = market.standard_form
     weights, ends = np.full(form.virtual_costs.size, 1.0 / form.virtual_costs.size), []

@@ -227,8 +227,7 @@ class Theory:
 def best_bound(study, theory, kind, epsilon, **options):
     """Return the smallest error bound of the theory as a function of the number of rows.
 
-    Noise is proportional to the sensitivity, so every number of updates, points or rounds is
-    calibrated once. NaN where the theory has no bound.
+    Every number of updates, points or rounds is calibrated once. NaN if there is no bound.
     """
     reach, n_answers = theory.kernel.feature_bound, len(study.test[1])
     terms = (reach, FAILURE, options.get("accounting", "tight"))

@@ -4,6 +4,6 @@ from tests.attacks.test_mechanisms import audited, check, few_rows
 
 
 def test_all_mechanisms_pass_their_audits():
-    names = check(audited(200, data=few_rows(), draws=120, slow_draws=60))
+    names = check(audited(120, few_rows(), 60))
     assert {"PrivateLogisticRegression", "PersonalizedRidge"} <= names
     assert {"TestSetRelease", "InteractiveRelease", "PublicRelease", "FunctionRelease"} <= names

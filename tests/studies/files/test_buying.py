@@ -51,6 +51,7 @@ def test_buying_from_a_file_equals_cm_buy(sale):
     pd.testing.assert_frame_equal(
         deal.offers, by_hand.offers, check_names=False, check_index_type=False
     )
+    assert deal.offers.index.name is None, "files call the column of ids id"
     np.testing.assert_array_equal(deal.model.coef_, by_hand.model.coef_)
     assert str(deal) == str(by_hand)
 

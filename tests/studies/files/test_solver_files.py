@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import ProblemFileError
+from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.studies.files import parse_file
 from convexmarket.studies.files.loading import subproblems_of
 
@@ -67,8 +67,6 @@ def test_sellers_of_a_csv_file_determine_the_size(tmp_path):
         ("kind='solver'", "kind is 'solver'; did you mean 'solvers'?"),
         ("study.solver=['SCS']", "study: 'solver' is not a known key; did you mean 'solvers'?"),
         ("study.sizes=[1]", "study.sizes[0] must be greater than or equal to 2, got 1"),
-        ("study.settings=['sloppy']", "study.settings names 'sloppy'"),
-        ("settings.high.tolerance=0.1", "settings.high has a reserved name"),
         ("study.solvers=['os:system']", "study.solvers[0] must"),
         ("limits.seconds=nan", "limits.seconds must be a finite number, got nan"),
         ("study.sizes=[", "'[' is not a TOML value"),
@@ -78,6 +76,18 @@ def test_sellers_of_a_csv_file_determine_the_size(tmp_path):
 )
 def test_errors_name_key_value_and_remedy(setting, words):
     assert words in refusal(setting)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["study.settings=['sloppy']"], "settings names 'sloppy'"),
+        (["study.settings=['high']", "settings.high.tolerance=0.1"], "'high' is a reserved name"),
+    ],
+)
+def test_settings_are_those_of_compare_solvers(settings, words):
+    with pytest.raises(ParameterError, match=words):
+        parse_file(SOLVERS, settings).perform(subproblems_of, progress=False)
 
 
 @pytest.mark.parametrize("table", ["", "study.", "run.", "limits.", "settings."])
