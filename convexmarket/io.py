@@ -2,7 +2,7 @@
 
 Each file is written and synced under a hidden name next to its place, and then renamed. At every
 instant, also when the process is killed, a complete file exists, the former or the new one. A
-killed process leaves hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which nothing reads. A new
+killed process leaves hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which are never read. A new
 file takes the mode and owner of the former one.
 """
 

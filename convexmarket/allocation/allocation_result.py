@@ -112,7 +112,7 @@ class Allocation(Shown, CertifiedPurchase):
     seconds : float
         Wall time of the whole allocation.
     scale : float or None
-        Sum of the absolute weighted terms, to which the gap is relative. None stands for the
+        Sum of the absolute weighted terms, to which the gap is relative. None denotes the
         absolute objective.
     formulation, solver, solver_version, tolerance
         Settings of a numerical method; None if they do not apply.

@@ -217,7 +217,7 @@ def sweep(
 ) -> list[Allocation]:
     """Allocate a market for many values of a parameter, compiling it once.
 
-    Each search over eta begins at the last optimum. Budgets with an exact solution need no search.
+    Each search starts at the previous optimum. Budgets with an exact solution need no search.
     Several threads may sweep one market concurrently.
 
     Parameters

@@ -58,7 +58,7 @@ _NAMED, _NOISE = 1e-3, 1e-7
 
 
 class LeastViolation:
-    """Program for the least violation of a market's constraints at a fixed eta, compiled once.
+    """Program for the smallest violation of a market's constraints at a fixed eta, compiled once.
 
     Violations of bounds on the guarantees, ``G(eps) <= 0``, are measured as ``s*G(a/s)``, which is
     jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.
@@ -167,7 +167,7 @@ class Conic:
 
     @cached_property
     def violation(self) -> LeastViolation:
-        """The least violation of the constraints."""
+        """The smallest violation of the constraints."""
         return LeastViolation(self.linearizer, self.solver)
 
     def refresh(self) -> None:

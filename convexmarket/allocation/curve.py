@@ -58,7 +58,7 @@ class OwnReportCurve:
         available = n_sellers or int(np.count_nonzero(psi < np.inf))
         if costs is None:
             check_feasible(form, available, psi.size)
-            # One seller may leave, so the next more expensive ones are included.
+            # One seller may leave, so the next more expensive sellers are included.
             costs, limit = costs_that_matter(with_spread(form), 1)
         self.form, self._spread, self._base, self._limit = form, with_spread(form), costs, limit
         # The smallest guarantee that one seller sells at any cost.

@@ -274,7 +274,7 @@ class Linearizer:
         price, tail = float((costs + eta * slopes) @ point), None
         const, noise, costs, slopes = _split(rest)
         if np.all(slopes >= 0):
-            # A term with the minorant ``c + v'eps`` and the least value b is above
+            # A term with the minorant ``c + v'eps`` and the smallest value b is above
             # ``(1 - k)*b + k*(c + v'eps)`` for k = eta_0/eta, which is ``b + k*c + eta_0*v'a``.
             noise, costs = noise + eta * bounded[0], costs + eta * _split(total)[3]
             tail = eta, KeptSpreadCut(const, noise, costs, 0.0 * slopes, self._minimum, price)

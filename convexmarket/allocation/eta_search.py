@@ -54,7 +54,7 @@ FOR_TRACES = 0.1
 _NEAR, _FAR = 1e6, 1e12
 #: Factors of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
-#: Range of the logarithm of eta, relative to that of a solve, for splits next to an open end.
+#: Range of log(eta), relative to log(eta) of a solve, for splits next to an open end.
 _REACH = float(np.log(1.1)), float(np.log(4))
 #: Factors of eta in the test of attainment: to its points, to the end of the range without an
 #: optimum, and to the point at which the objective must not rise again.
@@ -77,7 +77,7 @@ def check_gap(gap: float, max_solves: int = 1) -> None:
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
     """Return the first eta of a search, or a given start clipped to its neighbourhood.
 
-    Noise and linear payments balance there at equal weights; it is the natural eta without them.
+    Noise and linear payments balance there at equal weights; without them it is the natural eta.
     """
     price = form.total_gamma * float(form.virtual_costs[form.active].mean())
     balanced = price > 0 and form.sigma > 0

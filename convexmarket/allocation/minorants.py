@@ -68,7 +68,7 @@ def _rearrangements(atom: Any, v: Floats) -> Floats:
     """Project a row on the hull of all rearrangements of the weights, padded with zeros."""
     given = _flat(atom.args[1].value)
     weights = np.sort(np.append(given, np.zeros(v.size - given.size)))
-    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside
+    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside of the ball
     order = np.argsort(-v[0])
     shift = isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
     v[0, order] -= shift

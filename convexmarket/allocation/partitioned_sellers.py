@@ -72,7 +72,7 @@ class PartedAllocation(CertifiedPurchase):
     _limit: float = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the partitions, for copies that are sent to them."""
+        """Return the state without the partitions, for copies that are sent to workers."""
         return vars(self) | {"_parts": None}
 
     @property

@@ -1,7 +1,7 @@
-"""The sellers that affect an optimum, computed in a few passes over all, without sorting them.
+"""The sellers that affect an optimum, computed in a few passes over all sellers without sorting.
 
 A first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
-two markets that enclose the given one and bound the path of its optimal weights
+two markets that enclose the given market and bound the path of its optimal weights
 (:func:`convexmarket.allocation.path.sandwich`). A cell where the path is neither stationary nor at
 the cap is represented by its sums. The other cells are refined until few sellers remain, which are
 fetched individually.

@@ -448,7 +448,7 @@ def sandwich(
     Let tau be the cost above which no seller sells. At equal tau, more and cheaper sellers
     increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. So ``fewer``, with the fewest and most
     expensive sellers, and ``more``, with the most and cheapest, bound r^2 and psi'a. Their nodes
-    are at the same levels; the last one is beta = 0. The ``rates`` count as stationary, too.
+    are at the same levels; the last node is beta = 0. The ``rates`` count as stationary, too.
     ``highest`` is the largest cost over scale of an additional seller. Return the mask of the
     intervals between levels, and the largest and least beta at each level.
     """

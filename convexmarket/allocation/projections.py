@@ -286,7 +286,7 @@ def solve_projections(
 ) -> Allocation:
     """Allocate privacy by a certified search over eta with exact evaluations; see :func:`allocate`.
 
-    The target gap is at most 1e-10, which costs little more than a larger one.
+    The target gap is at most 1e-10, which takes little more time than a larger gap.
     """
     began, projectable = time.perf_counter(), ProjectableForm.of(market.form)
     if projectable is None:

@@ -1,4 +1,4 @@
-r"""Several buyers who share their sellers, and a limit on what each seller sells to all of them.
+r"""Several buyers who share their sellers, under limits on the total sales of each seller.
 
 .. math:: \min \sum_b F_b(a_b, \eta_b) \quad\text{s.t.}\quad
           \sum_b \eta_b a_{b,i} \le e_i \text{ for every seller } i

@@ -1,7 +1,7 @@
 """The audit by draws: events that separate releases on neighbouring data sets.
 
 A third of the draws choose a threshold on the linear statistic that separates the data sets best.
-The others count that event, which proves a lower bound on epsilon.
+The other draws count that event, which proves a lower bound on epsilon.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
             command()
         except SystemExit as ended:
             code = int(ended.code or DONE)
-            if _output() != output:  # Typer and Rich replace the output when its reader goes away
+            if _output() != output:  # Typer and Rich replace the output of a closed pipe
                 raise BrokenPipeError from None
         except KeyboardInterrupt:
             code = INTERRUPTED

@@ -34,7 +34,7 @@ _RISKY = (
 
 
 def guarded(text: str) -> str:
-    r"""Return the text on one line, such that no spreadsheet evaluates it.
+    r"""Return the text on one line, in a form that no spreadsheet evaluates.
 
     Line breaks become spaces.
 

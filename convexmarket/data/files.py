@@ -42,7 +42,7 @@ def read_limited(path: str | Path, most: int) -> bytes:
 
 @contextmanager
 def open_parquet(path: str | Path) -> Iterator[ParquetFile]:
-    """Open a Parquet file; read its tables, and convert them, within the ``with`` block.
+    """Open a Parquet file; its tables must be read and converted in the ``with`` block.
 
     Raises
     ------

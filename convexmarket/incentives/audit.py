@@ -412,7 +412,7 @@ def _reports(
 ) -> Floats:
     """Return the truth, shares of the way to the end, and multiples of the truth, shape (n, k).
 
-    Multiples go at most half way to the ends of the support.
+    Multiples are at most half of the distance to the ends of the support.
     """
     (low, high), at = prior.support, truth[:, None]
     near = np.clip(at * np.asarray(factors), 0.5 * (at + low), 0.5 * (at + high))

@@ -19,7 +19,7 @@ _MAX_DEPTH, _SHORTEST = 60, 1e-12
 
 
 def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
-    """Return the Clenshaw-Curtis rule on [-1, 1]: n + 1 nodes, the ends among them."""
+    """Return the Clenshaw-Curtis rule on [-1, 1]: n + 1 nodes, including the ends."""
     j, k = np.arange(n + 1), np.arange(1, n // 2 + 1)
     share = np.where(2 * k == n, 1.0, 2.0) / (4.0 * k * k - 1.0)
     weights = (2.0 - 2.0 * np.cos(2.0 * np.pi * np.outer(j, k) / n) @ share) / n
@@ -86,7 +86,7 @@ def first_root(
 ) -> Floats:
     """Return the smallest z from start to the top at which f(z, which) is not below 0, for all k.
 
-    ``f`` never falls in z. Where the top is infinite, the search begins with the given step.
+    ``f`` is nondecreasing in z. Where the top is infinite, the search begins with the given step.
     """
     root = start.copy()
     below = np.flatnonzero(f(start, which) < 0)

@@ -172,7 +172,7 @@ def _nodes_among(places: Floats, some: Ints) -> Ints:
 
 
 def _polynomial(places: Floats, rents: Floats, nodes: Ints) -> Chebyshev:
-    # "full" suppresses a warning for close places; such fits are rejected.
+    # "full" suppresses a warning about close places; such fits are rejected.
     return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
 
 

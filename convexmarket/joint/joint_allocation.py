@@ -215,9 +215,9 @@ def allocate_jointly(
 
 
 def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Floats]:
-    """Return models to start from: none, the class means, and random ones of that length.
+    """Return starting models: none, the class means, and random models of the same length.
 
-    With realised noise one more comes first, along the ray on which noise lowers the objective
+    With realised noise another model comes first, along the ray on which noise lowers the objective
     most.
     """
     n, longest = joint.X.shape[1], joint.max_norm or np.inf

@@ -6,11 +6,11 @@ r"""The joint problem: model, weights and total privacy together, as data.
 (A, Eq. 17; B, Eq. 10). The market is any :class:`Market`; its spread is A's square or B's norm. As
 published, with ``noise(w) = 2*b'w`` for a noise vector b that was drawn beforehand, the objective
 has no minimum: along ``w = -(2/(Lambda*eta))*b`` it falls like ``-2*||b||^2/(Lambda*eta^2)`` as eta
-tends to 0. Such a problem is refused; there are three remedies to choose from.
+tends to 0. Such a problem is refused; there are three remedies.
 
 For a fixed eta, with the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a)
 if ``2*Lambda*mu >= sigma_max(X)^2``: the Schur complement of its Hessian is at least
-``Lambda*I - X'D^2X/(2*mu)`` with D between -1 and 1. A's Theorem VIII.1 asks for m in the place of
+``Lambda*I - X'D^2X/(2*mu)`` with D between -1 and 1. A's Theorem VIII.1 requires m in place of
 ``sigma_max(X)^2``, which is never larger (rows of norm at most one).
 
 With the norm ``mu*||a||`` it suffices that ``Lambda*mu >= m*r^3*sigma_max(X)^2`` with r the

@@ -104,7 +104,7 @@ class Box:
     low: Floats
     width: Floats
     centre: float = 0.0  # subtracted from the features on the unit scale
-    constant: float = 0.0  # a feature that is appended; 0 appends none
+    constant: float = 0.0  # value of an appended feature; 0 appends no feature
 
     @classmethod
     def of(
@@ -316,7 +316,7 @@ class Granted:
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None) -> Granted:
         """Check the granted epsilons of the rows of X, of which only the number is read.
 
-        Less than a millionth of the mean is an error of a solver, and counts as 0.
+        An epsilon below a millionth of the mean is a solver error and is replaced by 0.
         """
         if epsilon is None:
             raise ParameterError(

@@ -239,7 +239,7 @@ def public_regularization(
 ) -> float:
     """Return the Lambda of the public rule; ``norm`` is the scale s, for rows of norm 1."""
     shares, bounds = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
-    if np.all(shares == shares[0]):  # the smallest guarantee decides
+    if np.all(shares == shares[0]):  # the smallest guarantee determines eta
         shares, bounds = shares[:1], np.array([bounds.min()])
     bent = loss.curvature * data_norm**2
     if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or no sufficient noise

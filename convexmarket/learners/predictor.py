@@ -246,7 +246,7 @@ class PublicPredictor:
     def corrected(
         self, point: Floats, answer: float, max_norm: float, divisor: float | None = None
     ) -> Self:
-        r"""Return a function that is nearer to the answer at a point, drawn into a ball.
+        r"""Return a function that is nearer to the answer at a point, projected on a ball.
 
         If the truth f lies in the ball of radius ``max_norm``, and the answer is off by at most x
         where the old function is off by d, the squared distance from f falls by at least

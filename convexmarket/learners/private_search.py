@@ -1,7 +1,7 @@
 r"""Private choice of a learner's parameters by models trained on private rows.
 
 Candidates are scored on public rows, but trained on private rows, so the choice has a cost (unlike
-in A, Remark IV.2). For learners with delta zero there are two ways to charge it. "sum": each of K
+in A, Remark IV.2). For learners with delta zero, there are two kinds of charges. "sum": each of K
 candidates is trained once, on :math:`\epsilon_i/K`, and all may be published. "trials": J times, a
 candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is published, and
 not J, with :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and Steinke, Hyperparameter Tuning with

@@ -6,7 +6,7 @@ a fit depend only on public numbers: the granted epsilons, the numbers of rows a
 ranges. The derivations are in docs/theory/ridge.md, section 7.4.
 
 **Objective perturbation** replaces the square of residuals beyond a threshold T by a linear
-function (Huber), which bounds the pull of a row by T instead of by the largest residual. The
+function (Huber), which bounds the effect of a row by T instead of the largest residual. The
 threshold, like :math:`\lambda` (:mod:`.perturbed`), follows a public rule:
 
 .. math:: T = \min\Big(1, \max\Big(\frac18, \frac1{160}\sqrt{\frac\eta n}\Big)\Big).

@@ -114,7 +114,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
 
 def load_model(path: str | Path) -> Any:
-    """Load the model of :func:`save_model`, whose predictions are equal to the last bit, as data.
+    """Load the model of :func:`save_model`, with identical predictions, as data.
 
     Parameters
     ----------

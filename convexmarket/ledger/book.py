@@ -37,7 +37,7 @@ LEDGER = Kind("ledger", "convexmarket ledger PATH --create, or Ledger.create in 
 #: Reserved names: a prefix for releases without a name, and the model of an online market.
 UNNAMED, MODEL = "unnamed-", "market-model"
 
-#: A sale for only one release pays first, which only basic composition allows.
+#: A sale for only one release is used first, which only basic composition allows.
 _TABLES = """CREATE TABLE ledgers (  -- one row
     number INTEGER PRIMARY KEY, composition TEXT NOT NULL, delta REAL NOT NULL, time TEXT NOT NULL
 );

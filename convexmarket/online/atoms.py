@@ -91,12 +91,12 @@ class Cells:
 
     @property
     def inner(self) -> Atoms:
-        """Atoms at the means of cells, whose best plan is not better than that for the prior."""
+        """Atoms at the means of cells, whose best plan is not better than the prior's best plan."""
         return Atoms(self._means, self._masses)
 
     @property
     def outer(self) -> Atoms:
-        """Atoms at the ends of cells, whose best plan is not worse."""
+        """Atoms at the ends of cells, whose best plan is not worse than the prior's best plan."""
         some = (self._at_ends > 0) & np.isfinite(self._costs)
         return Atoms(self._costs[some], self._at_ends[some])
 

@@ -36,7 +36,7 @@ class Curve:
 
     A report below the prior's support counts as the lowest of the support, and a report above it
     sells nothing. ``error`` estimates the error of any rent, and ``last`` is the largest report
-    that sells; NaN if none does.
+    that sells; NaN if no report sells.
     """
 
     def __init__(self, prior: Prior, terms: Terms, low: float) -> None:

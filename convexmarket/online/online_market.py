@@ -238,7 +238,7 @@ class OnlineMarket:
         return next(self.quote_many([(id, sensitivity)]))
 
     def quote_many(self, reports: Iterable[tuple[str, float]], batch: int = 100) -> Iterator[Offer]:
-        """Quote a stream of sellers in their order, ``batch`` of them in one transaction.
+        """Quote a stream of sellers in order, ``batch`` sellers in one transaction.
 
         Parameters
         ----------

@@ -163,7 +163,7 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
 def planned(policy: OnlinePolicy) -> dict[str, float]:
     """Compute the expected outcome if all sellers arrive and accept.
 
-    Payments are those to sellers whose sensitivities are the quantiles of the prior.
+    Payments are computed for sellers at the quantiles of the prior.
     """
     sellers, eta = float(policy.expected_sellers), policy.plan.eta
     epsilon, payment = policy.quote(policy.prior.quantile(_TYPICAL))

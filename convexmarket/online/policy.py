@@ -7,7 +7,7 @@ choose their time of arrival, or misreport to benefit later sellers, are not cov
 
 The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
 ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile
-space), which needs no bandwidth, and with which guarantees never rise with the report.
+space), which needs no bandwidth, and and under which guarantees decrease with the report.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def quote_list(
 ) -> tuple[pd.DataFrame, int, int]:
     """Quote the sellers of a CSV file, in its order; sellers quoted before keep their terms.
 
-    Returns their offers, and the numbers of sellers quoted before and turned away. A bad row, or a
+    Returns their offers, and the numbers of sellers quoted before and refused. A bad row, or a
     seller quoted at another report, is a DataError that names the lines.
     """
     listed = read_list(path, market.policy.prior, id_column, sensitivity_column)

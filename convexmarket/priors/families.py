@@ -197,7 +197,7 @@ class EmpiricalPrior(Prior):
 
     On the distinct values v_1 < ... < v_n with frequencies f_k and F_k = f_1 + ... + f_k, the
     virtual costs are psi(v_k) = v_k + (v_k - v_{k-1})*F_{k-1}/f_k, and psi(v_1) = v_1. A report
-    between two values counts as the higher one.
+    between two values is treated as the higher.
 
     Parameters
     ----------

@@ -190,7 +190,7 @@ class Prior(ABC):
         nodes, levels = self._nodes[chosen], levels[chosen]
         mass = np.diff(levels)
         slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
-        # At a node the hull may take any slope between those of its two cells: take psi if it is
+        # At a node the hull may have any slope between those of its two cells: use psi if psi is
         # one of them. This is exact outside the ironed intervals, and constant on them.
         lower, upper = np.append(-np.inf, slopes), np.append(slopes, np.inf)
         costs = np.clip(self._virtual_cost(nodes), lower, upper)

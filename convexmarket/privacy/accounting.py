@@ -95,7 +95,7 @@ def calibrate_eta(
     solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> float:
-    """Compute the largest ``eta`` of the noise whose total epsilons stay within those sold.
+    """Compute the largest ``eta`` of the noise whose total epsilons are at most the epsilons sold.
 
     Row i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` grow more slowly
     than the weight, so the smallest positive weight determines the result.

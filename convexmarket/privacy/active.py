@@ -36,7 +36,7 @@ class RowAccount(PrivacyAccountant):
     """Privacy spent on each row while the account is open; made by :func:`account`.
 
     The index of a DataFrame identifies its rows. A release on rows without names costs every row
-    its largest epsilon. Nested accounts are all charged, or none is. Other threads see an account
+    its largest epsilon. Nested accounts are all charged, or none. Other threads see an account
     only in a copy of the context (:func:`contextvars.copy_context`), and worker processes never.
     The first entry of :attr:`ids` represents all rows that were not charged by name.
 

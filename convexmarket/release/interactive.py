@@ -178,9 +178,9 @@ class InteractiveRelease(SingleCopy):
         DataError
             If a row is malformed or outside the domain; no question is answered then.
         QueriesExhaustedError
-            If there are more rows than questions left; no question is answered then.
+            If there are more rows than remaining questions; no question is answered then.
         UpdatesExhaustedError
-            If no update is left; the answers of this call are in ``answers``.
+            If no update remains; the answers of this call are in ``answers``.
         """
         self._check_process()
         points = self._checked_points(X)

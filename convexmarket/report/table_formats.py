@@ -1,4 +1,4 @@
-"""Numbers and tables as a reader sees them: HTML, Markdown, and LaTeX by pandas' Styler."""
+"""Formats of numbers and tables for readers: HTML, Markdown, and LaTeX by pandas' Styler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-_BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space stays
+_BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is kept
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 #: Beginnings of a heading, a rule or a list: '# x', '---', '- x', '1. x'.
 _BLOCK_START = re.compile(r"^(?:(#+|[+=-])|(\d+)(?=[.)]))(?=[.)]?(?:[ =-]|$))")

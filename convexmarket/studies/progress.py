@@ -1,4 +1,4 @@
-"""Progress of long computations on standard error, with an estimate of the time left."""
+"""Progress of long computations on standard error, with an estimate of the remaining time."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Spread(Term):
 
 
 def _level(costs: Floats, q: float) -> Floats:
-    """Solve ``||(tau - costs)_+||_q = 1`` for tau by Newton's method; the least cost is 0."""
+    """Solve ``||(tau - costs)_+||_q = 1`` for tau by Newton's method; the smallest cost is 0."""
     tau = np.ones(costs.shape[:-1])
     for _ in range(200):
         norm, slope = _dual_norm(tau, costs, q)

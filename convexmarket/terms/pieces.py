@@ -128,7 +128,7 @@ class Piece(Record):
 class Summand(Written, ABC):
     """A term or an objective; weights and sums of these are objectives."""
 
-    __array_ufunc__ = None  # numpy leaves products with its numbers to this class
+    __array_ufunc__ = None  # numpy delegates products with its numbers to this class
     #: The weighted terms.
     parts: tuple[WeightedTerm, ...]
 

@@ -112,7 +112,7 @@ class Record(Written, ABC):
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
-        """Return the fields of the constructor; none of a class that is not a dataclass."""
+        """Return the fields of the constructor; an empty list if the class is no dataclass."""
         known = getattr(cls, "__dataclass_fields__", {})
         return [each for each in known.values() if each.init]
 

@@ -57,7 +57,7 @@ class Instance:
     ``declare`` maps a formulation of its class to a declaration, and ``objective`` an answer and a
     value of the parameters to the objective. ``violation`` maps an answer to its relative violation
     of the constraints, and ``exact`` a value to the optimum, or None if no method is known.
-    ``scale`` is the least size that errors of the objective are relative to. A problem that is
+    ``scale`` is the smallest size to which errors of the objective are relative. A problem that is
     solved by a sequence of programs has a ``search``, from formulation, solver and options to an
     :class:`Allocation`, instead of a declaration.
     """
