@@ -27,9 +27,9 @@ MOST_ROWS = 40_000
 INTRODUCTION = """# Private learners by default
 
 This page compares the errors of `PersonalizedRidge()` and `PrivateLogisticRegression()` without
-tuning with those of the best of 7 regularizations, a factor of 4 apart (for ridge also of two
+tuning with the errors of the best of 7 regularizations, in steps of 4 (for ridge also of two
 perturbations). The test rows select the best, which no private procedure may do. The error of a
-regression is the squared test error over the variance of the labels, that of a classification the
+regression is the squared test error over the variance of the labels; of a classification, the
 share of wrong labels. A mixed guarantee is a third or five thirds of epsilon, at random.
 
 The rules for regularization and threshold were chosen on synthetic data. Of the data sets below,
@@ -43,11 +43,11 @@ that about a quarter of its Lambda is best. The public inputs of the rule do not
 scale s of 2.5 the ratio of wdbc at epsilon 1 was 1.67, so the scale is now 3.5. This costs at most
 4 per cent on digits, made 6000 and three synthetic sets (20 or 80 independent features, 20
 redundant ones), and at most 9 per cent on wine. A norm that grows with the root of the number of
-features reduced the ratio of wdbc to 1.43, but increased that of 80 independent features to 1.51.
+features reduced the ratio of wdbc to 1.43, but increased the ratio of 80 independent features to 1.51.
 
 The geometric mean of the ratio of default to best is {mean:.3f}, and the largest ratio {worst:.2f}.
 Errors are means of up to {draws} draws of the noise, paired between default and best; the last
-column is the standard error of the ratio. Errors below one test row count as one.
+column is the standard error of the ratio. Smaller errors than one test row count as one.
 
 """
 
