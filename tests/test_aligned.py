@@ -165,7 +165,7 @@ def test_buyers_with_sellers_in_another_order_are_refused():
         sellers = cm.Sellers(column, prior=cm.Uniform(0, 1))
         return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.1)
 
-    with pytest.raises(ParameterError, match="in another order"):
+    with pytest.raises(ParameterError, match="in the same order"):
         cm.allocate_together([buyer(asks), buyer(backwards(asks))], [cm.MaxEpsilon(2.0)])
     with pytest.raises(DataError, match="MaxEpsilon"):
         cm.allocate_together([buyer(asks)], [cm.MaxEpsilon(backwards(limit))])

@@ -99,7 +99,7 @@ class OwnReportCurve:
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
         form, base, endless = self._spread, self._base, psi == np.inf
-        unsold = np.inf if not self._needed else base.scale  # any finite cost
+        unsold = base.scale if self._needed else np.inf  # any finite cost
         asked = np.where(endless if self._needed else psi > self._limit, unsold, psi)
         costs = base.replaced(self.form.virtual_costs[seller], asked)
         point, _ = optimum(form, costs)
