@@ -205,7 +205,7 @@ class _Column:
                 for form, row in pairs:
                     if form in first:
                         raise SellersError(
-                            f"id {form!r} stands for more than one seller, {first[form]} and "
+                            f"id {form!r} belongs to more than one seller, {first[form]} and "
                             f"{_place(number, row)}; ids must be distinct"
                         )
                     first[form] = _place(number, row)

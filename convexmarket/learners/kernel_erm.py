@@ -167,7 +167,7 @@ class KernelERM(BaseEstimator):
         Raises
         ------
         ParameterError, DataError, SolverError
-            If an argument is out of its range, nothing public bounds the features, the data are
+            If an argument is out of its range, the features have no public bound, the data are
             malformed or outside the domain, or the tolerance is not reached.
         """
         if accountant is not None or rows is not None:

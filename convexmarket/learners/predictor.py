@@ -75,8 +75,8 @@ class Kernel:
             check_scales(data_norm=self.data_norm)
         elif self.name in UNBOUNDED:
             raise ParameterError(
-                f"nothing public bounds the features of kernel {self.name!r}; pass data_norm, a "
-                "bound on the Euclidean norm of every row"
+                f"no public bound on the features of kernel {self.name!r} is known; pass "
+                "data_norm, a bound on the Euclidean norm of every row"
             )
         if not np.isfinite(self.feature_bound):
             raise ParameterError(f"the features of {self!r} have no finite bound; scale the rows")

@@ -314,8 +314,8 @@ class AdaptivePolicy:
         remaining = self.expected_sellers - reports.size
         if remaining < 1:
             raise ParameterError(
-                f"{reports.size} sellers came of {self.expected_sellers} expected; no seller is "
-                "still to come"
+                f"{reports.size} sellers came of {self.expected_sellers} expected; no seller "
+                "remains"
             )
         buyer, prior = self.buyer, self._learnt(reports) if self.learn else self.prior
         history: dict[str, Any] = {}

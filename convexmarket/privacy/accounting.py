@@ -110,7 +110,7 @@ def calibrate_eta(
     room = smallest * eta - solver_epsilon
     if room <= 0:
         raise ParameterError(
-            f"solver_epsilon = {solver_epsilon:g} leaves nothing of the smallest positive epsilon, "
+            f"solver_epsilon = {solver_epsilon:g} is at least the smallest positive epsilon, "
             f"{smallest * eta:g}; use a smaller value, or zero weights for such small epsilons"
         )
     calibrated = _calibrated(smallest, float(eta), room, curvature, accounting, largest)

@@ -74,7 +74,7 @@ def test_a_local_minimum_is_not_truthful(monkeypatch):
 
 RULES = {
     "the virtual cost": virtual_cost_payment,
-    "the cost alone": lambda report, epsilon, *_: report * epsilon,
+    "only the cost": lambda report, epsilon, *_: report * epsilon,
     "half the rent": lambda report, epsilon, rent, _: report * epsilon + 0.5 * rent,
     "a tenth more rent": lambda report, epsilon, rent, _: report * epsilon + 1.1 * rent,
 }

@@ -360,7 +360,7 @@ def test_the_second_label_is_the_positive_class(classes) -> None:
     [
         ({"loss": "squared"}, ParameterError, "loss must be"),
         ({"kernel": "sigmoid"}, ParameterError, "kernel must be one of"),
-        ({"kernel": "linear", "data_norm": None}, ParameterError, "nothing public bounds"),
+        ({"kernel": "linear", "data_norm": None}, ParameterError, "no public bound"),
         ({"regularization": 0.0}, ParameterError, "regularization must be .*.*, got 0.0"),
         ({"tol": 0.0}, ParameterError, "tol must be .*.*, got 0.0"),
         ({"classes": (1, 1)}, ParameterError, "classes must be two different labels"),

@@ -201,5 +201,5 @@ def test_invalid_parameters_are_named(arguments, words) -> None:
 
 @pytest.mark.parametrize("name", ["linear", "poly"])
 def test_unbounded_kernels_need_a_data_norm(name) -> None:
-    with pytest.raises(ParameterError, match="nothing public bounds the features of kernel"):
+    with pytest.raises(ParameterError, match="no public bound on the features of kernel"):
         Kernel(name)

@@ -151,13 +151,9 @@ def test_the_second_noise_is_charged_to_used_rows(accounting, extra) -> None:
 def test_the_second_noise_must_cost_less_than_the_smallest_epsilon() -> None:
     arguments = {"weights": [0.8, 0.2], "eta": 10.0, "regularization": 5.0}
     for extra in (2.0, 3.0):
-        with pytest.raises(
-            ParameterError, match="leaves nothing of the smallest positive epsilon, 2"
-        ):
+        with pytest.raises(ParameterError, match="is at least the smallest positive epsilon, 2"):
             calibrate_eta(**arguments, solver_epsilon=extra)
-    with pytest.raises(
-        ParameterError, match=r"leaves nothing of the smallest positive epsilon, 0\.5"
-    ):
+    with pytest.raises(ParameterError, match=r"is at least the smallest positive epsilon, 0\.5"):
         calibrate_eta([0.95, 0.05], 10.0, 5.0, solver_epsilon=0.5)
     # 0.1 remains of 2, and the first noise of a row costs at least eta * 0.2 / 2
     assert 0 < calibrate_eta(**arguments, solver_epsilon=1.9) < 2 * 0.1 / 0.2
