@@ -255,7 +255,7 @@ def check_distinct(name: str, labels: pd.Index[Any]) -> None:
     """Check that no label repeats."""
     if not labels.is_unique:
         raise DataError(
-            f"the label {labels[labels.duplicated()][0]!r} stands for more than one row of {name}; "
+            f"the label {labels[labels.duplicated()][0]!r} belongs to more than one row of {name}; "
             f"give each row another label, or {name}.to_numpy(), which has none"
         )
 
@@ -369,5 +369,5 @@ def distinct_ids(ids: Any, m: int) -> Any:
         raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
     if len(set(forms)) != m:
         twice = Counter(forms).most_common(1)[0][0]
-        raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
+        raise SellersError(f"id {twice!r} belongs to more than one seller; ids must be distinct")
     return tuple(names)

@@ -410,7 +410,7 @@ def buy(
     Parameters
     ----------
     table, ask, prior, objective, constraints, gamma, budget, id, group, na_values, show_cells
-        As for :func:`price`, as is ``progress``. By default the objective is that of the learner's
+        See :func:`price`, also for ``progress``. By default the objective comes from the learner's
         ``risk``, ``mu * Spread() + sigma * Noise()``.
     target : str
         The column of labels.
@@ -434,8 +434,8 @@ def buy(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        As :func:`price`, and as the learner's ``fit``. Nothing was charged then, unless the fit
-        itself failed.
+        See :func:`price`, and ``fit`` of the learner. No privacy was charged, unless the fit
+        failed.
 
     Examples
     --------
@@ -480,7 +480,7 @@ def buy(
     guarantee = getattr(model, "guarantee_", None)
     if not isinstance(guarantee, Guarantee):
         raise ParameterError(
-            f"{type(model).__name__} has no guarantee_ after fit, so nothing can be charged for"
+            f"{type(model).__name__} has no guarantee_ after fit, so no epsilon can be charged for"
             " it; follow the protocol of convexmarket.learners.Learner"
         )
     names = list(map(str, people.index))
@@ -503,7 +503,7 @@ def _offers(
 ) -> Deal:
     """Return a deal without a model."""
     groups = None if "group" not in listed else listed["group"].to_numpy()
-    reports = listed["sensitivity"]  # named only for errors of several priors, for speed
+    reports = listed["sensitivity"]  # for speed, the row is named only in errors of several priors
     sellers = Sellers(
         reports if _one_prior(prior) is None else reports.to_numpy(), prior, groups=groups
     ).with_ids(listed.index)

@@ -10,7 +10,7 @@ _ROWS = 8
 
 
 class Shown:
-    """An object that a notebook shows as formula or text, with the ends of its table."""
+    """An object that a notebook shows as formula or text, with the first and last table rows."""
 
     def _repr_html_(self) -> str:
         write = getattr(self, "_repr_latex_", self.__str__)

@@ -17,7 +17,7 @@ class PriorError(ConvexMarketError, ValueError):
 class SellersError(ConvexMarketError, ValueError):
     """The list of sellers is empty, inconsistent, or holds values that are not sensitivities."""
 class DataError(ConvexMarketError, ValueError):
-    """Training data or a data file violates what the mechanism was promised about it."""
+    """Training data or a data file violates an assumption of the mechanism."""
 class DataTypeError(DataError, TypeError):
     """Data hold an entry that is not a real number, such as text or a complex number."""
 class CurvatureError(ConvexMarketError, ValueError):
@@ -25,13 +25,13 @@ class CurvatureError(ConvexMarketError, ValueError):
 class ProblemFileError(ConvexMarketError, ValueError):
     """A problem file does not follow the schema."""
 class NotSupportedError(ConvexMarketError):
-    """The request is well formed, but this method cannot serve it."""
+    """The request is well formed, but this method does not support it."""
 class BudgetExceededError(ConvexMarketError):
-    """A release would cost some row more than its owner sold; nothing was released."""
+    """A release would cost some row more than its owner sold; no result was released."""
 class ReleaseChargedError(ConvexMarketError):
     """A ledger has charged a release of this name before; it may have been published."""
 class ReleaseExhaustedError(ConvexMarketError):
-    """An interactive release answers no more questions; ``answers`` are those of the same call."""
+    """An interactive release has ended; ``answers`` has the answers of the same call."""
 
     def __init__(self, message: str, answers: tuple[float, ...] = ()) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class QueriesExhaustedError(ReleaseExhaustedError):
 class UpdatesExhaustedError(ReleaseExhaustedError):
     """The public model was corrected as often as the release was set up for."""
 class MarketClosedError(ConvexMarketError):
-    """The online market takes no more sellers: as many as expected came, or it was closed."""
+    """The online market accepts no more sellers: it is full or closed."""
 class OfferError(ConvexMarketError, ValueError):
     """A seller is unknown, was quoted at another report, or has given the opposite answer."""
 class AllocationError(ConvexMarketError):
@@ -51,17 +51,17 @@ class InfeasibleMarketError(AllocationError):
 class UnattainedOptimumError(AllocationError):
     """The objective has an infimum that no finite, positive amount of privacy attains."""
 class SolverError(AllocationError):
-    """A numerical solver failed; the message carries its name and its status."""
+    """A numerical solver failed; the message contains its name and its status."""
 class LooseCertificateWarning(UserWarning):
     """The gap of an allocation exceeds the requested gap; the bound is valid."""
 class PriorFromReportsWarning(UserWarning):
-    """A prior is a sample that contains the reports, so that a report may move its own price."""
+    """A prior is a sample that contains the reports, so a report may affect its own price."""
 class PrivacyLeakWarning(UserWarning):
     """A public quantity was computed from private rows, so no guarantee covers it."""
 class UselessModelWarning(UserWarning):
     """The noise of a model that was bought exceeds the error of a constant prediction."""
 class WeakGuaranteeWarning(UserWarning):
-    """A guarantee is above epsilon 10, where it protects next to nothing."""
+    """A guarantee is above epsilon 10, where the protection is negligible."""
 # fmt: on
 
 __all__ = sorted(name for name in dir() if name.endswith(("Error", "Warning")))

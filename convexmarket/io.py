@@ -2,7 +2,7 @@
 
 Each file is written and synced under a hidden name next to its place, and then renamed. At every
 instant, also when the process is killed, a complete file exists, the former or the new one. A
-killed process leaves hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which nothing reads. A new
+killed process leaves hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which are never read. A new
 file takes the mode and owner of the former one.
 """
 
@@ -69,7 +69,7 @@ def write_together(
 def check_place(
     path: Path, option: str = "--out", *, folder: bool = False, force: bool = False
 ) -> None:
-    """Refuse a place that cannot be written, before any work; leave nothing behind."""
+    """Refuse a path that cannot be written, before any work, and without leaving files."""
     if path.is_dir() and not folder:
         raise ParameterError(f"{option} {path} is a folder; name a file in it")
     if not folder:

@@ -136,7 +136,7 @@ class Market(Written, Shown):
     def __init__(
         self, sellers: Sellers, objective: Objective | Term, constraints: Iterable[Constraint] = ()
     ) -> None:
-        if not isinstance(sellers, Sellers):  # reports are private: only their type is named
+        if not isinstance(sellers, Sellers):  # reports are private: show only their type
             raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
         objective = as_objective(objective)
         constraints = checked_constraints(constraints, sellers)
@@ -189,7 +189,7 @@ class Market(Written, Shown):
 
     @property
     def form(self) -> MarketNumbers:
-        """The market in numbers, computed again on each access where a number is a parameter."""
+        """The market in numbers; computed on each access if a number is a parameter."""
         if (form := vars(self).get("_form")) is None:
             changing = self.sellers.cost_parameter is not None
             form = MarketNumbers(self.sellers.virtual_costs, parametric=changing)

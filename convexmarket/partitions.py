@@ -96,7 +96,7 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
     try:
         return Client(address, timeout=5)
     except (OSError, ValueError, TypeError) as error:
-        dask.config.set(scheduler=before)  # a client that fails leaves itself there
+        dask.config.set(scheduler=before)  # a client that fails remains registered there
         raise ParameterError(
             f"dask is {address!r}, where no scheduler answers ({error}); start one with "
             "'dask scheduler', and workers with 'dask worker ADDRESS'"
@@ -205,7 +205,7 @@ class _Column:
                 for form, row in pairs:
                     if form in first:
                         raise SellersError(
-                            f"id {form!r} stands for more than one seller, {first[form]} and "
+                            f"id {form!r} belongs to more than one seller, {first[form]} and "
                             f"{_place(number, row)}; ids must be distinct"
                         )
                     first[form] = _place(number, row)
@@ -392,7 +392,7 @@ class PartedDeal(Deal):
 
     @cached_property
     def totals(self) -> dict[str, float]:
-        """As :attr:`Deal.totals`."""
+        """The same sums as in :attr:`Deal.totals`."""
         return self._total(self.offers)
 
     def _total(self, offers: Any) -> dict[str, float]:
@@ -404,7 +404,7 @@ class PartedDeal(Deal):
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
     ) -> tuple[Path, ...]:
-        """Write a new folder of a file for each partition and the certificate, all at once.
+        """Write a new folder with a file for each partition and the certificate, atomically.
 
         All workers can write the folder. ``force`` has no effect.
 

@@ -220,7 +220,7 @@ class Sellers(Shown):
         return len(self.ids)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per seller: id, and the known of sensitivity, virtual_cost and group."""
+        """Return one row per seller: id, and, if known, sensitivity, virtual_cost and group."""
         columns = {"sensitivity": self.sensitivities, "virtual_cost": self.virtual_costs}
         known = {name: v for name, v in (columns | {"group": self.groups}).items() if v is not None}
         return pd.DataFrame(known, index=pd.Index(self.ids, name="id"))

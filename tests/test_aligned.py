@@ -223,9 +223,9 @@ def test_errors_name_labels_that_cannot_be_matched():
         aligned(ask=ask, site=pd.Series([1, 2, 3], index=list("abc")))
     twice = ask.set_axis(["a", "a"])
     for pair in ((ask, twice), (twice, twice)):
-        with pytest.raises(DataError, match="'a' stands for more than one row"):
+        with pytest.raises(DataError, match="'a' belongs to more than one row"):
             aligned(ask=pair[0], site=pair[1])
-    with pytest.raises(DataError, match="'a' stands for more than one row of sensitiv"):
+    with pytest.raises(DataError, match="'a' belongs to more than one row of sensitiv"):
         cm.Sellers(twice, cm.Uniform(0, 3))
     with pytest.raises(DataError, match=r"y\s+has none, so whose order"):
         aligned(ask=ask, site=backwards(ask), y=[1, 2])

@@ -55,7 +55,7 @@ def test_ids_of_sellers_must_be_visible(id, why):
 
 def test_equivalent_forms_of_a_text_are_the_same_id():
     ids = ["Zo\u00eb", "Zoe\u0308"]
-    with pytest.raises(SellersError, match="stands for more than one seller"):
+    with pytest.raises(SellersError, match="belongs to more than one seller"):
         cm.Sellers([0.1, 0.6], PRIOR, ids=ids)
     with pytest.raises(DataError, match=r"row 2: .* is the id of an earlier seller"):
         price_list(pd.DataFrame({"id": ids, "ask": 0.5}), PRIOR, mu=1, sigma=1, gamma=1)
@@ -157,11 +157,11 @@ def test_a_permuted_table_of_names_spends_an_account_once(spellings):
 def test_repeated_ids_are_refused_in_any_spelling(spellings):
     first, second = spellings
     both = [*first, *second]
-    with pytest.raises(SellersError, match="stands for more than one seller"):
+    with pytest.raises(SellersError, match="belongs to more than one seller"):
         PrivacyAccountant(np.ones(4), ids=both)
-    with pytest.raises(SellersError, match="stands for more than one seller"):
+    with pytest.raises(SellersError, match="belongs to more than one seller"):
         account(budget=pd.Series(np.ones(4), index=pd.Index(both, dtype=object)))
-    with pytest.raises(SellersError, match="stands for more than one seller"):
+    with pytest.raises(SellersError, match="belongs to more than one seller"):
         cm.Sellers(np.full(4, 0.5), PRIOR, ids=both)
     table = pd.DataFrame({"id": pd.Series(both, dtype=object), "ask": 0.5})
     with pytest.raises(DataError, match=r"row 3: .* is the id of an earlier seller"):

@@ -171,7 +171,7 @@ BAD = {
         "1 ids for 2 sellers; give one for each": lambda: cm.Sellers(
             [0.2, 0.3], uniform(), ids=["Ann"]
         ),
-        "id 'Ann' stands for more than one seller; ids must be distinct": lambda: cm.Sellers(
+        "id 'Ann' belongs to more than one seller; ids must be distinct": lambda: cm.Sellers(
             [0.2, 0.3, 0.4], uniform(), ids=["Ann", "Bob", "Ann"]
         ),
     },

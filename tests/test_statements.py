@@ -26,7 +26,7 @@ VERDICTS = ["holds", "holds, with our constant", "in part", "wrong"]
 INTRODUCTION = """# Statements of the papers
 
 The table lists every statement of the four papers that can be computed, with a verdict, the code
-that computes it, and the test and the report that show it. Papers and symbols are those of the
+that computes it, and the test and the report that show it. Papers and symbols are as in the
 [theory](theory.md); names of code are below `convexmarket`.
 
 - *holds*: true as stated.

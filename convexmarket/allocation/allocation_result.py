@@ -27,7 +27,7 @@ class SolveRecord:
     eta : float
     upper, lower : float
         Objective of the feasible point at ``eta``, and a proven lower bound on the optimal value
-        there, whatever the solver returned.
+        there, for any output of the solver.
     status : str
         Of the solver.
     seconds : float
@@ -112,7 +112,7 @@ class Allocation(Shown, CertifiedPurchase):
     seconds : float
         Wall time of the whole allocation.
     scale : float or None
-        Sum of the absolute weighted terms, to which the gap is relative. None stands for the
+        Sum of the absolute weighted terms, to which the gap is relative. None denotes the
         absolute objective.
     formulation, solver, solver_version, tolerance
         Settings of a numerical method; None if they do not apply.

@@ -1,4 +1,4 @@
-r"""The papers' problem under one largest guarantee: every market's global minimum, proven.
+r"""The papers' problem under one largest guarantee: the proven global minimum of each market.
 
 With a bound e on every guarantee the optimal ones are ``clip(x - b*psi, 0, e)``. At a given total
 S = eta the bound acts as a cap of e/S on the weights. Hence x and b follow from prefix sums, with j
@@ -11,7 +11,7 @@ bound T, hence the slope ``(T - sigma)/S^2`` of the objective. An interval is di
 equal sigma there, or if it cannot contain the minimum. T jumps at totals where all sellers who sell
 are at the bound; these totals are ends of intervals.
 
-The search runs on many markets at once. Below S = e/u no bound binds before the cap u does, which
+The search treats many markets together. Below S = e/u no bound binds before the cap u does, which
 :mod:`convexmarket.allocation.path` solves. Units are those of that module, where S is
 ``r = gamma*eta/mu``, and totals are counted in bounds: ``S = n*e``.
 """
@@ -33,7 +33,7 @@ from convexmarket.allocation.path import (
     take,
 )
 
-#: Steps towards the piece that a total is on, from a guess; a search follows where they fail.
+#: Steps from a guess to the piece that contains a total; a search follows if they fail.
 _STEPS = 30
 #: Parts of an interval in each round, rounds, and relative width of intervals that are not split.
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
@@ -136,7 +136,7 @@ class _Bounded:
         n = a.n * (b.n / a.n) ** (np.arange(1, parts) / parts)
         whole, only = np.rint(n), np.floor(a.n) + 1.0
         n = np.where((whole > a.n) & (whole < b.n), whole, n)
-        # The only whole number inside a narrow interval.
+        # A narrow interval contains only one whole number.
         n = np.where((only < b.n) & (b.n - a.n <= 1.0), only, n)
         share = (n - a.n) / (b.n - a.n)
         j = a.capped + np.rint(share * (b.capped - a.capped)).astype(np.intp)

@@ -55,7 +55,7 @@ def allocate(
 ) -> Allocation:
     """Choose how much privacy to buy from each seller.
 
-    A market may be allocated from several threads at once. Parameters in its pieces keep the values
+    A market may be allocated by several threads. Parameters in its pieces keep the values
     that they have when the call starts.
 
     Parameters
@@ -92,7 +92,7 @@ def allocate(
         Seconds after which "branch_and_bound" or "line_search" stops in the same way.
     solver_options : mapping, optional
         Passed on to the solver. For "branch_and_bound" and "line_search". Methods ignore options
-        that they have no use for.
+        that do not apply to them.
 
     Returns
     -------
@@ -217,8 +217,8 @@ def sweep(
 ) -> list[Allocation]:
     """Allocate a market for many values of a parameter, compiling it once.
 
-    Each search over eta begins at the last optimum. Budgets with an exact solution need no search.
-    Several threads may sweep one market at once.
+    Each search starts at the previous optimum. Budgets with an exact solution need no search.
+    Several threads may sweep one market concurrently.
 
     Parameters
     ----------

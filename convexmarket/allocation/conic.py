@@ -3,7 +3,7 @@
 The market is one convex program for a fixed eta, compiled once. A cut of every solve bounds the
 optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed solve, the least
 violation of the constraints is minimised. Its multipliers give an affine function of 1/eta, which
-is positive only where the market is infeasible, whatever the solver's error.
+is positive only where the market is infeasible, for any error of the solver.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _CONTRADICTION = 1e-6
 _NO_SLACK = 1e-8
 #: Largest violation that is repaired, without and with a strictly feasible point.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
-#: Least share of the multipliers of a constraint that an error names, and that a proof uses.
+#: Smallest share of the multipliers for a constraint to be named in an error or used in a proof.
 _NAMED, _NOISE = 1e-3, 1e-7
 
 
 class LeastViolation:
-    """Program for the least violation of a market's constraints at a fixed eta, compiled once.
+    """Program for the smallest violation of a market's constraints at a fixed eta, compiled once.
 
     Violations of bounds on the guarantees, ``G(eps) <= 0``, are measured as ``s*G(a/s)``, which is
     jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.
@@ -99,7 +99,7 @@ class LeastViolation:
         return self._solve(eta, strictly=True)
 
     def proof(self, eta: float) -> Excluded | None:
-        """Prove that eta, and all values on one side of it, are infeasible; None without proof."""
+        """Prove that eta and all values on one side are infeasible; return None without a proof."""
         view = self.view
         weights = self._solve(eta, strictly=False)
         if weights is None:
@@ -127,7 +127,7 @@ class LeastViolation:
         names = [name for name, share in shares.items() if share > _NAMED * total]
         if not view.active.all():
             excluded = int(np.count_nonzero(~view.active))
-            names.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
+            names.append(f"{excluded} sellers with infinite virtual costs and thus zero weight")
         end, low, high = -noise / level if level else 0.0, 0.0, np.inf
         if end > 0:
             low, high = (end, high) if level > 0 else (low, end)
@@ -167,11 +167,11 @@ class Conic:
 
     @cached_property
     def violation(self) -> LeastViolation:
-        """The least violation of the constraints."""
+        """The smallest violation of the constraints."""
         return LeastViolation(self.linearizer, self.solver)
 
     def refresh(self) -> None:
-        """Discard past solves; compile again if parameters have changed the scale a lot."""
+        """Discard past solves; compile again after a large change of scale by parameters."""
         form = self.market.form
         self.ends, self.records, self._multipliers = form.eta_range, [], {}
         same_scale = 1 / _SAME < form.natural_eta / self._natural < _SAME

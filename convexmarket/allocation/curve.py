@@ -1,6 +1,6 @@
 """The guarantee of a seller as a function of its report, at fixed reports of the others.
 
-Each point of the curve is a market with one cost replaced. All of them are solved at once, exactly,
+Each point of the curve is a market with one cost replaced. All are solved together, exactly,
 from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).
 """
 
@@ -22,7 +22,7 @@ from convexmarket.allocation.path import Costs, Floats, Ints, joined, rates_of, 
 from convexmarket.allocation.simplex import check_feasible
 from convexmarket.market import StandardForm
 
-#: Markets solved at once, which fit in the cache.
+#: Number of markets solved together, which fit in the cache.
 _CHUNK = 1 << 13
 
 
@@ -43,7 +43,7 @@ class OwnReportCurve:
     """Exact optimum of a market as a function of one seller's virtual cost.
 
     The ``form`` may contain only some sellers of the market. Then ``costs`` are those of all
-    relevant sellers, whichever of them is replaced. Nothing is bought above the ``limit``, and
+    relevant sellers, for any replaced seller. Sellers above the ``limit`` sell nothing, and
     ``n_sellers`` have finite costs.
     """
 
@@ -58,10 +58,10 @@ class OwnReportCurve:
         available = n_sellers or int(np.count_nonzero(psi < np.inf))
         if costs is None:
             check_feasible(form, available, psi.size)
-            # One seller may leave, so the next more expensive ones are included.
+            # One seller may leave, so the next more expensive sellers are included.
             costs, limit = costs_that_matter(with_spread(form), 1)
         self.form, self._spread, self._base, self._limit = form, with_spread(form), costs, limit
-        # The least guarantee that one seller sells at any cost.
+        # The smallest guarantee that one seller sells at any cost.
         low, others = form.eta_low, available - 1
         weight = max(0.0, 1.0 - others * form.max_weight)
         sold = others * form.max_epsilon if others else 0.0

@@ -1,4 +1,4 @@
-r"""Lower bounds on the objective for every eta at once, from one solve at one eta.
+r"""Lower bounds on the objective for every eta, from one solve at one eta.
 
 Write the market as ``min F(a, eps, s)`` over the simplex with ``eps = eta*a`` and ``s = 1/eta``,
 its constraints as ``h(a, eps, s) <= 0``. For any multipliers ``y >= 0`` the Lagrangian
@@ -9,7 +9,7 @@ R and replaces all others by affine minorants (:mod:`convexmarket.allocation.min
           + g_s/\eta .
 
 The minimum over the simplex is concave in eta, so a chord bounds D on an interval. D is a lower
-bound whatever the solver returned. With optimal weights and multipliers it touches the optimal
+bound for any output of the solver. With optimal weights and multipliers it touches the optimal
 value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 
 Any multipliers are valid, even as functions of eta. Where D is unbounded below for large eta, a
@@ -70,7 +70,7 @@ class KeptSpreadCut:
 
     @cached_property
     def _least(self) -> float:
-        """The absolute minimum of the spread alone."""
+        """The absolute minimum of the spread term."""
         return abs(float(self.spread(0.0 * self.costs)))
 
     def _concave(self, eta: float) -> float:
@@ -135,7 +135,7 @@ def _proven(bound: float) -> float:
 def _least_of_chord(
     start: float, slope: float, noise: float, low: float, high: float, more: float = 0.0
 ) -> tuple[float, float]:
-    """Return (t, value) of the least ``start + slope*(t - low) + noise/t`` for low <= t <= high.
+    """Return (t, value) of the smallest ``start + slope*(t - low) + noise/t`` for low <= t <= high.
 
     The noise changes by ``more`` for each unit of t. Rounding is subtracted from the value.
     """
@@ -257,7 +257,7 @@ class Linearizer:
         return rest, bounded, kept
 
     def _least(self, expression: cp.Expression) -> float:
-        """Bound a term in the guarantees alone from below, for all guarantees; else -inf."""
+        """Bound a term in only the guarantees from below, for all guarantees; else -inf."""
         if not all(variable is self.view.epsilon for variable in expression.variables()):
             return -np.inf
         if expression.is_nonneg():
@@ -274,7 +274,7 @@ class Linearizer:
         price, tail = float((costs + eta * slopes) @ point), None
         const, noise, costs, slopes = _split(rest)
         if np.all(slopes >= 0):
-            # A term with the minorant ``c + v'eps`` and the least value b is above
+            # A term with the minorant ``c + v'eps`` and the smallest value b is above
             # ``(1 - k)*b + k*(c + v'eps)`` for k = eta_0/eta, which is ``b + k*c + eta_0*v'a``.
             noise, costs = noise + eta * bounded[0], costs + eta * _split(total)[3]
             tail = eta, KeptSpreadCut(const, noise, costs, 0.0 * slopes, self._minimum, price)

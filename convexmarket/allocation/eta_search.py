@@ -1,6 +1,6 @@
 """The search over eta: branch and bound with cuts, for any solver of the market at one eta.
 
-Each solve gives a feasible point, hence an upper bound, and a cut
+Each solve gives a feasible point, therefore an upper bound, and a cut
 (:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta; or a proof
 that all eta on one side are infeasible. The range of eta is split where the lower bound is lowest.
 The market is solved there unless the cuts exclude a better point. The search ends when no interval
@@ -54,7 +54,7 @@ FOR_TRACES = 0.1
 _NEAR, _FAR = 1e6, 1e12
 #: Factors of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
-#: Range of the logarithm of eta, relative to that of a solve, for splits next to an open end.
+#: Range of log(eta), relative to log(eta) of a solve, for splits next to an open end.
 _REACH = float(np.log(1.1)), float(np.log(4))
 #: Factors of eta in the test of attainment: to its points, to the end of the range without an
 #: optimum, and to the point at which the objective must not rise again.
@@ -77,7 +77,7 @@ def check_gap(gap: float, max_solves: int = 1) -> None:
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
     """Return the first eta of a search, or a given start clipped to its neighbourhood.
 
-    Noise and linear payments balance there at equal weights; it is the natural eta without them.
+    Noise and linear payments balance there at equal weights; without them it is the natural eta.
     """
     price = form.total_gamma * float(form.virtual_costs[form.active].mean())
     balanced = price > 0 and form.sigma > 0
@@ -208,7 +208,7 @@ class _Search:
         return self.cuts[first : bisect_right(self.places, high) + 1]
 
     def between(self, eta: float) -> KeptSpreadCut | None:
-        """Return the cut of a solve at eta, or the blend of those next to it."""
+        """Return the cut of a solve at eta, or the combination of the neighbouring cuts."""
         above = bisect_left(self.places, eta)
         if eta in self.places[above : above + 1]:
             return self.cuts[above]
@@ -222,7 +222,7 @@ class _Search:
         return max(cut(eta) for cut in (*self.near(eta, eta), self.between(eta)) if cut)
 
     def bounded(self, low: float, high: float) -> tuple[float, float]:
-        """Return the lower bound on an interval of eta by the cuts so far, and its minimiser."""
+        """Return the lower bound of all cuts on an interval of eta, and its minimiser."""
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
@@ -256,8 +256,8 @@ class _Search:
         return _well_inside(low, high, place)
 
     def check_attained(self) -> None:
-        """Raise an error if the best point is outermost and the infimum is beyond it."""
-        best, at = self.best, self.best.eta  # which may be further out than the solves
+        """Raise an error if the best point is the outermost one and not the infimum."""
+        best, at = self.best, self.best.eta  # which may lie outside the range of the solves
         outermost = {
             1.0: self.high == np.inf and at >= self.places[-1],
             -1.0: self.low == 0 and at <= self.places[0],
@@ -297,7 +297,7 @@ def search_eta(
     search.first(first)
     first, slack, failure = search.best.eta, 0.0, None
     heap = _halves(-np.inf, search.low, search.high, first)
-    aside = [] if heap else [(-np.inf, first, first)]  # intervals that are not split any more
+    aside = [] if heap else [(-np.inf, first, first)]  # intervals that are no longer split
 
     def used_up() -> bool:
         return len(search.cuts) >= max_solves or time.perf_counter() > until
@@ -360,7 +360,7 @@ def allocation_of(
     began: float,
     **settings: Any,
 ) -> Allocation:
-    """Build the allocation of the best point, whose weights are those of the active sellers."""
+    """Build the allocation of the best point, which has the weights of the active sellers."""
     best, ends = result.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
     return Allocation(
         weights=embed(best.weights, market.form.active),
@@ -384,7 +384,7 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
     if more:
         end = "infinity"
         remedy = (
-            "more privacy keeps lowering the objective: sellers with virtual cost 0 can carry the "
+            "more privacy keeps lowering the objective: sellers with virtual cost 0 can have the "
             "weight, or no payment and no constraint limits how much is bought; add gamma * "
             "Payments(), a Budget or a MaxEpsilon, give a prior whose support starts above 0"
         )
@@ -403,5 +403,5 @@ def _well_inside(low: float, high: float, place: float) -> float:
 def _halves(
     bound: float, low: float, high: float, middle: float
 ) -> list[tuple[float, float, float]]:
-    """Return the parts of an interval with positive length, with a bound on them."""
+    """Return the parts of an interval with positive length, each with its bound."""
     return [(bound, *half) for half in ((low, middle), (middle, high)) if half[0] < half[1]]

@@ -71,7 +71,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
 
 
 def with_spread(form: StandardForm) -> StandardForm:
-    """Replace mu = 0 by a spread that is too small to change a digit of the objective.
+    """Replace mu = 0 by a value too small to change a digit of the objective.
 
     The cheapest sellers are then filled to the cap. Ties at the margin have equal weights, which is
     the limit of the optima as mu -> 0.
@@ -105,7 +105,7 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
     """Return the error for sellers with free privacy."""
     who = f"{free} sellers have" if free else "at some report a seller has"
     return UnattainedOptimumError(
-        f"{who} a virtual cost of 0, so privacy bought from them alone is free and "
+        f"{who} a virtual cost of 0, so privacy bought only from them is free and "
         "the infimum, at eta = infinity, is not attained; leave them out, or bound eta with "
         "EtaRange(low, high)"
     )
@@ -114,7 +114,7 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
     """Return the costs without sellers who provably sell nothing, and a limit.
 
-    Nothing is bought above the limit. With ``spare = 1``, this also applies if the cost of one
+    Sellers above the limit sell nothing. With ``spare = 1``, this also applies if the cost of one
     seller changes.
     """
     psi = form.virtual_costs
@@ -193,7 +193,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
         raise unattained(int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0]))
     eta, cap = None, form.max_weight
     binding: tuple[str, ...] = ()
-    if rate * cap >= form.max_epsilon * unit * (1 - 1e-14):  # the largest guarantee binds
+    if rate * cap >= form.max_epsilon * unit * (1 - 1e-14):  # the bound on guarantees is active
         eta = float(point.n[0]) * form.max_epsilon
     for name in ("eta_low", "eta_high"):
         end = getattr(form, name)
@@ -203,7 +203,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
         cap = min(cap, form.max_epsilon / eta)
     first, last = costs.number(point.capped), costs.number(point.bought) - 1
     j, q = int(costs.position(first)[0]), int(costs.position(last)[0]) + 1
-    is_full = j == q  # all are at the bound; treat the most expensive ones as free
+    is_full = j == q  # all sellers are at the bound; treat the most expensive ones as free
     if is_full:
         j = int(np.searchsorted(costs.psi, costs.psi[q - 1]))
     segment = _polished(replace(form, max_weight=cap), costs, j, q, eta)

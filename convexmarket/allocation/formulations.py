@@ -60,7 +60,7 @@ __all__ = ["ConvexProgram", "FixedEtaProblem", "Formulation", "declare", "line_s
 Floats = NDArray[np.float64]
 Formulation = Literal["primal", "dual", "projection"]
 
-#: Largest ratio of eta to that for which a problem is declared.
+#: Largest ratio of eta to the eta for which a problem is declared.
 _SAME = 1e3
 
 
@@ -101,7 +101,7 @@ class FixedEtaProblem(DeclaredMarket):
                 multipliers = cp.Variable(m, nonneg=True, name="scaled_cap_multipliers")
                 reach += multipliers
                 value -= form.max_weight * cp.sum(multipliers)
-            prices = reach >= scaled_tau  # its multipliers are proportional to the weights
+            prices = reach >= scaled_tau  # multipliers proportional to the weights
             self._weights = spread_out(prices.dual_variables[0], sellers) / price
             objective = cp.Maximize(price * value + form.sigma * inverse_of(self.parameter))
             items = [prices, cp.norm(margin, 2) <= form.mu / price]
@@ -208,7 +208,7 @@ def declare(
     FixedEtaProblem, FixedEta or ConvexProgram
         A :class:`cvxpy.Problem` with the attributes ``weights`` and ``eta``. Its value is the
         market's objective, except for "projection". ``copy.deepcopy`` and pickle make independent
-        problems. A problem must not be solved in several threads at once.
+        problems. A problem must not be solved in several threads concurrently.
 
     Raises
     ------
@@ -239,7 +239,7 @@ def declare(
         problem = FixedEtaProblem(market, eta, formulation)  # type: ignore[arg-type]
     elif eta is not None:
         problem = FixedEta(MarketExpressions(market, parameters=None), eta)
-        problem.eta = eta  # checked against bounds on eta alone
+        problem.eta = eta  # checked against bounds on eta only
     else:
         problem = ConvexProgram(market)
     if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
@@ -285,7 +285,7 @@ class _Runner(Projections):
         self.problem = declare(unitless, eta * self.unit, self.formulation)
 
     def solve(self, eta: float) -> Evaluated:
-        """Solve at eta; the bound is that of the projection."""
+        """Solve at eta, and bound the optimum by the projection."""
         start, form = time.perf_counter(), self.standard
         if not self._reach[0] <= eta <= self._reach[1]:
             self._declare(eta)

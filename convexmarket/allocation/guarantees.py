@@ -111,7 +111,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     # In units of the largest guarantee, to avoid overflow.
     unit = float(array.max())
     caps = np.sort(array[array > 0]) / unit
-    # On piece k of the path the k smallest are at their bound, the others at the level.
+    # On piece k of the path, the k smallest bounds are active; other guarantees equal the level.
     free = caps.size - np.arange(caps.size)
     total = np.concatenate([[0.0], np.cumsum(caps)[:-1]])
     square = np.concatenate([[0.0], np.cumsum(caps**2)[:-1]])
@@ -122,10 +122,10 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
         norm = np.hypot(s * np.sqrt(square[k]), np.sqrt(free[k]) * level)
         return sigma / unit - mu * (level * total[k] - s * square[k]) / norm
 
-    # The objective is convex in s, and so its minimum is where its slope changes its sign.
+    # The objective is convex in s, so its slope changes sign at the minimum.
     falling = np.flatnonzero(slope(ends, np.arange(caps.size)) < 0)
     k = int(falling[0]) if falling.size else caps.size - 1
-    s = float(ends[k - 1] if falling.size else ends[k])  # without: all are at their bounds
+    s = float(ends[k - 1] if falling.size else ends[k])  # without: the last piece
     if falling.size and slope(s, k) > 0:  # nonnegative, up to rounding
         s = brentq(slope, ends[k], s, args=(k,), xtol=1e-300, rtol=1e-15)
     weights = np.minimum((1.0 - s * total[k]) / free[k], array / unit * s)

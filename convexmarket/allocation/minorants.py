@@ -6,7 +6,7 @@ determine the right one. Every atom with a kink (a maximum, a norm, a sum of the
 the support function of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves
 ``f(x) >= v'x``. :class:`Lifted` replaces each argument of such an atom by a variable. The
 multiplier of their link approximates the right v, and :class:`Minorants` projects it on V. The
-bound is valid whatever the solver's errors.
+bound is valid for any error of the solver.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _rearrangements(atom: Any, v: Floats) -> Floats:
     """Project a row on the hull of all rearrangements of the weights, padded with zeros."""
     given = _flat(atom.args[1].value)
     weights = np.sort(np.append(given, np.zeros(v.size - given.size)))
-    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside
+    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside of the ball
     order = np.argsort(-v[0])
     shift = isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
     v[0, order] -= shift
@@ -335,7 +335,7 @@ def _by_conjugate(atom: Any, dual: Floats, hint: Floats) -> tuple[float, list[Fl
     """Return constant and slopes of ``dual'(v'x - f*(v))`` for v near the multipliers."""
     rows, argument = _rows(atom), atom.args[0]
     v = np.divide(hint[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
-    if not argument.is_affine():  # the rules of convexity determine the sign of its slope
+    if not argument.is_affine():  # CVXPY's rules determine the sign of the atom's slope
         positive = (dual[:, None] > 0) == argument.is_convex()
         v = np.where(positive, np.maximum(v, 0.0), np.minimum(v, 0.0))
     const, parts = 0.0, [np.zeros(each.size) for each in atom.args]

@@ -72,7 +72,7 @@ class PartedAllocation(CertifiedPurchase):
     _limit: float = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the partitions, for copies that are sent to them."""
+        """Return the state without the partitions, for copies that are sent to workers."""
         return vars(self) | {"_parts": None}
 
     @property
@@ -91,7 +91,7 @@ class PartedAllocation(CertifiedPurchase):
         return self._parts.column(self.epsilon_of, "epsilon")
 
     def is_of(self, sellers: Sellers) -> bool:
-        """Whether the allocation is of these sellers."""
+        """Whether the allocation belongs to these sellers."""
         return self._parts is sellers.parts
 
     def certificate(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class PartedAllocation(CertifiedPurchase):
         Raises
         ------
         NotSupportedError
-            If the others cannot carry the whole weight under the cap.
+            If the weights of the others cannot sum to one under the cap.
         """
         if (self.n_sellers - 1) * self._form.max_weight < 1:
             raise NotSupportedError(
@@ -146,7 +146,7 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
     """Solve the papers' problem (A, Eq. 11) exactly, for sellers in parts."""
     start, m, n_passes = time.perf_counter(), len(parts), 0
     (prior,) = market.sellers.priors
-    # No term of the papers' problem reads the costs.
+    # No term of the papers' problem uses the costs.
     numbers = MarketNumbers(np.broadcast_to(0.0, m))
     form = numbers.plus(market.objective.parts, market.constraints).standard
     if form is None or not form.mu > 0:
@@ -162,7 +162,7 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         return parts.map_parts(partial(_on_costs, work, prior))
 
     instead = None
-    if (m - 1) * form.max_weight >= 1:  # the market can do without any seller
+    if (m - 1) * form.max_weight >= 1:  # the market remains feasible without any one seller
         low, top = prior.support
         highest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
         instead = float(prior.ironed_virtual_cost(low)), highest

@@ -1,7 +1,7 @@
-"""The sellers that affect an optimum, computed in a few passes over all, without sorting them.
+"""The sellers that affect an optimum, computed in a few passes over all sellers without sorting.
 
 A first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
-two markets that enclose the given one and bound the path of its optimal weights
+two markets that enclose the given market and bound the path of its optimal weights
 (:func:`convexmarket.allocation.path.sandwich`). A cell where the path is neither stationary nor at
 the cap is represented by its sums. The other cells are refined until few sellers remain, which are
 fetched individually.
@@ -50,9 +50,9 @@ def blocks_of(psi: Floats) -> Iterator[Floats]:
 
 
 def highest_cost_bought(form: StandardForm, g: float) -> float:
-    """Return a virtual cost above which nothing is bought at the optimum.
+    """Return a virtual cost above which no seller sells at the optimum.
 
-    The cheapest sellers, up to cost g, can carry all weight; one of them is below the cap. If a
+    The cheapest sellers, up to cost g, can have all weight; one of them is below the cap. If a
     seller with cost psi sells at the optimum, moving its weight to that seller does not help, so
     t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its objective exceeds
     2*sigma*gamma/t, and is at most that of the cheapest sellers. The end of a range of eta bounds t
@@ -75,7 +75,7 @@ def screen_sellers(
 ) -> tuple[Costs, float]:
     """Return costs with a row for each seller that affects an optimum, and a limit.
 
-    Nothing is bought above the limit. ``each`` maps a function over the parts of the m virtual
+    Sellers above the limit sell nothing. ``each`` maps a function over the parts of the m virtual
     costs, each an iterable of blocks; those of the ``form`` are ignored. Up to ``most`` sellers are
     fetched, unless more affect the optimum. One seller may leave, or have a cost in the range
     ``instead``.
@@ -141,7 +141,7 @@ def _counted(
 ) -> tuple[Ints, Ints]:
     """Count the sellers in the cells of windows; neighbouring empty cells become one.
 
-    Returns the edges of these cells and the rest in ascending order, and their numbers of sellers.
+    Returns the edges of these and all other cells in ascending order, and their numbers of sellers.
     """
     low, high, shift = windows.T
     begin, number = _added(each(partial(_count, windows)))
@@ -168,7 +168,7 @@ def classify_cells(
     """Return masks of cells with a stationary point and of relevant cells, and the end's flag.
 
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
-    expensive of the cheapest sellers who can carry the whole weight. Beyond the end, all sellers
+    expensive of the cheapest sellers who can have the whole weight. Beyond the end, all sellers
     sell. If one seller may leave or change its cost, one enclosing market has one seller less, and
     the other one more.
     """

@@ -1,7 +1,7 @@
 """The path of optimal weights: every stationary point in closed form, the best one chosen.
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
-beta grows from 0 to infinity they trace one piecewise linear path, whatever mu, sigma and gamma
+beta grows from 0 to infinity they trace one piecewise linear path, for all mu, sigma and gamma
 are. On it
 
 * the capped sellers are the j cheapest and the sellers bought from are the q cheapest;
@@ -13,7 +13,7 @@ are. On it
 As beta grows, t grows and psi'a falls. So the ends of a stretch of the path bound t^2*psi'a, and
 stretches without a stationary point are discarded. The others are split into single pieces, whose
 cubics are solved. This gives all local minima, hence the global one, in O(m log m), with no
-tolerance. The search runs on many markets at once that differ from a base market in one seller's
+tolerance. The search treats many markets together that differ from a base market in one seller's
 cost (:meth:`Costs.replaced`), for payments and audits.
 
 Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``. Costs are centred at
@@ -218,7 +218,7 @@ class Point(NamedTuple):
     ``value`` is the objective divided by mu, and ``rate`` is r = gamma*eta/mu in units of 1/scale
     of the costs, +inf where the infimum lies there. ``n`` is one over the largest weight, and
     ``beta`` is +inf if only the cheapest sellers sell. ``level`` is the cost (centred and scaled)
-    above which nothing is bought, and ``above`` the same at a slightly larger eta. ``capped`` and
+    above which no seller sells, and ``above`` the same at a slightly larger eta. ``capped`` and
     ``bought`` are j and q: numbers of rows at the largest weight, and with positive weight.
     """
 
@@ -280,7 +280,7 @@ class _Nodes(NamedTuple):
 
 
 class Path:
-    """The path of each market: its costs, the cap 1/n, and its end.
+    """The path of each market: the costs, the cap 1/n, and the end of the path.
 
     Node k is the point of the path at which the weight of row k becomes zero. The last node,
     k = size, is beta = 0. The first one, ``first - 1``, is beta = infinity. There the ``floor``
@@ -445,10 +445,10 @@ def sandwich(
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Bound the levels at which a path enclosed by two others may be stationary.
 
-    Let tau be the cost above which nothing is bought. At equal tau, more and cheaper sellers
+    Let tau be the cost above which no seller sells. At equal tau, more and cheaper sellers
     increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. So ``fewer``, with the fewest and most
     expensive sellers, and ``more``, with the most and cheapest, bound r^2 and psi'a. Their nodes
-    are at the same levels; the last one is beta = 0. The ``rates`` count as stationary, too.
+    are at the same levels; the last node is beta = 0. The ``rates`` count as stationary, too.
     ``highest`` is the largest cost over scale of an additional seller. Return the mask of the
     intervals between levels, and the largest and least beta at each level.
     """

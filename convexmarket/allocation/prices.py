@@ -1,6 +1,6 @@
 r"""Shadow prices: rates at which the optimal objective falls as constraints are relaxed.
 
-For a market in numbers they follow from the optimal point alone. With :math:`g = \nabla_a F` and
+For a market in numbers they follow from the optimal point. With :math:`g = \nabla_a F` and
 the multipliers tau of ``sum a = 1``, z of the caps, w of the largest guarantees, lambda of the
 budget and h of the range of eta,
 
@@ -67,7 +67,7 @@ def pricing_of(
     multipliers: Sequence[Sequence[Floats | None]] | None = None,
     slope: float = 0.0,
 ) -> Callable[[], tuple[Any, ...]]:
-    """Return a function that computes the prices; with parameters, they are computed at once.
+    """Return a function that computes the prices; compute them now if numbers are parameters.
 
     ``multipliers`` are a solver's, of each constraint's comparisons, and ``slope`` is that of the
     optimal objective in eta. A market in numbers needs neither.

@@ -69,14 +69,14 @@ class ProjectableForm(MarketNumbers):
 
     @classmethod
     def of(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Return the problem of the active sellers, and their mask.
+        """Return the problem restricted to the active sellers, and the mask of these sellers.
 
         None for a market with other pieces, or several bounds on shares.
 
         Raises
         ------
         InfeasibleMarketError
-            If no seller can sell, or the active sellers cannot carry all weight.
+            If no seller can sell, or the weights of the active sellers cannot sum to one.
         """
         if (parts := _without_shares(form)) is None:
             return None
@@ -98,12 +98,12 @@ class ProjectableForm(MarketNumbers):
 
     @property
     def weight(self) -> float:
-        """The weight of R."""
+        """The weight of the spread term R."""
         return self.mu or self.mu_squared
 
     @property
     def squared(self) -> bool:
-        """Whether R is the square."""
+        """Whether the spread term R is the squared norm."""
         return self.mu == 0
 
     @property
@@ -286,7 +286,7 @@ def solve_projections(
 ) -> Allocation:
     """Allocate privacy by a certified search over eta with exact evaluations; see :func:`allocate`.
 
-    The target gap is at most 1e-10, which costs little more than a larger one.
+    The target gap is at most 1e-10, which takes little more time than a larger gap.
     """
     began, projectable = time.perf_counter(), ProjectableForm.of(market.form)
     if projectable is None:

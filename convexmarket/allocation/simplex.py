@@ -29,7 +29,7 @@ _FAR = 1e4
 
 
 def embed(weights: Floats, sellers: NDArray[np.bool_]) -> Floats:
-    """Return weights for all sellers from those of a mask: zero for the others."""
+    """Extend the weights of the sellers in a mask to all sellers, by zeros."""
     everyone = np.zeros(sellers.size)
     everyone[sellers] = weights
     return everyone
@@ -190,7 +190,7 @@ def largest_eta(
     """Return the largest eta at which m weights, ``eta*a <= max_epsilon`` too, sum to one.
 
     The largest weight of a group, the sum of ``min(max_weight, s*max_epsilon)``, is concave and
-    piecewise linear in s = 1/eta. So Newton's method ends at the least feasible s. The weight of
+    piecewise linear in s = 1/eta. So Newton's method ends at the smallest feasible s. The weight of
     each group is between ``least`` and ``most``. All bounds are positive.
     """
     caps, bounds = np.broadcast_to(max_weight, m), np.broadcast_to(max_epsilon, m)
@@ -223,7 +223,7 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
     if available * u < 1 - 1e-12:
         raise InfeasibleMarketError(
             f"{available} of {m} sellers have a finite virtual cost (it is infinite where the "
-            f"prior's density vanishes), and with the cap of {u * m:g} they carry at most "
+            f"prior's density vanishes), and with the cap of {u * m:g} they have at most "
             f"{available * u:.3g} of the weight; raise the cap"
         )
     check_noise(form)
@@ -265,7 +265,7 @@ def cheapest_purchase(costs: Floats, max_weight: float) -> float:
 def common_price(weights: Floats, prices: Floats, slack: Floats) -> float:
     """Return the multiplier of ``sum a = 1``: the price of sellers strictly between their bounds.
 
-    Without such sellers it is not unique, and the highest price with a positive weight is returned.
+    Without such sellers it is ambiguous, and the highest price with a positive weight is returned.
     """
     importance = weights * slack
     if importance.sum() > 0:

@@ -79,7 +79,7 @@ def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | No
 
 def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
     for variable in problem.variables():
-        variable.value = None  # some atoms of CVXPY do not compile without it
+        variable.value = None  # some atoms of CVXPY do not compile without this option
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.filterwarnings("ignore", "Solution may be inaccurate")  # see the status

@@ -1,4 +1,4 @@
-r"""Several buyers who share their sellers, and a limit on what each seller sells to all of them.
+r"""Several buyers who share their sellers, under limits on the total sales of each seller.
 
 .. math:: \min \sum_b F_b(a_b, \eta_b) \quad\text{s.t.}\quad
           \sum_b \eta_b a_{b,i} \le e_i \text{ for every seller } i
@@ -183,7 +183,7 @@ class _Charge(Term):
 
 
 class _Buyers:
-    """The markets of all buyers under the limit, each alone and all together."""
+    """The markets of all buyers under the limit, separately and together."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class _Buyers:
     def alone(
         self, prices: Floats, near: Sequence[Allocation] | None, gap: float
     ) -> list[Allocation]:
-        """Return the purchase of each buyer alone at prices of the limits."""
+        """Compute the purchase of each buyer separately, at prices of the limits."""
         bought = []
         for k, b in enumerate(self.markets):
             market = Market(b.sellers, b.objective + _Charge(prices), b.constraints)

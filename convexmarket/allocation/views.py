@@ -261,7 +261,7 @@ class FixedEta(DeclaredMarket):
             view.quantities, epsilon=epsilon, inverse_eta=view.inverse_scale * inverse
         )
         self._pieces = [(p, list(map(copied.constraint, items))) for p, items in view.constraints]
-        # A bound on eta alone is an inequality between numbers, without an interior.
+        # A bound on eta only is an inequality between numbers, without an interior.
         bounds = [item for _, items in self._pieces for item in items if item.variables()]
         terms = [copied(expression) / scale for _, _, expression in view.terms]
         super().__init__(

@@ -19,7 +19,7 @@ ROUNDING = 1e-9  # relative, by which a measured loss may exceed its claim
 
 
 class AuditCheck(NamedTuple):
-    """A condition for the measured losses to be those of the mechanism."""
+    """A condition under which the measured losses are losses of the mechanism."""
 
     name: str
     passed: bool
@@ -34,7 +34,7 @@ class Neighbours(NamedTuple):
     y: NDArray[Any]
     X_other: Floats
     y_other: NDArray[Any]
-    output: Floats | None = None  # if the loss depends on it
+    output: Floats | None = None  # if the loss depends on this value
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """The audit by draws: events that separate releases on neighbouring data sets.
 
 A third of the draws choose a threshold on the linear statistic that separates the data sets best.
-The others count that event, which proves a lower bound on epsilon.
+The other draws count that event, which proves a lower bound on epsilon.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _best_neighbours(
     for version in versions:
         side = X.copy(), y.copy()
         side[0][row], side[1][row] = version
-        with suppress(DataError):  # outside the mechanism's domain, so no neighbour
+        with suppress(DataError):  # rows outside the mechanism's domain are no neighbours
             samples.append(draw(side, few))
             sides.append(side)
     if len(sides) < 2:
@@ -199,7 +199,7 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
     centre = (learn[0].mean(axis=0) + learn[1].mean(axis=0)) / 2.0
     spread = learn[0].var(axis=0) + learn[1].var(axis=0)
     apart = learn[0].mean(axis=0) - learn[1].mean(axis=0)
-    # A direction without noise separates the data sets at once, so its weight stays finite.
+    # A direction without noise separates the data sets fully, so its weight is kept finite.
     direction = apart / np.maximum(spread, 1e-12 * float(spread.max()) or 1.0)
     scores = [[(sample - centre) @ direction for sample in part] for part in (learn, count)]
     every = np.sort(np.concatenate(scores[0]))

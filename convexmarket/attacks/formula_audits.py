@@ -94,7 +94,7 @@ class _ObjectiveAudit:
             low, width = domain.low, domain.width
         else:
             width = domain.data_norm * width
-        self.extremes = low + 0.5 * width, low + width  # in the interior, and at the end
+        self.extremes = low + 0.5 * width, low + width  # in the interior, and at the boundary
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
         self.loss: Any = getattr(plan, "loss", None)
@@ -112,7 +112,7 @@ class _ObjectiveAudit:
         data = self.X, self.y
         self.model: Any = self.fit(*data, draw_seeds(rng, 1)[0])
         claim = self.model.guarantee_
-        if rows is None:  # spread over the claims, and the smallest claim for its weight
+        if rows is None:  # evenly spaced claims, and the smallest claim per weight
             used = np.flatnonzero(self.weights > 0)
             order = used[np.argsort(claim.epsilon[used], kind="stable")]
             modest = used[np.argmin(claim.epsilon[used] / self.weights[used])]
@@ -287,7 +287,7 @@ class _ObjectiveAudit:
         return AuditCheck(name, True, f"the same on {tried} data sets, which differ by one row")
 
     def _sides(self, X: Floats, y: NDArray[Any], row: int) -> list[Rows]:
-        """Return the data with versions of a row, also at the ends of the domain."""
+        """Return copies of the data with other versions of a row, also at ends of the domain."""
         versions = list(product((X[row], *self.extremes), self.labels))
         sides = [(X.copy(), y.copy()) for _ in versions]
         for side, (x, label) in zip(sides, versions, strict=True):

@@ -100,7 +100,7 @@ def print_pairs(pairs: Mapping[str, object]) -> None:
 
 
 def print_table(title: str, rows: pd.DataFrame | Sequence[Any], names: Sequence[str]) -> None:
-    """Print columns of a table; nothing if it has no rows."""
+    """Print columns of a table, unless the table is empty."""
     import pandas as pd
 
     from convexmarket.report.table_formats import format_cell
@@ -138,7 +138,7 @@ def warn_of_reports() -> None:
 def check_other_place(
     file: Path, source: Path, what: str, option: str = "--out", *, force: bool
 ) -> None:
-    """Refuse an output file that cannot be written, or that is the source."""
+    """Refuse an output file that cannot be written, or that is the input file."""
     from convexmarket.io import check_place
 
     if file.exists() and source.exists() and file.samefile(source):
@@ -207,7 +207,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     """Run the command line, and exit with its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop_loading)
-    for name in ("stdout", "stderr"):  # print every character; nothing where a stream is closed
+    for name in ("stdout", "stderr"):  # print every character; skip a closed stream
         stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         setattr(sys, name, stream)
         if hasattr(stream, "reconfigure"):
@@ -219,7 +219,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
             command()
         except SystemExit as ended:
             code = int(ended.code or DONE)
-            if _output() != output:  # Typer and Rich replace the output when its reader goes away
+            if _output() != output:  # Typer and Rich replace the output of a closed pipe
                 raise BrokenPipeError from None
         except KeyboardInterrupt:
             code = INTERRUPTED
@@ -242,7 +242,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
 
 
 def _in_one_line(usual: Callable[..., str]) -> Callable[..., str]:
-    """Return a format of warnings: those of the package without a line of code."""
+    """Return a format of warnings; a warning of the package is shown without a line of code."""
 
     def form(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
         ours = category.__module__ == ConvexMarketError.__module__

@@ -159,7 +159,7 @@ def report_command(
         elif folder is not None:
             if target is not None:
                 ui.check_report_folder(target, force=force)
-            report = read_report(folder)  # it may restore the folder
+            report = read_report(folder)  # opening the report may restore the folder
             place = target or (folder if folder.is_dir() else folder.parent)
             ui.say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
 

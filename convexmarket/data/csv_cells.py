@@ -26,7 +26,7 @@ _ANY_SIGN = re.compile(f"[{_SIGNS}]")
 _BEGINNING = re.compile(rf"""((?:^|[,;|])[\s"]*)('*)(?=[{_SIGNS}])""")
 #: Tabs and line breaks anywhere in a text.
 _TEARS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
-#: Pattern for pyarrow of the texts that :func:`guarded` changes, and of few others.
+#: Pattern for pyarrow of the texts that :func:`guarded` changes, and of a few other texts.
 _RISKY = (
     rf"""(?:^|[,;|])[\s\pZ\x1c-\x1f\x{{85}}"]*'*[{_SIGNS}]"""
     r"|[\t\n\v\f\r\x1c-\x1e\x{85}\x{2028}\x{2029}]"
@@ -34,7 +34,7 @@ _RISKY = (
 
 
 def guarded(text: str) -> str:
-    r"""Return the text on one line, such that no spreadsheet evaluates it.
+    r"""Return the text on one line, in a form that no spreadsheet evaluates.
 
     Line breaks become spaces.
 

@@ -35,7 +35,7 @@ SEPARATORS = ",;\t|"
 FIRST_LINES = 10
 #: Bytes of a row; a table of 10,000 columns has fewer.
 LONGEST_ROW = 4_000_000
-#: Cells of a table in memory; each takes some 20 bytes.
+#: Cells of a table in memory; each takes about 20 bytes.
 MOST_CELLS = 200_000_000
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 #: Digits, points and commas, perhaps with an exponent.
@@ -158,7 +158,7 @@ def _header(content: bytes, path: str | Path) -> tuple[list[str], str, int, int]
     if row is None:
         raise DataError(f"{path}: the file is empty; give a header and one row per seller")
     length = len("".join(passed).encode())
-    if content.startswith(codecs.BOM_UTF8, length):  # pyarrow would remove it
+    if content.startswith(codecs.BOM_UTF8, length):  # pyarrow would remove this character
         raise DataError(
             f"{path}: line {len(passed) + 1}: it begins with a byte-order mark, which is not "
             "printable; remove it"

@@ -1,6 +1,6 @@
 """Real and synthetic data sets, split into sold rows, public rows and test rows.
 
-No scaling is computed from the rows that are sold: guarantees rest on public constants. Means and
+No scaling is computed from the rows that are sold: guarantees require public constants. Means and
 standard deviations come from the public validation rows, and each row is projected separately.
 """
 
@@ -66,7 +66,7 @@ class MarketData:
 class RegressionData:
     """A regression problem in two parts, with rows in [0, 1] and labels in [-1, 1].
 
-    The attributes are those of :class:`MarketData`.
+    The attributes are the same as in :class:`MarketData`.
     """
 
     X_train: Array
@@ -78,7 +78,7 @@ class RegressionData:
 
 
 def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
-    """Project each row on the ball: rows longer than ``data_norm`` are shortened to it.
+    """Project each row on the ball: rows longer than ``data_norm`` are scaled to this norm.
 
     Each row is projected independently of the others, so guarantees that need the bound hold.
 

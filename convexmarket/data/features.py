@@ -33,7 +33,7 @@ Column: TypeAlias = tuple[float, float] | list[Any]
 
 #: The category of all undeclared values.
 OTHER = "other"
-#: Relative; rows are this much inside the ball, so that roundings do not leave it.
+#: Relative distance of rows from the boundary of the ball, larger than rounding errors.
 INSIDE = 1.0 - 2.0**-48
 
 
@@ -135,7 +135,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     def transform_to_box(self, X: Any) -> NDArray[np.float64]:
         """Return the rows with every feature in [0, 1], for ridge regression.
 
-        Parameters, shape and errors are those of :meth:`transform`. A number becomes ``(x - low) /
+        Parameters, shape and errors are as in :meth:`transform`. A number becomes ``(x - low) /
         (high - low)``, and the middle of its range if it is missing.
         """
         rows, numbers = self._features(X), self._numbers()
@@ -237,7 +237,7 @@ def _categories(
     """Return one feature for each category, 1 where a cell has it and 0 elsewhere."""
     numeric = is_numeric_dtype(cells)
     if not empty.all() and (numeric or is_string_dtype(cells[~empty])):
-        for word in categories:  # of the other type, it would match no cell
+        for word in categories:  # a category of another type would match no cell
             if word != OTHER and isinstance(word, str) == numeric:
                 raise DataError(
                     f"column {name!r} holds {'numbers' if numeric else 'words'}, and its category "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_parquet", "open_regular", "read_limited"]
 
-#: Flag with which opening a pipe without a writer does not block, if the system has it.
+#: Flag with which opening a pipe without a writer does not block, if the system supports it.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
@@ -42,7 +42,7 @@ def read_limited(path: str | Path, most: int) -> bytes:
 
 @contextmanager
 def open_parquet(path: str | Path) -> Iterator[ParquetFile]:
-    """Open a Parquet file; read its tables, and convert them, within the ``with`` block.
+    """Open a Parquet file; its tables must be read and converted in the ``with`` block.
 
     Raises
     ------

@@ -232,7 +232,7 @@ def blank(values: pd.Series[Any]) -> pd.Series[bool]:
 def column_named(
     columns: Iterable[Any], given: str | None, common: Sequence[str], option: str = ""
 ) -> Any:
-    """Return the name of a column: that of the command line's ``option``, or a common one."""
+    """Return the name of a column: the value of the command line's ``option``, or a common name."""
     columns = list(columns)
     if not isinstance(given, Hashable):
         python = _IN_PYTHON.get(option, option)
@@ -255,7 +255,7 @@ def column_named(
 
 
 def columns_listed(columns: Iterable[Any]) -> str:
-    """Describe the header of a file; it is not quoted, as it may be the row of a person."""
+    """Describe the header of a file without quoting it, as it may be the row of a person."""
     names = [str(name) for name in columns]
     if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
         return (
@@ -266,7 +266,7 @@ def columns_listed(columns: Iterable[Any]) -> str:
 
 
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
-    """Test which labels are this class: as numbers if it is one, else as they are written."""
+    """Test which labels equal a class, as numbers if the class is a number, else as text."""
     if isinstance(known, str):
         return (labels.astype(str).str.strip() == known).to_numpy()
     return (numbers_in(labels) == known).to_numpy()

@@ -37,7 +37,7 @@ def as_frame(table: Any) -> pd.DataFrame:
 
 
 def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a table, or the one in a CSV or Parquet file, as a DataFrame.
+    """Return a table, or the table in a CSV or Parquet file, as a DataFrame.
 
     A path that ends in .parquet is read as Parquet, any other as CSV with a header, whose separator
     and decimal commas are recognised. A CSV column is numbers if each filled cell is a number; a
@@ -49,7 +49,7 @@ def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
 def read_rows(
     table: Any, na_values: Sequence[str] = (), texts: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, pd.Index[int], str]:
-    """Read a table by :func:`read_table`; return it, the lines of its rows, and what they count.
+    """Read a table by :func:`read_table`; return it, its lines, and their unit.
 
     The columns ``texts`` of a CSV file stay as they are written.
     """

@@ -1,4 +1,4 @@
-"""Audits of incentives: gains of misreports, alone or in pairs, and losses of truthful sellers.
+"""Audits of incentives: gains of single and joint misreports, and losses of truthful sellers.
 
 An audit solves the market again at every misreport that it tries, and compares payment and
 guarantee with those of the truth. The part of a gain that gaps of the solves may explain does not
@@ -132,7 +132,7 @@ class IncentiveAudit(Shown):
 
     @property
     def max_gain(self) -> float:
-        """Largest gain of any audited seller, alone, from any misreport tried."""
+        """Largest gain of a single audited seller from any misreport tried."""
         return float(self._table["max_gain"].max())
 
     @property
@@ -147,12 +147,12 @@ class IncentiveAudit(Shown):
 
     @property
     def is_incentive_compatible(self) -> bool:
-        """Whether no misreport of a seller alone gained more than rounding."""
+        """Whether no single misreport gained more than rounding errors."""
         return self.max_gain <= self.tolerance
 
     @property
     def is_individually_rational(self) -> bool:
-        """Whether no audited seller loses more than rounding by participating."""
+        """Whether no audited seller loses more than rounding errors by participating."""
         return self.min_surplus >= -self.tolerance
 
     def summary(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def audit_incentives(
 ) -> IncentiveAudit:
     """Measure the gains of misreports of every seller, or of a sample.
 
-    Each seller misreports alone, while all others report the truth.
+    One seller misreports at a time, while all others report the truth.
 
     Parameters
     ----------
@@ -316,7 +316,7 @@ def audit_incentives(
 
 
 class _Trial(NamedTuple):
-    """Answers to reports, shape (n, k), with a row for each seller and the truth first."""
+    """Outcomes of reports, shape (n, k), with a row for each seller and the truth first."""
 
     report: Floats
     virtual: Floats
@@ -345,7 +345,7 @@ def _joined(trials: list[_Trial], axis: int = 0) -> _Trial:
 def _all_alone(
     curve: Curve, groups: Iterable[tuple[Prior, Ints]], who: Ints, truth: Floats, shares: Floats
 ) -> _Trial:
-    """Try the misreports of sellers, each alone; groups are priors and the places of sellers."""
+    """Try single misreports of sellers; groups are priors and the places of sellers."""
     trials, places = [], []
     for prior, place in groups:
         ceases = curve.last_sale(prior, who[place], truth[place])
@@ -372,7 +372,7 @@ def _answers(
 
 
 def _tried(curve: Curve, prior: Prior, seller: Ints, z: Floats) -> _Trial:
-    """Return answers whose rents come from one integral: errors of that of the truth cancel."""
+    """Return answers whose rents come from one integral, so that errors at the truth cancel."""
     trial = _answers(curve, prior, seller, z)
     return trial._replace(rent_error=np.abs(trial.rent_error - trial.rent_error[:, :1]))
 
@@ -412,7 +412,7 @@ def _reports(
 ) -> Floats:
     """Return the truth, shares of the way to the end, and multiples of the truth, shape (n, k).
 
-    Multiples go at most half way to the ends of the support.
+    Multiples are at most half of the distance to the ends of the support.
     """
     (low, high), at = prior.support, truth[:, None]
     near = np.clip(at * np.asarray(factors), 0.5 * (at + low), 0.5 * (at + high))
@@ -420,7 +420,7 @@ def _reports(
 
 
 def _market_at(build: Build, reports: Floats) -> Market:
-    """Build the market of the reports, and check that it has them."""
+    """Build the market of the reports, and check that its reports are the same."""
     built = build(reports.copy())
     given = built.sellers.sensitivities if isinstance(built, Market) else None
     if given is None or given.shape != reports.shape or not np.allclose(given, reports, atol=0.0):

@@ -1,7 +1,7 @@
 """Calibration of the weight of payments to a budget, from the prior only.
 
 A budget constraint depends on the reports and may raise a seller's guarantee with its report. A
-weight gamma that depends only on the prior keeps prices truthful. It meets the budget on average
+weight gamma that depends only on the prior keeps prices truthful. The budget holds on average
 over markets, not in each market.
 """
 

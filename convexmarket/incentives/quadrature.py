@@ -1,4 +1,4 @@
-"""Integrals of many functions of one variable at once, and the first roots of such functions."""
+"""Vectorised integrals of many functions of one variable, and their first roots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_DEPTH, _SHORTEST = 60, 1e-12
 
 
 def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
-    """Return the Clenshaw-Curtis rule on [-1, 1]: n + 1 nodes, the ends among them."""
+    """Return the Clenshaw-Curtis rule on [-1, 1]: n + 1 nodes, including the ends."""
     j, k = np.arange(n + 1), np.arange(1, n // 2 + 1)
     share = np.where(2 * k == n, 1.0, 2.0) / (4.0 * k * k - 1.0)
     weights = (2.0 - 2.0 * np.cos(2.0 * np.pi * np.outer(j, k) / n) @ share) / n
@@ -41,7 +41,7 @@ def adaptive(
     tolerance: Floats,
     most: int = 4096,
 ) -> tuple[Floats, Floats]:
-    """Integrate ``f(k, z)`` over z in [low[k], high[k]], for all k at once, and bound the errors.
+    """Integrate ``f(k, z)`` over z in [low[k], high[k]], for every k, and bound the errors.
 
     Every interval is halved until three rules agree, as two may agree by chance, or it has a
     negligible length around a jump, or there are ``most`` intervals for each integral.
@@ -86,7 +86,7 @@ def first_root(
 ) -> Floats:
     """Return the smallest z from start to the top at which f(z, which) is not below 0, for all k.
 
-    ``f`` never falls in z. Where the top is infinite, the search begins with the given step.
+    ``f`` is nondecreasing in z. Where the top is infinite, the search begins with the given step.
     """
     root = start.copy()
     below = np.flatnonzero(f(start, which) < 0)
@@ -104,7 +104,7 @@ def first_root(
 
     bracket, args = (low[inside], high[inside]), (which[inside],)
     between = cast(Any, find_root)(signed, bracket, args=args)  # SciPy's stubs lack args
-    # Never on the lower side of the root.
+    # Never return a point below the root.
     high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])
     root[below] = high
     return root

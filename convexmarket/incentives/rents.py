@@ -101,7 +101,7 @@ class ExactCurve:
         def unsold(z: Floats, who: Ints) -> Floats:
             return np.where(self._sold(prior, seller[who], z) == 0, 1.0, -1.0)
 
-        # Slightly further, because of rounding.
+        # Slightly larger, because of rounding.
         end = np.minimum(_first_at(prior, level, reports) * (1 + 1e-10), top)
         still = np.flatnonzero(unsold(end, np.arange(seller.size)) < 0)
         end[still] = first_root(unsold, still, end[still], top, prior.mean)
@@ -172,7 +172,7 @@ def _nodes_among(places: Floats, some: Ints) -> Ints:
 
 
 def _polynomial(places: Floats, rents: Floats, nodes: Ints) -> Chebyshev:
-    # "full" suppresses a warning for close places; such fits are rejected.
+    # "full" suppresses a warning about close places; such fits are rejected.
     return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
 
 
@@ -241,7 +241,7 @@ class SolvedCurve:
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return rents and their errors; those of one seller come from one integral."""
+        """Return rents and their errors; all rents of one seller come from one integral."""
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
             some = seller == i
@@ -263,7 +263,7 @@ class SolvedCurve:
         tolerances = np.full(owner.size, tolerance)
         sold = partial(self._sold, prior, seller)
         parts, apart = adaptive(lambda _, z: sold(z), low, high, tolerances, _MOST_PIECES)
-        # The relative error of guarantees is of the order of the root of the gap.
+        # The relative error of guarantees has the order of the root of the gap.
         rents = _sums(owner, parts, n)
         return rents, _sums(owner, apart, n) + rents * np.sqrt(2.0 * self._gap)
 

@@ -35,7 +35,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Relative accuracy of payments in markets that have no exact curve, and their largest error.
+#: Target and largest relative error of payments in markets without an exact curve.
 ACCURACY, _LARGEST_ERROR, _SMALLEST_GAP = 1e-4, 1e-2, 1e-9
 
 
@@ -176,7 +176,7 @@ def estimate_payments(
     Raises
     ------
     SellersError, AllocationError, NotSupportedError, ParameterError
-        As for :func:`payments`, or if ``sellers`` are not positions.
+        Under the conditions of :func:`payments`, or if ``sellers`` are not positions.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def estimate_payments(
     amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances, gap, n_solves = tol * scales(market, allocation), _SMALLEST_GAP, 0
     if method in ("envelope", "quadrature"):
-        # Errors of objectives are of the order of the gap, those of guarantees of its root.
+        # Errors of objectives have the order of the gap; errors of guarantees, of its root.
         if all(prior.is_regular for prior in market.sellers.priors):
             money = abs(allocation.objective) / (market.form.total_gamma or 1.0)
             gap = float(np.clip(0.1 * tolerances.min() / money, _SMALLEST_GAP, 1e-6))
@@ -248,7 +248,7 @@ def _method_of(market: Market, assume_monotone: bool) -> str:
 
 
 def _with_best_bound(market: Market, allocation: Allocation, gap: float) -> Allocation:
-    """Return the allocation with the better of its bound and that of a second solve."""
+    """Return the allocation with the better of its lower bound and the bound of a second solve."""
     again = allocate(market, gap=gap, start=allocation)
     gaps = [answer.objective - answer.lower_bound for answer in (allocation, again)]
     if abs(allocation.objective - again.objective) > sum(gaps) + 1e-9 * abs(again.objective):
@@ -257,7 +257,7 @@ def _with_best_bound(market: Market, allocation: Allocation, gap: float) -> Allo
 
 
 def _check_allocation(market: Market, allocation: Allocation) -> None:
-    """Check that an allocation is certified, and of this market."""
+    """Check that an allocation is certified, and belongs to this market."""
     check_instance("allocation", allocation, Allocation, "what allocate(market) returned")
     if not allocation.gap < 1e-3:
         raise AllocationError(

@@ -7,7 +7,7 @@ the payments and without realised noise, alternation at a fixed eta finds its gl
 tangent there bounds the objective for *every* eta. Write the objective as ``Phi(w, a) +
 2*r*||w||/eta + gamma*eta*psi'a + sigma/eta``, r = 0 for expected noise. With rho the ratio, ``(1 -
 sqrt(rho))`` of the curvature of the spread and of the regularization may be split off before Phi is
-replaced by its tangent, since the rest is still convex. The bound keeps both, like the cuts of
+replaced by its tangent, since the sum stays convex. The bound keeps both, like the cuts of
 :mod:`convexmarket.allocation.cuts`, and the same search over eta uses it. Its minimum over the
 models has a closed form, concave and nondecreasing in 1/eta.
 
@@ -50,7 +50,7 @@ Floats = NDArray[np.float64]
 
 #: Alternations before a descent, its most steps, and alternations at a fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
-_TOLERANCE = 1e-10  # norm of the gradient of a model, relative to the largest row
+_TOLERANCE = 1e-10  # norm of a model's gradient, relative to the largest row
 #: Relative gap and largest number of exact evaluations over eta, and the gap of a conic search.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
 
@@ -140,7 +140,7 @@ def model_gradient(
 
 
 class Purchase(NamedTuple):
-    """Weights and eta, and a bound on their possible improvement for the same model."""
+    """Weights and eta, and a bound on the possible improvement of both for the same model."""
 
     weights: Floats
     eta: float
@@ -208,7 +208,7 @@ class Descent:
         return max(abs(self.objective), float(np.finfo(float).tiny))
 
     def take(self, model: Floats, weights: Floats, eta: float) -> None:
-        """Move to a point if it is not worse."""
+        """Move to a point if its objective is not larger."""
         objective = self.joint.objective(model, weights, eta)
         if objective <= self.objective:
             self.model, self.weights, self.eta = model, weights, eta
@@ -246,7 +246,7 @@ class Descent:
                 return
 
     def measure(self) -> None:
-        """Set the residual: the largest gain of a change of the model or the purchase alone."""
+        """Set the residual: the largest gain of a change of only the model or only the purchase."""
         best = self.step(self.model, self.eta)
         objective = self.joint.objective(self.model, best.weights, best.eta)
         gradient = model_gradient(self.joint, self.model, self.weights, self.eta)

@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 #: Smallest share of the average weight in a logarithm, and the largest that counts as zero.
 _SMALLEST, _NOTHING = 1e-12, 1e-9
-#: Tangents of the z-block in one round; the model need not wait for the last digits of z.
+#: Tangents of the z-block in one round; the model is updated before z converges fully.
 _MAX_TANGENTS = 10
 
 
@@ -47,7 +47,7 @@ class ExponentialBlock(DeclaredMarket):
     """Program for the best weights, and eta on request, in z = log(a), around a point z0.
 
     A :class:`cvxpy.Problem`, compiled once for all losses, noise and z0. Its value is the joint
-    objective without the parts that depend on the model alone.
+    objective without the parts that depend only on the model.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class ExponentialBlock(DeclaredMarket):
         self._sellers = market.form.active
         m, n = self._sellers.size, int(self._sellers.sum())
         self._z = cp.Variable(n, name="log(m*a)")
-        # How far log(eta) is from that of the eta given.
+        # Distance of log(eta) from the logarithm of the given eta.
         self._v: cp.Expression = cp.Variable(name="v") if choose_eta else cp.Constant(0.0)
         self._losses = cp.Parameter(n, nonneg=True, name="losses")
         self._noise = cp.Parameter(nonneg=True, name="noise/eta")
@@ -145,7 +145,7 @@ class ExponentialBlock(DeclaredMarket):
 
     @property
     def eta(self) -> float:
-        """The total privacy of the last solve; the given one before it, or if that is fixed."""
+        """Total privacy of the last solve; the given value before a solve or if eta is fixed."""
         return self._given * float(np.exp(0.0 if self._v.value is None else self._v.value))
 
     @property
@@ -173,7 +173,7 @@ def solve_exponential(
     model = best_model(joint, weights, float(eta))
     descent = Descent(joint, PurchaseStep(joint), model)
     block = ExponentialBlock(joint, joint.losses(model), eta, choose_eta=True)
-    # Equal weights may break a bound, so the first point comes after a solve.
+    # Equal weights may violate a bound, so the first point follows a solve.
     descent.weights, descent.eta = _tangent(joint, block, solver, model, weights)
     for _ in range(max_iterations):
         before = descent.objective
@@ -233,7 +233,7 @@ def _further(
 
 
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
-    """Return the best total privacy for a given model and weights, near a feasible one.
+    """Return the best total privacy for a given model and weights, near a feasible value.
 
     It has a closed form for linear payments; for other terms in eta it is the given one, within the
     constraints. A NotSupportedError means that a user's constraint may bound eta.

@@ -36,7 +36,7 @@ JointStatus = Literal["global", "global for this eta", "best of several starts"]
 
 #: Relative gap that rounding may cause.
 _ROUNDING = 1e-12
-#: Residual of a point that counts as satisfying first-order conditions.
+#: Largest residual at which the first-order conditions count as satisfied.
 _STATIONARY = 1e-6
 #: By method: relative gain of an iteration at which a descent ends, and the most iterations.
 _DEFAULTS = {"alternating": (1e-12, 1000), "exponential": (1e-9, 200)}
@@ -106,7 +106,7 @@ def allocate_jointly(
     max_iterations: int | None = None,
     random_state: np.random.Generator | int = 0,
 ) -> JointAllocation:
-    """Choose model, weights and total privacy at once.
+    """Choose model, weights and total privacy jointly.
 
     Parameters
     ----------
@@ -215,9 +215,9 @@ def allocate_jointly(
 
 
 def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Floats]:
-    """Return models to start from: none, the class means, and random ones of that length.
+    """Return starting models: none, the class means, and random models of the same length.
 
-    With realised noise one more comes first, along the ray on which noise lowers the objective
+    With realised noise another model comes first, along the ray on which noise lowers the objective
     most.
     """
     n, longest = joint.X.shape[1], joint.max_norm or np.inf

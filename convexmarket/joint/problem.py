@@ -6,11 +6,11 @@ r"""The joint problem: model, weights and total privacy together, as data.
 (A, Eq. 17; B, Eq. 10). The market is any :class:`Market`; its spread is A's square or B's norm. As
 published, with ``noise(w) = 2*b'w`` for a noise vector b that was drawn beforehand, the objective
 has no minimum: along ``w = -(2/(Lambda*eta))*b`` it falls like ``-2*||b||^2/(Lambda*eta^2)`` as eta
-tends to 0. Such a problem is refused; there are three remedies to choose from.
+tends to 0. Such a problem is refused; there are three remedies.
 
 For a fixed eta, with the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a)
 if ``2*Lambda*mu >= sigma_max(X)^2``: the Schur complement of its Hessian is at least
-``Lambda*I - X'D^2X/(2*mu)`` with D between -1 and 1. A's Theorem VIII.1 asks for m in the place of
+``Lambda*I - X'D^2X/(2*mu)`` with D between -1 and 1. A's Theorem VIII.1 requires m in place of
 ``sigma_max(X)^2``, which is never larger (rows of norm at most one).
 
 With the norm ``mu*||a||`` it suffices that ``Lambda*mu >= m*r^3*sigma_max(X)^2`` with r the
@@ -48,7 +48,7 @@ NoiseModel = Literal["expected", "worst-case", "realised"]
 _MARGIN = 1e-6
 #: Largest ratio of the norm of a row to the root of the regularization, whose square is finite.
 _LARGEST_NORM = 1e150
-#: Least c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z): the maximum of
+#: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z): the maximum of
 #: ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
 CONVEXITY = 0.2620117781146428
 
@@ -57,7 +57,7 @@ CONVEXITY = 0.2620117781146428
 class JointMarket:
     """A buyer's problem in which the model is chosen with the purchases.
 
-    Neither the model nor the payments carry a privacy guarantee: weights and eta depend on the
+    Neither the model nor the payments have a privacy guarantee: weights and eta depend on the
     data, which A, Proposition II.2, excludes.
 
     Parameters
@@ -69,7 +69,7 @@ class JointMarket:
     regularization, max_norm : float, float or None
         Lambda, > 0, and beta, a bound on ``||w||``.
     noise : {"expected", "worst-case", "realised"}
-        The addition of objective perturbation, over eta: nothing on average; at most
+        The addition of objective perturbation, over eta: zero on average; at most
         ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded with
         ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a known ``noise_vector`` b.
     noise_vector, failure_probability : array_like of shape (n_features,), float

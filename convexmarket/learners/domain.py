@@ -104,13 +104,13 @@ class Box:
     low: Floats
     width: Floats
     centre: float = 0.0  # subtracted from the features on the unit scale
-    constant: float = 0.0  # a feature that is appended; 0 appends none
+    constant: float = 0.0  # value of an appended feature; 0 appends no feature
 
     @classmethod
     def of(
         cls, feature_range: Any, n_features: int, X: Floats | None = None, **options: float
     ) -> Box:
-        """Check a public range; None takes that of the private rows X."""
+        """Check a public range; None takes the range of the private rows X."""
         if feature_range is None:
             assert X is not None
             _warn_of_leak("feature_range", "a public range")
@@ -160,7 +160,7 @@ class Classes:
 
     @classmethod
     def of(cls, classes: Any, y: NDArray[Any] | None = None) -> Classes:
-        """Check a public set of two labels; None takes those of y."""
+        """Check a public set of two labels; None takes the labels of y."""
         if classes is None:
             assert y is not None
             check_classification_targets(y)
@@ -204,7 +204,7 @@ class Interval:
 
     @classmethod
     def of(cls, target_range: Any, y: Floats | None = None) -> Interval:
-        """Check a public range; None takes that of the private labels y."""
+        """Check a public range; None takes the range of the private labels y."""
         if target_range is None:
             assert y is not None
             _warn_of_leak("target_range", "a public range")
@@ -216,7 +216,7 @@ class Interval:
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
-        """Return labels; those outside the interval by rounding are moved to its ends."""
+        """Return labels; move labels outside the interval by rounding to its ends."""
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
         _refuse(
@@ -289,7 +289,7 @@ class Perturbation(ABC):
     regularization: float
     name: str  # description of the noise in the guarantee
     accounting: str  # name of the bound on epsilon
-    assumptions: tuple[str, ...]  # assumptions besides those on the domain
+    assumptions: tuple[str, ...]  # assumptions in addition to the domain
     noisy: bool = True
     exact: bool = True  # noise on a lattice
     delta: float = 0.0
@@ -316,7 +316,7 @@ class Granted:
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None) -> Granted:
         """Check the granted epsilons of the rows of X, of which only the number is read.
 
-        Less than a millionth of the mean is an error of a solver, and counts as 0.
+        An epsilon below a millionth of the mean is a solver error and is replaced by 0.
         """
         if epsilon is None:
             raise ParameterError(

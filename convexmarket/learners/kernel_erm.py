@@ -45,7 +45,7 @@ from convexmarket.privacy.random_sources import RandomSource
 
 Floats = NDArray[np.float64]
 
-# Widths of parabolas in place of a loss's kinks, each a tenth of the one before.
+# Widths of parabolas that replace a loss's kinks, each a tenth of the previous width.
 FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 
@@ -66,7 +66,7 @@ class KernelERM(BaseEstimator):
         Public bound on the norm of every row, private or queried. "linear" and "poly" require it,
         as R_phi follows from it; R_phi is 1 for the others.
     classes, features, epsilon
-        As for :class:`PrivateLogisticRegression`.
+        See :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
         Largest error of a prediction, in units of ``sensitivity_``.
 
@@ -159,21 +159,21 @@ class KernelERM(BaseEstimator):
         Parameters
         ----------
         X, y, epsilon, random_state
-            As for private learners. Rows are weighted in proportion to epsilon, the same for all by
-            default; the fit adds no noise.
+            See private learners. Rows are weighted in proportion to epsilon, the same for all by
+            default, and there is no noise.
         rows, accountant
-            Refused, since fitting releases nothing.
+            Not accepted, since fitting does not release a result.
 
         Raises
         ------
         ParameterError, DataError, SolverError
-            If an argument is out of its range, nothing public bounds the features, the data are
+            If an argument is out of its range, the features have no public bound, the data are
             malformed or outside the domain, or the tolerance is not reached.
         """
         if accountant is not None or rows is not None:
             raise ParameterError(
-                "accountant and rows are for what is released, and fitting a KernelERM releases "
-                "nothing; pass them to the release"
+                "accountant and rows are for a release, and fitting a KernelERM does not release "
+                "the model; pass them to the release"
             )
         names, labels = names_of(X), labels_of(y) if labels_of(X) is None else labels_of(X)
         loss, classes = loss_of(self.loss), None

@@ -115,12 +115,12 @@ class LogisticLoss(Loss):
         return np.log1p(decay) - np.minimum(margins, 0.0), -y * wrong, wrong * correct
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
-        """Bound p(1 - p), which grows at most by the factor exp(distance)."""
+        """Bound p(1 - p), which grows by at most the factor exp(distance)."""
         grown = (curvatures + TINY) * np.exp(np.minimum(distance, LARGEST_EXPONENT))
         return np.minimum(grown, 0.25)
 
     def contraction(self, reach: float) -> float:
-        """Bound it by the contraction of the odd and the even part of the loss."""
+        """Bound the complexity by the contraction of the odd and the even part of the loss."""
         return reach * (0.5 + float(np.tanh(reach / 2.0)))
 
 
@@ -140,7 +140,7 @@ class _Clipped(Loss):
 
     @property
     def lipschitz(self) -> float:
-        """The steeper of the two ends."""
+        """Largest absolute slope, from the two ends."""
         return float(np.abs(self._ends(np.ones(1))).max())
 
     @property
@@ -187,7 +187,7 @@ class HingeLoss(_Clipped):
 
     @property
     def at_zero(self) -> float:
-        """One, less half of the width, where that is at most one."""
+        """Smallest loss of a wrong label: 1 - width/2, if the width is at most one."""
         return 1.0 - self.width / 2.0 if self.width <= 1.0 else 0.5 / self.width
 
     def _ends(self, y: Any) -> tuple[Any, Any]:
@@ -275,7 +275,7 @@ def lipschitz_risk_constants(
     the rows (docs/theory/objective-perturbation.md). With D the range of the loss within reach B,
     and q the quantile of the noise, they are :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` (less
     for the logistic loss) and :math:`2LBq`. Where the loss classifies, both are
-    divided by :math:`\ell(0)`, the least loss of a wrong label.
+    divided by :math:`\ell(0)`, the smallest loss of a wrong label.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The minimiser of a weighted loss plus a linear and a quadratic term.
 
-The guarantee of objective perturbation is one of the *exact* minimiser, so the search ends where
+The guarantee of objective perturbation holds for the *exact* minimiser, so the search ends where
 rounding begins, and bounds the gradient's norm there. All quantities are sums over rows, which may
 be stored in several parts; each pass reads and checks the rows of all parts again.
 """
@@ -67,9 +67,9 @@ class PerturbedObjective:
         return self.value_and_gradient(w)[1]
 
     def gradient_norm(self, w: Vector) -> tuple[float, float]:
-        r"""Return the norm of the computed gradient, and how far the true norm may be above it.
+        r"""Return the norm of the computed gradient, and a bound on its excess in exact arithmetic.
 
-        To first order, k operations in a row are off by a relative :math:`\gamma_k = ku/(1-ku)` at
+        To first order, k operations have a relative error of :math:`\gamma_k = ku/(1-ku)` at
         most, and a sum of k products, in any order, by :math:`\gamma_k` times the sum of their
         absolute values: the prediction by :math:`\delta_i = \gamma_n |x_i|^\top|w|`; the slope by
         :math:`\delta_i` times its curvature nearby, and 16 units for its own evaluation, if ``exp``
@@ -148,7 +148,7 @@ class PerturbedObjective:
 
 
 def relative_error(operations: int) -> float:
-    r"""Return :math:`\gamma_k = ku/(1-ku)`, what k roundings in a row may be off by."""
+    r"""Return :math:`\gamma_k = ku/(1-ku)`, the relative error of k consecutive roundings."""
     return operations * UNIT / (1.0 - operations * UNIT)
 
 
@@ -191,7 +191,7 @@ def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = N
 
 
 def _step_length(objective: PerturbedObjective, w: Vector, step: Vector, norm: float) -> float:
-    """Return 1, or a shorter step at whose end the slope is a hundredth of that at its start."""
+    """Return 1, or a shorter step that reduces the slope to a hundredth."""
     slack = -float(objective.gradient(w) @ step) / 100.0
     ahead = objective.gradient(w + step)
     if ahead @ step <= slack or np.linalg.norm(ahead) <= norm / 2.0:
@@ -317,7 +317,7 @@ def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
 class PartedObjective(PerturbedObjective):
     """The objective of rows in parts; each value, Hessian and error bound is a pass."""
 
-    # No matrix: all methods that read rows are overridden here.
+    # The base class gets no matrix: all methods that read rows are overridden here.
     X: PartedRows  # type: ignore[assignment]
 
     def __init__(self, X: PartedRows, *rest: Any) -> None:

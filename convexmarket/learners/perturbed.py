@@ -1,4 +1,4 @@
-r"""Linear models by objective perturbation: noise in the objective, and its exact minimiser.
+r"""Linear models by objective perturbation: exact minimisers of a noisy objective.
 
 .. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
 
@@ -148,7 +148,7 @@ class ObjectivePerturbation(Perturbation):
         epsilon = np.where(used, objective_perturbation_guarantee(weights, eta, *terms), 0.0)
         if calibration == "total" and np.isfinite(eta):
             epsilon = np.minimum(epsilon, sold)
-        distance = tol / regularization  # of the solver's point from the minimiser
+        distance = tol / regularization  # distance of the solver's point from the minimiser
         self.weights, self.epsilon, self.regularization = weights, epsilon, regularization
         self.data_norm, self.loss, self.accounting = data_norm, loss, accounting
         self.eta, self.tol, self.paid = eta, tol, paid  # by each row, for the second noise
@@ -239,7 +239,7 @@ def public_regularization(
 ) -> float:
     """Return the Lambda of the public rule; ``norm`` is the scale s, for rows of norm 1."""
     shares, bounds = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
-    if np.all(shares == shares[0]):  # the smallest guarantee decides
+    if np.all(shares == shares[0]):  # the smallest guarantee determines eta
         shares, bounds = shares[:1], np.array([bounds.min()])
     bent = loss.curvature * data_norm**2
     if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or no sufficient noise
@@ -327,7 +327,7 @@ class ObjectiveLearner(PrivateLearner):
         Parameters
         ----------
         n_features, failure_probability, noise_failure_probability
-            As for that function.
+            See that function.
         max_norm : float, default 1.0
             Bound on the norm of the model.
         """
@@ -400,7 +400,7 @@ class PrivateLogisticRegression(_Classifier):
     ----------
     regularization : "auto" or float, default "auto"
         Lambda; the quadratic term is ``regularization / 2 * ||w||**2``. ``"auto"`` follows from
-        public numbers alone (:mod:`convexmarket.learners.perturbed`).
+        only public numbers (:mod:`convexmarket.learners.perturbed`).
     data_norm, classes : float or None, default 1.0; pair of labels or None, default (-1, 1)
         Public bound R on the Euclidean norm of every row, and the public labels, of which the
         second is the positive one. ``None`` reads them from the private rows, with a

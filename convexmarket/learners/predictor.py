@@ -1,7 +1,7 @@
 r"""Kernels with public bounds on their features, and a predictor that may be published.
 
 The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public, so it follows from
-the kernel and a public ball of all rows. The functions are those of scikit-learn.
+the kernel and a public ball of all rows. The functions come from scikit-learn.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Kernel:
             check_scales(data_norm=self.data_norm)
         elif self.name in UNBOUNDED:
             raise ParameterError(
-                f"nothing public bounds the features of kernel {self.name!r}; pass data_norm, a "
-                "bound on the Euclidean norm of every row"
+                f"no public bound on the features of kernel {self.name!r} is known; pass "
+                "data_norm, a bound on the Euclidean norm of every row"
             )
         if not np.isfinite(self.feature_bound):
             raise ParameterError(f"the features of {self!r} have no finite bound; scale the rows")
@@ -126,7 +126,7 @@ class Kernel:
             return float(np.sqrt(slope))
         raise NotSupportedError(
             f"the features of kernel {self.name!r} have no known Lipschitz constant, so a net of "
-            "points bounds nothing at the points between; use 'rbf', 'linear' or 'poly'"
+            "points gives no bound between its points; use 'rbf', 'linear' or 'poly'"
         )
 
     def diagonal(self, X: Floats) -> Floats:
@@ -246,7 +246,7 @@ class PublicPredictor:
     def corrected(
         self, point: Floats, answer: float, max_norm: float, divisor: float | None = None
     ) -> Self:
-        r"""Return a function that is nearer to the answer at a point, drawn into a ball.
+        r"""Return a function that is nearer to the answer at a point, projected on a ball.
 
         If the truth f lies in the ball of radius ``max_norm``, and the answer is off by at most x
         where the old function is off by d, the squared distance from f falls by at least

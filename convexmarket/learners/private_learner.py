@@ -47,7 +47,7 @@ class Learner(Protocol):
 
     Any class with these members is a learner, without inheritance (docs/howto/learners.md). After
     ``fit``, ``guarantee_`` holds one epsilon for each row that was passed, at most what it granted,
-    and zero where it granted nothing. :func:`~convexmarket.audit_privacy` audits it.
+    and zero where no epsilon was granted. :func:`~convexmarket.audit_privacy` audits it.
     """
 
     guarantee_: Guarantee
@@ -94,7 +94,7 @@ class PrivateLearner(BaseEstimator):
 
     #: Name of the model in a guarantee.
     _model: ClassVar[str]
-    #: Parameters that describe the public domain; None reads it from the private rows.
+    #: Parameters that describe the public domain; None reads the value from the private rows.
     _public: ClassVar[tuple[str, ...]]
     #: Whether rows of a table are in the unit box, instead of the ball.
     _box: ClassVar[bool] = False
@@ -107,7 +107,7 @@ class PrivateLearner(BaseEstimator):
 
     @abstractmethod
     def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
-        """Return the public domain; a part that is None is computed from X and y."""
+        """Return the public domain; parts that are None are computed from X and y."""
 
     @abstractmethod
     def _plan(self, granted: Granted, n_features: int, domain: Domain) -> Perturbation:
@@ -155,9 +155,9 @@ class PrivateLearner(BaseEstimator):
             If an argument is out of its range, no noise satisfies the epsilons, the data are
             malformed or outside of the public domain, or the release needs them in memory.
         BudgetExceededError
-            If the account refuses. Nothing is charged then, and no row is read.
+            If the account refuses. No epsilon is charged then, and no row is read.
         SolverError
-            If the solver does not reach its tolerance; nothing is released then.
+            If the solver does not reach its tolerance; no model is released then.
         """
         default = self.epsilon if epsilon is None else epsilon
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
@@ -187,7 +187,7 @@ class PrivateLearner(BaseEstimator):
     def _begun(
         self, X: Any, y: Any, epsilon: ArrayLike | None, *, public: bool = False
     ) -> tuple[Granted, Perturbation, Domain, tuple[Any, NDArray[Any]] | None]:
-        """Plan a release; the last result is the rows, if the domain had to be read from them."""
+        """Plan a release; also return the rows, if the domain was read from them."""
         self._check_parameters()
         granted, n_features = self._granted(Granted.of(X, epsilon)), self._n_features(X, y)
         data = None
@@ -308,7 +308,7 @@ class PrivateLearner(BaseEstimator):
                 raise ParameterError("features are for tables; transform each partition before")
             labels = labels_of(X, y)[granted.used]
             corner = np.broadcast_to(np.zeros(X.shape[1]), (labels.size, X.shape[1]))
-            return X, dense_rows(self, corner, labels, y_numeric=numeric)[1]  # notes the columns
+            return X, dense_rows(self, corner, labels, y_numeric=numeric)[1]  # stores the columns
         options: Any = {"box": self._box, "order": "C", "y_numeric": numeric}
         options["dtype"] = np.float64 if self._box else (np.float64, np.float32)
         rows, labels = dense_rows(self, *granted.rows(X, y), **options)

@@ -1,7 +1,7 @@
 r"""Private choice of a learner's parameters by models trained on private rows.
 
 Candidates are scored on public rows, but trained on private rows, so the choice has a cost (unlike
-in A, Remark IV.2). For learners with delta zero there are two ways to charge it. "sum": each of K
+in A, Remark IV.2). For learners with delta zero, there are two kinds of charges. "sum": each of K
 candidates is trained once, on :math:`\epsilon_i/K`, and all may be published. "trials": J times, a
 candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is published, and
 not J, with :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and Steinke, Hyperparameter Tuning with
@@ -121,7 +121,7 @@ class PrivateSearch(BaseEstimator):
         Parameters
         ----------
         X, y, epsilon, rows, accountant, random_state
-            As for the learner; epsilon is finite, and charged once for the whole search.
+            See the learner; epsilon is finite, and charged once for the whole search.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class PrivateSearch(BaseEstimator):
         learners = [unfitted(self.learner).set_params(**chosen) for chosen in candidates]
         for learner in learners:
             if hasattr(learner, "promise"):
-                learner.promise(part)  # before the charge, so that none is refused afterwards
+                learner.promise(part)  # before the charge: no candidate is refused later
         assumptions = (
             noise_assumption(random_state),
             "the candidates and the rows of their scores are public",
@@ -188,7 +188,7 @@ class PrivateSearch(BaseEstimator):
         Parameters
         ----------
         X, y
-            Those of the learner.
+            See the learner.
         """
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))

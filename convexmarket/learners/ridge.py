@@ -6,7 +6,7 @@ a fit depend only on public numbers: the granted epsilons, the numbers of rows a
 ranges. The derivations are in docs/theory/ridge.md, section 7.4.
 
 **Objective perturbation** replaces the square of residuals beyond a threshold T by a linear
-function (Huber), which bounds the pull of a row by T instead of by the largest residual. The
+function (Huber), which bounds the effect of a row by T instead of the largest residual. The
 threshold, like :math:`\lambda` (:mod:`.perturbed`), follows a public rule:
 
 .. math:: T = \min\Big(1, \max\Big(\frac18, \frac1{160}\sqrt{\frac\eta n}\Big)\Big).
@@ -114,7 +114,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         noise in floating point as in the paper: its last digits distinguish neighbours, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
     features, epsilon, random_state : default None
-        As for :class:`PrivateLogisticRegression`; rows of a table lie in the unit box.
+        See :class:`PrivateLogisticRegression`; rows of a table lie in the unit box.
 
     Attributes
     ----------
@@ -335,7 +335,7 @@ def expected_loss(
 ) -> NoisyLoss:
     r"""Compute the expected test loss of an estimator by output perturbation, over its noise.
 
-    The result depends on the private rows, without a guarantee: nothing is released. Predictions
+    The result depends on the private rows, without a guarantee: do not publish it. Predictions
     are not clipped here.
 
     Parameters
@@ -343,7 +343,7 @@ def expected_loss(
     estimator : PersonalizedRidge
         With ``perturbation="output"``, or rows without a guarantee.
     X, y, X_test, y_test, epsilon
-        As for its ``fit``, and test rows.
+        See ``fit`` of the estimator, and test rows.
     penalty : float, default 0
         :math:`\lambda` of the regularised test loss; 0 is the mean squared error.
 

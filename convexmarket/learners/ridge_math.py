@@ -55,7 +55,7 @@ CHUNK = 8192  # rows at a time, so that the weighted copy of the data stays smal
 # Below this share of the Gram matrix's trace, the normal equations lose too many digits.
 WELL_CONDITIONED = 1e-7
 UNIT = 2.0**-53
-SMALL_CHAIN = 10  # roundings of an entry besides those of its sums
+SMALL_CHAIN = 10  # roundings of an entry in addition to its sums
 NORM_SLACK = 1.01  # ratio of a computed model's norm to the bound on the exact norm
 UPWARD = 1.0 + 1e-9  # margin for the roundings of a formula
 FINE = 1000
@@ -252,7 +252,7 @@ def ridge_risk_constants(
 ) -> tuple[float, float]:
     r"""Return the (mu, sigma) with which ridge regression enters a market.
 
-    Theorem 3.6 of Acharya et al., bias apart, is ``mu * ||a|| + sigma / eta``, in units of the
+    Theorem 3.6 of Acharya et al., without bias, is ``mu * ||a|| + sigma / eta``, in units of the
     model's norm: selling :math:`\varepsilon_i = a_i\eta` means noise of rate :math:`\eta/\kappa`.
     They are :math:`\frac{s}{\lambda}\sqrt{2d/\delta}` (s the label noise) and
     :math:`\kappa\,(d + \sqrt{2d/\delta})`.
@@ -260,9 +260,9 @@ def ridge_risk_constants(
     Parameters
     ----------
     regularization, n_features, label_noise, failure_probability
-        As for :func:`ridge_error_bound`.
+        See :func:`ridge_error_bound`.
     max_norm, sensitivity
-        As for :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
+        See :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
     exact : bool, default False
         Whether the noise is Laplace noise of a lattice in every coordinate: then sigma is
         :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality.
@@ -302,7 +302,7 @@ def _risk(
 
 
 class SolveError(NamedTuple):
-    """Conditions on a computed ridge solution, and its distance from the exact one under them."""
+    """Conditions on a computed ridge solution, and its distance from the exact solution."""
 
     residual: float  # the largest computed one
     norm: float  # the largest
@@ -310,7 +310,7 @@ class SolveError(NamedTuple):
 
 
 def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveError:
-    """Bound the error of the solve of a ridge regression on the unit box, if it has a bound."""
+    """Bound the error of the solve of a ridge regression on the unit box, if possible."""
     d, root = n_features, sqrt(n_features)
     if n_rows < d:
         raise NotSupportedError(
@@ -421,7 +421,7 @@ class OutputPerturbation(Perturbation):
 
 
 def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) -> float:
-    r"""Bound the change of all statistics by a row of weight one, attained where centred.
+    r"""Bound the change of all statistics by a row of weight one; attained if centred.
 
     Without an intercept it is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept features
     are centred, and it is :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and

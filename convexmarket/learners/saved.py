@@ -88,7 +88,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     model : private linear or ridge estimator, or PublicPredictor
         Fitted. For a release of predictions, its ``predictor``.
     path : path
-        An existing file is replaced at once or not at all.
+        An existing file is replaced atomically.
     guarantee : {"summary", "rows"}, default "summary"
         ``"rows"`` writes the epsilon of each row, not only the largest, and weights given row by
         row. They show the prices of sellers, which no guarantee covers.
@@ -100,7 +100,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     Raises
     ------
     NotSupportedError, DataError
-        If the model carries no guarantee, is not fitted, has no form in JSON, or the file cannot be
+        If the model has no guarantee, is not fitted, has no form in JSON, or the file cannot be
         written.
 
     Examples
@@ -114,7 +114,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
 
 def load_model(path: str | Path) -> Any:
-    """Load the model of :func:`save_model`, whose predictions are equal to the last bit, as data.
+    """Load the model of :func:`save_model`, with identical predictions, as data.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
     """Return the content of the file of :func:`save_model`, with the same errors."""
     name = type(model).__name__
     if KINDS.get(name) is not type(model):
-        what = f"model is a {name}, which carries no guarantee that covers publishing it"
+        what = f"model is a {name}, which has no guarantee that covers its publication"
         raise NotSupportedError(f"{what}; give one of {', '.join(sorted(KINDS))}")
     try:
         if isinstance(model, PublicPredictor):

@@ -1,4 +1,4 @@
-"""The default learner of a purchase, and the value of its model."""
+"""The default learner of a purchase, and the worth of its model."""
 
 from __future__ import annotations
 

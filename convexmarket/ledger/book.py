@@ -37,7 +37,7 @@ LEDGER = Kind("ledger", "convexmarket ledger PATH --create, or Ledger.create in 
 #: Reserved names: a prefix for releases without a name, and the model of an online market.
 UNNAMED, MODEL = "unnamed-", "market-model"
 
-#: A sale for only one release pays first, which only basic composition allows.
+#: A sale for only one release is used first, which only basic composition allows.
 _TABLES = """CREATE TABLE ledgers (  -- one row
     number INTEGER PRIMARY KEY, composition TEXT NOT NULL, delta REAL NOT NULL, time TEXT NOT NULL
 );
@@ -88,7 +88,7 @@ class Ledger:
     """Sales and charges of privacy, in a database.
 
     Every method is one transaction, which is durable once the method has returned. Several
-    processes and threads may use a ledger at once. A ``with`` statement closes the connection.
+    processes and threads may share a ledger. A ``with`` statement closes the connection.
 
     Parameters
     ----------
@@ -357,9 +357,9 @@ class LedgerAccount:
             _accountant(connection, self.ids, self.release).check(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing.
+        """Charge a release in full, or refuse it without a charge.
 
-        Parameters and errors are those of :meth:`check`.
+        Parameters and errors are the same as in :meth:`check`.
         """
         with self._store.writing() as connection:
             charge_release(connection, self.ids, guarantee, rows, self.release)

@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 
 def damaged(path: Path, how: str) -> DataError:
-    """Build the error about damage and its remedy; ``how`` must not quote a cell."""
+    """Build the error about damage, with its remedy; ``how`` must not quote a cell."""
     return DataError(
         f"{path} is damaged {how}; restore a backup: move away the file and all files next to it "
         'with the same prefix, then put the backup there (docs/ledger.md, "Backups")'

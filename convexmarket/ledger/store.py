@@ -71,7 +71,7 @@ class Kind(NamedTuple):
     """Kind of a database, for messages."""
 
     name: str
-    create: str  # remedy of a missing database
+    create: str  # remedy for a missing database
     table: str = ""  # a required table
 
 
@@ -98,7 +98,7 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
-        """Open a step that only reads, in one consistent state."""
+        """Open a read-only transaction on one consistent state."""
         with _STEP, _in_words(self.path):
             self._leave_parent()
             if self._connection is None:
@@ -167,7 +167,7 @@ class Store:
         try:
             self._check_ours(connection)
             connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA fullfsync = ON")  # fsync alone misses the disk on macOS
+            connection.execute("PRAGMA fullfsync = ON")  # on macOS, fsync does not reach the disk
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("BEGIN")
             check_whole(connection, self.path)
@@ -198,7 +198,7 @@ class Store:
 
     def _sync_journal(self) -> None:
         """Sync the last commit; closing a handle of the database would drop SQLite's locks."""
-        try:  # without a journal nothing was written; without the right to, it is only read
+        try:  # no journal: no write happened; without permission, only read
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 sync(self._file.with_name(f"{self._file.name}-journal"))
         except OSError as error:

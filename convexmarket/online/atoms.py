@@ -56,7 +56,7 @@ class Atoms:
         """Compute the moments of the margin ``v = (p - psi)_+`` cut at w; p is above ``lowest``."""
         full, below, below2 = self._sums[:, np.searchsorted(self.above, price - width, "right")]
         share, mean, square = self._sums[:, np.searchsorted(self.above, price, "right")]
-        share, mean, square = share - full, mean - below, square - below2  # of the costs in between
+        share, mean, square = share - full, mean - below, square - below2  # of costs in between
         width = np.where(full > 0, width, 0.0)
         margin = np.maximum(price * share - mean, 0.0)
         first = width * full + margin
@@ -91,12 +91,12 @@ class Cells:
 
     @property
     def inner(self) -> Atoms:
-        """Atoms at the means of cells, whose best plan is not better than that for the prior."""
+        """Atoms at the means of cells, whose best plan is not better than the prior's best plan."""
         return Atoms(self._means, self._masses)
 
     @property
     def outer(self) -> Atoms:
-        """Atoms at the ends of cells, whose best plan is not worse."""
+        """Atoms at the ends of cells, whose best plan is not worse than the prior's best plan."""
         some = (self._at_ends > 0) & np.isfinite(self._costs)
         return Atoms(self._costs[some], self._at_ends[some])
 

@@ -24,7 +24,7 @@ _CHARGED = (
     f"WHERE (name = '{MODEL}' OR name LIKE '{MODEL}-%') "
     f"AND release > (SELECT coalesce(max(number), 0) {_FAILURES}) GROUP BY seller"
 )
-#: Raised by a release that refuses its input: no noise was drawn yet.
+#: Errors of a release that refuses its input, before any noise was drawn.
 _NOTHING_DRAWN = (DataError, ParameterError, ProblemFileError)
 
 

@@ -36,7 +36,7 @@ class Curve:
 
     A report below the prior's support counts as the lowest of the support, and a report above it
     sells nothing. ``error`` estimates the error of any rent, and ``last`` is the largest report
-    that sells; NaN if none does.
+    that sells; NaN if no report sells.
     """
 
     def __init__(self, prior: Prior, terms: Terms, low: float) -> None:
@@ -71,7 +71,7 @@ class Curve:
         self._rent = self._integral(places)
 
     def _settled(self, nodes: Floats) -> tuple[float, Floats]:
-        """Halve cells until halves agree with wholes; return the remaining error and all nodes."""
+        """Halve cells until two halves agree with the cell; return the error and all nodes."""
         left, right, off = nodes[:-1], nodes[1:], 0.0
         span = self._end - nodes[0]
         largest = float(self._sold(nodes[:1])[0]) * span

@@ -136,7 +136,7 @@ class MarketPlan(NamedTuple):
 
 
 class OnlineMarket:
-    """An existing market in a folder; several processes may use it at once.
+    """An existing market in a folder; several processes may share it.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class OnlineMarket:
             raise damaged(self._store.path, "(a policy in it cannot be read)") from None
 
     def quote(self, id: str, sensitivity: float) -> Offer:
-        """Return the offer to a seller for its report: a new one, or the one it already has.
+        """Return the offer to a seller for its report: a new or the existing offer.
 
         Another report of a quoted seller raises an OfferError, a new seller after the expected
         number or the end a MarketClosedError, and a report outside the support a PriorError.
@@ -238,7 +238,7 @@ class OnlineMarket:
         return next(self.quote_many([(id, sensitivity)]))
 
     def quote_many(self, reports: Iterable[tuple[str, float]], batch: int = 100) -> Iterator[Offer]:
-        """Quote a stream of sellers in their order, ``batch`` of them in one transaction.
+        """Quote a stream of sellers in order, ``batch`` sellers in one transaction.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ class OnlineMarket:
                 for id, sensitivity in together:
                     try:
                         offers.append(self._quote(connection, id, sensitivity))
-                    except ConvexMarketError as error:  # nothing of this seller was stored
+                    except ConvexMarketError as error:  # no data of this seller were stored
                         fault = error
                         break
             yield from offers
@@ -300,7 +300,7 @@ class OnlineMarket:
         return Offer(id, quoted + 1, sensitivity, epsilon, payment, status)
 
     def _replan(self, connection: sqlite3.Connection, quoted: int, number: int) -> int:
-        """Store a new plan after so many quotes; return its number."""
+        """Store a new plan after a number of quotes; return the plan's number."""
         rows = connection.execute(
             "SELECT q.sensitivity, iif(a.answer IS 'declined', 0.0, q.epsilon) FROM quotes AS q "
             "LEFT JOIN answers AS a ON a.number = q.number ORDER BY q.number"
@@ -329,7 +329,7 @@ class OnlineMarket:
         return self.answer([id], "declined")[0]
 
     def answer(self, ids: Iterable[str], answer: Answer) -> list[Offer]:
-        """Record the same answer of several sellers, or of none if one cannot give it.
+        """Record the same answer of several sellers, or no answer if a seller cannot give it.
 
         An answer may be repeated. A seller without a quote, without an offer to buy, or with the
         opposite answer raises an OfferError.
@@ -358,11 +358,11 @@ class OnlineMarket:
         if offer.status == "nothing bought":
             raise OfferError(
                 f"nothing is bought from seller {id!r} at the sensitivity {offer.sensitivity!r}, "
-                f"so there is nothing to be {answer}; leave it out"
+                f"so no offer can be {answer}; omit this seller"
             )
         if offer.status != "offered":
             raise OfferError(
-                f"seller {id!r} has {offer.status} its offer, which cannot be {answer} any more; "
+                f"seller {id!r} has {offer.status} its offer, which cannot be {answer}; "
                 "the first answer stands"
             )
         connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (offer.number, answer, now()))
@@ -458,7 +458,7 @@ class OnlineMarket:
         return Ledger(self._store)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the market into a file, while others may use it; docs/ledger.md explains restoring.
+        """Copy the market to a file during use by others; docs/ledger.md explains restoring.
 
         Parameters
         ----------

@@ -64,7 +64,7 @@ class OnlineOutcome(Shown):
 
     @property
     def weights(self) -> Floats:
-        """Weights ``epsilon/eta`` of the sellers in the model; NaN where nothing was sold."""
+        """Weights ``epsilon/eta`` of the sellers in the model; NaN without a sale."""
         with np.errstate(invalid="ignore"):
             return self.epsilon / self.eta
 
@@ -96,7 +96,7 @@ class OnlineOutcome(Shown):
         )
 
     def loss(self, prior: Prior) -> float:
-        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf if nothing was sold.
+        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf without a sale.
 
         Parameters
         ----------
@@ -163,7 +163,7 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
 def planned(policy: OnlinePolicy) -> dict[str, float]:
     """Compute the expected outcome if all sellers arrive and accept.
 
-    Payments are those to sellers whose sensitivities are the quantiles of the prior.
+    Payments are computed for sellers at the quantiles of the prior.
     """
     sellers, eta = float(policy.expected_sellers), policy.plan.eta
     epsilon, payment = policy.quote(policy.prior.quantile(_TYPICAL))

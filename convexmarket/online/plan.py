@@ -198,7 +198,7 @@ class _Market:
     def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:
         """Return the points with these norms that the cap allows; with ``at_most``, at the cap.
 
-        The search for prices starts at those of ``near``.
+        The search for prices starts at the prices of ``near``.
         """
         buyer, n = self.buyer, self.n
         norm = np.hypot(np.sqrt(self.squares), new)
@@ -252,7 +252,7 @@ class _Market:
         return np.where(reached, price, np.nan)
 
     def _bounds(self, points: _Points) -> tuple[Floats, float]:
-        """Return lower bounds on the loss between neighbours, and one on every loss."""
+        """Return lower bounds on the loss between neighbours, and a lower bound on every loss."""
         sigma = self.buyer.sigma
         value, slope, rate = points.value - points.error, points.slope, 1.0 / points.total
         level = value - sigma * rate - slope * points.total  # of the tangent, at S = 0
@@ -282,7 +282,7 @@ class _Market:
 
         def slope(new: float) -> float:
             at = self._at(np.array([new]), points)
-            if not at.new.size:  # beyond what the cap allows
+            if not at.new.size:  # beyond the cap
                 return self.buyer.sigma
             return float((at.slope * at.total**2 - self.buyer.mu * at.norm - self.buyer.sigma)[0])
 
@@ -349,7 +349,7 @@ def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float)
 
 
 def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
-    """Correct the terms of a plan for means of cells by those for ends of cells.
+    """Correct the terms of a plan for means of cells by the terms for ends of cells.
 
     On a cell of uniform density the means lose a variance of D^2/12 and the ends add D^2/6, so that
     two thirds and one third cancel to leading order.
@@ -363,12 +363,12 @@ def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
 
 
 def _check(market: _Market, best: Plan) -> None:
-    """Refuse a plan that is not an optimum, or whose price has too few digits."""
+    """Refuse a plan without an optimum, or with too few digits in the price."""
     atoms, buyer, terms = market.atoms, market.buyer, best.terms
     free = float(atoms.masses[0]) if atoms.lowest == 0 and market.total == 0 else 0.0
     if free * buyer.cap >= 1 and best.objective >= buyer.mu / np.sqrt(free * buyer.m):
         raise UnattainedOptimumError(
-            "sellers with virtual cost 0 can carry all the weight, and buying ever more privacy "
+            "sellers with virtual cost 0 can have all the weight, and buying ever more privacy "
             "from them lowers the loss without reaching its infimum; give a prior whose "
             "support starts above 0, or a tighter cap"
         )

@@ -7,7 +7,7 @@ choose their time of arrival, or misreport to benefit later sellers, are not cov
 
 The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
 ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile
-space), which needs no bandwidth, and with which guarantees never rise with the report.
+space), which needs no bandwidth, and and under which guarantees decrease with the report.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _OPTIONS = ("replan", "learn", "trust_guess")
 
 
 class Quote(NamedTuple):
-    """Guarantees to buy (0 for nothing) and their payments (A, Eq. 8), in the reports' shape.
+    """Guarantees to buy (0 for no purchase) and their payments (A, Eq. 8), in the reports' shape.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class OnlinePolicy:
     payment_error : float
         Estimated error of any payment: 0 for closed forms and sums, else the quadrature's.
     highest_sensitivity : float
-        Largest report from which something is bought; NaN if nothing is bought.
+        Largest report at which privacy is bought; NaN without a purchase.
     stages : tuple of int
         Numbers of sellers after which another plan is made: none here.
 
@@ -250,7 +250,7 @@ class AdaptivePolicy:
     opening : OnlinePolicy
         The terms of the first sellers.
     prior, expected_sellers, support, buyer
-        Those of ``start``.
+        The same as in ``start``.
 
     Raises
     ------
@@ -277,7 +277,7 @@ class AdaptivePolicy:
         check_instance("start", start, OnlinePolicy)
         if start.rule != "expectation":
             raise ParameterError(
-                f'the rule of start is "{start.rule}", which has no plan for the rest and none for '
+                f'the rule of start is "{start.rule}", without a plan for later sellers or for '
                 'a sample; give a policy with rule="expectation"'
             )
         for name in _OPTIONS:
@@ -314,8 +314,8 @@ class AdaptivePolicy:
         remaining = self.expected_sellers - reports.size
         if remaining < 1:
             raise ParameterError(
-                f"{reports.size} sellers came of {self.expected_sellers} expected; no seller is "
-                "still to come"
+                f"{reports.size} sellers came of {self.expected_sellers} expected; no seller "
+                "remains"
             )
         buyer, prior = self.buyer, self._learnt(reports) if self.learn else self.prior
         history: dict[str, Any] = {}
@@ -334,10 +334,10 @@ class AdaptivePolicy:
         """Return the empirical prior of reports and first guess, reduced to its hull's corners."""
         levels = (np.arange(_GUESS) + 0.5) / _GUESS
         known = np.concatenate((reports, np.asarray(self.prior.quantile(levels))))
-        # A single report next to 0 would make the buyer wait for others that cheap.
+        # A single report next to 0 would make the buyer wait for equally cheap sellers.
         sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
         low, high = sample.support
-        # Between corners the ironed virtual cost is constant; only they are needed.
+        # Between corners the ironed virtual cost is constant, so only the corners are needed.
         corners = np.unique(np.concatenate(([low], sample.breakpoints, [high])))
         counts = np.diff(np.rint(sample.cdf(corners) * known.size), prepend=0.0)
         return EmpiricalPrior(corners, counts)
@@ -353,7 +353,7 @@ class AdaptivePolicy:
 
 
 def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
-    """Return the policy that ``to_dict`` of either kind describes, the same to the last bit.
+    """Return the policy that ``to_dict`` of either kind describes, with identical quotes.
 
     Parameters
     ----------
@@ -398,7 +398,7 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
 
 
 def _stages(m: int) -> tuple[int, ...]:
-    """Return sizes of the history that grow from the first, and mirror that towards the end."""
+    """Return sizes of the history that grow geometrically, mirrored in the second half."""
     sizes, size = [], float(_FIRST)
     while size <= m / 2:
         sizes.append(round(size))
@@ -407,7 +407,7 @@ def _stages(m: int) -> tuple[int, ...]:
 
 
 def _algorithm_3(prior: Prior, buyer: Buyer) -> Plan:
-    """Compute the plan of Algorithm 3, whose density at 0 is half that of the sensitivity."""
+    """Compute the plan of Algorithm 3; the density of psi at 0 is half of the prior's density."""
     if prior.is_step:
         why = "it is a sample, which has no density"
     elif prior.support[0] > 0:

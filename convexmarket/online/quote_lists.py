@@ -33,7 +33,7 @@ def quote_list(
 ) -> tuple[pd.DataFrame, int, int]:
     """Quote the sellers of a CSV file, in its order; sellers quoted before keep their terms.
 
-    Returns their offers, and the numbers of sellers quoted before and turned away. A bad row, or a
+    Returns their offers, and the numbers of sellers quoted before and refused. A bad row, or a
     seller quoted at another report, is a DataError that names the lines.
     """
     listed = read_list(path, market.policy.prior, id_column, sensitivity_column)
@@ -50,7 +50,7 @@ def quote_list(
         )
     repeated, total = len(listed) - len(new), len(listed)
     progress("quote", repeated, total)
-    with suppress(MarketClosedError):  # the market is full; the database has the quotes
+    with suppress(MarketClosedError):  # the market is full; all quotes are in the database
         stream = zip(new["id"].tolist(), new["sensitivity"].tolist(), strict=True)
         for done, _ in enumerate(market.quote_many(stream, TOGETHER), start=repeated + 1):
             progress("quote", done, total)
@@ -70,7 +70,7 @@ def answer_list(
     """Record the same answer of every seller of a CSV file; return the number of sellers.
 
     Sellers with the status "nothing bought" in the file are skipped. If a seller cannot give this
-    answer, a DataError names the lines, and nothing is recorded.
+    answer, a DataError names the lines, and no answer is recorded.
     """
     table, place = read_texts(path), f"{path}: line"
     ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]

@@ -35,8 +35,8 @@ class MarketRows:
     """Private rows by the id of their owner, and public rows for tests, possibly none.
 
     Labels are -1 or 1, and ``classes`` are the original labels. ``data_norm`` is the public bound
-    on the Euclidean norm of every row, ``description`` the source of the rows, ``reports`` are
-    those of the owners from the same file, and ``features`` is the preprocessing of a file.
+    on the Euclidean norm of every row, ``description`` the source of the rows, ``reports``
+    the owners' reports in the same file, and ``features`` is the preprocessing of a file.
     """
 
     ids: Sequence[str]
@@ -69,7 +69,7 @@ def check_closing(
     rows: Callable[[], MarketRows],
     leave_out: Sequence[str] = (),
 ) -> None:
-    """Check that a market can close with a model; nothing is trained, and it stays open.
+    """Check that a market can close with a model, without training a model or closing the market.
 
     The budgets of the sellers are checked before ``rows`` reads their rows.
     """
@@ -80,7 +80,7 @@ def check_closing(
 
 
 def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
-    """Close a market and train nothing; the payments of accepted offers stay due."""
+    """Close a market without training; the payments of accepted offers stay due."""
 
     def nothing(accepted: pd.DataFrame) -> Guarantee:
         return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
@@ -102,7 +102,7 @@ def model_guarantee(
     used = accepted["id"].isin(_usable(accepted, leave_out)["id"]).to_numpy()
     if not used.any():
         raise ParameterError(
-            "no seller accepted an offer, so there is nothing to train on and the market stays as "
+            "no seller accepted an offer, so no model can be trained and the market stays as "
             "it is; quote more sellers, record their answers with accept, or close with "
             "--without-model"
         )
@@ -150,7 +150,7 @@ def release_model(
     labels = np.asarray(rows.classes)[(y > 0).astype(int)]
     model.fit(X, labels, epsilon=sold, accountant=paid, random_state=source)
     test = _measured(model.coef_, rows)
-    if test is not None and seed is not None:  # also without noise, in a simulation
+    if test is not None and seed is not None:  # in a simulation, also without noise
         none = np.zeros(X.shape[1])
         objective = PerturbedObjective(X, y, sold / sold.sum(), none, model.regularization_)
         test["without_noise"] = _measured(minimise(objective, 1e-9), rows)

@@ -197,7 +197,7 @@ class EmpiricalPrior(Prior):
 
     On the distinct values v_1 < ... < v_n with frequencies f_k and F_k = f_1 + ... + f_k, the
     virtual costs are psi(v_k) = v_k + (v_k - v_{k-1})*F_{k-1}/f_k, and psi(v_1) = v_1. A report
-    between two values counts as the higher one.
+    between two values is treated as the higher.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ class EmpiricalPrior(Prior):
         self._hull = isotonic_regression(self._raw, weights=self.counts).x
         self.support = float(self.values[0]), float(self.values[-1])
         mean = np.average(self.values, weights=self.counts)
-        self.mean = float(np.clip(mean, *self.support))  # rounding moves it out
+        self.mean = float(np.clip(mean, *self.support))  # rounding moves it outside
         self.is_regular = bool(np.all(np.diff(self._raw) > 0))
 
     @property
@@ -278,7 +278,7 @@ class EmpiricalPrior(Prior):
         raise PriorError(f"{self!r} is discrete and has no density; use cdf, or a continuous prior")
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        # Compared with cdf's own quotients, so that quantile(cdf(v)) is v whatever the rounding.
+        # Compared with the quotients of cdf, so that quantile(cdf(v)) is v for any rounding.
         return self.values[np.searchsorted(self._below / self.size, u, side="left")]
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:

@@ -68,7 +68,7 @@ class Prior(ABC):
     support: tuple[float, float]
     #: Slope of psi where psi is affine on the whole support (2 for Uniform), else None.
     virtual_cost_slope: float | None = None
-    #: Whether the ironed psi is constant between breakpoints, as for a sample.
+    #: Whether the ironed psi is constant between breakpoints, as in a sample.
     is_step: ClassVar[bool] = False
     #: Sensitivities inside the support where the density may jump, which are nodes of the ironing.
     _jumps: FloatArray = np.empty(0)
@@ -155,7 +155,7 @@ class Prior(ABC):
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             log_cdf, log_pdf = self._logs(c)
             ratio = np.exp(log_cdf - log_pdf)
-        # At the bottom of the support F/f tends to 0, whatever the density does there.
+        # At the bottom of the support, F/f tends to 0 for any density.
         return c + np.where(np.isneginf(log_cdf), 0.0, ratio)
 
     def _ironed_virtual_cost(self, c: FloatArray) -> FloatArray:
@@ -190,7 +190,7 @@ class Prior(ABC):
         nodes, levels = self._nodes[chosen], levels[chosen]
         mass = np.diff(levels)
         slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
-        # At a node the hull may take any slope between those of its two cells: take psi if it is
+        # At a node the hull may have any slope between those of its two cells: use psi if psi is
         # one of them. This is exact outside the ironed intervals, and constant on them.
         lower, upper = np.append(-np.inf, slopes), np.append(slopes, np.inf)
         costs = np.clip(self._virtual_cost(nodes), lower, upper)
@@ -283,7 +283,7 @@ class Prior(ABC):
         return reports
 
     def contains(self, reports: FloatArray) -> bool:
-        """Whether the prior is a sample that contains these reports, each as often."""
+        """Whether the prior is a sample that contains these reports, each at least as often."""
         return False
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
@@ -295,7 +295,7 @@ class Prior(ABC):
         random_state : int or numpy.random.Generator
         """
         size = check_count("size", size, 0)
-        # Scaling inside scipy can round a draw to just outside the support.
+        # Scaling inside scipy can round a draw to a value slightly outside the support.
         return np.clip(self._draw(size, generator_of(random_state)), *self.support)
 
     def to_dict(self) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class Prior(ABC):
         return {"family": self.family, "distribution": type(self).__name__}
 
     def _key(self) -> Any:
-        """Identify the prior, by something hashable."""
+        """Return a hashable key that identifies the prior."""
         return id(self)
 
     def __eq__(self, other: object) -> bool:

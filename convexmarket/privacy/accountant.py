@@ -52,7 +52,7 @@ class Account(Protocol):
         """Refuse a release that some row cannot pay, without charging it."""
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing."""
+        """Charge a release in full, or refuse it without a charge."""
 
 
 class _Sums(NamedTuple):
@@ -218,27 +218,27 @@ class PrivacyAccountant(Shown):
         Parameters
         ----------
         guarantee : Guarantee
-            Of the release, row by row. A row of epsilon zero is not used and pays nothing.
+            Of the release, row by row. A row of epsilon zero is not used and not charged.
         rows : array_like of int, shape (n_used,), optional
             Positions, in this account, of the rows of the guarantee; all rows by default.
 
         Raises
         ------
         BudgetExceededError, ParameterError
-            If the release would exceed a row's budget, the rows are not those of the account, or
+            If the release would exceed a row's budget, the account has other rows, or
             only delta is positive.
         """
         self._after(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: Any = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing; see :meth:`check`."""
+        """Charge a release in full, or refuse it without a charge; see :meth:`check`."""
         with self._lock:
             self._sums = self._after(guarantee, rows)
             largest = float(guarantee.epsilon.max(initial=0.0))
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
-        """Add earlier charges of one law, even beyond the budget.
+        """Add earlier charges of one distribution, even beyond the budget.
 
         They are the epsilon, delta, shift and failure of each; ``rows`` may repeat positions.
         """

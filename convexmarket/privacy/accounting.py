@@ -71,7 +71,7 @@ def objective_perturbation_guarantee(
 ) -> Floats:
     """Compute the guarantee of each row, Jacobian included, in nats, shape (n_rows,).
 
-    An infinite ``eta`` means no noise. Rows of weight zero lose nothing, except that the paper's
+    An infinite ``eta`` means no noise. Rows of weight zero have no loss, except that the paper's
     formula adds its Delta to every row; its ``cap`` k bounds the weights by k / n_rows, and by
     default k / n_rows is the largest weight. ``solver_epsilon`` is the cost, for each row that is
     used, of a second noise that covers the solver's error. Only "general" uses ``loss_curvature``,
@@ -95,7 +95,7 @@ def calibrate_eta(
     solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> float:
-    """Compute the largest ``eta`` of the noise whose total epsilons stay within those sold.
+    """Compute the largest ``eta`` of the noise whose total epsilons are at most the epsilons sold.
 
     Row i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` grow more slowly
     than the weight, so the smallest positive weight determines the result.
@@ -110,12 +110,12 @@ def calibrate_eta(
     room = smallest * eta - solver_epsilon
     if room <= 0:
         raise ParameterError(
-            f"solver_epsilon = {solver_epsilon:g} leaves nothing of the smallest positive epsilon, "
+            f"solver_epsilon = {solver_epsilon:g} is at least the smallest positive epsilon, "
             f"{smallest * eta:g}; use a smaller value, or zero weights for such small epsilons"
         )
     calibrated = _calibrated(smallest, float(eta), room, curvature, accounting, largest)
     if calibrated <= 0:
-        # Twice the regularization at which the Jacobian's share uses up the rest.
+        # Twice the regularization at which the Jacobian's share uses the remaining epsilon.
         share = smallest * loss_curvature
         if accounting == "paper":
             share, room = largest, room / 2.0
@@ -161,7 +161,7 @@ def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 
 def _loss(weights: Floats, eta: float, curvature: float, accounting: str, largest: float) -> Floats:
     """Compute the guarantee of each row, Jacobian included, without the second noise."""
-    # a row that is not used loses nothing
+    # an unused row has no privacy loss
     loss = np.where(weights > 0, np.inf, 0.0) if np.isinf(eta) else weights * eta
     if accounting == "paper":
         return loss + 2.0 * np.log1p(curvature * largest)
@@ -191,7 +191,7 @@ def _largest(weights: Floats, cap: float | None) -> float:
 def _calibrated(
     smallest: float, eta: float, room: float, curvature: float, accounting: str, largest: float
 ) -> float:
-    """Solve for the eta at which the smallest positive weight loses ``room``; 0 without one."""
+    """Solve for the eta at which the smallest positive weight loses ``room``; 0 without a root."""
     weights = np.array([smallest])
 
     def excess(candidate: float) -> float:
@@ -199,6 +199,6 @@ def _calibrated(
 
     if excess(0.0) >= 0:
         return 0.0
-    # A row pulls with at least half of its weight. The last units keep rounded totals below.
+    # A row's effect has at least half of its weight. Subtract units to keep rounded totals below.
     eta = float(brentq(excess, 0.0, 2.0 * eta, xtol=2 * np.spacing(eta)))
     return eta - 8 * float(np.spacing(eta))

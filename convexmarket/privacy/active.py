@@ -36,9 +36,9 @@ class RowAccount(PrivacyAccountant):
     """Privacy spent on each row while the account is open; made by :func:`account`.
 
     The index of a DataFrame identifies its rows. A release on rows without names costs every row
-    its largest epsilon. Nested accounts are all charged, or none is. Other threads see an account
+    its largest epsilon. Nested accounts are all charged, or none. Other threads see an account
     only in a copy of the context (:func:`contextvars.copy_context`), and worker processes never.
-    The first entry of :attr:`ids` stands for all rows that were not charged by name.
+    The first entry of :attr:`ids` represents all rows that were not charged by name.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class RowAccount(PrivacyAccountant):
         return float(self._spent()[0])
 
     def charge(self, guarantee: Guarantee, rows: pd.Index | None = None) -> None:
-        """Charge a release on rows with these names, or refuse it and charge nothing."""
+        """Charge a release on rows with these names, or refuse it without a charge."""
         if rows is not None:
             new = rows[(guarantee.epsilon > 0) & (self.ids.get_indexer(rows) < 0)]
             # A new row has the budget and the charges of any other row.
@@ -84,7 +84,7 @@ class RowAccount(PrivacyAccountant):
         super().charge(guarantee, rows)
 
     def _after(self, guarantee: Guarantee, rows: pd.Index | None) -> Any:
-        """Compute the guarantee of a release for each row of the account, and charge that."""
+        """Compute the guarantee of a release for each row of the account, and charge it."""
         leaks = any(text.startswith("VIOLATED") for text in guarantee.assumptions)
         if leaks and self._limited:
             raise ParameterError(
@@ -128,7 +128,7 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
     ----------
     budget : float or Series, optional
         Epsilon that each row may lose, in nats. A Series gives it by the names of the rows; other
-        rows may lose nothing. By default, return the innermost open account of this context, or the
+        rows may have no loss. By default, return the innermost open account of this context, or the
         total of the process.
     delta : float, default 0.0
         Probability with which the budget may be exceeded.
@@ -197,7 +197,7 @@ def reserve(
     Raises
     ------
     BudgetExceededError, ParameterError
-        If the release would exceed a row's budget, or the rows are not those of the accountant.
+        If the release would exceed a row's budget, or the accountant has other rows.
 
     Warns
     -----
@@ -236,7 +236,7 @@ def reserve(
 
 
 def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
-    """Charge a release to the open accounts and the total, or refuse it and charge none."""
+    """Charge a release to the open accounts and the total, or refuse it without a charge."""
     opened, problem = dict.fromkeys(_OPEN.get()), ""
     if getpid() != _PROCESS or parent_process() is not None:
         problem = (

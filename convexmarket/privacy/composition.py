@@ -64,7 +64,7 @@ def update_moments(epsilon: ArrayLike) -> Floats:
     r"""Bound the moments of one update of the sparse-vector scheme and all answers before it.
 
     If every answer is epsilon-differentially private, B updates reveal at most :math:`B\kappa`, and
-    the other rounds nothing. The smallest :math:`\kappa(\lambda)` is the largest of three values,
+    other rounds cost nothing. The smallest :math:`\kappa(\lambda)` is the largest of three values,
     and infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
     size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)

@@ -30,7 +30,7 @@ def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.f
 def gamma_sphere_error(n_roundings: int = 0) -> float:
     """Bound the relative distance of a drawn vector from the ideal one, also by coordinate.
 
-    Each coordinate may have been rounded some more times, such as in a product with a scale.
+    Each coordinate may be rounded further, for example in a product with a scale.
     """
     return (count := (DRAW_ROUNDINGS + n_roundings) * UNIT) / (1.0 - count)
 

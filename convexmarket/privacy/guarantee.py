@@ -183,13 +183,13 @@ class Guarantee(Shown):
     ) -> Self:
         r"""Describe a release by the distribution of its privacy loss on a grid.
 
-        Accounts compose it as Gaussian noise whose trade-off curve lies below its own.
+        Accounts compose it as Gaussian noise with a lower trade-off curve.
 
         Parameters
         ----------
         losses, probabilities : array_like of shape (n_losses,)
             Increasing values of the loss :math:`\log P/Q`, rounded up to a grid, and their
-            probabilities under P; the rest belongs to an infinite loss. The distribution must bound
+            probabilities under P; the loss is infinite otherwise. The distribution must bound
             the loss for either order of the two data sets.
         n_rows : int
             Number of rows, each with this distribution.

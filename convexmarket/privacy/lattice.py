@@ -1,4 +1,4 @@
-r"""Exact noise on a lattice: one integer sampler per law, and the release of whole steps.
+r"""Exact noise on a lattice: an integer sampler per distribution, and rounded releases.
 
 The last digits of a value plus real noise can reveal the value at any epsilon (Mironov). Here
 values are rounded to multiples of a step q, a power of two, and integers of an exact law are added
@@ -50,7 +50,7 @@ def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integer
 def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Integers:
     r"""Draw integers of probability proportional to :math:`e^{-z^2/(2s^2)}`, exactly.
 
-    The scale s is the standard deviation to within ``1e-7`` of it. A discrete Laplace number y of
+    The scale s is the standard deviation to a relative ``1e-7``. A discrete Laplace number y of
     scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With :math:`||y|-s| = ks +
     r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and :math:`e^{-(r/s)^2/2}`.
     """
@@ -165,7 +165,7 @@ def check_reach(largest: float, step: float) -> None:
 def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Integers:
     """Round values computed from private rows to whole numbers of steps, halves upwards.
 
-    Two values stay at most as many steps apart, unlike with halves to even numbers. Values are
+    Values k steps apart give integers at most k apart, unlike with halves to even. Values are
     clipped to their public bound. NaN counts as 0, because an error would reveal the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)

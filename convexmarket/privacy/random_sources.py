@@ -30,7 +30,7 @@ class Simulation:
     Parameters
     ----------
     seed : int, SeedSequence, Generator or RandomState
-        As for :func:`numpy.random.default_rng`. A ``Generator`` advances with every use.
+        See :func:`numpy.random.default_rng`. A ``Generator`` advances with every use.
 
     Examples
     --------

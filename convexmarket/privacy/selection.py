@@ -49,7 +49,7 @@ def private_selection(
         Largest change of a score when one row is replaced: positive and public. For accuracy it is
         ``1 / len(X)``.
     accountant, rows, random_state
-        As for a fit: the account that is charged, by default all open accounts, and the noise.
+        As in ``fit``: the charged account, by default all open accounts, and the noise.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def private_selection(
     ------
     ParameterError, DataError, BudgetExceededError
         If an argument is out of its range, X is empty, or the choice would exceed the budget of a
-        row; nothing is chosen then.
+        row; no candidate is chosen then.
 
     Examples
     --------

@@ -83,6 +83,6 @@ def _unconditional(g: float) -> float:
 
 def _best_difference(constant: Floats, linear: Floats) -> Floats:
     """Maximise ``sqrt(4 - 3 t^2) * (constant + linear * t)`` over t in [0, 1], in closed form."""
-    # The derivative has one positive root, the one below written without cancellation.
+    # The derivative has one positive root; the formula below avoids cancellation.
     t = 8.0 * linear / (3.0 * constant + np.sqrt(9.0 * constant**2 + 96.0 * linear**2))
     return np.sqrt(4.0 - 3.0 * t**2) * (constant + linear * t)

@@ -107,7 +107,7 @@ class ErrorBounds:
         r"""Bound the error of every answer of an interactive release (K, Theorems 3 and 10).
 
         It is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, with s the
-        scale of the noise: the threshold plus the largest noise, while updates are left.
+        scale of the noise: the threshold plus the largest noise, while updates remain.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class ErrorBounds:
         n_points : int
             T, number of points, drawn from the distribution of fresh points.
         noise : {"laplace", "process"}, optional
-            As for :class:`~convexmarket.TestSetRelease`.
+            See :class:`~convexmarket.TestSetRelease`.
 
         Returns
         -------

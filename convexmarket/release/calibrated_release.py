@@ -95,7 +95,7 @@ class Release(Shown):
     ) -> np.random.Generator:
         """Set the guarantee, charge it in full, and return the source of the noise.
 
-        If the account refuses, nothing is charged and ``random_state`` does not advance.
+        If the account refuses, no epsilon is charged and ``random_state`` does not advance.
         """
         assumptions = (
             noise_assumption(random_state),

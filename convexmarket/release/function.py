@@ -24,12 +24,12 @@ Floats = NDArray[np.float64]
 
 
 class FunctionRelease(SingleCopy):
-    r"""Private predictions at up to 5,000 points, for the cost of one.
+    r"""Private predictions at up to 5,000 points, at the cost of one prediction.
 
     Parameters
     ----------
     erm, epsilon, accountant, rows, random_state
-        As for :class:`~convexmarket.InteractiveRelease`.
+        See :class:`~convexmarket.InteractiveRelease`.
     delta : float
         Strictly between 0 and 1.
 

@@ -1,4 +1,4 @@
-r"""Interactive answers, most of which cost nothing (K, Algorithm 1).
+r"""Interactive answers, most of which are free (K, Algorithm 1).
 
 The prediction of a public model is compared with the true one plus Laplace noise. Within a
 threshold the public prediction is the answer. Otherwise the answer is the noisy prediction, and the
@@ -66,7 +66,7 @@ class InteractiveRelease(SingleCopy):
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
     random_state : None, Simulation or another source, default None
-        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
+        Source of the noise; see :class:`~convexmarket.PrivateLogisticRegression`.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class InteractiveRelease(SingleCopy):
 
     Notes
     -----
-    Rounds without an update cost nothing: with the privacy loss L of the transcript and U updates,
+    Rounds without an update are free: with the privacy loss L of the transcript and U updates,
     :math:`e^{\lambda L - \kappa U}` is a supermartingale, and U never exceeds B.
 
     References
@@ -152,7 +152,7 @@ class InteractiveRelease(SingleCopy):
 
     @property
     def spent(self) -> Counts:
-        """Questions and updates so far; the cost is that of the whole release."""
+        """Questions and updates so far; the cost covers the whole release."""
         return Counts(self._queries, self._updates)
 
     @property
@@ -178,9 +178,9 @@ class InteractiveRelease(SingleCopy):
         DataError
             If a row is malformed or outside the domain; no question is answered then.
         QueriesExhaustedError
-            If there are more rows than questions left; no question is answered then.
+            If there are more rows than remaining questions; no question is answered then.
         UpdatesExhaustedError
-            If no update is left; the answers of this call are in ``answers``.
+            If no update remains; the answers of this call are in ``answers``.
         """
         self._check_process()
         points = self._checked_points(X)
@@ -204,7 +204,7 @@ class InteractiveRelease(SingleCopy):
                         f"in X were answered, see .answers of this error. {free} epsilon again",
                         tuple(answers),
                     )
-                if not self._drawn:  # many together, which is faster
+                if not self._drawn:  # many questions together, which is faster
                     self._drawn = self._noise.added_to(np.zeros(BLOCK), self._generator).tolist()
                 answers.append(self._answer(point, value + self._drawn.pop()))
         return np.array(answers)

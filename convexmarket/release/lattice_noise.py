@@ -40,7 +40,7 @@ JITTER = 1e-6
 MOST_POINTS = 5_000  # number of points with correlated noise
 #: Steps, as shares of the smaller of sensitivity and scale.
 LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
-LEAST_STEP = 2.0**-43  # least share of the scale, to limit its number of steps
+LEAST_STEP = 2.0**-43  # smallest share of the scale, to limit its number of steps
 FINEST = 2.0**-50  # share of the largest value
 #: Largest relative increase of a sensitivity, and then a scale, by a step; for scales up to ten
 #: million sensitivities.
@@ -128,7 +128,7 @@ class Process:
         self._residual = ARITHMETIC * erm.sensitivity_ * sqrt(MOST_POINTS) / 2.0
         self.points: Floats = np.zeros((0, erm.n_features_in_))
         self.coordinates: Floats = np.zeros(0)
-        self._true: Floats = np.zeros(0)  # the coordinates without noise
+        self._true: Floats = np.zeros(0)  # coordinates without noise
         self._triangle: Floats = np.zeros((0, 0))  # Cholesky factor of the points' covariance
 
     def at(self, points: Floats, predictions: Floats) -> Floats:

@@ -27,9 +27,9 @@ from convexmarket.release.scales import non_interactive_epsilon, selection_facto
 
 Floats = NDArray[np.float64]
 
-CHUNK = 2_000_000  # number of kernel entries computed at once
-MOST_BYTES = 8e9  # entries of kernels between a net and the points of the rounds
-BLOCK = 65_536  # number of points tried at once
+CHUNK = 2_000_000  # number of kernel entries computed together
+MOST_BYTES = 8e9  # kernel entries between a net and the points of the rounds
+BLOCK = 65_536  # number of points tried together
 FINEST = 100_000  # points of the default net
 MOST_NET = 1_000_000
 
@@ -40,7 +40,7 @@ class PublicRelease(FixedRelease):
     Parameters
     ----------
     erm, epsilon, accountant, rows, random_state
-        As for :class:`~convexmarket.InteractiveRelease`. The model needs ``data_norm``, the radius
+        See :class:`~convexmarket.InteractiveRelease`. The model needs ``data_norm``, the radius
         of the public ball, and a kernel with Lipschitz features ("rbf", "linear" or "poly").
     delta : float
         At least 0 and below 1; with zero, the epsilons of all rounds are added.

@@ -1,6 +1,6 @@
 r"""Noisy predictions at public points, and a public model fitted to them.
 
-(K, Algorithm 2, the semi-interactive model.) All predictions are released at once, so everything
+(K, Algorithm 2, the semi-interactive model.) All predictions are released together, so everything
 computed from them is public.
 """
 
@@ -28,7 +28,7 @@ class TestSetRelease(FixedRelease):
     Parameters
     ----------
     erm, epsilon, accountant, rows, random_state
-        As for :class:`~convexmarket.InteractiveRelease`.
+        See :class:`~convexmarket.InteractiveRelease`.
     X : array_like of shape (n_points, n_features)
         Public points without labels, in the public domain; 5,000 at most.
     delta : float

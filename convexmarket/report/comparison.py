@@ -233,12 +233,12 @@ class Comparison:
 
     @property
     def verdict(self) -> Literal["lower", "higher", "tie"]:
-        """Of a compared with b; a tie where the interval contains zero."""
+        """Verdict on a compared with b; a tie if the interval contains zero."""
         return "higher" if self.low > 0 else "lower" if self.high < 0 else "tie"
 
     @property
     def interval(self) -> str:
-        """The interval in words; unless the verdict is a tie, that of the absolute difference."""
+        """The interval in words; unless the verdict is a tie, of the absolute difference."""
         if self.n_pairs == 1 and self.low == self.high:
             return "exact"
         ends = [self.low, self.high]

@@ -303,7 +303,7 @@ class Report:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables, claims among them."""
+        """The tables, including the claims."""
         return [block for block in self.blocks if isinstance(block, Table)]
 
     @property
@@ -377,7 +377,7 @@ class Report:
     def write(
         self, folder: str | Path, formats: Collection[Format] = ("md", "html"), force: bool = False
     ) -> Path:
-        """Write the report as a folder, all at once; return its page.
+        """Write the report as a folder, atomically; return its page.
 
         Parameters
         ----------
@@ -506,7 +506,7 @@ def read_report(folder: str | Path) -> Report:
 
 
 def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
-    """Read the tables of a report by name, claims among them, to the last bit.
+    """Read the tables of a report by name, including the claims, with exact values.
 
     Examples
     --------
@@ -620,7 +620,7 @@ def _template(name: str) -> str:
 
 
 def _page(title: str, body: str, *, link: str = "", footer: str = "", **texts: str) -> str:
-    """Return an HTML page in the style of reports, which loads nothing from other places."""
+    """Return an HTML page in the style of reports, without external resources."""
     script = _template("page.js")
     plain_texts = {"question": "", "finding": "", "title": title} | texts
     parts = {name: escape(printable(text)) for name, text in plain_texts.items()}

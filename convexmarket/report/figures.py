@@ -1,4 +1,4 @@
-"""The look of figures in reports: style, tick labels, and the two usual charts.
+"""The style of figures in reports: tick labels, and the two usual charts.
 
 Series differ in marker and line style as well as in colour, and the colours (Okabe and Ito's) are
 distinguishable for colour-blind readers. Figures are drawn without pyplot.
@@ -186,7 +186,7 @@ def tidy(figure: Figure) -> None:
 
 
 def _show_covered(figure: Figure, axes: Axes) -> None:
-    """Draw a line wide and pale where later lines cover all of it."""
+    """Draw a line wide and pale if later lines cover it completely."""
     in_data = [line for line in axes.get_lines() if line.get_transform() == axes.transData]
     joined = [line for line in in_data if line.get_linestyle() != "None"]
     axes.get_xlim(), axes.get_ylim()  # autoscale
@@ -201,7 +201,7 @@ def _show_covered(figure: Figure, axes: Axes) -> None:
 
 
 def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
-    """Check that a path lies within a point of another one; both go from left to right."""
+    """Check that a path is within a point of another path; both run from left to right."""
     if min(len(above), len(path)) < 2 or (np.diff(above[:, 0]) < 0).any():
         return False
     points = np.concatenate([path, (path[1:] + path[:-1]) / 2])
@@ -215,7 +215,7 @@ def drawn(plot: Callable[[], Any]) -> Figure:
         result = plot()
     axes = np.asarray(result, dtype=object).ravel()[0]
     figure = getattr(axes, "figure", axes)
-    if "matplotlib.pyplot" in sys.modules:  # which would keep the figure forever
+    if "matplotlib.pyplot" in sys.modules:  # the registry would keep the figure forever
         sys.modules["matplotlib.pyplot"].close(figure)
     return figure
 

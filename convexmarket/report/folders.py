@@ -1,4 +1,4 @@
-"""The hidden folder in which a report is built before it takes its place at once.
+"""The hidden folder in which a report is built before an atomic replacement.
 
 The place is empty between two renames only. If the process is killed there, the former report is
 complete in the hidden folder, and the next process that writes or reads the report puts it back.
@@ -44,7 +44,7 @@ def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Make a hidden folder that takes the place of a report at the end, or leaves it unchanged."""
+    """Create a hidden folder that replaces a report at the end, or leaves it unchanged."""
     target.parent.mkdir(parents=True, exist_ok=True)
     put_back(target)
     try:
@@ -65,14 +65,14 @@ def replacing(target: Path) -> Iterator[Path]:
 
 def put_back(target: Path) -> None:
     """Undo unfinished replacements of a report, and remove their hidden folders."""
-    name = re.compile(rf"\.{re.escape(target.name)}-[a-z0-9_]{{8}}")  # as mkdtemp makes them
+    name = re.compile(rf"\.{re.escape(target.name)}-[a-z0-9_]{{8}}")  # names that mkdtemp creates
     with suppress(OSError):
         places = sorted(path for path in target.parent.iterdir() if name.fullmatch(path.name))
         with _locked(target.parent, wait=True) if places else nullcontext():
             for place in places:
                 with _locked(place) as abandoned:
                     if abandoned and (former := place / "former").is_dir():
-                        # It is moved before the removal, so that no part of it is put back.
+                        # Move the folder before the removal, so that no part of it is restored.
                         os.replace(former, place / "rest" if target.exists() else target)
                     if abandoned:
                         shutil.rmtree(place, ignore_errors=True)

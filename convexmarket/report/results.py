@@ -1,4 +1,4 @@
-"""The file ``results.json`` of a report, which holds its text and its tables to the last bit.
+"""The file ``results.json`` of a report, with its text and the exact values of its tables.
 
 A table is stored as its columns, dtypes and rows; NaN is null and infinities are text. A long table
 is stored as Parquet in ``tables/``, and its checksum in ``results.json``.

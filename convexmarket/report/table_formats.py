@@ -1,4 +1,4 @@
-"""Numbers and tables as a reader sees them: HTML, Markdown, and LaTeX by pandas' Styler."""
+"""Formats of numbers and tables for readers: HTML, Markdown, and LaTeX by pandas' Styler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-_BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space stays
+_BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is kept
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 #: Beginnings of a heading, a rule or a list: '# x', '---', '- x', '1. x'.
 _BLOCK_START = re.compile(r"^(?:(#+|[+=-])|(\d+)(?=[.)]))(?=[.)]?(?:[ =-]|$))")
@@ -99,7 +99,7 @@ def escape_markdown(value: object) -> str:
 
 
 def _decimals(values: pd.Series) -> str:
-    """Return a format with equally many decimals, or nothing where the sizes differ too much."""
+    """Return a format with equally many decimals, or None if the sizes differ too much."""
     sizes = np.abs(values.to_numpy(float)) if is_float_dtype(values) else np.empty(0)
     sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
     if not sizes.size:

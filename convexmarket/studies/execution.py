@@ -104,8 +104,8 @@ class Execution:
         exception), ``status`` the signal or exit code of a crash, ``log`` the end of the output,
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
-        the call unnecessary, or None. If the system ends a worker, its call is performed once more;
-        a second time it has crashed.
+        the call unnecessary, or None. If the system ends a worker, its call is repeated once; if
+        this call ends its worker, too, the call has crashed.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -296,7 +296,7 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """An append-only file with one JSON object per line; without a path nothing is recorded.
+    """An append-only file with one JSON object per line; without a path, no file is written.
 
     A line that was incomplete when the machine stopped is cut off when the journal is opened
     again. Two studies cannot write the same journal; Windows has no such lock.

@@ -94,7 +94,7 @@ def warm_up(solver: Any, **options: Any) -> None:
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
     """Solve an instance twice; return the keys of :data:`MEASURED` for each solve.
 
-    Those of the second solve have the prefix :data:`AGAIN`; ``declaration_s`` counts in the first
+    Keys of the second solve have the prefix :data:`AGAIN`; ``declaration_s`` counts in the first
     total, and ``again_cold_s`` are the solver's seconds for the second without a warm start.
     """
     start = time.perf_counter()
@@ -130,7 +130,7 @@ def _solve(
     problem, given, row = declared.problem, dict(options), _blank("error")
     marks = [time.perf_counter()]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the status holds the same
+        warnings.simplefilter("ignore")  # the status shows the same
         try:
             declared.place(value)
             data, chain, inverse = problem.get_problem_data(solver, solver_opts=given)
@@ -175,7 +175,7 @@ def _search(instance: Instance, formulation: str, solver: Any, options: Mapping[
     start = time.perf_counter()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the gap holds the same
+            warnings.simplefilter("ignore")  # the gap shows the same
             allocation = instance.search(formulation, solver, options)
     except Exception as error:  # a solver may raise anything
         unable = isinstance(error, NotSupportedError) or "cannot solve this problem" in str(error)

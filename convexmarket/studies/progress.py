@@ -1,4 +1,4 @@
-"""Progress of long computations on standard error, with an estimate of the time left."""
+"""Progress of long computations on standard error, with an estimate of the remaining time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUIET = 2.0
 
 
 class ProgressLines:
-    """Printer of the steps done and the remaining time; a short stage prints nothing."""
+    """Printer of the steps done and the remaining time; a short stage prints no line."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -59,7 +59,7 @@ def _duration(seconds: float) -> str:
 
 
 def reporter(progress: bool | Progress) -> Progress:
-    """Return the callable of a ``progress`` argument: True prints lines, False nothing."""
+    """Return the callable of a ``progress`` argument: True prints lines, False does not."""
     if callable(progress):
         return progress
     if not isinstance(progress, bool):

@@ -3,7 +3,7 @@ r"""Residuals of the optimality conditions at a returned point, independent of t
 With multipliers nu of equations ``h(x) = 0`` and lambda of inequalities ``g(x) <= 0``, cut off at
 zero, :func:`kkt_residuals` measures ``|h|`` and ``g_+`` relative to the sides of the constraint;
 :math:`r = \nabla f + J_h^\top\nu + J_g^\top\lambda_+` relative to the largest gradient among the
-terms of f, or to ``|f|/||x||`` where that is larger (one term alone has no gradient at its
+terms of f, or to ``|f|/||x||`` if that is larger (a single term has no gradient at its
 minimum); and the gap ``sum |nu*h| + sum |lambda_+*g|`` relative to ``|f|``. None changes with the
 units of f, x or a constraint. :class:`MatrixProblem` measures absolute tolerances of solvers.
 """
@@ -171,7 +171,7 @@ class MatrixProblem(NamedTuple):
         return primal, max(_largest(slope), self._outside(y, dual=True)), gap
 
     def _outside(self, rows: Floats, *, dual: bool = False) -> float:
-        """Return by how much rows leave their cones, equations apart."""
+        """Compute the distances of rows from their cones, separately for equations."""
         start = self.dims.zero + self.dims.nonneg
         broken = [-rows[self.dims.zero : start]]
         for size in self.dims.soc:

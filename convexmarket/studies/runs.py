@@ -152,7 +152,7 @@ class Runs(Shown):
 
 
 def _tidy(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose columns hold truth values, numbers or text, or nothing."""
+    """Return a table whose columns hold truth values, numbers, text or missing values."""
     tidy = table.reset_index(drop=True).infer_objects()
     for column, values in tidy.items():
         if values.dtype.kind not in "biuf":

@@ -54,7 +54,7 @@ def fastest(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def statements(runs: Any) -> list[str]:
-    """Return the fastest of each class, wrong answers, and solvers that cannot take a problem."""
+    """Return the fastest of each class, wrong answers, and unsupported problems of solvers."""
     texts = [_sentence(row) for row in fastest(runs.tables["runs"]).itertuples()]
     return (texts + _exceptions(runs)) or ["No run ended."]
 
@@ -96,7 +96,7 @@ def plot(runs: Any, ax: Any = None) -> Any:
 def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
     """Draw a row per solver and formulation, the exact method first, and a column per size.
 
-    A tile holds the geometric mean of the seconds, or the worst outcome. Solvers that cannot take a
+    A tile holds the geometric mean of the seconds, or the worst outcome. Solvers that lack a
     formulation have no row.
     """
     runs = verdicts.counted(runs) if len(verdicts.counted(runs)) else runs

@@ -2,7 +2,7 @@
 
 A *contender* is a solver with a formulation. It is compared with the others of its *group*: the
 runs of one problem class under one setting, of all sizes together or of one size. A run whose
-outcome is "unsupported" counts nowhere.
+outcome is "unsupported" is ignored.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _VERIFIED, _REFUTES = 1e-6, 1e-5
 _SHIFT = 0.01
 _CONFIDENCE = 0.95
 _TEXTS = ("status", "message")
-#: Measurements of both solves, numbers apart from two texts; and what a reply holds besides.
+#: Measurements of both solves: numbers and two texts; and further keys of a reply.
 _MEASURED = [prefix + name for prefix in ("", AGAIN) for name in MEASURED]
 _BLANK = {name: "" if name.endswith(_TEXTS) else np.nan for name in _MEASURED}
 _BLANK |= {"solver_version": "", "core": -1}
 _BLANK |= dict.fromkeys(("declaration_s", "again_cold_s", "peak_memory_mb"), np.nan)
 _OF_REPLY = ("status", "peak_memory_mb", "core")
 
-#: The labels of a run, and its reply.
+#: The labels and the results of a run.
 Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
@@ -193,7 +193,7 @@ def seconds(runs: pd.DataFrame) -> pd.Series:
 def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
     """Pivot values to a row per instance and a column per contender, in order of appearance.
 
-    NaN stands where a contender was not given an instance.
+    Instances that a contender was not given have the value NaN.
     """
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
     index = [name for name in INSTANCE if name != "problem_class"]
@@ -206,7 +206,7 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
     A run that does not solve counts as its time limit. Contenders that were given all instances of
     the group are compared on all of them, and the others have no mean. Without such contenders,
     all are compared on their common instances. again_ratio is the mean time of the second solve
-    relative to the first, warm_ratio that of the solver's part with a warm start to that without.
+    relative to the first, warm_ratio the solver's time with a warm start relative to without.
     """
     tables = []
     for place, rows in _groups(runs):
@@ -243,7 +243,7 @@ def profiles(runs: pd.DataFrame) -> pd.DataFrame:
     """Return performance profiles of time and of accuracy, over all sizes of a group.
 
     Of time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002); the
-    exact method takes no part. Of accuracy, tau is the accuracy itself, at least ``FLOOR``. The
+    exact method is excluded. Of accuracy, tau is the accuracy itself, at least ``FLOOR``. The
     shares are of the instances that the contender was given, solved or not.
     """
     pieces = []

@@ -152,7 +152,7 @@ class GroupShare(Constraint):
     at_least, at_most : mapping from group to share, optional
         Shares in [0, 1].
     equal : bool
-        All groups carry the same share.
+        All groups have the same share.
 
     Examples
     --------
@@ -212,7 +212,7 @@ class GroupShare(Constraint):
 
     @property
     def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:  # type: ignore[override]
-        """Group of each seller by its number, and the least and the most share of each group."""
+        """Group of each seller by number, and the smallest and largest share of each group."""
         names, group = np.unique(self.groups, return_inverse=True)
         least = np.array([self.at_least.get(name, 0.0) for name in names.tolist()])
         most = np.array([self.at_most.get(name, 1.0) for name in names.tolist()])

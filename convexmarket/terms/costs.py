@@ -40,7 +40,7 @@ class PrivacyCost(Record):
 
     definition = "expression"
     _argument = "(eps_i)"
-    #: Whether it is eps itself.
+    #: Whether u(eps) = eps.
     is_linear: bool = False
 
     @abstractmethod

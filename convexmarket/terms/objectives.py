@@ -101,7 +101,7 @@ class Spread(Term):
             return None
         q = 1.0 if self.p == np.inf else float(self.p / (self.p - 1))
         least = costs.min(axis=-1)
-        scaled = (costs - least[..., None]) / weight  # no margin is above 1: nothing overflows
+        scaled = (costs - least[..., None]) / weight  # no margin is above 1, so none overflows
         tau = _level(scaled, q)
         # The norm grows at least as fast as tau, so that this tau is feasible.
         excess = _dual_norm(tau, scaled, q)[0] - 1.0
@@ -109,7 +109,7 @@ class Spread(Term):
 
 
 def _level(costs: Floats, q: float) -> Floats:
-    """Solve ``||(tau - costs)_+||_q = 1`` for tau by Newton's method; the least cost is 0."""
+    """Solve ``||(tau - costs)_+||_q = 1`` for tau by Newton's method; the smallest cost is 0."""
     tau = np.ones(costs.shape[:-1])
     for _ in range(200):
         norm, slope = _dual_norm(tau, costs, q)
@@ -214,7 +214,7 @@ class NegativeEntropy(Term):
     """The negative entropy of the weights, sum a_i log a_i, under which every seller sells.
 
     With a reference q, positive with sum one, it is the Kullback-Leibler divergence ``sum a_i
-    log(a_i/q_i)`` from target weights, such as those of a population (Shimodaira, 2000).
+    log(a_i/q_i)`` from target weights, such as shares in a population (Shimodaira, 2000).
 
     Examples
     --------

@@ -90,11 +90,11 @@ class Piece(Record):
     reports: ClassVar[Literal["price", "budget"] | None] = None
     #: Whether it is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
     separable: ClassVar[bool] = False
-    #: Labels of the pandas columns among its arguments, by the names or places of these.
+    #: Labels of the pandas columns among its arguments, by argument name or position.
     column_labels: dict[str, pd.Index[Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Store the labels of pandas arguments, to be compared with those of the sellers."""
+        """Store the labels of pandas arguments, for a comparison with the sellers' labels."""
         piece = super().__new__(cls)
         given = {**{f"argument {place}": value for place, value in enumerate(args, 1)}, **kwargs}
         labels = {name: index for name in given if (index := labels_of(given[name])) is not None}
@@ -107,7 +107,7 @@ class Piece(Record):
         return any(isinstance(value, cp.Parameter) for value in vars(self).values())
 
     def quantities_used(self, n_sellers: int) -> set[str]:
-        """Return the names of the :class:`Quantities` it uses; all if that cannot be read."""
+        """Return the names of the :class:`Quantities` that the piece uses; all if unknown."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
         quantities = Quantities.unknown(costs)
         try:
@@ -128,7 +128,7 @@ class Piece(Record):
 class Summand(Written, ABC):
     """A term or an objective; weights and sums of these are objectives."""
 
-    __array_ufunc__ = None  # numpy leaves products with its numbers to this class
+    __array_ufunc__ = None  # numpy delegates products with its numbers to this class
     #: The weighted terms.
     parts: tuple[WeightedTerm, ...]
 
@@ -178,9 +178,9 @@ class Term(Piece, Summand):
     """
 
     definition = "expression"
-    #: Name of the one of the :class:`MarketNumbers` that its weight is added to.
+    #: Name of the field of :class:`MarketNumbers` to which its weight is added.
     adds_to: str | None = None
-    #: The privacy cost of the sellers; None for a term that pays nothing.
+    #: The privacy cost of the sellers; None for a term without payments.
     privacy_cost: PrivacyCost | None = None
     #: Whether it is money for the sellers.
     pays: ClassVar[bool] = False
@@ -218,7 +218,7 @@ class Term(Piece, Summand):
         return weight * self.expression(quantities)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this term to a market in numbers; None if that cannot express it."""
+        """Add this term to a market in numbers; return None if numbers cannot express it."""
         name = self.adds_to
         return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
@@ -255,7 +255,7 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    #: Groups of the sellers, and bounds on their shares; None if it is no bound on shares.
+    #: Groups of the sellers, and bounds on their shares; None for other constraints.
     shares: tuple[NDArray[np.intp], Floats, Floats] | None = None
 
     @abstractmethod
@@ -307,7 +307,7 @@ class Constraint(Piece):
         return [item.expr for item in items]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this constraint to a market in numbers; None if that cannot express it."""
+        """Add this constraint to a market in numbers; return None if numbers cannot express it."""
         return None
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
@@ -456,7 +456,7 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
                 "depends only on its quantities; write its optimal value as one expression, such "
                 "as log_sum_exp or sum_largest"
             )
-        # A parameter may have no value: then the expression has none either.
+        # The expression has no value if a parameter has none.
         values = [[np.array(side.value, float) for side in sides] for sides in (first, second)]
         same = [np.array_equal(x, y, equal_nan=True) for x, y in zip(*values, strict=False)]
         if len(first) != len(second) or not all(same):
@@ -612,7 +612,7 @@ class MarketNumbers:
         return active
 
     def restricted(self) -> tuple[MarketNumbers, NDArray[np.bool_]]:
-        """Restrict the numbers to the active sellers; return the mask, too."""
+        """Restrict the numbers to the active sellers; also return the mask."""
         active = self.active
         vectors: Any = {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
         return replace(self, **{name: v[active] for name, v in vectors.items()}), active

@@ -41,7 +41,7 @@ _TOKEN = re.compile(
 class Written:
     """An object with a formula: ``str`` returns it, and a notebook typesets it."""
 
-    #: The formula, with fields in braces. Without one, the name of the class stands for it.
+    #: The formula, with fields in braces; by default, the name of the class.
     formula_template: ClassVar[str] = ""
     _argument: ClassVar[str] = ""
 
@@ -112,7 +112,7 @@ class Record(Written, ABC):
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
-        """Return the fields of the constructor; none of a class that is not a dataclass."""
+        """Return the fields of the constructor; an empty list if the class is no dataclass."""
         known = getattr(cls, "__dataclass_fields__", {})
         return [each for each in known.values() if each.init]
 

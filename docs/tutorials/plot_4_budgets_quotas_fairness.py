@@ -18,7 +18,7 @@ sellers = cm.Sellers(asks, prior=cm.Uniform(0.02, 0.10))
 base = cm.Spread() + 10 * cm.Noise() + 0.1 * cm.Payments()
 
 # %%
-# Sellers in the country ask for more, so few of them are bought. A quota (``GroupShare``) reserves
+# Sellers in the country ask for more, so few of them sell. A quota (``GroupShare``) reserves
 # 40 % of the weight for them. ``Fairness`` penalises the larger of the two groups' mean epsilons.
 markets = {
     "free": cm.Market(sellers, base),

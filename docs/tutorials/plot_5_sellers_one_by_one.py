@@ -2,7 +2,7 @@
 Sellers who arrive one by one
 =============================
 
-A seller arrives and expects a quote at once. The quote depends on the seller's report and on the
+A seller arrives and expects an instant quote. The quote depends on the seller's report and on the
 prior, because later sellers are unknown.
 """
 

@@ -79,7 +79,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
             random_state=random_state,
         )
         kept = np.clip(np.nan_to_num(np.asarray(X, dtype=float)[used]), -1e150, 1e150)
-        kept[np.abs(kept) < 1e-150] = 0.0  # neither its square nor that of a large entry overflows
+        kept[np.abs(kept) < 1e-150] = 0.0  # squares neither underflow nor overflow
         signs = np.where(np.asarray(y)[used] == self.classes[1], 1.0, -1.0)
         rng = privacy.resolve_generator(random_state)
         charge()

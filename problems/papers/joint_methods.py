@@ -116,7 +116,7 @@ def attempt(group, number, name):
 
 
 def _nonlinear(joint, terms, rng):
-    """Return the best end of three starts: no model, the class means and a random one."""
+    """Return the best end of three starts: no model, the class means and a random model."""
     slope = joint.X.T @ joint.y / (2 * len(joint.y)) / joint.regularization
     drawn = np.linalg.norm(slope) * rng.normal(size=slope.size) / np.sqrt(slope.size)
     ends = []
@@ -215,7 +215,7 @@ def claims(frames):
 
 
 def finding(frames):
-    """Compare objectives, not times, with those of alternating minimisation."""
+    """Compare objectives, not times, with alternating minimisation."""
     solved = frames["runs"].query("status == 'solved' and group != 'breast cancer'")
     runs = solved.merge(frames["instances"], on=["group", "instance"]).query("not inside")
     excess = runs.pivot_table(index=["group", "instance"], columns="name", values="excess")

@@ -9,7 +9,7 @@ from convexmarket.report.figures import lines
 from problems.papers.methods import Experiment, Together
 from problems.papers.methods.ridge_losses import CLOSE, ORDER, Levels, Study, Sweep, run
 
-#: The shares of R's later tables, and the values of its sweeps on both data sets.
+#: Shares of groups in the later tables of R, and the values of R's sweeps on both data sets.
 OTHER = Levels(f_conservative=0.54, f_medium=0.37)
 CONSERVATIVE, SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 MEDIUM, ROWS = tuple(np.arange(1, 11) / 20), tuple(np.arange(1, 11) / 10)

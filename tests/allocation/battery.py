@@ -42,7 +42,7 @@ def plain(beside, m):
 
 
 def level(g, at, largest):
-    """Return the mean of the least and the free value, or a level just above the least."""
+    """Return the mean of the smallest and the free value, or a level near the smallest."""
     x = cp.Variable(at.size, nonneg=True)
     bounds = [cp.sum(x) == at.size] if largest is None else [cp.sum(x) <= largest]
     least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL", **ACCURATE)
@@ -70,7 +70,7 @@ def market_with(name, place, beside, m=12):
     return cm.Market(sellers, objective, [Bound(lambda q: [g(of(q)) <= bound])])
 
 
-#: What is reported of a battery.
+#: Reported figures of a battery.
 Figures = namedtuple("Figures", ["gap", "solves", "excess", "above"])
 
 

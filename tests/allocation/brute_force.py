@@ -95,7 +95,7 @@ def values_along(form, psi, count, exponents):
 
 
 def brute_force(form):
-    """Return the least objective on a grid over beta that is refined around each local minimum.
+    """Return the smallest objective on a grid over beta that is refined around each local minimum.
 
     For any mu, sigma and gamma, the best weights at any eta are the projection of
     -beta*psi for some beta in [0, inf].

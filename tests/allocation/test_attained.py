@@ -60,7 +60,7 @@ CASES = {
     "a geometric mean": (1.815309028, norm, paid, noise, lambda a, eps, s: -0.3 * cp.geo_mean(eps)),
     "squares over 1/eta": (1.732050808, norm, noise, lambda a, eps, s: cp.quad_over_lin(a, s)),
     "the logarithm of 1/eta": (1.577350269, norm, noise, lambda a, eps, s: -cp.log(s)),
-    "an aim for 1/eta": (1.027350269, norm, noise, lambda a, eps, s: cp.square(s - 0.7)),
+    "a target for 1/eta": (1.027350269, norm, noise, lambda a, eps, s: cp.square(s - 0.7)),
     "entropy of 1/eta": (2.473711946, norm, noise, lambda a, eps, s: cp.kl_div(s, 3.0)),
     "guarantees below one": (
         44.38329653,
@@ -77,7 +77,7 @@ CASES = {
         lambda a, eps, s: cp.sum(a) * -(1 / np.sqrt(3) + 2.0),
         lambda a, eps, s: cp.square(cp.sum(eps)) * 0.0 + cp.sum_squares(a),
     ),
-    "a shape of its own": (
+    "a nonlinear function": (
         2.886751347,
         norm,
         noise,

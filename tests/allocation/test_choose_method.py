@@ -38,7 +38,7 @@ def test_auto_chooses_the_fastest_method_that_supports_the_market(method):
 
 @pytest.mark.parametrize("method", [*get_args(choose_method.Method)])
 def test_the_allocation_of_a_similar_market_is_a_start_for_every_method(method):
-    """Where there is nothing to search, it changes nothing; elsewhere it is looked at first."""
+    """A start is ignored by exact methods and is the first point of a search."""
     declared = market_of(form())
     first = cm.allocate(declared, method)
     again = cm.allocate(declared, method, start=first)

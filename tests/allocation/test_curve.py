@@ -125,7 +125,7 @@ def test_each_point_equals_the_solution_of_the_changed_market(question):
 
 
 def is_at_a_jump(form, seller, epsilon):
-    """Whether a guarantee lies between those at slightly lower and higher costs of the seller."""
+    """Whether a guarantee lies between the guarantees at slightly lower and higher costs."""
     costs = (form.virtual_costs[seller] * factor for factor in (1 - 1e-9, 1 + 1e-9))
     below, above = (solve_exact(with_cost(form, seller, cost)).epsilon[seller] for cost in costs)
     return above * (1 - 1e-6) <= epsilon <= below * (1 + 1e-6) and below > above * (1 + 1e-6)

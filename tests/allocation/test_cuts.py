@@ -201,7 +201,7 @@ MARKETS = {
         0.4 * cm.Spread(np.inf) + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2)),
         [],
     ),
-    "the largest weight beside a spread": (
+    "the largest weight and a spread": (
         0.8 * cm.Spread(np.inf) + 0.3 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments(),
         [],
     ),

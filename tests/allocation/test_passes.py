@@ -29,7 +29,7 @@ class InPieces:
 
 
 def answer(form, costs=None):
-    """Return the solution, or what kind of error is raised."""
+    """Return the solution, or the type of the raised error."""
     try:
         return solve_exact(form, costs and costs())
     except ConvexMarketError as error:

@@ -109,7 +109,7 @@ def test_a_parametric_weight_is_compiled_once(term):
 
 #: A parameter, its values, and a function from a number or parameter to a market.
 NUMBERS = {
-    "payments beside others": (
+    "payments and other payments": (
         ONE,
         [0.1, 1.6],
         lambda x: market(objective=JOINT + OWN + cm.Payments() * x),
@@ -143,7 +143,7 @@ NUMBERS = {
             cm.Sellers(virtual_costs=x), cm.Spread() + cm.Noise(), [cm.Budget(0.5)]
         ),
     ),
-    "a term of one's own": (
+    "a user-defined term": (
         ONE,
         [0.3, 3.0],
         lambda x: market(objective=PAID + Own(lambda q: x * cp.max(q.epsilon))),

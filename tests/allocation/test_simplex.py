@@ -86,7 +86,7 @@ def test_the_cheapest_purchase_fills_the_cheapest_first(costs, more):
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     expected = float(np.sort(costs) @ filled)
     assert cheapest_purchase(costs, cap) == pytest.approx(expected, rel=1e-11, abs=1e-15)
-    paid = cheapest_purchase(costs + 2.0, cap)  # sellers without weight cost nothing
+    paid = cheapest_purchase(costs + 2.0, cap)  # sellers without weight have no cost
     assert paid == pytest.approx(expected + 2.0, rel=1e-11)
 
 

@@ -37,7 +37,7 @@ CASES = {
     "limits that do not bind": ([buyer(1.0), buyer(3.0)], 10.0),
     "sold out": ([buyer(1.0), buyer(3.0)], 0.5),
     "each another limit": ([buyer(1.0), buyer(3.0)], np.array([0.2, 1.0, 3.0])),
-    "caps, and a bound of one buyer's own": (
+    "caps, and a bound of one buyer": (
         [buyer(1.0, 0.1, None, cm.Cap(1.5)), buyer(3.0, 0.1, None, cm.MaxEpsilon(0.4))],
         0.8,
     ),

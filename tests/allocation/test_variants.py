@@ -127,7 +127,7 @@ def kinks(name):
         "squares": (0.5 * Own(lambda q: cp.sum_squares(matrix @ q.epsilon)), [cm.Cap(3)]),
         "sorted": (0.5 * Own(lambda q: cp.dotsort(q.epsilon, [2.0, 1.0])), []),
         "a spectrum": (Own(lambda q: cp.normNuc(cp.reshape(q.epsilon - 1, (2, 3), order="F"))), []),
-        "a bound by a maximum": (
+        "a bound on a maximum": (
             0.1 * cm.Spread(),
             [Bound(lambda q: [cp.max(matrix @ q.weights) <= 0.2])],
         ),
@@ -142,7 +142,7 @@ def kinks(name):
 
 
 KINKED = ["a maximum", "absolute values", "the largest", "squares", "sorted", "a spectrum"]
-KINKED += ["a bound by a maximum", "a bound on guarantees", "a cost"]
+KINKED += ["a bound on a maximum", "a bound on guarantees", "a cost"]
 
 
 def proves_nothing_wrong(name, kind, monkeypatch):
@@ -262,25 +262,25 @@ def test_a_parameter_changed_during_an_allocation_has_no_effect():
     np.testing.assert_allclose(result.weights, quiet.weights, atol=1e-12)
 
 
-# ------------------------------------------------------------------ no answer, and why
+# ------------------------------------------------------------------ markets without an optimum
 
 NO_OPTIMUM = {
-    "nothing limits eta": (
+    "eta is not limited": (
         BASE,
         [cm.Cap(2)],
         "eta tends to infinity.*no payment and no constraint limits",
     ),
-    "nothing wants privacy": (
+    "no term needs privacy": (
         1.0 * cm.Spread(3) + 1.0 * cm.Payments(cm.PowerCost(2)),
         [],
         "eta tends to 0.*sigma > 0, or an EtaRange",
     ),
-    "nothing wants privacy, and the spread is squared": (
+    "no term needs privacy, and the spread is squared": (
         cm.terms.SquaredSpread() + 0.5 * cm.Payments(cm.PowerCost(2)),
         [],
         "eta tends to 0",
     ),
-    "nothing wants privacy, with a limit": (
+    "no term needs privacy, with a limit": (
         1.0 * cm.Spread() + 1.0 * cm.Payments(),
         [cm.MaxEpsilon(1.0)],
         "eta tends to 0",
@@ -300,7 +300,7 @@ CLASHES = {
         [cm.Cap(1.0), cm.Noise, cm.GroupShare(list("aabbbb"), at_least={"a": 0.6})],
         r"that sum to one satisfy Cap\(1\), GroupShare\(<. entries>, at_least=.*; loosen one",
     ),
-    "shares alone": (
+    "shares only": (
         [cm.GroupShare(list("aabbbb"), at_least={"a": 0.6, "b": 0.6})],
         "no weights that sum to one satisfy GroupShare",
     ),
@@ -385,7 +385,7 @@ def test_a_wrong_simplex_minimum_is_detected():
 
 @pytest.mark.parametrize("least", [2.0, 20.0])
 def test_a_range_without_an_upper_end_is_entered_from_below(least):
-    """At the eta where noise and payments balance, nothing is feasible."""
+    """No weights are feasible at the eta where noise and payments balance."""
     objective = cm.Spread() + cm.Noise() + 5.0 * cm.Payments()
     at_least = Bound(lambda q: [q.weights >= least * q.inverse_eta])
     result = cm.allocate(market_with([0.2, 0.4, 1.0], objective, at_least))

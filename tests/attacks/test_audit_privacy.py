@@ -68,7 +68,7 @@ def test_the_second_noise_is_audited():
 
 
 class OtherNoise(cm.PrivateLogisticRegression):
-    """Base of mechanisms whose noise has another law than claimed."""
+    """Base class of mechanisms whose noise distribution differs from the claim."""
 
     def drawn(self, n_features, generator):
         return 0.5 * gamma_sphere_noise(n_features, generator)

@@ -15,7 +15,7 @@ def seconds(action: Callable[[], Any]) -> float:
 
 
 def ratio(action: Callable[[], Any], reference: Callable[[], Any], rounds: int) -> float:
-    """Return the median time of an action over that of a reference."""
+    """Return the ratio of the median times of an action and a reference."""
     times = [(seconds(action), seconds(reference)) for _ in range(rounds)]
     custom, other = np.median(times, axis=0)
     return float(custom / other)

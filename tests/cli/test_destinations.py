@@ -122,7 +122,7 @@ def files_in(folder):
 
 
 def refused(folder, *arguments):
-    """Return the error message of a command that writes nothing."""
+    """Return the error message of a command that writes no file."""
     before = files_in(folder)
     done = invoke(*arguments)
     assert done.exit_code == 2, (done.output, done.exception)

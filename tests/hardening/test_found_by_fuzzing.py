@@ -34,40 +34,40 @@ REFUSED = {
     "a prior whose mean leaves its support": lambda: cm.priors.TruncatedNormal(
         3e13, 79.4, 1.0, 80.4
     ),
-    "a support that recursion in scipy does not end on": lambda: check_prior(
+    "a support with endless recursion in scipy": lambda: check_prior(
         (4, [0.01949, 1.0, 1e154, 1.7976931348623157e308])
     ),
-    "costs that cannot be told apart": lambda: cm.allocate(
+    "costs that cannot be distinguished": lambda: cm.allocate(
         standard([0.0, 0.0, 0.0, 5e-324], mu=1, sigma=1, gamma=1, eta_range=(1.0, 1.0))
     ),
-    "weights of the objective beside which sums overflow": lambda: cm.allocate(
+    "weights of the objective whose sums overflow": lambda: cm.allocate(
         standard([1.0, 0.03162, 1.0], mu=1.7976931348623157e308, sigma=1, gamma=1.79e308)
     ),
-    "a spread so heavy that the rest has no digits left": lambda: cm.allocate(
+    "a weight of the spread that cancels other terms": lambda: cm.allocate(
         standard([0.001909, 1.0, 0.001909, 0.001909], mu=1e154, sigma=960.9, gamma=0.001909, cap=2)
     ),
-    "noise so light that it has no digits left": lambda: cm.allocate(
+    "a weight of the noise that rounds to zero": lambda: cm.allocate(
         standard([0.74, 1.5, 0.86], mu=1, sigma=1e-320, gamma=0.5)
     ),
-    "costs too far apart for any of them to weigh": lambda: cm.allocate(
+    "costs that differ by too many orders": lambda: cm.allocate(
         standard([1e16, 1.0, 2.3e-308, 1e16, 1.0, 1.79e308], mu=1e300, sigma=1e16, gamma=1e-16)
     ),
-    "a regularization beside which the data are infinite": lambda: cm.PrivateLogisticRegression(
-        5e-324
-    ).fit(X, Y, epsilon=2.0 / len(X)),
-    "an answer a hundred and sixty digits finer than the model": lambda: bound_of(
+    "a regularization too small for the data": lambda: cm.PrivateLogisticRegression(5e-324).fit(
+        X, Y, epsilon=2.0 / len(X)
+    ),
+    "a threshold of 1e-160": lambda: bound_of(
         "suggest_updates", 1e-160, 100.0, 1 - 1e-16, max_queries=4, max_norm=1.0, accounting="paper"
     ),
     "more draws than an array holds": lambda: cm.priors.Mixture(
         [0.5, 0.5], [cm.Uniform(0, 1), cm.Uniform(0, 2)]
     ).sample(10**30, np.random.default_rng(0)),
-    "payments where mu is nothing beside the costs": lambda: _paid_beside_nothing(),
+    "payments where mu is negligible": lambda: _paid_beside_nothing(),
     "a label too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(
         X, [HUGE] * len(X), epsilon=1.0
     ),
     "payments where virtual costs overflow": lambda: _paid_at_the_end_of_floats(),
     "a guarantee too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(X, Y, epsilon=HUGE),
-    "a regularization beside which eta has no digits": lambda: cm.PrivateLogisticRegression(
+    "a regularization too large for eta": lambda: cm.PrivateLogisticRegression(
         1.7976931348623157e308
     ).fit(X, Y, epsilon=1.0),
     "an epsilon that is nearly infinite": lambda: cm.PrivateLogisticRegression().fit(

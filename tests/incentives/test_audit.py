@@ -74,7 +74,7 @@ def test_a_local_minimum_is_not_truthful(monkeypatch):
 
 RULES = {
     "the virtual cost": virtual_cost_payment,
-    "the cost alone": lambda report, epsilon, *_: report * epsilon,
+    "only the cost": lambda report, epsilon, *_: report * epsilon,
     "half the rent": lambda report, epsilon, rent, _: report * epsilon + 0.5 * rent,
     "a tenth more rent": lambda report, epsilon, rent, _: report * epsilon + 1.1 * rent,
 }
@@ -213,7 +213,7 @@ def test_an_error_at_a_misreport_names_the_misreport():
         audit_incentives(without_noise(TRUTH), build=without_noise)
 
 
-# ----------------------------------------------------------------------- its report
+# ----------------------------------------------------------------------- tables and plots
 
 
 def test_the_frame_has_a_row_for_each_seller():

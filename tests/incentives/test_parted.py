@@ -1,4 +1,4 @@
-"""Payments and audits of sellers in partitions equal those of sellers in memory."""
+"""Payments and audits are the same for sellers in partitions and in memory."""
 
 import dask
 import numpy as np

@@ -1,4 +1,4 @@
-"""Many integrals at once."""
+"""Vectorised integrals."""
 
 import numpy as np
 import pytest

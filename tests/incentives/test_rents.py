@@ -172,7 +172,7 @@ def test_without_truthful_prices_payments_are_refused():
                 pay(market, allocation)
 
 
-# ---------------------------------------------------------------------------- a budget alone
+# ----------------------------------------------------------------------- budgets and quotas
 
 
 def test_a_higher_report_can_sell_more_under_a_budget_and_quotas():

@@ -64,7 +64,7 @@ def solution(X, y, weights, alpha):
 
 
 def check_simulation(estimator, penalty, fits) -> None:
-    """Compare the expected loss and its standard deviation with those of simulated fits."""
+    """Compare the expected loss and its standard deviation with simulated fits."""
     X, y, epsilon = ridge_sample(11, 30)
     X_test, y_test, _ = ridge_sample(12, 40)
     model = estimator(regularization=0.5, target_range=(-2.0, 1.0))
@@ -139,7 +139,7 @@ def kernel_erm(loss="logistic", kernel="rbf", regularization=0.1, **others) -> c
 
 
 def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
-    """Return the distance of two models in the RKHS, which bounds that of predictions."""
+    """Return the distance of two models in the RKHS, a bound on the distance of predictions."""
     points = np.vstack([first.pivots_, second.pivots_])
     coefficients = np.append(first.dual_coef_, -second.dual_coef_)
     if not len(points):

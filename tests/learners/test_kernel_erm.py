@@ -360,7 +360,7 @@ def test_the_second_label_is_the_positive_class(classes) -> None:
     [
         ({"loss": "squared"}, ParameterError, "loss must be"),
         ({"kernel": "sigmoid"}, ParameterError, "kernel must be one of"),
-        ({"kernel": "linear", "data_norm": None}, ParameterError, "nothing public bounds"),
+        ({"kernel": "linear", "data_norm": None}, ParameterError, "no public bound"),
         ({"regularization": 0.0}, ParameterError, "regularization must be .*.*, got 0.0"),
         ({"tol": 0.0}, ParameterError, "tol must be .*.*, got 0.0"),
         ({"classes": (1, 1)}, ParameterError, "classes must be two different labels"),
@@ -386,7 +386,7 @@ def test_invalid_parameters_are_named_and_nothing_is_fitted(parameters, error, w
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": [1.0]}, ParameterError, r"shape \(1,\) for 2 rows"),
         ({"epsilon": [0.0, 0.0]}, ParameterError, "epsilon is 0 in every row"),
-        ({"rows": [0, 1]}, ParameterError, "releases nothing; pass them to the release"),
+        ({"rows": [0, 1]}, ParameterError, "does not release the model; pass them"),
     ],
 )
 def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> None:

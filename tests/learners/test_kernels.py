@@ -1,4 +1,4 @@
-"""Kernels equal those of scikit-learn, and their bounds hold on the public domain."""
+"""Kernels agree with scikit-learn, and their bounds hold on the public domain."""
 
 from __future__ import annotations
 
@@ -201,5 +201,5 @@ def test_invalid_parameters_are_named(arguments, words) -> None:
 
 @pytest.mark.parametrize("name", ["linear", "poly"])
 def test_unbounded_kernels_need_a_data_norm(name) -> None:
-    with pytest.raises(ParameterError, match="nothing public bounds the features of kernel"):
+    with pytest.raises(ParameterError, match="no public bound on the features of kernel"):
         Kernel(name)

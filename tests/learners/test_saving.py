@@ -211,7 +211,7 @@ def test_attributes_computed_from_private_rows_are_not_written(tmp_path):
 def test_models_without_a_guarantee_are_refused(tmp_path):
     kernel = cm.KernelERM(data_norm=1.0).fit(ROWS, np.where(LABELS == "yes", 1, -1))
     for model in (kernel, "text", None):
-        with pytest.raises(NotSupportedError, match="carries no guarantee"):
+        with pytest.raises(NotSupportedError, match="has no guarantee"):
             cm.save_model(model, tmp_path / "m.json")
     with pytest.raises(DataError, match="call fit first"):
         cm.save_model(cm.PersonalizedRidge(), tmp_path / "m.json")

@@ -189,7 +189,7 @@ def damaged_copy(state, folder, rng):
 def use(state):
     """Use a database in every way; return a description of undetected damage.
 
-    No result may differ from that of the intact database, and every refusal must be a DataError
+    Results must equal the results of the intact database, and every refusal must be a DataError
     without private values.
     """
     try:

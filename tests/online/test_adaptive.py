@@ -223,7 +223,7 @@ def test_terms_after_any_reports_are_finite_and_truthful(reports, sold, replan):
 def test_stages_grow_then_shrink_and_end_before_the_last_seller():
     policy = adaptive(100)
     assert policy.stages == (10, 15, 22, 34, 66, 78, 85, 90)
-    with pytest.raises(ParameterError, match="no seller is still to come"):
+    with pytest.raises(ParameterError, match="no seller remains"):
         policy.replanned(np.ones(100), np.zeros(100))
 
 

@@ -139,6 +139,21 @@ def test_the_second_noise_is_charged_to_used_rows(accounting, extra) -> None:
     assert total[2] == pytest.approx(0.2 * eta, rel=1e-9)  # determined by the smallest epsilon
 
 
+def test_the_second_noise_must_cost_less_than_the_smallest_epsilon() -> None:
+    arguments = {"weights": [0.8, 0.2], "eta": 10.0, "regularization": 5.0}
+    for extra in (2.0, 3.0):
+        with pytest.raises(ParameterError, match="is at least the smallest positive epsilon, 2"):
+            calibrate_eta(**arguments, solver_epsilon=extra)
+    with pytest.raises(ParameterError, match=r"is at least the smallest positive epsilon, 0\.5"):
+        calibrate_eta([0.95, 0.05], 10.0, 5.0, solver_epsilon=0.5)
+    # 0.1 remains of 2, and the first noise of a row costs at least eta * 0.2 / 2
+    assert 0 < calibrate_eta(**arguments, solver_epsilon=1.9) < 2 * 0.1 / 0.2
+    for extra in (-0.1, np.inf, np.nan, "1"):
+        for function in (calibrate_eta, objective_perturbation_guarantee):
+            with pytest.raises(ParameterError, match="solver_epsilon must be"):
+                function(**arguments, solver_epsilon=extra)
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [

@@ -104,7 +104,7 @@ def check_suggestions_stay_in_their_range(largest):
 def outcomes(shift, threshold, offset):
     """Return the probabilities of the answers to a query under both data sets.
 
-    The first answer is that of the public model; the others are cells of noisy values. Merging
+    The first answer comes from the public model; the others are cells of noisy values. Merging
     values into cells hides information, so the release reveals at least as much.
     """
     edges = np.concatenate(

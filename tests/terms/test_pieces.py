@@ -190,7 +190,7 @@ INCENTIVES = {
         "by construction",
     ),
     "budget, distance": (cm.Spread(3, TARGET) + cm.Noise(), [cm.Budget(1.0)], "not guaranteed"),
-    "pieces that read no reports": (
+    "pieces without reports": (
         sum(TERMS[name][0] for name in ("distance 2", "quadratic", "squared noise", "fairness"))
         + TERMS["worst guarantees"][0]
         + TERMS["tiers"][0],

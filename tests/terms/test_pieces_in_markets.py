@@ -111,7 +111,7 @@ def test_equal_costs_give_the_target_weights(name):
 
 
 def test_similar_rows_have_the_spread_of_one_seller():
-    """The quadratic spread of copies equals that of one seller with their total weight."""
+    """The quadratic spread of copies equals the spread of one seller with their total weight."""
     alike = np.kron(np.eye(2), np.ones((2, 2)))
     market = cm.Market(
         cm.Sellers(virtual_costs=[1.0, 1.0, 2.0, 2.0]),
@@ -127,7 +127,7 @@ def test_similar_rows_have_the_spread_of_one_seller():
     np.testing.assert_allclose(pairs, expected.weights, atol=1e-3)
 
 
-# ------------------------------------------------------------------ what the pieces know
+# ------------------------------------------------------------------ properties of pieces
 
 
 @given(

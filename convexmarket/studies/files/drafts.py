@@ -1,6 +1,6 @@
 """Drafts of problem files for a user's table, from the names and the types of its columns.
 
-A draft holds nothing of the cells, nor their number: the user declares what is public.
+A draft contains neither cells nor their number: the user declares what is public.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class ProblemFile(Table):
         journal: str | PathLike[str] | None = None,
         progress: bool | Progress = True,
     ) -> Runs:
-        """Run the problem; journal and progress are those of :meth:`convexmarket.Study.run`.
+        """Run the problem; :meth:`convexmarket.Study.run` describes journal and progress.
 
         ``load`` maps the path of another file to its subproblems; kind "solvers" needs it.
         """

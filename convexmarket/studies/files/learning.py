@@ -241,7 +241,7 @@ class _LearningFile(tables.ProblemFile):
         return made(regularization=regularization, **(facts | options | arguments))
 
     def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
+        """Return the candidates for mu and sigma, from the file or from the learner's risk."""
         known = self.learner.model_dump(include={"label_noise", "failure_probability"})
         risk = learner.risk(n_features, **known)
         names = zip(("mu", "sigma"), risk, strict=True)
@@ -679,7 +679,7 @@ class RidgeFile(_LearningFile):
     def _choices(self, m: int, n_features: int) -> Frame:
         """Return the bound at each gamma and lambda in a market at the prior's quantiles.
 
-        It depends on public facts alone, and so does the mark of the best lambda at each gamma.
+        It depends only on public facts, and so does the mark of the best lambda at each gamma.
         """
         quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
         rows = []
@@ -695,13 +695,13 @@ class RidgeFile(_LearningFile):
         return table.assign(marked=table.index.isin(best))
 
     def _errors(self, run: Any, sold: Frame, losses: Any, rows: RegressionData) -> dict[str, Any]:
-        """Return the test errors of a purchase, those of one price for all, and the bound."""
+        """Return the test errors of a purchase and of one price for all, and the bound."""
         arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self._plain(value, weighting=weights)
         exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
         low, high = np.sqrt(losses.quantile([0.1, 0.9]))
-        uniform = run.payments / (len(sold) * self.prior.support[1])  # zero without an upper end
+        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 for an unbounded support
         uniform_rmse = np.nan
         if uniform > 0:
             alike = learners.expected_loss(self._plain(value), *arrays, epsilon=uniform)

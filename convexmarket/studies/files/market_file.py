@@ -268,9 +268,9 @@ class VariantsFile(ProblemFile):
         return build
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Allocate every market, and pay and audit as the file says.
+        """Allocate every market, and pay and audit as the file declares.
 
-        The tables are those of :meth:`convexmarket.Study.run`, by market (the variant) and value of
+        The tables are as in :meth:`convexmarket.Study.run`, by market (the variant) and value of
         its sweep; ``groups``, the purchases from each group; ``draws`` of the compared variants;
         and ``virtual_costs`` of each prior, raw and ironed, with the market and group that first
         use it, if one is not regular.

@@ -231,7 +231,7 @@ def _comparison(problem: Any, draws: Frame) -> str:
     for quantity in pair.quantities:
         wide = draws.pivot(index="draw", columns="market", values=quantity).dropna()
         result = compare(wide[pair.variant], wide[pair.base])
-        if len(wide) == 1:  # listed sellers: nothing is drawn
+        if len(wide) == 1:  # listed sellers: no draws
             result = replace(result, low=result.estimate, high=result.estimate)
         noun = _WORDS[quantity].format(group=pair.group)
         subject = f"{'the' if texts else 'The'} {noun} in “{pair.variant}”"

@@ -210,7 +210,7 @@ class OwnData(tables.Table):
 
     @property
     def public_features(self) -> PublicFeatures:
-        """Transformer from the table to rows, which depends on declared facts alone."""
+        """Transformer from the table to rows, which depends only on declared facts."""
         norm = self.data_norm if self.is_classification else None
         options: Any = {"missing": self.missing, "intercept": self.intercept, "data_norm": norm}
         return PublicFeatures(self.features, **options)
@@ -237,7 +237,7 @@ Data = Annotated[PackageData | InlineData | OwnData, Field(discriminator="source
 class People:
     """The sellers of a file, with their reports and groups if it has them, and the public rows.
 
-    The parts are "sold", whose index holds the sellers' ids, and those of public rows.
+    The parts are "sold", whose index holds the sellers' ids, and the parts of public rows.
     """
 
     data: OwnData

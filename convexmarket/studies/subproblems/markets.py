@@ -1,4 +1,4 @@
-r"""Problems in numbers, which a solver study declares, solves and checks; those of markets.
+r"""Problems in numbers, which a solver study declares, solves and checks, and their markets.
 
 The formulation ``unscaled`` is the declaration in the weights themselves, of order 1/m. The others
 use ``m*a``; a study measures the difference.
@@ -57,7 +57,7 @@ class Instance:
     ``declare`` maps a formulation of its class to a declaration, and ``objective`` an answer and a
     value of the parameters to the objective. ``violation`` maps an answer to its relative violation
     of the constraints, and ``exact`` a value to the optimum, or None if no method is known.
-    ``scale`` is the least size that errors of the objective are relative to. A problem that is
+    ``scale`` is the smallest size to which errors of the objective are relative. A problem that is
     solved by a sequence of programs has a ``search``, from formulation, solver and options to an
     :class:`Allocation`, instead of a declaration.
     """
@@ -100,7 +100,7 @@ def _at(market: Market, problem_class: str, method: Any, etas: tuple[float, floa
             problem: Any = declare(market, etas[0], formulation)
             set_eta = partial(setattr, problem, "eta")
             return Declared(problem, set_eta, lambda: of_all(problem.raw_weights))
-        # The papers' problem (A, Eq. 11) in the weights themselves.
+        # The papers' problem (A, Eq. 11) in the weights.
         weights = cp.Variable(int(active.sum()), name="a")
         eta = cp.Parameter(nonneg=True, name="eta")
         payments = form.gamma * form.virtual_costs[active] @ weights

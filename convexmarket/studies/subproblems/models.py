@@ -180,7 +180,7 @@ def fit(kernel: markets.Floats, predictions: markets.Floats, max_norm: float) ->
     basis, size = KernelBasis(kernel), len(kernel)
 
     def turned(p: markets.Floats) -> markets.Floats:
-        """Return coordinates in the basis, and the norm of the rest."""
+        """Return coordinates in the basis, and the norm of the remainder."""
         inside = basis.vectors.T @ p
         return np.append(inside, np.linalg.norm(p - basis.vectors @ inside))
 
@@ -218,7 +218,7 @@ def fit(kernel: markets.Floats, predictions: markets.Floats, max_norm: float) ->
         lambda answer, p: float(np.sum((answer[:-1] - p) ** 2)),
         exact,
         lambda answer: max(0.0, float(answer[-1]) / max_norm - 1.0),
-        # The best objective is zero if f may pass through all points; that of f = 0 is not.
+        # The best objective is zero if f may pass through all points; f = 0 has a positive one.
         lambda p: float(np.sum(p**2)),
     )
 

@@ -67,7 +67,7 @@ class Family:
         return [size for size in wanted if size <= self.largest]
 
 
-#: The subproblem of a market, of each class that is one.
+#: The subproblem of each class for a market.
 _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
     "allocation": markets.at_best_eta,
     "certified search": markets.certified_search,

@@ -48,7 +48,7 @@ def sweep(declare, values, draws, m, noise, starts):
 
 
 def _solve(declare, value, draw, rows, noise, starts):
-    """Measure one point for one draw, or record the reason why it has no answer."""
+    """Measure one point for one draw, or record the reason for a missing answer."""
     m, n = rows.X_train.shape
     vector = gamma_sphere_noise(n, random(2, draw))
     market = declare(value, random(0, draw).random(m), random(1, draw).random(m))

@@ -1,6 +1,6 @@
 """The joint problem as one nonlinear program, by CVXPY's nonlinear interface.
 
-Products of variables break CVXPY's rules of convexity, but not those of ``solve(nlp=True)``, which
+Products of variables violate DCP, but not the rules of ``solve(nlp=True)``, which
 hands derivatives to a local solver. It needs CVXPY 1.9 and the package unopy with the solver Uno.
 """
 

@@ -47,7 +47,7 @@ class Study:
     """
 
     def model(self):
-        """Return the kernel model, not fitted."""
+        """Return the kernel model before its fit."""
         return cm.KernelERM(
             loss="logistic", kernel="rbf", regularization=0.01, gamma=self.gamma, data_norm=1.0
         )
@@ -59,7 +59,7 @@ def stream(*key):
 
 
 def linear():
-    """Return the linear model by objective perturbation, not fitted."""
+    """Return the linear model by objective perturbation before its fit."""
     return cm.PrivateLogisticRegression(0.01, data_norm=1.0, accounting="sharp")
 
 
@@ -196,7 +196,7 @@ def useful(study, erm, points):
             if row["least"] <= USEFUL_ERROR:
                 enough = smallest(partial(_suffices, promised), LARGEST_N)
                 row["n_bound"] = float(enough)
-        except ParameterError:  # no noise gives this epsilon
+        except ParameterError:  # no amount of noise gives this epsilon
             pass
         table.append(row)
     return pd.DataFrame(table)
@@ -351,7 +351,7 @@ def claims(study, frames):
 
 
 def middle(study):
-    """Return the middle one of the epsilons."""
+    """Return the middle epsilon."""
     return study.epsilons[(len(study.epsilons) - 1) // 2]
 
 

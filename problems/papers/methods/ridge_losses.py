@@ -26,7 +26,7 @@ ORDER = ["pdp_op", "jorgensen_max", "jorgensen_mean", "nonpersonalized"]
 LOSSES = ("unreg", "reg")
 CELL = ["sweep", "parameter", "value", "method", "loss"]
 KEYS = ["sweep", "parameter", "value", "loss"]
-#: Factor within which a published cell counts as reproduced, and the factor that "<<" stands for.
+#: Factor within which a published cell counts as reproduced, and the factor that "<<" denotes.
 CLOSE, MUCH = 1.5, 10.0
 
 
@@ -191,9 +191,9 @@ def method_losses(study, scene, alphas, rng):
         for name in study.perturbations:
             result[name] = simulated(scene, alphas, name, seeds)
     losses = {(name, loss): pair[loss] for name, pair in result.items() for loss in LOSSES}
-    # The paper's non-private loss without regularisation is that of least squares.
+    # The paper's non-private loss without regularisation is the loss of least squares.
     root = np.sqrt(1.0 / n_rows)
-    rows = np.vstack([scene.X * root, np.zeros((d, d))])  # as for lambda > 0, to the last digit
+    rows = np.vstack([scene.X * root, np.zeros((d, d))])  # exactly as with lambda > 0
     plain = np.linalg.lstsq(rows, np.append(scene.y * root, np.zeros(d)), rcond=None)[0]
     error = np.mean((scene.y_test - scene.X_test @ plain) ** 2)
     losses["nonprivate", "unreg"] = np.outer([error, 0.0, 0.0], np.ones(alphas.size))
@@ -347,7 +347,7 @@ def release(study, scene, alpha, method, rng, number):
     epsilon, n_rows = scene.epsilon, scene.epsilon.size
     kappa = ridge_sensitivity(alpha, scene.X.shape[1], None, study.sensitivity)
     if method == "jorgensen_max":
-        number = min(number, max(50, 10_000_000 // n_rows))  # for the memory they take
+        number = min(number, max(50, 10_000_000 // n_rows))  # to limit the memory
         taken = sample(epsilon, epsilon.max(), number, rng)
         taken = taken[taken.sum(axis=1) > 0]
         weights = taken / taken.sum(axis=1, keepdims=True)

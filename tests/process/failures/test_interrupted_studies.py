@@ -34,7 +34,7 @@ def after_the_first_run(tell):
 
 @pytest.mark.parametrize("study", [STUDY, ONLINE], ids=["solvers", "online"])
 def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, study):
-    """That it goes on, also after SIGKILL, is in test_compare_cli and test_compare_solvers."""
+    """test_compare_cli and test_compare_solvers test the resumed study, also after SIGKILL."""
     study = [*study, "--out", "study"]
     code, command = stop(study, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
@@ -47,7 +47,7 @@ def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, study):
 
 
 def stopped_on_full_disk(study, folder, before):
-    """A journal that cannot grow ends the study in a line, and loses nothing that it held."""
+    """A journal that cannot grow ends the study with one line and keeps its records."""
 
     def patch(_tell):
         def full(self, record):

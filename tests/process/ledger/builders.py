@@ -18,7 +18,7 @@ def guarantee(epsilon):
 
 
 def work_for_ever(path, seed, tell):
-    """Sell and charge for many sellers at once; report each completed step."""
+    """Sell and charge for many sellers together; report each completed step."""
     ledger, rng = cm.Ledger(path), random.Random(seed)
     ids = [f"s{k}" for k in range(MANY)]
     for step in range(10_000):

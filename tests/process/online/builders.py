@@ -99,7 +99,7 @@ def work_for_ever(market, seed, tell):
             id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
             try:
                 message = astuple(answer(id))
-            except ConvexMarketError:  # it has another answer, or nothing was bought
+            except ConvexMarketError:  # the offer has another answer, or epsilon 0
                 continue
             tell(*message)
 
