@@ -49,22 +49,6 @@ def test_epsilon_in_another_order_is_matched_to_the_rows():
     )
 
 
-def test_epsilon_of_the_constructor_is_matched_to_the_rows():
-    table = patients()
-    X, y, granted = table[["age", "bmi"]], table["ill"], table["granted"]
-    for learner in (cm.PrivateLogisticRegression(1.0), ridge()):
-        model = learner.set_params(epsilon=backwards(granted)).fit(X, y)
-        assert np.all(model.epsilon_ <= granted)
-
-
-def test_y_is_matched_to_the_rows():
-    table = patients()
-    X, y = table[["age", "bmi"]], table["ill"]
-    straight = ridge().fit(X, y, epsilon=1.0, random_state=noise())
-    crossed = ridge().fit(X, backwards(y), epsilon=1.0, random_state=noise())
-    np.testing.assert_array_equal(crossed.coef_, straight.coef_)
-
-
 def test_logistic_regression_and_its_audit_match_columns():
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]

@@ -66,18 +66,6 @@ def test_a_deal_equals_its_separate_steps():
     assert whole.incentives == "by construction"
 
 
-def test_offers_keep_the_index_and_the_ids_of_the_table():
-    table = patients()
-    by_index, by_column = deal(table.set_index("patient")), deal(table, id="patient")
-    assert by_index.offers.index.tolist() == table["patient"].tolist()
-    assert by_column.offers.equals(by_index.offers)
-    assert deal(table).offers.index.equals(table.index)
-    unnamed = table.set_index("patient").rename_axis(None)
-    assert deal(unnamed).offers.index.name is None
-    shuffled = deal(table.sample(frac=1.0, random_state=9), id="patient").offers
-    assert shuffled.loc[by_column.offers.index].round(9).equals(by_column.offers.round(9))
-
-
 def test_a_model_keeps_the_bought_epsilon_and_charges_its_account():
     table = patients()
     whole = deal(table, id="patient")

@@ -8,7 +8,6 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
-from convexmarket.market import StandardForm
 
 COSTS = [0.5, 1.0, 2.0, 4.0]
 
@@ -86,13 +85,6 @@ def test_other_markets_are_refused_by_the_exact_solver(objective, constraints):
         match=r"exact solver .* Spread, Noise and Payments .* this market is",
     ):
         cm.allocate(market, method="exact")
-
-
-def test_sellers_with_infinite_cost_and_zero_weight_cost_nothing():
-    form = StandardForm(np.array([1.0, np.inf]), 1.0, 1.0, 1.0)
-    assert form.expected_cost(np.array([1.0, 0.0])) == 1.0
-    assert form.expected_cost(np.array([0.5, 0.5])) == np.inf
-    assert form.objective(np.array([1.0, 0.0]), 2.0) == 1.0 + 0.5 + 2.0
 
 
 # ------------------------------------------------------------------------ immutability

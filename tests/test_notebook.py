@@ -71,14 +71,6 @@ def test_tables_are_indexed_by_seller_names(name):
     assert frame.index.tolist() == IDS
 
 
-def test_all_methods_keep_the_ids():
-    for method in ("exact", "branch_and_bound", "line_search"):
-        frame = cm.allocate(market(), method=method).to_frame()
-        assert frame.index.tolist() == IDS
-    unnamed = cm.Market(cm.Sellers([0.1, 0.2], PRIOR), market().objective)
-    assert cm.allocate(unnamed).to_frame().index.tolist() == [0, 1]
-
-
 def test_tables_contain_the_attributes_of_the_objects():
     result = cm.allocate(market())
     assert np.array_equal(result.to_frame()["epsilon"], result.epsilon)

@@ -19,10 +19,6 @@ def uniform():
     return cm.Uniform(0.1, 1.0)
 
 
-def test_the_virtual_cost_at_the_top_may_be_infinite():
-    assert cm.Sellers([0.5, 1.0], cm.Beta(2, 2)).virtual_costs[1] == np.inf
-
-
 def test_virtual_costs_follow_the_value_of_a_parameter():
     costs = cp.Parameter(2, nonneg=True, name="costs")
     sellers = cm.Sellers(virtual_costs=costs)
@@ -285,12 +281,6 @@ def test_a_sample_that_contains_all_reports_may_be_computed_from_them(
 ):
     sellers = cm.Sellers(reports, cm.EmpiricalPrior(sample))
     assert sellers.prior_is_from_reports is from_reports
-
-
-def test_reports_drawn_from_a_sample_are_not_its_source():
-    drawn = cm.Sellers.draw(2, cm.EmpiricalPrior(np.linspace(0.1, 1, 1000)), 0)
-    market = cm.Market.standard(drawn, mu=1, sigma=1, gamma=0.5)
-    assert market.incentives == "by construction"
 
 
 def test_without_payments_a_prior_has_no_effect_on_incentives():

@@ -65,13 +65,6 @@ def test_the_minimum_is_found_on_a_piece_that_also_has_a_saddle():
     assert result.gap < 1e-12
 
 
-def test_every_selling_seller_may_be_at_the_bound():
-    psi = np.r_[np.full(3, 0.1), np.full(3, 50.0)]
-    result = cm.allocate(declared(psi, (1.0, 1.0, 0.1), cm.MaxEpsilon(0.5)))
-    assert result.epsilon == pytest.approx(np.r_[np.full(3, 0.5), np.zeros(3)])
-    assert result.gap < 1e-12
-
-
 def test_a_bound_that_does_not_bind_changes_nothing_without_a_noise_term():
     sellers = cm.Sellers([0.1, 0.4, 0.5, 0.9], prior=cm.Uniform(0, 1))
     limits = [cm.Cap(1.5), cm.EtaRange(1.0, 5.0)]

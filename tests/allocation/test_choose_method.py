@@ -3,14 +3,13 @@
 import warnings
 from dataclasses import replace
 from importlib import metadata
-from typing import get_args
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation import choose_method, solver_calls
+from convexmarket.allocation import solver_calls
 from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.solver_calls import check_solver, run_solver, solver_version
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
@@ -34,19 +33,6 @@ def test_auto_chooses_the_fastest_method_that_supports_the_market(method):
     result = cm.allocate(market(*constraints, objective=objective), progress=seen.append)
     assert result.method == ("exact" if method == "guarantees" else method)
     assert result.solves == tuple(seen)
-
-
-@pytest.mark.parametrize("method", [*get_args(choose_method.Method)])
-def test_the_allocation_of_a_similar_market_is_a_start_for_every_method(method):
-    """A start is ignored by exact methods and is the first point of a search."""
-    declared = market_of(form())
-    first = cm.allocate(declared, method)
-    again = cm.allocate(declared, method, start=first)
-    assert again.objective == pytest.approx(first.objective, rel=1e-6)
-    assert len(again.solves) <= len(first.solves)
-    if method in ("projections", "branch_and_bound"):
-        assert again.solves[0].eta == pytest.approx(first.eta, rel=1e-6)
-        assert len(again.solves) < len(first.solves)
 
 
 @pytest.mark.parametrize("method", ["auto", "exact", "branch_and_bound"])
@@ -116,15 +102,6 @@ def test_tight_tolerances_are_tried_before_the_defaults(solver):
     assert all(v >= 50_000 for name, v in tight.items() if name.startswith("max_iter"))
     assert 0.5 < tight.get("max_step_fraction", 0.9) < 1
     assert tight.get("warm_start") is (False if solver == "CLARABEL" else None)
-
-
-@pytest.mark.parametrize("status", ["optimal", "optimal_inaccurate", "infeasible", "unbounded"])
-def test_a_conclusive_status_is_not_retried(status):
-    stub = Stub(status)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert run_solver(stub, "CLARABEL") == status
-    assert len(stub.asked) == 1
 
 
 @pytest.mark.parametrize(

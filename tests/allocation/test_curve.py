@@ -183,12 +183,3 @@ def test_a_report_of_zero_is_refused(mu):
     bounded = replace(form, eta_low=1.0, eta_high=7.0)
     points = OwnReportCurve(bounded)(np.array([1]), np.array([0.0]))
     assert points.epsilon == pytest.approx([7.0])
-
-
-def test_sellers_become_free_in_batches_of_any_size():
-    """A former rounding error discarded the end of the path, where only free sellers sell."""
-    psi, who = np.round(np.random.default_rng(1).uniform(0, 1, 150), 1), np.arange(150)
-    held = StandardForm(psi, 1.1, 15.9, 4.2, eta_high=0.4)
-    result = OwnReportCurve(held)(who, np.zeros(150)).value
-    each = [solve_exact(with_cost(held, seller, 0.0)).objective for seller in who]
-    np.testing.assert_allclose(result, each, rtol=1e-12)

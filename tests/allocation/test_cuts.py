@@ -16,8 +16,6 @@ from tests.allocation.builders import (
     COSTS,
     POINT,
     SPREADS,
-    Bound,
-    Own,
 )
 
 
@@ -135,40 +133,6 @@ def test_the_minimum_over_the_simplex_equals_that_of_the_declaration(seed):
 # ---------------------------------------------------------------------- tangents
 
 
-def lagrangian(view, multipliers, weights, eta):
-    """Evaluate the objective plus multipliers times constraints."""
-    value = view.value(weights, eta)
-    for item, dual in zip(view.flat_constraints(), multipliers, strict=True):
-        value += np.sum(np.asarray(dual) * item.expr.value)
-    return value
-
-
-@pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_a_cut_without_a_kept_term_is_the_tangent_of_the_lagrangian(scale):
-    """Its coefficients are the derivatives in the weights, the guarantees and 1/eta."""
-    direction = np.array([[0.3, 1.0, -0.2], [0.5, 0.1, 0.9]])
-    objective = (
-        Own(lambda q: cp.sum_squares(direction @ q.weights))
-        + 2.0 * Own(lambda q: cp.sum_squares(q.epsilon - 1))
-        + 3.0 * Own(lambda q: cp.square(q.inverse_eta))
-    )
-    bounds = Bound(lambda q: [direction @ q.weights <= 0.7 * q.inverse_eta, q.weights[0] == 0.4])
-    maker = linearizer(objective, bounds, scale=scale)
-    eta, duals = 2.0, [np.array([0.6, 1.1]), np.array(-0.8)]
-    cut = maker.cut(POINT, eta, duals, {})
-    per_weight = 2 * direction.T @ (direction @ POINT) + direction.T @ duals[0] + [-0.8, 0, 0]
-    np.testing.assert_allclose(cut.costs, per_weight, rtol=1e-6)
-    np.testing.assert_allclose(cut.slopes, 4 * (eta * POINT - 1), atol=1e-6)
-    assert cut.noise == pytest.approx(6 / eta - 0.7 * (0.6 + 1.1))
-    value = lagrangian(maker.view, duals, POINT, eta)
-    tangent = per_weight @ POINT + cut.slopes @ POINT * eta + cut.noise / eta
-    assert cut.const == pytest.approx(value - tangent, rel=1e-6)
-    assert cut.price == pytest.approx((cut.costs + eta * cut.slopes) @ POINT, rel=1e-6)
-    assert cut(eta) == pytest.approx(
-        cut.const + (cut.costs + eta * cut.slopes).min() + cut.noise / eta
-    )
-
-
 def test_invalid_multipliers_are_ignored():
     """Negative multipliers of inequalities count as zero; NaN and infinity are ignored."""
     maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
@@ -179,13 +143,6 @@ def test_invalid_multipliers_are_ignored():
         assert cut.const == none.const
     some = maker.cut(POINT, 2.0, [np.array([-1.0, 0.5, 0.0])], {})
     np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
-
-
-def test_an_entropy_has_a_finite_cut_at_a_zero_weight():
-    maker = linearizer(cm.Spread() + cm.terms.NegativeEntropy() + cm.Noise() + cm.Payments())
-    cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [], {})
-    assert np.isfinite(cut.costs).all()
-    assert cut(2.0) < maker.view.value(np.array([0.5, 0.5, 0.0]), 2.0)
 
 
 # -------------------------------------------------------------- where cuts touch

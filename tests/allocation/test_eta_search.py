@@ -7,7 +7,6 @@ from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, Excluded, search_eta
 from convexmarket.errors import (
-    InfeasibleMarketError,
     SolverError,
     UnattainedOptimumError,
 )
@@ -135,13 +134,6 @@ def test_a_range_is_searched_to_its_ends(first, low, high, best, bounded_by):
     assert point.objective == pytest.approx(best + 4 / best, rel=1e-4)
     assert bound <= best + 4 / best
     assert point.objective - bound <= 1e-4 * point.objective
-
-
-def test_contradictory_constraints_are_both_named():
-    runner = Walled(3.0, 3.0)
-    runner.low, runner.high = 4.0, 2.0
-    with pytest.raises(InfeasibleMarketError, match="sum to one satisfy the floor"):
-        search_eta(runner, 1.0, 1e-4, 200, None)
 
 
 def test_a_time_limit_ends_a_search_with_a_valid_bound():

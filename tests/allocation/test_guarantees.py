@@ -52,14 +52,6 @@ def test_the_path_finds_the_optimum_of_the_declaration(values, mu, sigma):
     assert certified.multiplier * certified.eta == pytest.approx(objective, rel=1e-12)
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("ratio", [1e-100, 1e-154, 1e-155, 1e-300])
-def test_weights_are_proportional_to_guarantees_of_any_ratio(ratio):
-    weights, eta = cm.allocation.weights_for_guarantees([ratio, 1.0], 1.0, 1.0)
-    assert weights == pytest.approx([ratio, 1.0], rel=1e-12)
-    assert eta == pytest.approx(1.0, rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

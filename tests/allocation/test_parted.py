@@ -16,7 +16,6 @@ from convexmarket.errors import (
     ParameterError,
     SellersError,
 )
-from tests import one_in
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -67,15 +66,6 @@ def test_any_partitions_give_the_same_allocation(reports, data, wanted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partitioned_sellers, "_MOST", 3)
         assert_same(np.array(reports), chunks, **wanted)
-
-
-@pytest.mark.parametrize("cap", [None, 5.0, 1.5])
-@pytest.mark.parametrize("mu", one_in(2, [1.0, 100.0]))
-@pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)], ids=["uniform", "beta"])
-def test_many_sellers_take_few_passes(prior, mu, cap, monkeypatch):
-    monkeypatch.setattr(partitioned_sellers, "_MOST", 3_000)
-    reports = prior.sample(30_000, np.random.default_rng(0))
-    assert_same(reports, (11_000, 1, 18_999), prior, mu=mu, cap=cap)
 
 
 def test_sellers_come_from_a_column_of_a_parquet_folder(tmp_path):
@@ -149,9 +139,3 @@ def test_markets_without_support_for_partitions_are_refused():
     for unable in (cm.declare, lambda m: cm.allocate(m, "line_search")):
         with pytest.raises(NotSupportedError, match="have them in memory"):
             unable(market)
-
-
-def test_sellers_with_infinite_cost_cannot_fill_the_cap():
-    prior = cm.Prior.from_scipy(__import__("scipy.stats").stats.triang(1.0, 0, 1))
-    reports = np.array([0.2, 0.3, 1.0, 1.0])
-    assert_same(reports, (2, 2), prior, cap=1.5)

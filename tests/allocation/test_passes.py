@@ -1,7 +1,5 @@
 """Passes over unsorted costs give the same result as sorting, for any partitions."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -12,7 +10,7 @@ from convexmarket.allocation.exact_solver import solve_exact
 from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.errors import ConvexMarketError
 from convexmarket.market import StandardForm
-from tests.allocation.builders import forms, large_form, ranged_forms, three_roots
+from tests.allocation.builders import forms, large_form, ranged_forms
 
 
 class InPieces:
@@ -74,22 +72,6 @@ def test_cells_of_any_width_give_the_same_solution(name, shift, monkeypatch):
     form = large_form(name, 3_000)
     for most in (0, 100, 3_000):
         assert_same(form, most=most)
-
-
-def test_passes_find_the_best_of_three_roots():
-    form = three_roots()
-    many = replace(form, virtual_costs=np.repeat(form.virtual_costs, 50), mu=form.mu * np.sqrt(50))
-    assert_same(many)
-
-
-def test_few_passes_leave_few_sellers():
-    m = 200_000
-    for name in ("few bought", "nearly all bought", "capped"):
-        form = large_form(name, m)
-        parts = InPieces(form.virtual_costs, np.random.default_rng(0), 4)
-        costs, _ = screen_sellers(parts.each, form, m, most=2_000)
-        assert parts.n_passes <= 3
-        assert costs.psi.size <= 2_100
 
 
 def test_a_large_market_is_solved_in_passes(monkeypatch):

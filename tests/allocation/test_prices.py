@@ -65,13 +65,6 @@ def test_a_price_equals_the_slope_of_the_optimal_objective(name):
     assert result.binding
 
 
-@pytest.mark.parametrize("pieces", [[cm.Cap(4.0)], [cm.MaxEpsilon(9.0)], [cm.EtaRange(0.1, 9.0)]])
-def test_slack_constraints_have_zero_prices(pieces):
-    result = cm.allocate(cm.Market(SELLERS, PAID, pieces))
-    assert np.all(np.asarray(result.prices[0]) == 0)
-    assert result.binding == ()
-
-
 def test_prices_that_are_not_unique_are_nan():
     """All sellers are at the cap and eta is at an end of its range."""
     market = cm.Market(SELLERS, PAID, [cm.Cap(1.0), cm.EtaRange(0.1, 0.8)])

@@ -59,12 +59,6 @@ def test_a_projection_is_optimal_and_its_cut_proves_it(squared, changes, eta):
     assert (record.eta, record.upper, record.lower) == (eta, result.objective, result.cut(eta))
 
 
-def test_a_seller_barely_between_its_bounds_sets_the_price():
-    """Only one seller is strictly between its bounds, with a slack of 1e-10."""
-    capped = market(cm.Cap([1.0, 1.0, 1.0 + 3e-10]), costs=[0.0, 0.0, 0.5])
-    assert cm.allocate(capped, "projections").gap <= 1e-12
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("objective", "limits", "eta", "binding"),
@@ -155,13 +149,6 @@ def test_bounds_on_shares_give_the_optimum_of_the_conic_declaration(seed):
     slack = 1e-7 * conic.scale
     assert result.objective <= conic.objective + slack
     assert result.objective >= conic.lower_bound - slack
-
-
-def test_several_bounds_on_shares_use_branch_and_bound():
-    bounds = [cm.GroupShare([0, 0, 1, 1], equal=True), cm.GroupShare([0, 1, 0, 1], equal=True)]
-    result = cm.allocate(market(*bounds))
-    assert result.method == "branch_and_bound"
-    assert result.weights[:2].sum() == pytest.approx(0.5, abs=1e-6)
 
 
 def test_shares_that_contradict_the_caps_are_infeasible():

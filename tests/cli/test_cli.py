@@ -157,12 +157,6 @@ def test_the_help_of_all_fourteen_commands_fits_80_columns():
             assert f"convexmarket {name[0]} " in text.split("Examples")[1]
 
 
-def test_json_has_the_same_help_text_in_every_command():
-    options = [each for _, command in commands() for each in command.params]
-    described = {(each.is_flag, each.help) for each in options if "--json" in each.opts}
-    assert described == {(True, "Print the results as JSON.")}
-
-
 def test_help_lists_version_completion_and_examples():
     assert invoke("--version").stdout.startswith("convexmarket ")
     text = plain(invoke("--help").stdout)

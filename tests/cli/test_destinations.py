@@ -13,7 +13,7 @@ from convexmarket import report as reports
 from convexmarket.attacks import mechanisms
 from convexmarket.cli import experiments
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.io import check_place, write_together
+from convexmarket.io import write_together
 from convexmarket.online import OnlineMarket
 from convexmarket.studies import files, solver_study
 from convexmarket.studies.files import drafts
@@ -101,17 +101,6 @@ def test_an_unwritable_output_is_refused_before_any_work(here, monkeypatch, name
     words = refused_before_any_work(name, "new/found.csv", monkeypatch)
     assert f"in {here} (Read-only file system)" in words
     assert [path.name for path in here.iterdir()] == ["sellers.csv"]
-
-
-def test_checking_a_writable_path_creates_nothing(here):
-    (here / "mine").mkdir()
-    (here / "link").symlink_to("mine")
-    for place in ("found.csv", "new/folder/found.csv", "link/found.csv"):
-        check_place(here / place)
-    check_place(here / "sellers.csv", force=True)
-    for place in ("mine", "link", "new", "new/folder"):
-        check_place(here / place, folder=True)
-    assert sorted(path.name for path in here.rglob("*")) == ["link", "mine", "sellers.csv"]
 
 
 # ------------------------------------------------------------------------------- replacing

@@ -32,14 +32,6 @@ def invoke(*arguments):
     return CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["diff", *arguments])
 
 
-def test_differences_are_printed_without_markup(here):
-    done = invoke("a", "b")
-    words = " ".join(done.stdout.split())
-    assert "different results" in words
-    assert "curve <b>, gamma 0.5 error 0.1 0.4 0.75" in words
-    assert "[red]failed[/red]" in words
-
-
 def test_exit_code_reports_differences_on_request(here):
     write("c", 0.4)
     exits = {"": 0, "--exit-code": 1, "--exit-code --tolerance 0.7": 1}

@@ -419,17 +419,6 @@ def test_a_regularization_that_is_too_small_can_be_replaced(here):
     assert model["regularization"] == 2.0
 
 
-def test_a_market_can_be_moved_with_its_problem(here, monkeypatch):
-    (here / "all").mkdir()
-    for name in FILES:
-        (here / name).rename(here / "all" / name)
-    done("open", "all/m", "all/market.toml")
-    (here / "all").rename(here / "moved")
-    monkeypatch.chdir(here / "moved")
-    sell_everything()
-    done("close", "m")
-
-
 def test_a_market_without_a_problem_file_is_closed_only_in_python(here):
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 5, mu=1.0, sigma=10.0, gamma=0.1)
     OnlineMarket.create("m", policy).disconnect()

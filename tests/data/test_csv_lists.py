@@ -18,7 +18,6 @@ from convexmarket.data.lists import read_list
 from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError
 from convexmarket.priors import Uniform
-from tests.lists import price_list
 
 PRIOR = Uniform(0.0, 10.0)
 
@@ -146,11 +145,6 @@ def test_na_values_mark_empty_cells(tmp_path):
     assert table["c"].isna().tolist() == [False, True, False]
 
 
-def test_ids_are_case_sensitive(tmp_path):
-    assert listed(tmp_path, "id,c\na,1\nA,2\n")["id"].tolist() == ["a", "A"]
-    assert listed(tmp_path, "id,c\n-5,1\n+49123,2\n")["id"].tolist() == ["-5", "+49123"]
-
-
 def test_an_overlong_row_is_refused(tmp_path):
     words = refusal(tmp_path, 'id,c\n"' + "," * (3 * LONGEST_ROW))
     assert f"a row has more than {LONGEST_ROW:,} bytes" in words
@@ -263,16 +257,3 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
         return
     assert result["id"].is_unique
     assert result["sensitivity"].between(0, 10).all()
-
-
-def test_a_csv_list_gives_the_same_offers_as_its_frame(tmp_path):
-    reports = PRIOR.sample(500, np.random.default_rng(0))
-    frame = pd.DataFrame({"id": [f"s{i}" for i in range(500)], "c": reports})
-    path = file_with(tmp_path, frame.to_csv(index=False))
-    objective = {"mu": 1.0, "sigma": 10.0, "gamma": 0.01}
-    of_file = price_list(path, PRIOR, **objective)
-    of_frame = price_list(frame, PRIOR, **objective)
-    pd.testing.assert_frame_equal(of_file.offers, of_frame.offers)
-    written, _ = of_file.write(tmp_path / "offers.csv")
-    read = pd.read_csv(written, index_col="id", dtype=str).astype(float)
-    pd.testing.assert_frame_equal(read, of_file.offers, check_exact=True)

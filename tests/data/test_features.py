@@ -164,14 +164,6 @@ def test_a_learner_with_features_accepts_a_table(learner):
     assert np.array_equal(predicted, clone(learner).fit(rows, labels, **fit).predict(rows))
 
 
-def test_rows_with_epsilon_zero_are_not_transformed():
-    table = PATIENTS.astype({"age": object})
-    table.loc["Bob", "age"] = "a word"
-    learner = cm.PrivateLogisticRegression(features=cm.PublicFeatures(COLUMNS))
-    learner.fit(table, [1, -1, -1], epsilon=[9.0, 0.0, 9.0], random_state=Simulation(0))
-    assert learner.epsilon_[1] == 0.0
-
-
 def test_public_features_work_in_a_pipeline():
     table = pd.concat([PATIENTS] * 20, ignore_index=True)
     labels = np.where(table["smoker"] == "yes", 1, -1)
@@ -188,21 +180,6 @@ def test_public_features_work_in_a_pipeline():
 def test_objects_that_are_not_tables_are_refused():
     with pytest.raises(DataError, match="a ndarray is not a table with named columns"):
         cm.PublicFeatures(COLUMNS).transform(np.zeros((3, 3)))
-
-
-def test_a_saved_model_accepts_the_same_tables(tmp_path):
-    table = pd.concat([PATIENTS] * 20, ignore_index=True)
-    labels = np.where(table["smoker"] == "yes", 1, -1)
-    public = cm.PublicFeatures(COLUMNS, missing="indicator", data_norm=0.5)
-    for learner in (
-        cm.PrivateLogisticRegression(features=public),
-        cm.PersonalizedRidge(features=public),
-    ):
-        learner.fit(table, labels, epsilon=9.0, random_state=Simulation(0))
-        cm.save_model(learner, tmp_path / "model.json")
-        loaded = cm.load_model(tmp_path / "model.json")
-        assert loaded.features.get_params() == public.get_params()
-        assert np.array_equal(loaded.predict(table), learner.predict(table))
 
 
 @pytest.mark.parametrize(

@@ -53,23 +53,6 @@ def test_the_expected_payment_of_new_sellers_equals_the_budget(name):
     assert abs(np.mean(spent) - result.budget) < 4 * error
 
 
-def test_calibration_supports_a_convex_privacy_cost():
-    """The mean cost of the same draws, from separate allocations, equals the budget."""
-    prior, cost, rng = cm.Uniform(0.1, 1.0), cm.PowerCost(2), np.random.default_rng(0)
-    result = calibrate_gamma(
-        0.5, prior, 3, cm.Spread() + cm.Noise(), privacy_cost=cost, draws=2, random_state=rng
-    )
-    assert result.expected_payment == pytest.approx(0.5, rel=1e-3)
-    assert result.objective.parts[-1].term == cm.Payments(cost)
-    rng, spent = np.random.default_rng(0), []
-    for _ in range(2):
-        sellers = cm.Sellers.draw(3, prior, rng)
-        allocation = cm.allocate(cm.Market(sellers, result.objective))
-        spent.append(sellers.virtual_costs @ allocation.epsilon**2)
-    assert np.mean(spent) == pytest.approx(0.5, rel=1e-3)
-    assert result.standard_error == pytest.approx(np.std(spent, ddof=1) / np.sqrt(2), rel=1e-2)
-
-
 def test_gamma_for_one_seller_equals_its_formula():
     """With one seller, psi*eps = sqrt(sigma*psi/gamma) and gamma = sigma*(E sqrt(psi) / B)^2."""
     prior, rng = cm.EmpiricalPrior([0.04]), np.random.default_rng(0)

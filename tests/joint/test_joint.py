@@ -232,20 +232,6 @@ def test_the_best_model_equals_that_of_cvxpy(noise, max_norm, eta):
     assert np.linalg.norm(model_gradient(joint, result, weights, eta)) <= 1e-8
 
 
-@pytest.mark.parametrize("squared", [True, False])
-@pytest.mark.parametrize("cap", [None, 2.0])
-def test_the_best_purchase_equals_the_allocation_with_losses(squared, cap):
-    joint = convex_joint(5, squared=squared, cap=cap)
-    model = np.random.default_rng(0).normal(size=4)
-    exact = PurchaseStep(joint)(model)
-    conic = cm.allocate(joint.purchase_market(model), "branch_and_bound", gap=1e-8)
-    assert exact.eta == pytest.approx(conic.eta, rel=1e-3)
-    ours = joint.objective(model, exact.weights, exact.eta)
-    theirs = joint.objective(model, conic.weights, conic.eta)
-    assert ours <= theirs * (1 + 1e-12)
-    assert theirs == pytest.approx(ours, rel=1e-7)
-
-
 @given(seed=st.integers(0, 10**6), noise=st.sampled_from(["expected", "worst-case"]))
 def test_a_solution_is_stationary_and_the_best_of_its_starts(seed, noise):
     rng = np.random.default_rng(seed)

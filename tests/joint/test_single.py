@@ -36,20 +36,6 @@ def test_the_naive_model_is_the_best_single_purchase_at_an_eta(options, eta):
     assert result.objective <= min(values)
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e8])
-def test_the_best_single_purchase_is_found_for_rows_of_any_length(scale):
-    """The loss of the second row decreases with its length."""
-    losses = cm.Losses([0.0, np.log(2) - 0.02])
-    market = cm.Market(
-        cm.Sellers(virtual_costs=[0.1, 0.1]), 1.0 * cm.Payments() + losses, [cm.EtaRange(1, 2)]
-    )
-    joint = cm.JointMarket(market, [[0.0], [scale]], [1, 1], regularization=1.0)
-    result = cm.allocate_jointly(joint)
-    values = [joint.objective(best_model(joint, a, 1.0), a, 1.0) for a in np.eye(2)]
-    assert result.objective == pytest.approx(min(values), rel=1e-12)
-    assert result.weights[np.argmin(values)] == 1.0
-
-
 @pytest.mark.parametrize("sigma", [0.0, 3.0])
 def test_the_naive_model_has_the_best_eta_of_the_range(sigma):
     """No eta of a grid or near the solution is better with any single seller."""

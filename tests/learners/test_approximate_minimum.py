@@ -163,29 +163,6 @@ def test_floating_point_noise_gives_a_warning_and_is_stated_first() -> None:
     assert "exact noise on a lattice" in str(exact).splitlines()[0]
 
 
-def test_rows_with_tiny_epsilon_are_left_out() -> None:
-    """Tiny weights from the tolerance of a solver do not determine the noise."""
-    X, y, _ = sample(2, 400, 3)
-    granted = np.full(400, 0.5)
-    granted[:2] = 1e-17, 1e-9
-    model = PrivateLogisticRegression().fit(X, y, epsilon=granted, random_state=Simulation(0))
-    assert model.epsilon_[0] == model.epsilon_[1] == 0
-    assert np.all(model.epsilon_ <= granted)
-    same = PrivateLogisticRegression().fit(
-        X[2:], y[2:], epsilon=granted[2:], random_state=Simulation(0)
-    )
-    np.testing.assert_array_equal(model.coef_, same.coef_)
-
-
-def test_promise_equals_the_guarantee_of_a_fit() -> None:
-    X, y, weights = sample(2, 50, 3)
-    model = PrivateLogisticRegression(0.1)
-    promised = model.promise(weights * 20, 3)
-    assert promised.epsilon.tolist() == model.fit(X, y, epsilon=weights * 20).epsilon_.tolist()
-    with pytest.raises(ParameterError, match="computed from the private rows"):
-        PrivateLogisticRegression(0.1, data_norm=None).promise(weights)
-
-
 def test_only_the_coefficients_of_a_default_fit_depend_on_the_rows() -> None:
     fitted = []
     for row in ([0.0, 0.0, 0.0], [1.0, 0.0, 0.0]):
@@ -309,34 +286,6 @@ def test_a_solver_epsilon_above_the_smallest_guarantee_is_refused() -> None:
 def test_an_invalid_solver_epsilon_is_refused(paid) -> None:
     with pytest.raises(ParameterError, match="solver_epsilon"):
         algorithm_1(solver_epsilon=paid).fit([[0.5], [0.1]], [1, -1], epsilon=1.0 / 2)
-
-
-def test_the_two_guarantees_have_different_assumptions() -> None:
-    X, y, _ = sample(0, 10, 2)
-    exact, blurred = (
-        algorithm_1(0.01, solver_epsilon=paid)
-        .fit(X, y, epsilon=10.0 / len(X), random_state=Simulation(0))
-        .guarantee_
-        for paid in (None, 0.1)
-    )
-    assert "or are read no finer than 2e-07" in str(exact)
-    assert "exact minimiser" in str(exact)
-    assert "exact minimiser" not in str(blurred)
-    assert "gradient norm is at most 1e-09; a second noise" in str(blurred)
-    assert "exact on a lattice, covers the distance of at most 1e-07" in str(blurred)
-    assert "the failure of a fit is not covered" in str(blurred)
-    assert exact.mechanism != blurred.mechanism
-
-
-def test_infinite_epsilon_adds_no_second_noise() -> None:
-    X, y, _ = sample(0, 10, 2)
-    plain, paid = (
-        algorithm_1(0.01, solver_epsilon=paid).fit(X, y, epsilon=np.inf, random_state=Simulation(0))
-        for paid in (None, 0.1)
-    )
-    assert np.array_equal(plain.coef_, paid.coef_)
-    assert np.all(np.isinf(paid.epsilon_))
-    assert "second noise" not in str(paid.guarantee_)
 
 
 def test_the_rounding_of_the_first_noise_counts_against_the_tolerance() -> None:

@@ -116,21 +116,6 @@ def test_each_part_of_the_bound_is_needed(case, error_at_least, share) -> None:
     assert share < max(ratios) <= 1.0
 
 
-def test_the_bound_includes_rows_beyond_one_chunk() -> None:
-    """Repeated rows with the same total weight increase the error of the sum."""
-    rng = np.random.default_rng(0)
-    X, signs, weights = instance(rng, 5, 3)
-    w, rest = rng.standard_normal(3), (np.zeros(3), 1e-9)
-    bounds = [
-        PerturbedObjective(
-            np.tile(X, (times, 1)), np.tile(signs, times), np.tile(weights, times) / times, *rest
-        ).gradient_norm(w)[1]
-        for times in (1, PerturbedObjective.chunk)
-    ]
-    sums = relative_error(5 * PerturbedObjective.chunk + 1) / (24 * 2.0**-53)
-    assert 0.2 * sums < bounds[1] / bounds[0] < 2.0 * sums
-
-
 def test_the_bound_includes_every_rounding_error() -> None:
     assert relative_error(1) > 2.0**-53
     assert relative_error(1000) == pytest.approx(1000 * 2.0**-53)

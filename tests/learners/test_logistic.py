@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
-from sklearn import config_context
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_validate
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 from convexmarket.errors import (
@@ -252,15 +246,6 @@ def test_worst_neighbours_exceed_the_granted_epsilon_but_not_the_guarantee(
     assert loss > 0.93 * sharp  # the sharp bound is nearly attained
 
 
-def test_rows_beyond_the_norm_bound_violate_the_guarantee() -> None:
-    """Without the norm bound, the loss exceeds the guarantee."""
-    X, y, weights = [[30.0], [1.0]], [1, 1], [0.5, 0.5]
-    loss = log_density([-1.0], X, y, weights, 1.0, 1.0) - log_density(
-        [-1.0], [[0.0], [1.0]], y, weights, 1.0, 1.0
-    )
-    assert abs(loss) > objective_perturbation_guarantee(weights, 1.0, 1.0, accounting="paper")[0]
-
-
 def test_calibration_total_keeps_the_granted_epsilon_with_more_noise() -> None:
     X, y, weights = sample(0, 30, 3)
     weights[0] = 0.0
@@ -324,13 +309,6 @@ def test_a_norm_inferred_from_the_data_gives_a_leak_warning() -> None:
     assert "VIOLATED: data_norm" in str(model.guarantee_)
 
 
-def test_public_arguments_give_no_warning() -> None:
-    X, y, _ = sample(0, 10, 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        PrivateLogisticRegression(0.1).fit(X, y, epsilon=10.0 / len(X))
-
-
 @pytest.mark.parametrize("classes", [(0, 1), ("B", "M"), (1, -1), (False, True)])
 def test_the_second_label_is_the_positive_class(classes) -> None:
     X, y, _ = sample(0, 200, 3, noise=0.0)
@@ -388,20 +366,6 @@ def test_the_learner_follows_scikit_learn_conventions(epsilon, fails) -> None:
         data_norm=None, classes=None, accounting="paper", epsilon=epsilon
     )
     check_estimator(model, on_skip=None, expected_failed_checks=fails)
-
-
-def test_epsilon_is_routed_through_a_pipeline() -> None:
-    X, y, weights = sample(0, 30, 3)
-    terms = {"epsilon": weights * 200.0, "random_state": Simulation(0)}
-    with config_context(enable_metadata_routing=True):
-        learner = PrivateLogisticRegression().set_fit_request(epsilon=True, random_state=True)
-        pipeline = make_pipeline(FunctionTransformer(), learner)
-        pipeline.fit(X, y, **terms)
-        direct = PrivateLogisticRegression().fit(X, y, **terms)
-        assert np.array_equal(pipeline[-1].coef_, direct.coef_)
-        terms["epsilon"] = weights * 1e4
-        scores = cross_validate(learner, X, y, params=terms)["test_score"]
-    assert np.all(np.isfinite(scores))
 
 
 def test_calibration_total_refuses_too_little_privacy() -> None:

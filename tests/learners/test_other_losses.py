@@ -13,7 +13,6 @@ from convexmarket.learners import (
     KernelERM,
     PrivateHuberRegressor,
     PrivateLinearSVC,
-    lipschitz_risk_constants,
 )
 from convexmarket.learners.losses import HingeLoss
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
@@ -96,18 +95,6 @@ def test_the_sharp_bound_is_below_the_general_formula():
 def test_errors_name_unsupported_arguments(learner, y, error):
     with pytest.raises(error, match=r"target_range|threshold|width|regularization|numbers"):
         learner.fit(X, y, epsilon=1.0)
-
-
-def test_the_risk_bound_holds_for_fair_coins():
-    """Compare the bound with the deviation of the best training loss for fair coins as rows."""
-    loss, draws = HingeLoss(1.0), np.random.default_rng(1).choice([-1.0, 1.0], (2000, 200))
-    mu = lipschitz_risk_constants(loss, 0.05, 0.05, 1.0, 1)[0] * loss.at_zero
-    w = np.linspace(-1.0, 1.0, 41)
-    ones = np.ones_like(w)
-    low, high = loss.values(w, -ones), loss.values(w, ones)
-    heads = (draws > 0).mean(axis=1)[:, None]
-    gaps = ((low + high) / 2.0 - heads * high - (1.0 - heads) * low).max(axis=1)
-    assert 0.1 < np.quantile(gaps, 0.95) / (mu / np.sqrt(200)) < 1.0
 
 
 class Squashed(cm.learners.Loss):

@@ -301,18 +301,6 @@ def test_the_error_bound_refuses_invalid_arguments(name, value, message) -> None
         cm.learners.ridge_error_bound([0.5, 0.5], **BOUND | {name: value})
 
 
-def test_public_ranges_only_change_the_units() -> None:
-    X, y, epsilon = ridge_sample(15)
-    plain = output_ridge(0.4).fit(X, y, epsilon=epsilon, random_state=Simulation(5))
-    low, high = np.array([10.0, -3.0, 0.0]), np.array([20.0, -1.0, 5.0])
-    model = output_ridge(0.4, feature_range=(low, high), target_range=(100.0, 300.0))
-    model.fit(
-        low + X * (high - low), 200.0 + 100.0 * y, epsilon=epsilon, random_state=Simulation(5)
-    )
-    predictions = model.predict(low + X * (high - low))
-    assert predictions == pytest.approx(200.0 + 100.0 * plain.predict(X), rel=1e-9)
-
-
 def test_ranges_inferred_from_the_data_warn_at_the_caller() -> None:
     X, y, epsilon = ridge_sample(16)
     X[:, 1] = 7.0
@@ -372,17 +360,6 @@ def test_invalid_input_is_named(parameters, change, error, words) -> None:
 def test_invalid_parameters_are_named(model, words) -> None:
     with pytest.raises(ParameterError, match=words):
         model.fit([[0.2], [0.5]], [0, 0], epsilon=1.0)
-
-
-def test_rows_with_infinite_epsilon_get_all_the_weight() -> None:
-    X, y, epsilon = ridge_sample(18)
-    epsilon[:5] = np.inf
-    model = output_ridge(1.0).fit(X, y, epsilon=epsilon)
-    assert np.all(np.isinf(model.epsilon_[:5]))
-    assert np.all(model.epsilon_[5:] == 0)
-    assert "rows with a positive weight have no guarantee" in str(model.guarantee_)
-    alone = output_ridge(1.0, epsilon=np.inf).fit(X[:5], y[:5])
-    assert model.coef_ == pytest.approx(alone.coef_, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -151,15 +151,6 @@ def test_the_sensitivity_uses_the_actual_sum_of_the_weights() -> None:
     assert scales[1] / scales[0] > 1.0 + 8e-7
 
 
-def test_a_row_without_weight_has_no_loss() -> None:
-    X, y, epsilon = ridge_sample(2, 10, 2)
-    weights = np.array([0.0] * 5 + [0.2] * 5)
-    model = output_ridge(1.0, weighting=weights, rounding=1e-6).fit(X, y, epsilon=epsilon)
-    assert np.all(model.epsilon_[:5] == 0)
-    assert np.all(model.epsilon_[5:] > 0)
-    assert np.all(model.epsilon_ <= epsilon)
-
-
 def test_the_noise_is_discrete_laplace_in_every_coordinate() -> None:
     check_lattice_noise(150)
 
@@ -175,17 +166,6 @@ def test_the_error_of_exact_noise_equals_its_formula(d) -> None:
     spherical = np.sqrt(d * (d + 1)) / plain.noise_rate_
     lattice = np.sqrt(2 * d) / exact.noise_rate_
     assert lattice / spherical == pytest.approx(np.sqrt(2 * d / (d + 1)), rel=1e-6)
-
-
-def test_the_released_model_is_on_the_lattice_in_units_of_the_data() -> None:
-    X, y, epsilon = ridge_sample(6)
-    model = output_ridge(
-        1.0, feature_range=(0.0, 2.0), target_range=(-4.0, 4.0), rounding=0.001
-    ).fit(2 * X, 4 * y, epsilon=epsilon, random_state=Simulation(0))
-    assert np.array_equal(model.coef_ * 512, np.rint(model.coef_ * 512))
-    assert "lattice of step 0.000976562" in model.guarantee_.mechanism
-    assert not any("real numbers" in words for words in model.guarantee_.assumptions)
-    assert any("IEEE 754" in words for words in model.guarantee_.assumptions)
 
 
 def test_the_solver_gets_rows_and_labels_exactly_inside_the_box(monkeypatch) -> None:
@@ -236,22 +216,6 @@ def test_expected_losses_equal_a_simulation() -> None:
         losses.append(np.mean((y - model.predict(X)) ** 2))
     assert abs(np.mean(losses) - expected.mean) < 4 * np.std(losses) / 20
     assert np.std(losses) == pytest.approx(expected.std, rel=0.3)
-
-
-@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
-@pytest.mark.parametrize(("n", "d"), [(60, 1), (60, 10), (4000, 30)])
-def test_the_default_lattice_increases_the_noise_only_slightly(estimator, n, d) -> None:
-    """The reference has a lattice so fine that its step is negligible."""
-    X, y, epsilon = ridge_sample(5, n, d)
-    rates = []
-    for options in ({}, {"rounding": 2.0**-40}):
-        model = estimator(1.0, **options)
-        model.fit(X, y, epsilon=epsilon)
-        assert model.rounding_ is not None
-        assert "exact noise on a lattice" in str(model.guarantee_).splitlines()[0]
-        assert np.all(model.epsilon_ <= epsilon)
-        rates.append(model.noise_rate_)
-    assert 0.99 < rates[0] / rates[1] < 1.01
 
 
 def test_a_row_with_a_tiny_epsilon_does_not_determine_the_noise() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.learners import ridge_math
 from convexmarket.learners.domain import Granted
-from convexmarket.learners.ridge_math import solve_ridge, statistics_sensitivity
+from convexmarket.learners.ridge_math import statistics_sensitivity
 from convexmarket.privacy import Simulation
 from convexmarket.privacy.composition import gaussian_epsilon
 from tests import one_in
@@ -94,19 +94,6 @@ def test_neighbours_on_the_lattice_satisfy_the_granted_epsilon(delta):
     else:
         loss = float(np.abs(sums[0] - sums[1]).sum() / plan.scale)
     assert 0.8 * epsilon[i] <= loss <= epsilon[i]
-
-
-def test_the_model_tends_to_ridge_regression_without_noise_or_with_many_rows():
-    X, y, epsilon = rows(30_000, 3)
-    plain = {"fit_intercept": False}
-    exact = solve_ridge(X, y, epsilon / epsilon.sum(), 0.01)
-    noisy = ridge(0.01, **plain).fit(X, y, epsilon=epsilon, random_state=Simulation(1))
-    np.testing.assert_allclose(noisy.coef_, exact, atol=0.05)
-    free = ridge(0.01, **plain).fit(X, y, epsilon=np.inf)
-    np.testing.assert_allclose(free.coef_, solve_ridge(X, y, np.full(30_000, 1 / 30_000), 0.01))
-    shifted = ridge(1e-6).fit(X, 0.5 * y + 0.3, epsilon=epsilon, random_state=Simulation(1))
-    assert shifted.coef_ == pytest.approx(np.full(3, 0.2), abs=0.02)
-    assert shifted.intercept_ == pytest.approx(0.3, abs=0.02)
 
 
 @pytest.mark.campaign

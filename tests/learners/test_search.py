@@ -6,7 +6,6 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.learners import PrivateSearch
-from convexmarket.learners.private_search import _stopping
 from convexmarket.privacy import PrivacyAccountant
 
 rng = np.random.default_rng(0)
@@ -41,14 +40,6 @@ def test_the_best_of_random_trials_costs_exactly_twice_one_trial(gamma):
             worst = max(worst, float(np.abs(ratios).max()))
     assert worst <= 2.0 * epsilon + 1e-9
     assert worst > (1.9 if gamma <= 1e-6 else 1.0) * epsilon
-
-
-@pytest.mark.parametrize("mean", [1.5, 10.0, 1000.0])
-def test_the_number_of_trials_has_the_requested_mean(mean):
-    p = 1.0 - _stopping(mean)
-    k = np.arange(1, 400_000)
-    chances = np.exp(k * np.log(p) - np.log(k)) / -np.log1p(-p)
-    assert chances @ k == pytest.approx(mean, rel=1e-3)
 
 
 @pytest.mark.parametrize(("charge", "share"), [("trials", 1 / 2), ("sum", 1 / 3)])

@@ -22,7 +22,6 @@ from convexmarket.privacy import (
     Guarantee,
     PrivacyAccountant,
 )
-from tests.ledger.builders import check_many_sellers
 
 IDS = ["Ann", "Bob", "Cyd"]
 
@@ -246,10 +245,6 @@ def test_a_second_release_is_refused_before_it_draws_noise(tmp_path):
 
 
 # ------------------------------------------------------------------ limits
-
-
-def test_a_ledger_of_thousands_of_sellers_is_correct(tmp_path):
-    check_many_sellers(tmp_path, 3_000)
 
 
 AMOUNTS = st.sampled_from([Fraction(0), Fraction(1, 8), Fraction(1, 4), Fraction(1), Fraction(3)])

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.online.atoms import Atoms
-from convexmarket.online.plan import Buyer, plan, plan_atoms
+from convexmarket.online.plan import Buyer, plan_atoms
 from tests import one_in
 from tests.online.builders import PUBLISHED, UNIT, adaptive, ratios
 
@@ -46,23 +46,6 @@ def test_the_loss_is_infinite_if_no_seller_sells():
 
 
 # ------------------------------------------------------------------------------ streams
-
-
-def test_the_figures_of_an_outcome_are_consistent():
-    prior = cm.Uniform(1, 5)
-    policy = cm.OnlinePolicy(prior, 1000, mu=2.0, sigma=3.0, gamma=0.5)
-    reports = prior.sample(1300, np.random.default_rng(0))
-    outcome = cm.run_online(policy, reports)
-    assert (outcome.n_turned_away, outcome.epsilon.size) == (300, 1000)
-    a, eta = outcome.weights, outcome.epsilon.sum()
-    assert a.sum() == pytest.approx(1)
-    assert outcome.eta == pytest.approx(eta)
-    psi = prior.virtual_cost(reports[:1000])
-    loss = 2.0 * np.linalg.norm(a) + 3.0 / eta + 0.5 * eta * psi @ a
-    assert outcome.loss(prior) == pytest.approx(loss)
-    spent = outcome.payments.sum()
-    assert outcome.paid_loss() == pytest.approx(2.0 * np.linalg.norm(a) + 3.0 / eta + 0.5 * spent)
-    assert outcome.policies == (policy,)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +110,6 @@ def test_plans_for_later_sellers_equal_brute_force(costs, remaining, sold, weigh
             if within < -1e-9:
                 continue
         assert plan.objective <= loss(other) * (1 + 1e-6)
-
-
-def test_a_plan_after_negligible_sales_equals_the_opening_plan():
-    prior = cm.Uniform(1, 5)
-    buyer = Buyer(1.0, 2.0, 0.5, 1000)
-    whole = plan(prior, buyer)
-    rest = plan(prior, buyer, 1000, 1e-9, 1e-18)
-    assert rest.objective == pytest.approx(whole.objective, rel=1e-8)
-    assert rest.eta == pytest.approx(whole.eta, rel=1e-7)
 
 
 # ------------------------------------------------------------------------- adaptive policies
@@ -260,14 +234,6 @@ def test_algorithm_3_is_not_adaptive():
         cm.online.AdaptivePolicy(start)
     with pytest.raises(ParameterError, match=r"start must .*, got None"):
         cm.online.AdaptivePolicy(None)
-
-
-def test_a_market_without_sales_is_replanned_late():
-    """With few remaining sellers, a cap relative to all sellers would be infeasible."""
-    policy = cm.online.AdaptivePolicy(cm.OnlinePolicy(cm.Uniform(1, 5), 100, **UNIT, cap=2.0))
-    terms = policy.replanned(np.full(90, 4.9), np.zeros(90))
-    assert terms.quote(1.0).epsilon > policy.start.quote(1.0).epsilon
-    assert terms.plan.terms.largest == pytest.approx(2 * terms.plan.eta / 10)
 
 
 def test_denormal_reports_give_finite_terms():

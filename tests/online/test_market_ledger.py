@@ -277,12 +277,3 @@ def test_missing_rows_are_not_charged_and_a_failed_fit_is(opened, tmp_path, monk
         close_market(market)
     close_without_model(market)
     assert market.released == WITHOUT_MODEL
-
-
-def test_closing_without_a_model_spends_nothing(opened):
-    market = opened()
-    close_without_model(market)
-    assert market.released == WITHOUT_MODEL
-    balance = market.ledger.balance()
-    assert (balance["spent"] == 0).all()
-    assert np.array_equal(balance["left"], balance["sold"])

@@ -83,14 +83,6 @@ def test_the_plan_equals_the_optimum_over_the_prior(name, m, cap):
     assert plan.terms.largest == (np.inf if cap is None else cap * plan.eta / m)
 
 
-def test_the_best_of_several_roots_is_chosen():
-    """The multipliers 0.0429264069, 0.2504113906 and 0.3763006421 solve Eq. (14)."""
-    policy = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=2.5, gamma=0.25)
-    assert policy.gamma * policy.plan.cutoff == pytest.approx(0.3763006421, rel=1e-8)
-    assert policy.plan.objective == pytest.approx(1.9946349581, rel=1e-9)
-    assert policy.plan.eta == pytest.approx(3.2672302966, rel=1e-9)
-
-
 @pytest.mark.parametrize("sigma", [0.01, 12.0, 20.2233, 20.2235])
 def test_the_best_root_equals_that_of_the_exact_solver(sigma):
     """Two of the three roots coincide at sigma = 20.22339."""
@@ -283,13 +275,6 @@ def test_too_many_free_sellers_raise_an_error(cap):
     free = cm.EmpiricalPrior([0, 0, 0, 1])
     with pytest.raises(UnattainedOptimumError, match="virtual cost"):
         cm.OnlinePolicy(free, 100, mu=0.01, sigma=1, gamma=1, cap=cap)
-
-
-def test_a_few_free_sellers_are_accepted():
-    prior = cm.EmpiricalPrior([0] + [1e-3] * 99)
-    policy = cm.OnlinePolicy(prior, 100, mu=100, sigma=1, gamma=1e-3)
-    assert policy.plan.gap <= 1e-8
-    assert policy.quote(1e-3).epsilon > 0
 
 
 @pytest.mark.parametrize(

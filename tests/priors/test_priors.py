@@ -211,17 +211,6 @@ def test_expected_virtual_cost_of_a_sample_equals_its_maximum(samples):
 # Ironing.
 
 
-@pytest.mark.parametrize("name", REGULAR)
-def test_a_regular_prior_is_not_ironed(name):
-    prior = prior_of(name)
-    c = prior.quantile(np.linspace(0, 0.999, 500))
-    assert prior.is_regular
-    assert prior.breakpoints.size == 0
-    assert not prior.is_step
-    np.testing.assert_array_equal(prior.ironed_virtual_cost(c), prior.virtual_cost(c))
-    assert np.all(np.diff(prior.virtual_cost(c)) > 0)
-
-
 @pytest.mark.parametrize("name", IRREGULAR)
 def test_an_irregular_prior_is_ironed(name):
     prior = prior_of(name)
@@ -304,27 +293,7 @@ def test_an_empirical_cost_is_constant_between_breakpoints(samples):
         assert prior.ironed_virtual_cost(jump) < prior.ironed_virtual_cost(after)
 
 
-def test_a_point_mass_is_a_valid_prior():
-    prior = EmpiricalPrior([0.3, 0.3])
-    assert prior.support == (0.3, 0.3)
-    assert prior.virtual_cost([0.3, 0.4]).tolist() == [0.3, np.inf]
-    assert prior.is_regular
-    assert prior.sample(3, np.random.default_rng(0)).tolist() == [0.3] * 3
-
-
 # Drawing.
-
-
-@pytest.mark.parametrize("name", [*REGULAR, "arcsine", "histogram", *SAMPLE])
-def test_samples_follow_the_prior_and_its_generator(name):
-    prior = prior_of(name)
-    draws = prior.sample(2000, np.random.default_rng(1))
-    prior.check_reports(draws)
-    assert draws.tolist() == prior.sample(2000, np.random.default_rng(1)).tolist()
-    grid = prior.quantile([0.1, 0.5, 0.9])
-    shares = np.mean(draws[:, None] <= grid, axis=0)
-    np.testing.assert_allclose(shares, prior.cdf(grid), atol=0.05)
-    assert prior.sample(0, np.random.default_rng(1)).shape == (0,)
 
 
 # Names.

@@ -16,7 +16,7 @@ from convexmarket.errors import (
     SellersError,
     WeakGuaranteeWarning,
 )
-from convexmarket.privacy import PrivacyAccountant, RowAccount, Simulation, account, reserve
+from convexmarket.privacy import RowAccount, account, reserve
 from convexmarket.privacy.active import names_of
 from tests.privacy.builders import guarantee
 
@@ -69,15 +69,6 @@ def test_the_process_total_counts_without_an_open_account() -> None:
     assert len(whole.releases) == n_releases + 1
     assert whole.spent_unnamed == spent + model.epsilon_.max()
     assert repr(whole).startswith("<RowAccount of ")
-
-
-def test_a_simulation_charges_no_account(counted) -> None:
-    X, y = table()
-    ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25)
-    assert counted.releases == ()
-    custom = PrivacyAccountant(np.full(4, 1.0))  # an account that is passed explicitly is charged
-    ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25, accountant=custom)
-    assert custom.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
 
 
 def test_the_privacy_loss_of_a_leak_is_unbounded(counted) -> None:

@@ -44,16 +44,6 @@ def step_of(release):
     return 2.0 ** round(math.log2(float(printed)))
 
 
-def test_unused_rows_have_no_loss():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.4, 0.4, (20, 2))
-    weights = np.repeat([0.0, 0.1], 10)
-    erm = cm.KernelERM().fit(X, np.where(X[:, 0] > 0, 1, -1), epsilon=weights)
-    release = cm.TestSetRelease(erm, public(5), 1.0, 0.0, random_state=source(0))
-    assert np.all(release.guarantee.epsilon[:10] == 0)
-    assert np.all(release.guarantee.epsilon[10:] > 0)
-
-
 def test_answers_lie_on_the_lattice():
     erm, X = neighbours()[0], public(30)
     release = cm.InteractiveRelease(
@@ -97,19 +87,6 @@ def test_coordinates_of_neighbours_are_within_the_assumed_distance():
     steps = np.rint(true[0] / plan.step) - np.rint(true[1] / plan.step)
     lost = gaussian_epsilon(np.linalg.norm(steps) / np.sqrt(plan.steps**2 - 9.0), 1e-6)
     assert lost <= plan.epsilon.max() <= 1.0
-
-
-def test_coordinates_do_not_depend_on_the_order_of_batches():
-    erm, X = neighbours()[0], public(40)
-    plan = process_noise(erm, np.ones(N_ROWS), 1e-6)
-    result = []
-    for parts in ([X], np.split(X, 8), np.split(X, 40)):
-        process = Process(erm, plan, np.random.default_rng(0))
-        for part in parts:
-            process.at(part, erm.decision_function(part))
-        result.append(process._true)
-    assert result[1] == pytest.approx(result[0], abs=1e-7 * erm.sensitivity_)
-    assert result[2] == pytest.approx(result[0], abs=1e-7 * erm.sensitivity_)
 
 
 def test_inaccurate_arithmetic_is_refused(monkeypatch):

@@ -12,7 +12,6 @@ from convexmarket.errors import NotSupportedError
 from convexmarket.release import function
 from convexmarket.release import lattice_noise as noise_of
 from convexmarket.release.lattice_noise import PROCESS_SLACK
-from tests import one_in
 from tests.release.builders import source
 
 REJECTED = 1e-6  # p-values below this refute a distribution
@@ -58,14 +57,6 @@ ORDERS = {
     "backwards": [[4], [3], [2], [1], [0]],
     "in parts": [[3, 1], [4], [0, 2]],
 }
-
-
-@pytest.mark.parametrize(
-    ("kernel", "order"),
-    one_in(6, [*(("rbf", order) for order in ORDERS), ("linear", "one by one")]),
-)
-def test_noise_has_the_kernel_as_covariance_in_any_order(monkeypatch, kernel, order):
-    check_noise_is_a_process(monkeypatch, kernel, order, 200 if kernel == "rbf" else 600)
 
 
 def check_noise_is_a_process(monkeypatch, kernel, order, n_releases):
@@ -142,12 +133,6 @@ def test_the_predictor_is_public_and_fits_the_answers():
     before = state_of(release)
     release.predictor.predict(np.zeros((50, 2)))
     assert state_of(release) == before  # the public function needs no queries
-
-
-def test_a_large_draw_is_fitted_within_the_norm_bound():
-    release = release_of(model(), epsilon=0.01)
-    release.predict(CROSS)
-    assert release.predictor.norm == pytest.approx(model().norm_bound_, rel=1e-6)
 
 
 def test_queries_beyond_the_memory_limit_are_refused_without_effect(monkeypatch):

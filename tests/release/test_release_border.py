@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.errors import ConvexMarketError
 from convexmarket.privacy import Simulation
-from convexmarket.privacy.lattice import lattice_release
 from convexmarket.release.calibrated_release import bounded_predictions
 from tests import one_in
 from tests.learners.test_border import ENDS, SEEN, entries, malformed, said
@@ -89,10 +88,3 @@ def test_no_error_of_a_release_quotes_a_query(kind):
         except ConvexMarketError as error:  # other errors fail the test
             text = said(error)
         assert not any(mark in text for mark in SEEN), name
-
-
-def test_a_value_that_is_not_a_number_is_released_as_noise_around_zero():
-    result = [
-        lattice_release([value], 0.5, 4, np.random.default_rng(0))[0] for value in (np.nan, 0.0)
-    ]
-    assert result[0] == result[1]

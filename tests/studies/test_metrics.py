@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from convexmarket.studies.solver_study import summarise
 from convexmarket.studies.verdicts import (
     COUNTED,
-    FLOOR,
     means,
-    profiles,
     rates,
     shifted_geometric_mean,
     step_function,
@@ -93,21 +91,6 @@ def test_frames_are_consistent_for_any_outcomes(drawn: list[tuple[str, float]]) 
     rates_of_all = rates[rates["size"].isna()].set_index("solver").success
     times = profiles[profiles.of == "time"]
     assert dict(times.groupby("solver").share.max()) == pytest.approx(dict(rates_of_all))
-
-
-def curve(table: pd.DataFrame, of: str, solver: str) -> list[list[float]]:
-    rows = table[(table.of == of) & (table.solver == solver)]
-    return rows[["tau", "share"]].to_numpy().tolist()
-
-
-def test_accuracy_is_absolute_and_has_a_floor() -> None:
-    runs = frame(
-        run("A", seed=0, accuracy=0.0),
-        run("A", seed=1, accuracy=1e-17),
-        run("A", seed=2, accuracy=1e-3, outcome="wrong"),
-        run("A", seed=3, outcome="crashed"),
-    )
-    assert curve(profiles(runs), "accuracy", "A") == [[FLOOR, 0.5], [1e-3, 0.75]]
 
 
 @given(st.lists(st.one_of(st.floats(1.0, 1e6), st.just(np.inf)), min_size=1, max_size=30))

@@ -82,14 +82,6 @@ def test_a_formula_has_text_and_latex(formula):
     assert_is_latex(piece)
 
 
-@pytest.mark.parametrize(
-    "cost", [terms.LinearCost(), cm.PowerCost(1.5), terms.ExponentialCost(), Own_cost_2()]
-)
-def test_a_privacy_cost_has_a_formula(cost):
-    assert "eps_i" in str(cost)
-    assert_is_latex(cost)
-
-
 def test_a_piece_without_a_formula_is_shown_by_name():
     assert str(OwnTerm()) == "OwnTerm"
     assert str(cm.Payments(Own_cost_2())) == 'sum_i psi_i "Own_cost_2"(eps_i)'

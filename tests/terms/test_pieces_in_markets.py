@@ -163,13 +163,6 @@ def test_a_spread_with_reference_is_not_the_standard_form():
         assert cm.Market(SELLERS, extra + noise, given_to_it).form.epsilon_caps is None
 
 
-def test_a_joint_problem_distinguishes_a_spread_with_reference():
-    rng = np.random.default_rng(0)
-    market = cm.Market(SELLERS, objective_with("distance 2"))
-    joint = cm.JointMarket(market, rng.random((M, 2)), [1, -1, 1, -1, 1], regularization=1.0)
-    assert cm.joint.convexity_ratio(joint) == np.inf
-
-
 def test_a_large_quadratic_spread_is_factored_by_blocks():
     rng = np.random.default_rng(0)
     rows = [rng.normal(size=(size, max(1, size - 1))) for size in rng.integers(1, 6, 4_000)]

@@ -7,7 +7,6 @@ import pytest
 import convexmarket as cm
 from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.errors import CurvatureError, ParameterError
-from convexmarket.terms import Quantities
 
 WEIGHTS = np.array([0.5, 0.3, 0.2])
 COSTS = np.array([1.0, 2.0, 4.0])
@@ -167,22 +166,6 @@ def test_errors_name_invalid_pieces(error, words, call):
 
 
 # ---------------------------------------------------------------- CVXPY expressions
-
-
-def test_a_user_defined_objective_is_solved_by_cvxpy():
-    """The optimum of the term at a fixed eta has a closed form."""
-    weights = cp.Variable(3)
-    quantities = Quantities(weights, ETA * weights, cp.Constant(1 / ETA), COSTS)
-    objective = 1.0 * Entropy() + 0.25 * cm.Payments()
-    problem = cp.Problem(cp.Minimize(objective.expression(quantities)), [cp.sum(weights) == 1])
-    problem.solve(solver="CLARABEL")
-    softmax = np.exp(-0.25 * ETA * COSTS)
-    np.testing.assert_allclose(weights.value, softmax / softmax.sum(), atol=1e-4)
-    assert problem.value == pytest.approx(value_at(objective, weights.value), rel=1e-6)
-
-
-def value_at(objective, weights):
-    return objective.value(weights, ETA, COSTS)
 
 
 @pytest.mark.parametrize("weight", [1e-20, 1e-9, 1.0, 1e9])

@@ -6,7 +6,6 @@ import pytest
 from convexmarket.data.datasets import synthetic
 from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.privacy import Simulation
 from convexmarket.studies.files import parse_file
 
 TINY = """
@@ -141,17 +140,6 @@ def test_the_baseline_is_the_learner_without_noise(result):
     )
 
 
-def test_a_draw_can_be_reproduced(result):
-    data = synthetic(40, 2, 0, 50, 60)
-    row = result.tables["curve"].iloc[0]
-    weights = result.tables["sellers"].weight[:40].to_numpy()
-    seed = np.random.SeedSequence(0, spawn_key=(1, 2))
-    model = PrivateLogisticRegression(row.regularization)
-    model.fit(data.X_train, data.y_train, epsilon=weights * row.eta, random_state=Simulation(seed))
-    drawn = result.tables["draws"].test_error[2]
-    assert drawn == pytest.approx(1 - model.score(data.X_test, data.y_test))
-
-
 def test_settings_that_contradict_the_data_are_refused():
     with pytest.raises(ProblemFileError, match="2 entries for 40 training rows"):
         run("sellers={sensitivities=[0.03, 0.05]}")
@@ -171,14 +159,6 @@ def test_a_file_can_name_another_learner():
     for name in ("Ridge", "load_model", "os:abc"):
         with pytest.raises(ProblemFileError, match="is not a learner; give a class of"):
             run(f'learner.name="{name}"', *FEW)
-
-
-def test_mu_and_sigma_default_to_the_constants_of_the_learner():
-    text = TINY.replace("mu = [0.1, 1.0]\nsigma = [0.5, 5.0]\n", "")
-    few = ("objective.gamma=[0.001]", "learner.draws=1", "sellers.scenarios=['independent']")
-    curve = parse_file(text, few).perform(progress=False).tables["curve"].set_index("model")
-    risk = PrivateLogisticRegression(0.01, cap=None, tol=1e-9).risk(2)
-    assert tuple(curve.loc["mechanism", ["mu", "sigma"]]) == risk
 
 
 def test_without_a_naive_model_the_finding_is_the_error():

@@ -72,17 +72,6 @@ def test_public_rows_depend_only_on_the_seed_and_the_shares(shares, seed, n):
     assert all(parts[part].index.equals(again[part].index) for part in parts)
 
 
-def test_public_rows_of_other_files_need_no_ids_and_no_reports(tmp_path):
-    more = patients(50, seed=1).drop(columns="ask")
-    more.to_csv(tmp_path / "v.csv", index=False)
-    more.iloc[:20].to_csv(tmp_path / "t.csv", index=False)
-    text = TRADEOFF.replace("validation = 0.2, test = 0.3", 'validation = "v.csv", test = "t.csv"')
-    people = read(tmp_path, text)
-    rows = people.rows()
-    assert len(people.ids) == 120
-    assert (rows.y_validation.size, rows.y_test.size) == (50, 20)
-
-
 def test_groups_are_read_for_the_sellers(tmp_path):
     table = patients(120)
     people = read(tmp_path, table=table, group="region")
