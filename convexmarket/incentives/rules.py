@@ -203,7 +203,9 @@ def estimate_payments(
     tolerances, gap, n_solves = tol * scales(market, allocation), _SMALLEST_GAP, 0
     if method in ("envelope", "quadrature"):
         # Errors of objectives have the order of the gap; errors of guarantees, of its root.
-        if all(prior.is_regular for prior in market.sellers.priors):
+        if method == "quadrature":
+            gap = float(np.clip(tol * tol / 8, _SMALLEST_GAP, 1e-6))
+        elif all(prior.is_regular for prior in market.sellers.priors):
             money = abs(allocation.objective) / (market.form.total_gamma or 1.0)
             gap = float(np.clip(0.1 * tolerances.min() / money, _SMALLEST_GAP, 1e-6))
         allocation = _with_best_bound(market, allocation, gap)
