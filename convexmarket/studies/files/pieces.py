@@ -53,7 +53,7 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def _keys(kind: type[Any]) -> dict[str, Any]:
-    """Return the schemas of a class's fields in files; groups are those of the sellers."""
+    """Return the schemas of a class's fields in files; groups refer to the sellers."""
     named = {each.name: each.type for each in fields(kind) if each.init and each.name != "groups"}
     return {name: _SCHEMAS.get(str(type)) for name, type in named.items()}
 
