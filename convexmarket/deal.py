@@ -64,13 +64,13 @@ _TERMS_OF_SALE = (
     "Every payment is at least the seller's reported cost of its epsilon.",
     "The objective, the constraints and the prior must be fixed before the reports are read."
     " Sellers who agree on their reports may gain together.",
-    "epsilon is the guarantee sold. It is valid for a model trained with these weights and with"
-    " eta = the sum of epsilon; the learner reports the total, with its part of the noise.",
+    "epsilon is the guarantee sold, for a model trained with these weights and with eta = the sum"
+    " of epsilon; the learner reports the total, with its part of the noise.",
 )
 _PRIVATE = "`offers.csv` and this page contain the reports and the offers of sellers: private."
 _BUDGETED = (
-    "The weight of the payments follows from the budget, the prior and the number of sellers, and"
-    " from no report: payments come to {:g} on average over the prior, not in each market."
+    "The weight of the payments follows from the budget, the prior and the number of sellers only:"
+    " payments come to {:g} on average over the prior, not in each market."
 )
 
 
@@ -205,9 +205,7 @@ class Deal(Shown):
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
     ) -> tuple[Path, ...]:
-        """Write the offers and their certificate as JSON: all files or none.
-
-        Only their owner may read new files; replaced files keep their mode.
+        """Write the offers and their certificate as JSON: all files or none, for their owner only.
 
         Parameters
         ----------
@@ -215,12 +213,9 @@ class Deal(Shown):
             A file that ends in .csv or .parquet: the certificate of ``offers.csv`` is
             ``offers.certificate.json``. Otherwise a folder, for ``offers.csv``,
             ``certificate.json``, ``deal.md`` with :meth:`statements`, and the model as
-            ``model.json`` if :func:`save_model` accepts it. For sellers in partitions, a new
-            folder.
-        audit : IncentiveAudit, optional
-            Of this deal, to be included in the certificate.
-        force : bool, default False
-            Whether existing files may be replaced.
+            ``model.json`` if :func:`save_model` accepts it.
+        audit, force : IncentiveAudit, bool, default False
+            An audit for the certificate, and whether existing files may be replaced.
 
         Raises
         ------
@@ -247,14 +242,12 @@ class Deal(Shown):
         return tuple(contents)
 
     def record(self, ledger: Ledger, source: str | None = None) -> int:
-        """Record the sales in a ledger, charge the model to the sellers, and count the sales.
-
-        A ledger refuses a ``source``, the name of a table, that it has recorded before.
+        """Record the sales of a table in a ledger, charge the model, and count the sales.
 
         Raises
         ------
         DataError
-            If the ledger belongs to a market, or the source was recorded before.
+            If the ledger belongs to a market, or has recorded the ``source`` before.
         """
         if ledger.of_market:
             raise DataError(
@@ -411,6 +404,9 @@ def buy(
 ) -> Deal:
     """Make every seller of a table an offer, and train a model under the privacy bought.
 
+    A :class:`~convexmarket.errors.UselessModelWarning` before the training means that the noise
+    which the budget leaves exceeds the error of a constant.
+
     Parameters
     ----------
     table, ask, prior, objective, constraints, gamma, budget, id, group, na_values, show_cells
@@ -440,11 +436,6 @@ def buy(
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
         See :func:`price`, and ``fit`` of the learner. No privacy was charged, unless the fit
         failed.
-
-    Warns
-    -----
-    UselessModelWarning
-        If the noise that the budget leaves exceeds the error of a constant, before training.
 
     Examples
     --------

@@ -317,7 +317,7 @@ def table(source: Any) -> PartedTable:
     Raises
     ------
     DataError
-        If there are no Parquet files, or a file cannot be read.
+        If a Parquet file is missing or cannot be read.
 
     Examples
     --------

@@ -303,8 +303,8 @@ class ObjectiveLearner(PrivateLearner):
     random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
-    #: Scale of the norms of models in the rule for the regularization.
-    _norm: ClassVar[float]
+    #: Scale of the norms of models in the rule for Lambda, per root of at most so many features.
+    _norm: ClassVar[tuple[float, int]]
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -364,7 +364,7 @@ class ObjectiveLearner(PrivateLearner):
             accounting=getattr(self, "accounting", "general"),
             cap=getattr(self, "cap", None),
             calibration=self.calibration,
-            norm=self._norm,
+            norm=self._norm[0] * min(n_features, self._norm[1]) ** 0.5,
         )
 
 
@@ -462,7 +462,7 @@ class PrivateLogisticRegression(_Classifier):
     cap: float | None = None
 
     _model = "logistic regression"
-    _norm = 3.5
+    _norm = 0.72, 32
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the logistic probability of each class for the rows X, shape (n_rows, 2).
@@ -503,7 +503,7 @@ class PrivateLinearSVC(_Classifier):
     width: float = 1.0
 
     _model = "a support vector machine"
-    _norm = 2.5
+    _norm = 2.5, 1
 
     def _loss(self) -> HingeLoss:
         check_scales(width=self.width)
@@ -537,7 +537,7 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     target_range: tuple[float, float] | None = (-1.0, 1.0)
 
     _model = "Huber regression"
-    _norm = 0.5
+    _norm = 0.5, 1
     _public = ("data_norm", "target_range")
 
     def _loss(self) -> HuberLoss:

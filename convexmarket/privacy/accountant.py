@@ -2,7 +2,7 @@ r"""Accounts of all releases about the same rows, row by row.
 
 For each row the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
 :math:`e^4` of the others, and a moment. Here :math:`e` is the shift of equivalent Gaussian noise.
-It accepts a release if one of four sums is within its limit (docs/theory.md, section 12).
+It accepts a release if one of five sums is within its limit (docs/theory.md, section 12).
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ Places = NDArray[np.intp]
 ROUNDED = 1.0 + 1e-12
 #: Smallest budget for which moments are computed; below it only epsilons are added.
 LEAST_BUDGET = 1e-200
-#: Shares of delta: for Gaussian noise, the moment, Gaussian noise next to half of the budget, and
-#: releases that may fail.
-GAUSSIAN, MOMENT, HALF, FAILURES = 0.65, 0.20, 0.05, 0.10
+#: Shares of delta; those of SPLITS are for Gaussian noise next to other releases within a part.
+GAUSSIAN, MOMENT, FAILURES, SPLITS = 0.65, 0.20, 0.10, {0.5: 0.04, 0.75: 0.01}
 #: Largest epsilon, or shift of Laplace noise, with a sharper cost than pi/2 of its square.
 LARGEST_SMALL = 1.0
 
@@ -85,7 +84,7 @@ class _Limits(NamedTuple):
     """Limits of the sums, of shape (n_rows,); minus infinity where a sum is not used."""
 
     gaussian: Floats  # of the squared shifts
-    half: Floats  # of the squared shifts next to half of the epsilon
+    split: Floats  # of the squared shifts next to each part, shape (n_rows, n_parts)
     order: Floats  # order of the moment; 1 if the moment is not used
     moment: Floats
 
@@ -101,7 +100,7 @@ class PrivacyAccountant(Shown):
         Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
         ``"basic"`` adds up epsilons and deltas. ``"advanced"`` accepts a release if the sum of the
-        epsilons is within the budget, or if one of three other sums of the profiles is within its
+        epsilons is within the budget, or if one of four other sums of the profiles is within its
         limit. Releases that may fail use at most a tenth of ``delta``.
     ids : sequence of str, optional
         Distinct ids of the rows; positions by default.
@@ -307,8 +306,9 @@ class PrivacyAccountant(Shown):
         if self._by_profile and not fits.all():
             fits |= sums.moment <= limits.moment * ROUNDED
             fits |= sums.gaussian_square <= limits.gaussian * ROUNDED
-            half = sums.epsilon <= self.budget / 2.0 * ROUNDED
-            fits |= half & (sums.gaussian <= limits.half * ROUNDED)
+        if self._by_profile and not fits.all():
+            parts = sums.epsilon[:, None] <= self.budget[:, None] * [*SPLITS] * ROUNDED
+            fits |= (parts & (sums.gaussian[:, None] <= limits.split * ROUNDED)).any(axis=1)
         # rows with an infinite budget have no guarantee
         return fits & ((sums.failure <= self._failures * ROUNDED) | np.isposinf(self.budget))
 
@@ -319,7 +319,7 @@ class PrivacyAccountant(Shown):
         if (
             places.shape != (count,)
             or (count and places.dtype.kind not in "iu")
-            or np.unique(places).size < count
+            or (rows is not None and np.unique(places).size < count)
             or not np.all((places >= 0) & (places < n_rows))
         ):
             raise ParameterError(
@@ -331,13 +331,14 @@ class PrivacyAccountant(Shown):
 
 def _limits(budget: Floats, delta: float) -> _Limits:
     """Compute the limits of the sums; the order of the moment is best for many small releases."""
-    limits = _Limits(*np.full((len(_Limits._fields), budget.size), -np.inf))
-    limits.order[:] = 1.0
+    never, split = np.full((2, budget.size), -np.inf), np.full((budget.size, len(SPLITS)), -np.inf)
+    limits = _Limits(never[0], split, np.ones(budget.size), never[1])
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)
     if counted.any():
         some = budget[counted]
         limits.gaussian[counted] = gaussian_shift(some, GAUSSIAN * delta) ** 2
-        limits.half[counted] = gaussian_shift(some, HALF * delta, some / 2.0) ** 2
+        for k, (part, share) in enumerate(SPLITS.items()):
+            limits.split[counted, k] = gaussian_shift(some, share * delta, part * some) ** 2
         log = np.log(1.0 / (MOMENT * delta))
         order = (log + np.sqrt(log) * np.sqrt(log + some)) / some
         limits.order[counted] = order

@@ -408,23 +408,6 @@ def test_errors_name_missing_and_unsupported_arguments():
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, guarantee=1.0, view=lambda a: [a])
 
 
-def test_the_frame_has_one_line_for_each_row():
-    audit = logistic_audit(cm.PrivateLogisticRegression(0.05), rows=[1, 5], draws=2)
-    frame = audit.to_frame()
-    assert frame["row"].tolist() == [1, 5]
-    np.testing.assert_allclose(frame["ratio"], frame["measured"] / frame["claimed"])
-    assert str(audit) == audit.statement()
-
-
-@pytest.mark.campaign
-def test_a_single_feature_is_supported():
-    learner = cm.PrivateLogisticRegression(0.1)
-    audit = cm.audit_privacy(
-        learner, [[0.5], [-0.2]], [1, -1], epsilon=10.0, draws=20, random_state=0
-    )
-    assert audit.passed
-
-
 def test_ridge_uses_exact_and_statistical_audits():
     rng = np.random.default_rng(0)
     X = rng.random((30, 2))

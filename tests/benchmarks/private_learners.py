@@ -2,7 +2,7 @@
 
 ``python -m tests.benchmarks.private_learners [--draws N] [NAME ...]`` prints the page for all
 data sets or the named ones. Ranges, norms and label sets are computed once from the whole data set
-and count as public here.
+and count as X
 """
 
 from __future__ import annotations

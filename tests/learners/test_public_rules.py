@@ -31,6 +31,15 @@ def test_the_rule_solves_its_equation(seed, rows, features, log_eps, loss, norm)
     assert result == pytest.approx(goal, rel=1e-4)
 
 
+@pytest.mark.parametrize("features", [4, 70])
+def test_the_norms_that_logistic_models_may_have_grow_with_the_root_of_up_to_32_features(features):
+    model = cm.PrivateLogisticRegression(data_norm=2.0, solver_epsilon=None)
+    model.fit(np.zeros((50, features)), [1, -1] * 25, epsilon=1.0, random_state=Simulation(0))
+    norm, equal = 0.72 * np.sqrt(min(features, 32)), np.full(50, 1 / 50)
+    expected = public_regularization(equal, np.ones(50), features, 2.0, LogisticLoss(), norm)
+    assert model.regularization_ == pytest.approx(expected, rel=1e-9)
+
+
 def test_the_rule_does_not_depend_on_the_rows():
     X, y = np.random.default_rng(0).random((2, 80, 3)), np.linspace(-1, 1, 80)
     for make in (cm.PersonalizedRidge, lambda: cm.PersonalizedRidge(perturbation="statistics")):

@@ -18,7 +18,6 @@ from convexmarket.errors import (
     ParameterError,
     ReleaseChargedError,
 )
-from convexmarket.ledger import store
 from convexmarket.privacy import (
     Guarantee,
     PrivacyAccountant,
@@ -223,28 +222,6 @@ def test_a_ledger_cannot_be_opened_as_a_market(tmp_path):
     assert cm.Ledger(tmp_path).sales().empty
 
 
-def test_a_failed_write_raises_an_error(ledger):
-    ledger._store._connection.execute("PRAGMA query_only = ON")
-    with pytest.raises(DataError, match="is read-only"):
-        ledger.account(IDS).charge(guarantee([0.1, 0.1, 0.1]))
-    assert ledger.account(IDS).spent.tolist() == [0.0, 0.0, 0.0]
-    ledger._store._connection.execute("PRAGMA query_only = OFF")
-    pages = ledger._store._connection.execute("PRAGMA max_page_count = 1").fetchone()[0]
-    with pytest.raises(DataError, match="has no space left"):
-        ledger.sell([f"{k}-" + "x" * 190 for k in range(1000)], 1.0, 1.0)
-    ledger._store._connection.execute(f"PRAGMA max_page_count = {100 * pages}")
-    assert ledger.sales()["id"].tolist() == IDS
-
-
-def test_waiting_for_a_lock_times_out(ledger, monkeypatch):
-    monkeypatch.setattr(store, "PATIENCE", 0.05)
-    ledger.disconnect()
-    other = cm.Ledger(ledger.path)
-    with other._store.writing(), pytest.raises(DataError, match="in use by other processes"):
-        ledger.sell(["Ann"], 1.0, 1.0)
-    assert len(ledger.sales()) == 3
-
-
 # ------------------------------------------------------------------ with learners
 
 
@@ -271,7 +248,7 @@ def test_a_second_release_is_refused_before_it_draws_noise(tmp_path):
 # ------------------------------------------------------------------ limits
 
 
-def test_thousands_of_sellers(tmp_path):
+def test_a_ledger_of_thousands_of_sellers_is_correct(tmp_path):
     check_many_sellers(tmp_path, 3_000)
 
 

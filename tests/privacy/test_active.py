@@ -80,14 +80,6 @@ def test_a_simulation_charges_no_account(counted) -> None:
     assert custom.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
 
 
-def test_only_an_account_that_is_passed_is_charged(counted) -> None:
-    X, y = table()
-    custom = PrivacyAccountant(np.full(4, 1.0))
-    ridge().fit(X, y, epsilon=0.25, accountant=custom)
-    assert counted.releases == ()
-    assert custom.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
-
-
 def test_the_privacy_loss_of_a_leak_is_unbounded(counted) -> None:
     X, y = table()
     with pytest.warns(cm.PrivacyLeakWarning):
@@ -219,7 +211,7 @@ def test_a_budget_holds_for_all_threads() -> None:
         (pd.Series([1.0, 2.0], index=["Ann", "Ann"]), 0.0, "ids must be distinct"),
     ],
 )
-def test_a_bad_budget_is_refused(budget, delta, words) -> None:
+def test_an_invalid_budget_is_refused(budget, delta, words) -> None:
     with pytest.raises((ParameterError, SellersError), match=words):
         account(budget, delta)
 
@@ -238,13 +230,6 @@ def test_positions_need_an_accountant() -> None:
 def test_a_weak_guarantee_raises_a_warning(counted) -> None:
     with pytest.warns(WeakGuaranteeWarning, match=r"epsilon = 16, a weak.*probability close to 1"):
         charge([0.1, 16.0])
-
-
-@pytest.mark.filterwarnings("error")
-def test_simulations_and_infinite_epsilons_raise_no_warning(counted) -> None:
-    charge([10.0])
-    charge([np.inf])
-    charge([50.0], random_state=Simulation(0))
 
 
 # -------------------------------------------------------------------------- unopened accounts
@@ -273,15 +258,3 @@ def test_a_thread_outside_the_context_of_an_account_gives_a_warning() -> None:
         assert opened.releases == ()
     assert caught == [account()]
     assert account().spent["Ann"] >= 0.5
-
-
-def test_unused_or_deleted_accounts_do_not_warn() -> None:
-    X, y = table()
-    first, second = account(budget=1.0), account(budget=1.0)
-    account(budget=2.0)
-    with first:
-        ridge().fit(X, y, epsilon=0.5)
-    with second:
-        ridge().fit(X, y, epsilon=0.5)
-    ridge().fit(X, y, epsilon=0.5)
-    assert len(first.releases) == len(second.releases) == 1

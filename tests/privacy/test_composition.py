@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 from scipy.special import gammaln, logsumexp
 
-from convexmarket.errors import ParameterError
 from convexmarket.privacy.composition import (
     ORDERS,
     advanced_composition,
@@ -21,7 +20,6 @@ from convexmarket.privacy.composition import (
     moments,
     update_moments,
 )
-from convexmarket.privacy.guarantee import check_delta
 from tests import one_in
 
 
@@ -169,26 +167,6 @@ def growth(log_p, log_q, updates, kappa) -> np.ndarray:
     return logsumexp(log_p + losses - np.where(updates, kappa[:, None], 0.0), axis=1)
 
 
-def extreme_pair(epsilon, share_up, share_down):
-    """Return a pair whose updates have extreme ratios; the shares parametrise all such pairs.
-
-    The first outcome is no update. The probabilities under Q of the updates with the ratio
-    exp(epsilon) and with the ratio exp(-epsilon) form a rectangle. On its sides the first outcome
-    also has an extreme ratio.
-    """
-    up = share_up / (1 + np.exp(epsilon))
-    down = share_down / (1 + np.exp(-epsilon))
-    silent = 1 / (1 + np.exp(epsilon)) - up + 1 / (1 + np.exp(-epsilon)) - down
-    silent_p = 1 / (1 + np.exp(-epsilon)) - up * np.exp(epsilon)
-    silent_p += 1 / (1 + np.exp(epsilon)) - down * np.exp(-epsilon)
-    log_q = np.log(np.maximum([silent, up, down], 1e-300))
-    ratio = np.log(max(silent_p, 1e-300)) - log_q[0]
-    return log_q + np.array([np.clip(ratio, -epsilon, epsilon), epsilon, -epsilon]), log_q
-
-
-NO_UPDATE_FIRST = np.array([False, True, True])
-
-
 @given(
     seed=st.integers(0, 10**6),
     log_epsilon=st.floats(-4, 1.5),
@@ -208,58 +186,6 @@ def test_the_charge_of_an_update_covers_its_round_for_any_definition(
     kappa = update_moments(epsilon)
     finite = np.isfinite(kappa)
     assert np.all(growth(log_p, log_q, seen, kappa)[finite] <= 1e-11)
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 3.0])
-def test_kappa_is_the_smallest_valid_constant(epsilon) -> None:
-    """On a grid of pairs, the left side is at most one, with equality at a corner."""
-    kappa = update_moments(epsilon)
-    finite = np.isfinite(kappa)
-    assert np.array_equal(finite, (1 + ORDERS) * epsilon < np.logaddexp(0.0, epsilon))
-    shares = np.linspace(0, 1, 21)
-    worst = np.max(
-        [
-            growth(*extreme_pair(epsilon, up, down), NO_UPDATE_FIRST, kappa)[finite]
-            for up in shares
-            for down in shares
-            if up + down > 0
-        ],
-        axis=0,
-    )
-    assert worst == pytest.approx(0.0, abs=1e-11)
-
-
-def round_with_laplace_noise(d, moved, tau, order) -> tuple[float, float]:
-    """Integrate the two parts of the inequality for one noisy disagreement."""
-
-    def silent(centre: float) -> float:
-        return stats.laplace.cdf(tau, centre) - stats.laplace.cdf(-tau, centre)
-
-    def density(x: float) -> float:
-        exponent = (1 + order) * stats.laplace.logpdf(x, d)
-        return np.exp(exponent - order * stats.laplace.logpdf(x, moved))
-
-    far = 60.0 + max(abs(d), abs(moved)) + tau
-    kinks = sorted({-far, -tau, *(c for c in (d, moved) if abs(c) > tau), tau, far})
-    pieces = [(a, b) for a, b in pairwise(kinks) if a >= tau or b <= -tau]
-    spoken = sum(integrate.quad(density, a, b, epsrel=1e-10, epsabs=1e-15)[0] for a, b in pieces)
-    return silent(d) ** (1 + order) * silent(moved) ** -order, spoken
-
-
-@given(
-    disagreement=st.floats(-12, 12),
-    shift=st.floats(0.01, 2.0),
-    tau=st.floats(0.05, 10),
-    index=st.sampled_from(SMALL_ORDERS),
-    sign=st.sampled_from([-1, 1]),
-)
-def test_laplace_noise_satisfies_the_inequality(disagreement, shift, tau, index, sign) -> None:
-    kappa = update_moments(shift)[index]
-    if np.isfinite(kappa):
-        silent, spoken = round_with_laplace_noise(
-            disagreement, disagreement + sign * shift, tau, ORDERS[index]
-        )
-        assert silent + np.exp(-kappa) * spoken <= 1 + 1e-9
 
 
 # ------------------------------------------------------------------ from moments to an epsilon
@@ -290,16 +216,6 @@ def test_the_epsilon_of_gaussian_noise_equals_an_integral(shift, delta) -> None:
         assert gaussian_delta(shift, epsilon * (1 - 1e-6) - 1e-10) > delta
 
 
-@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2, 0.5])
-def test_moments_bound_the_epsilon_of_gaussian_noise(delta) -> None:
-    shifts = np.geomspace(1e-4, 1e3, 60)
-    exact = gaussian_epsilon(shifts, delta)
-    bound = epsilon_of_moments(moments("gaussian", shifts), delta)
-    assert np.all(bound >= exact)
-    revealing = (exact > 0.1) & (delta < 1e-2)
-    assert np.all(bound[revealing] <= 1.3 * exact[revealing])  # the bounds are not trivial
-
-
 RESPONSES = [(e, k) for e in (0.01, 0.1, 0.5, 2.0) for k in (1, 3, 30, 1000)]
 
 
@@ -320,19 +236,7 @@ def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -
         assert responses_delta(epsilon_each, count, 0.6 * float(bounds["pure"])) > delta
 
 
-# -------------------------------------------------------------------------- the paper's theorem
-
-
 def test_the_papers_theorem_equals_manual_values() -> None:
     # sqrt(2*100*log(1e5))*0.1 = 4.798526, and 100*0.1*(e^0.1 - 1) = 1.051709
     assert advanced_composition(0.1, 100, 1e-5) == pytest.approx(5.850235, abs=2e-6)
     assert advanced_composition([0.0, 1.0], 1, np.exp(-2)) == pytest.approx([0, 1 + np.e])
-
-
-# -------------------------------------------------------------------------- limits and input
-
-
-@pytest.mark.parametrize("delta", [-0.1, 1.0, 2.0, np.nan, np.inf])
-def test_a_delta_out_of_range_is_refused(delta) -> None:
-    with pytest.raises(ParameterError, match=r"delta must be at least 0 and below 1.*try 1e-6"):
-        check_delta(delta)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from convexmarket.learners.perturbed import objective_perturbation_log_density
-from convexmarket.privacy.accounting import joint_guarantee, objective_perturbation_guarantee
+from convexmarket.privacy.accounting import objective_perturbation_guarantee
 from convexmarket.privacy.sharp import pull_profile
 
 REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # their profiles are cached
@@ -82,22 +82,3 @@ def check_claim(n_features, n_rows, strength, scale, norm, seed):
         loss = objective_perturbation_log_density(w, X, *terms)
         loss -= objective_perturbation_log_density(w, other, *terms)
         assert abs(loss) <= claim * (1 + 1e-9) + 1e-9
-
-
-@given(
-    # Half of a weight near the smallest float is not representable.
-    st.lists(st.just(0.0) | st.floats(1e-300, 1.0), min_size=1, max_size=6).filter(
-        lambda w: sum(w) > 1e-3
-    ),
-    st.floats(0.01, 1e5),
-    st.sampled_from([1e-5, *REGULARIZATIONS]),
-)
-def test_the_sharp_bound_lies_between_half_of_the_epsilon_and_the_joint_bound(
-    weights, eta, regularization
-):
-    a = np.array(weights) / sum(weights)
-    sharp = objective_perturbation_guarantee(a, eta, regularization, accounting="sharp")
-    joint = joint_guarantee(a, eta, 1.0 / regularization)
-    assert np.all(sharp <= joint)
-    assert np.all(sharp >= 0.5 * a * eta * (1 - 1e-12))
-    assert np.all(sharp[a == 0] == 0)
