@@ -1,7 +1,7 @@
 """The pieces of a market in a file: terms, constraints and sellers.
 
-A term or constraint is a class of :mod:`convexmarket.terms`. The keys of its table, and their
-schema, are the fields of that class, which checks them; the file adds the key to its error.
+A term or constraint is a class of :mod:`convexmarket.terms`. The keys of its table and their
+schema are the fields of the class. The class checks values; the file adds the key to errors.
 """
 
 from __future__ import annotations
