@@ -247,7 +247,7 @@ class Deal(Shown):
         Raises
         ------
         DataError
-            If the ledger is that of a market, or has recorded the ``source`` before.
+            If the ledger belongs to a market, or has recorded the ``source`` before.
         """
         if ledger.of_market:
             raise DataError(
@@ -416,7 +416,7 @@ def buy(
         The column of labels.
     learner : Learner, optional
         Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``; it is copied. Without
-        its ``features``, it receives all columns except the label and those of the sale. By default
+        its ``features``, it receives all columns except label and sale columns. By default
         a :class:`PersonalizedRidge` for a ``target_range``, and a
         :class:`PrivateLogisticRegression` for ``classes``.
     features, classes, target_range : optional

@@ -12,7 +12,7 @@ equal sigma there, or if it cannot contain the minimum. T jumps at totals where 
 are at the bound; these totals are ends of intervals.
 
 The search treats many markets together. Below S = e/u no bound binds before the cap u does, which
-:mod:`convexmarket.allocation.path` solves. Units are those of that module, where S is
+:mod:`convexmarket.allocation.path` solves. Units are as in that module, where S is
 ``r = gamma*eta/mu``, and totals are counted in bounds: ``S = n*e``.
 """
 

@@ -45,7 +45,7 @@ Floats = NDArray[np.float64]
 #: Weights below this, relative to the average, may be traces of an interior-point method.
 _TRACE = 1e-5
 #: Largest ratio of the unit of a compiled problem to the objective, and of its natural eta to
-#: that of changed parameters.
+#: the eta of changed parameters.
 _SAME = 1e3
 #: Relative excess of a bound over the objective that rounding cannot explain.
 _CONTRADICTION = 1e-6

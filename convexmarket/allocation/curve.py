@@ -42,7 +42,7 @@ class CurvePoints(NamedTuple):
 class OwnReportCurve:
     """Exact optimum of a market as a function of one seller's virtual cost.
 
-    The ``form`` may contain only some sellers of the market. Then ``costs`` are those of all
+    The ``form`` may contain only some sellers of the market. Then ``costs`` contains all
     relevant sellers, for any replaced seller. Sellers above the ``limit`` sell nothing, and
     ``n_sellers`` have finite costs.
     """

@@ -76,7 +76,7 @@ def screen_sellers(
     """Return costs with a row for each seller that affects an optimum, and a limit.
 
     Sellers above the limit sell nothing. ``each`` maps a function over the parts of the m virtual
-    costs, each an iterable of blocks; those of the ``form`` are ignored. Up to ``most`` sellers are
+    costs, each an iterable of blocks; costs in the ``form`` are ignored. Up to ``most`` sellers are
     fetched, unless more affect the optimum. One seller may leave, or have a cost in the range
     ``instead``.
     """

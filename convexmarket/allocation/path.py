@@ -349,7 +349,7 @@ class Path:
     def points(
         self, j: Ints, q: Ints, low: Floats, high: Floats, rho: float, rate: Floats | None
     ) -> tuple[Point, Floats]:
-        """Return the best point of each piece (j, q), for any eta or that of ``rate``.
+        """Return the best point of each piece (j, q), for any eta or for the given ``rate``.
 
         ``low`` and ``high`` are the values of beta between which q rows are bought from. The second
         value is the objective, with a penalty for points that were moved to an end of their piece.

@@ -192,7 +192,7 @@ class MarketExpressions:
 class DeclaredMarket(cp.Problem):
     """A :class:`cvxpy.Problem` for copying and pickling, with an expression for the weights a.
 
-    A copy shares nothing with its original. A problem must not be solved in several threads at
+    A copy is independent of its original. A problem must not be solved in several threads at
     once, because solving it sets its variables.
     """
 

@@ -101,7 +101,7 @@ def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
 
 
 def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
-    """Permute the sensitivities so that their ranks equal those of one feature.
+    """Permute the sensitivities so that their ranks equal the ranks of one feature.
 
     Anjarlekar, Etesami and Srikant test robustness to correlations between data and sensitivities
     in this way. Ties are broken by position.

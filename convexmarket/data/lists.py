@@ -64,7 +64,7 @@ def read_list(
         The distribution of the sensitivities. None if it differs between sellers: then reports are
         not compared with its support.
     id_column, sensitivity_column, group_column : str, optional
-        Columns of ids and reports without a common name, and that of the sellers' groups.
+        Columns of ids and reports without a common name, and of the sellers' groups.
     trim : bool
         Whether blanks around ids are removed, and not refused.
     na_values : sequence of str

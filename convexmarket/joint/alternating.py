@@ -170,7 +170,7 @@ class PurchaseStep:
         """Compute the best weights and eta for a model, starting at an eta."""
         low = self.joint.market.form.eta_low
         if self.joint.noise_price(model) <= 0 < low:
-            # Less privacy costs less and the noise lowers the objective: the range decides eta.
+            # Less privacy costs less and the noise lowers the objective: the range determines eta.
             return self.at(model, low)
         if (priced := self.priced(model)) is None:
             return self._allocated(self.joint.purchase_market(model))
@@ -259,7 +259,7 @@ class Descent:
 class _JointCut(KeptSpreadCut):
     """A cut plus the minimum over the models, a concave nondecreasing function of s = 1/eta.
 
-    Between two s its chord is a lower bound, which is a constant plus noise.
+    Between two values of s, its chord is a lower bound: a constant plus noise.
     """
 
     model: Callable[[float], float] = float

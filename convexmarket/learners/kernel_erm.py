@@ -127,7 +127,7 @@ class KernelERM(BaseEstimator):
     ) -> tuple[float, float]:
         r"""Return (mu, sigma), the weights of spread and noise in the error of a release.
 
-        mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
+        mu follows from :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
         ``norm_bound_``, and :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda` for T points that
         :class:`~convexmarket.TestSetRelease` publishes with ``delta=0``.
 

@@ -292,7 +292,7 @@ def lipschitz_risk_constants(
     Returns
     -------
     mu, sigma : float
-        In shares of wrong labels where the loss classifies, in units of the loss elsewhere.
+        In shares of wrong labels for classification losses, otherwise in units of the loss.
 
     Examples
     --------

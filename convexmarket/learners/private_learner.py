@@ -213,7 +213,7 @@ class PrivateLearner(BaseEstimator):
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
         """Compute the guarantee of a fit in advance, from public quantities only.
 
-        ``n_features`` is for a regularization of "auto", 1 by default. Errors are those of
+        ``n_features`` is for a regularization of "auto", 1 by default. Errors are as in
         :meth:`fit`; a domain that would be read from private rows is refused.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
@@ -230,7 +230,7 @@ class PrivateLearner(BaseEstimator):
         Parameters
         ----------
         epsilon, n_features
-            As for :meth:`promise`; the features are by default those of ``features``.
+            See :meth:`promise`; by default the number of features follows from ``features``.
 
         Raises
         ------

@@ -87,7 +87,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         simulations. ``"statistics"`` perturbs sums, by noise that grows with the square of the
         number of features. ``"output"`` perturbs the model; without an intercept it is PDP-OP.
     weighting : {"granted", "bound", "equal"} or array_like of shape (n_rows,), default "granted"
-        ``"granted"``: in proportion to epsilon, which is the least noise. ``"bound"`` minimises the
+        ``"granted"``: in proportion to epsilon, which adds least noise. ``"bound"`` minimises the
         bound of :meth:`risk` under the same guarantees and needs ``label_noise``. ``"equal"``: the
         same weight, and the smallest epsilon, for all. Or weights chosen without looking at the
         data, nonnegative and summing to one.

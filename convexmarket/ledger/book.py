@@ -310,7 +310,7 @@ class Ledger:
 class LedgerAccount:
     """The account of some sellers of a ledger; created by :meth:`Ledger.account`.
 
-    Pass it as the ``accountant`` of a release or a learner; row k is then that of seller k.
+    Pass it as the ``accountant`` of a release or a learner; row k then belongs to seller k.
 
     Attributes
     ----------

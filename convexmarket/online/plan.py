@@ -96,7 +96,7 @@ class Plan:
         Expected total of all guarantees, including those sold before.
     objective, lower_bound : float
         The loss (A, Eq. 11) with expectations instead of sums, without earlier payments (infinite
-        if nothing is bought), and a bound on that of every plan (NaN if unknown).
+        without a purchase), and a bound on the loss of every plan (NaN if unknown).
 
     Examples
     --------
@@ -125,8 +125,8 @@ class Plan:
 class _Points(NamedTuple):
     """Points of a walk: arrays of one shape.
 
-    ``new`` is the norm of the guarantees to be bought, ``norm`` that of all, ``price`` is above the
-    lowest cost, ``slope`` is that of G in S, ``error`` bounds the rounding of the loss ``value``.
+    ``new`` is the norm of guarantees to be bought, ``norm`` of all, ``price`` is above the
+    lowest cost, ``slope`` is dG/dS, ``error`` bounds the rounding of the loss ``value``.
     """
 
     new: Floats
@@ -389,7 +389,7 @@ def _too_far_apart(market: _Market) -> SolverError:
 def algorithm_3(prior: Prior, buyer: Buyer, density: float) -> Plan:
     """Compute A's Algorithm 3: the leading order of the plan for many sellers, without a cap.
 
-    ``density`` is that of the virtual cost at 0.
+    ``density`` is the density of the virtual cost at 0.
     """
     cutoff = np.sqrt(buyer.mu**2 * buyer.gamma / (buyer.sigma * buyer.m * density))
     scale = 2.0 * np.sqrt(3.0) * buyer.gamma**2.5 * buyer.mu

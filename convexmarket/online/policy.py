@@ -91,7 +91,7 @@ class OnlinePolicy:
         "algorithm-3": A's closed form, the leading order of the first rule for many sellers. It
         requires a prior that satisfies A's Assumption IV.3, and no cap.
     plan, support : optional
-        A stored plan, and the range of reports; by default computed, and that of the prior.
+        A stored plan, and the range of reports; by default computed, and the prior's support.
 
     Attributes
     ----------

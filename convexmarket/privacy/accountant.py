@@ -177,7 +177,7 @@ class PrivacyAccountant(Shown):
 
     @property
     def spent_delta(self) -> Floats:
-        """Delta of all releases together, including that of the composition."""
+        """Delta of all releases together, including the delta of the composition."""
         composed = self._spent() < self._sums.total
         return self._sums.failure + np.where(composed, self.delta - self._failures, 0.0)
 

@@ -71,7 +71,7 @@ def resolve_generator(
     Warns
     -----
     PrivacyLeakWarning
-        If the seed or generator of protective noise is not that of a simulation.
+        If a seed or generator is given for protective noise outside of a simulation.
 
     Examples
     --------

@@ -83,7 +83,7 @@ class _Cells:
     def bound(self, low: Floats, high: Floats) -> Floats:
         """Bound the bracket on cells of p and s, shape (ERRORS, low.size); -inf where empty."""
         near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
-        # at each alpha the error is monotone in s, so S over a cell is at most that of its ends
+        # at each alpha the error is monotone in s, so S over a cell is at most S at its ends
         support = (1.0 + SLACK) * np.maximum(self.support(near), self.support(far))
         second = support[:, :0:-1]  # at pi - phi, phi at the lower end of its cell
         half, pull = ANGLES // 2, self.regularization * near[:, None]

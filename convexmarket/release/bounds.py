@@ -181,7 +181,7 @@ class ErrorBounds:
 
         Notes
         -----
-        The scale is that of the worst case, points with equal changes of their predictions.
+        The scale is for the worst case, points with equal changes of their predictions.
         :class:`~convexmarket.TestSetRelease` computes the scale of given points.
         """
         check_count("n_points", n_points)

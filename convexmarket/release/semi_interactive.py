@@ -41,7 +41,7 @@ class TestSetRelease(FixedRelease):
         Bound for the scale of Laplace noise. ``"paper"``: advanced composition (K, Theorem 11).
         ``"tight"``: moments of the privacy loss, with the points' kernel matrix.
     max_norm : float, optional
-        C, public bound on the norm of the fit; by default ``erm.norm_bound_``, that of the model.
+        C, public bound on the norm of the fit; by default ``erm.norm_bound_``, the model's bound.
 
     Attributes
     ----------

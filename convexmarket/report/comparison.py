@@ -266,7 +266,7 @@ class Comparison:
 def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     """Compare two sets of draws by their means.
 
-    The interval is that of a paired t-test, or of Welch's test. That of a single draw is infinite,
+    The interval comes from a paired t-test, or from Welch's test. For a single draw it is infinite,
     unless a and b are the same number.
 
     Parameters

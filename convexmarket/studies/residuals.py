@@ -159,7 +159,7 @@ class MatrixProblem(NamedTuple):
 
     @np.errstate(all="ignore")  # NaN without a value
     def residuals(self, x: Floats, y: Floats) -> tuple[float, float, float]:
-        """Return the violation of ``b - A*x in K``, that of the dual conditions, and the gap.
+        """Return the violations of ``b - A*x in K`` and of the dual conditions, and the gap.
 
         The dual violation is the largest entry of ``P*x + q + A'y``, or that of the dual cone by y
         if that is larger. The gap is ``|x'Px + q'x + b'y|``.

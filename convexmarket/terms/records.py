@@ -70,7 +70,7 @@ def checked(
 ) -> Any:
     """Create a field of a dataclass with the value that ``check(label, value, **how)`` returns.
 
-    ``label`` is the name in messages, by default that of the field. With ``each``, an array has one
+    ``label`` is the name in messages, by default the field's name. With ``each``, an array has one
     entry or row per seller; with ``most``, the largest value is m.
     """
     metadata = {"check": partial(check, **how), "label": label, "each": each, "most": most}

@@ -153,7 +153,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", one_in(6, NUMBERS))
 def test_every_number_of_a_piece_may_be_a_parameter(name):
-    """The results equal those of fixed numbers, and the user's parameter keeps its value."""
+    """The results equal the results of fixed numbers, and the user's parameter keeps its value."""
     parameter, values, build = NUMBERS[name]
     swept = cm.sweep(build(parameter), parameter, values)
     assert parameter.value is None

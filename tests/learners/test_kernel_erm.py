@@ -381,7 +381,7 @@ def test_classifiers_follow_scikit_learn_conventions(loss) -> None:
 
 
 def test_regressors_follow_scikit_learn_conventions() -> None:
-    # With the default regularisation the scores are below those of the checks.
+    # With the default regularisation the scores are below the checks' thresholds.
     results = check_estimator(
         KernelERM("huber", regularization=1e-3),
         on_skip=None,

@@ -426,11 +426,11 @@ class ClassifierFile(_LearningFile):
 
     Notes
     -----
-    Its runs are those of the candidates; and, for each scenario, model ("mechanism", "naive", and
+    Its runs are the candidates; and, for each scenario, model ("mechanism", "naive", and
     "charged tuning", which chooses Lambda in each draw within the privacy sold) and gamma, the
     table ``curve`` holds the chosen one with error_mean and error_std on the test rows and
     overall_mean (error + gamma * payments), ``draws`` the test error of each draw, ``sellers`` the
-    offers with the guarantee of the model, and ``audits`` those of the mechanism's markets.
+    offers with the guarantee of the model, and ``audits`` the audits of the mechanism's markets.
     """
 
     objective: CandidatesTable

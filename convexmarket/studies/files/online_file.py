@@ -196,7 +196,7 @@ class OnlineFile(tables.ProblemFile):
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
         """Simulate the market in temporary databases; arrivals and answers are drawn.
 
-        The tables are those of :func:`close_market`, of the first draw, and ``draws``, a row for
+        The tables are as in :func:`close_market`, of the first draw, and ``draws``, a row for
         each draw.
         """
         rows, arrivals = self.market_rows(), self.simulation.arrivals

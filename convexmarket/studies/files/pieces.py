@@ -1,7 +1,7 @@
 """The pieces of a market in a file: terms, constraints and sellers.
 
-A term or constraint is a class of :mod:`convexmarket.terms`. The keys of its table, and their
-schema, are the fields of that class, which checks them; the file adds the key to its error.
+A term or constraint is a class of :mod:`convexmarket.terms`. The keys of its table and their
+schema are the fields of the class. The class checks values; the file adds the key to errors.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def _keys(kind: type[Any]) -> dict[str, Any]:
-    """Return the schemas of a class's fields in files; groups are those of the sellers."""
+    """Return the schemas of a class's fields in files; groups refer to the sellers."""
     named = {each.name: each.type for each in fields(kind) if each.init and each.name != "groups"}
     return {name: _SCHEMAS.get(str(type)) for name, type in named.items()}
 

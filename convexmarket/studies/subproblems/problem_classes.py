@@ -181,7 +181,7 @@ _RISK = 3.0 * Spread() + 10.0 * Noise()
 
 
 def _drawn(problem_class: str, size: int, rng: np.random.Generator) -> Market:
-    """Draw the market of a class; the papers' market is that of most classes."""
+    """Draw the market of a class; most classes use the papers' market."""
     sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
     if problem_class == "budget":
         return Market(sellers, _RISK, [Budget(5.0)])

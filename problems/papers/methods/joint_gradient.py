@@ -1,6 +1,6 @@
 """The papers' own method for the joint problem: projected gradient descent on a grid of eta.
 
-For each eta = m*eps_avg of a grid, it descends in model and weights together, from a random model
+For each eta = m*eps_avg of a grid, model and weights descend together, from a random model
 and equal weights; then it selects the best point (A, Algorithm 4). The best eta may lie between two
 points, and a descent may stop early. With ``logarithms`` the descent moves z = log(a) and takes the
 nearest z with sum exp(z) = 1, a set that is not convex (B, section 4.2).

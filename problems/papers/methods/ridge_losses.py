@@ -123,7 +123,7 @@ def sampling_chances(epsilon, threshold):
 
 
 def sample(epsilon, threshold, n_samples, rng):
-    """Draw samples of rows as zeros and ones; R has less noise for larger samples, unproven."""
+    """Draw samples of rows as zeros and ones; R reduces noise for larger samples without proof."""
     drawn = rng.random((n_samples, epsilon.size)) < sampling_chances(epsilon, threshold)
     return drawn.astype(float)
 
