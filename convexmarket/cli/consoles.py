@@ -121,12 +121,22 @@ def print_report(report: Report, page: Path, show: bool = False) -> None:
 
 
 def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
-    """Write a table as CSV and print its path."""
+    """Write a table as JSON or CSV, by the ending of the file's name; print its path."""
     from convexmarket.data.csv_cells import write_csv
-    from convexmarket.io import write_together
+    from convexmarket.io import Content, write_together
+    from convexmarket.report.results import plain
 
-    write_together({file: partial(write_csv, table)}, private=True, force=force)
+    content: Content = partial(write_csv, table)
+    if file.suffix.lower() == ".json":
+        content = (json.dumps(plain(table.to_dict("records")), indent=2) + "\n").encode()
+    write_together({file: content}, private=True, force=force)
     say(f"Wrote {file}")
+
+
+def check_ending(file: Path, option: str = "--out") -> None:
+    """Refuse the name of a table that ends in neither .csv nor .json."""
+    if file.suffix.lower() not in (".csv", ".json"):
+        raise ParameterError(f"{option} {file} is neither .csv nor .json; name such a file")
 
 
 def warn_of_reports() -> None:
@@ -185,10 +195,7 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Turn errors of the package into a message and exit code 2; others are defects and pass.
-
-    Commands enter the context after their imports.
-    """
+    """Turn errors of the package into a message and exit code 2; others are defects and pass."""
     if signal.getsignal(signal.SIGINT) is _stop_loading:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -223,6 +223,7 @@ def _audit(mechanisms: list[str], file: Path | None, force: bool) -> None:
     from convexmarket.studies.progress import ProgressLines
 
     if file is not None:
+        ui.check_ending(file)
         check_place(file, force=force)
     table = audit_mechanisms(0, mechanisms, progress=ProgressLines())
     refuted = table[~table["passed"]]
@@ -244,10 +245,7 @@ def diff_command(
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if they differ.")] = False,
     as_json: ui.AsJson = False,
 ) -> None:
-    """Print the differences between two reports: settings, versions and results.
-
-    Times and memory are not compared.
-    """
+    """Print the differences between two reports in settings, versions and results but times."""
     from convexmarket.report import compare_reports
 
     with ui.errors_in_one_line():

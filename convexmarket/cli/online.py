@@ -92,9 +92,8 @@ def quote(
 ) -> None:
     """Quote a seller or a list: the privacy that is bought, and its payment.
 
-    A seller is quoted once. A list is checked before its first seller is quoted; an interrupted
-    list continues when it is given again. If it has more sellers than the market expects, the exit
-    code is 3.
+    A list is checked before its first seller is quoted; an interrupted list continues when it is
+    given again. If it has more sellers than the market expects, the exit code is 3.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.quote_lists import quote_list
@@ -171,10 +170,7 @@ def status(
     backup: Annotated[ui.File, typer.Option(help="Copy the database, while it is in use.")] = None,
     force: ui.Force = False,
 ) -> None:
-    """Print the sellers, privacy sold, payments and plans of a market.
-
-    A backup is a checked copy of one instant; docs/ledger.md explains how it is restored.
-    """
+    """Print the sellers, privacy sold, payments and plans of a market, or back it up."""
     from convexmarket.io import check_place
     from convexmarket.online.online_market import OnlineMarket
 
@@ -213,8 +209,7 @@ def close(
 ) -> None:
     """Train on the sold rows, close the market for good, and write its report.
 
-    The model is trained once, on the rows of the sellers who accepted, and kept in the market.
-    Closing again writes the report again, with the same model.
+    The model is trained once and kept in the market; closing again writes the report again.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.release import close_without_model

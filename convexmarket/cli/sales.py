@@ -181,8 +181,7 @@ def buy(
 ) -> None:
     """Buy from the sellers of a table: offers, a model and a certificate, in a folder.
 
-    The noise is drawn anew each time: a second model spends the guarantees twice, so the sale is
-    recorded once for a table.
+    A second model would spend the guarantees twice, so the sale of a table is recorded once.
     """
     from convexmarket.data.lists import digest
     from convexmarket.io import check_place
@@ -223,16 +222,15 @@ def ledger_command(
     create: Annotated[bool, typer.Option("--create", help="Make a ledger without sales.")] = False,
     record: Annotated[ui.File, typer.Option(help="List whose sales are recorded.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also a file recorded before.")] = False,
-    export: Annotated[ui.File, typer.Option(help="Write the balance as CSV.")] = None,
+    export: Annotated[ui.File, typer.Option(help="Write the balance, as .csv or .json.")] = None,
     backup: Annotated[ui.File, typer.Option(help="Copy the ledger, while it is in use.")] = None,
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
     """Show, record, export or copy the guarantees sold and the releases that spent them.
 
-    A list to record has the columns id, epsilon, and payment or price; with a column status, every
-    row must be accepted. All of its sales are recorded, or none. A file is recorded once unless
-    --again is given. docs/ledger.md explains how a backup is restored.
+    A list to record has the columns id, epsilon, and payment or price, and perhaps status (all
+    accepted). All of its sales are recorded, or none. docs/ledger.md explains backups.
     """
     from convexmarket.data.lists import digest, read_sales
     from convexmarket.io import check_place
@@ -246,6 +244,7 @@ def ledger_command(
         ui.needs("--record", record, again=again)
         ui.needs("--export or --backup", export or backup, force=force)
         if export is not None:
+            ui.check_ending(export, "--export")
             ui.check_other_place(export, path, "the ledger itself", "--export", force=force)
         if backup is not None:
             check_place(backup, "--backup", force=force)

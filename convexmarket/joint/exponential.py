@@ -111,13 +111,15 @@ class ExponentialBlock(DeclaredMarket):
                     'above are; use method="alternating"'
                 )
             limits += items
-        try:
-            terms = market.objective.without_noise.expression(quantities)
-        except CurvatureError as error:
-            raise CurvatureError(
-                f'in z = log(a), {error}; use method="alternating" for this market'
-            ) from error
-        objective = terms + self._noise * cp.exp(-self._v) + (self._losses @ scaled) / m
+        terms = market.objective.without_noise
+        for part in terms.parts:
+            if not (plain := part.term.expression(quantities)).is_convex():
+                raise CurvatureError(
+                    f"in z = log(a), {shown(part.term)} is {plain.curvature.lower()}; use "
+                    'method="alternating" for this market'
+                )
+        plain = terms.expression(quantities)
+        objective = plain + self._noise * cp.exp(-self._v) + (self._losses @ scaled) / m
         super().__init__(cp.Minimize(objective), limits)
         self.place(losses, np.full(m, 1.0 / m) if around is None else around, joint.sigma)
 

@@ -170,7 +170,8 @@ class PrivacyAccountant(Shown):
         sums, limits = self._sums, self._limits
         if not self._by_profile:
             return sums.total
-        by_moment = np.maximum(self.budget + (sums.moment - limits.moment) / limits.order, 0.0)
+        by_moment = (sums.moment + conversion(limits.order, MOMENT * self.delta)) / limits.order
+        by_moment = np.where(np.isneginf(limits.moment), np.inf, np.maximum(by_moment, 0.0))
         by_shift = gaussian_epsilon(np.sqrt(sums.gaussian_square), GAUSSIAN * self.delta)
         least = np.minimum.reduce([sums.total, by_moment, by_shift])
         return np.where(self._fits(sums), np.minimum(least, self.budget), least)

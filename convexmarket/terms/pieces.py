@@ -15,7 +15,7 @@ from cvxpy.constraints import Equality, Inequality, Zero
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 
-from convexmarket.checks import as_float, is_number, labels_of, shown
+from convexmarket.checks import as_float, check_positive, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, InfeasibleMarketError, ParameterError
 from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.records import Record, Written, times
@@ -136,6 +136,9 @@ class Summand(Written, ABC):
         return Objective(tuple(part.times(factor) for part in self.parts))
 
     __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> Objective:
+        return self * (1.0 / check_positive("the divisor of a term", divisor))
 
     def __add__(self, other: Summand | float) -> Objective:
         if isinstance(other, Summand):
