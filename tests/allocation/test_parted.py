@@ -137,5 +137,5 @@ def test_markets_without_support_for_partitions_are_refused():
         cm.allocate(cm.Market(sellers, objective, [cm.MaxEpsilon(1.0)]))
     market = cm.Market(sellers, objective)
     for unable in (cm.declare, lambda m: cm.allocate(m, "line_search")):
-        with pytest.raises(NotSupportedError, match="have them in memory"):
+        with pytest.raises(NotSupportedError, match="for anything else give Sellers"):
             unable(market)

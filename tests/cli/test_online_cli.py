@@ -360,7 +360,7 @@ def test_closing_again_returns_the_same_model_without_training(opened, monkeypat
     def never(*_, **__):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(online_file, "release_model", never)
+    monkeypatch.setattr(online_file.release, "release_model", never)
     monkeypatch.setattr(OnlineFile, "market_rows", never)
     (opened / "rows.csv").unlink()  # the rows are no longer needed
     for _ in range(2):

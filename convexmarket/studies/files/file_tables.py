@@ -148,12 +148,18 @@ class Source:
     table: dict[str, Any] = field(default_factory=dict)
 
 
+def _some_job(jobs: int) -> int:
+    if jobs == 0:
+        raise ValueError("0 jobs cannot run; give a number >= 1, or -1 for all cores")
+    return jobs
+
+
 class RunTable(Table):
     """How a problem is run."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of every draw."""
-    jobs: Annotated[int, Field(ge=-1, le=1_024)] = 2
+    jobs: Annotated[int, Field(ge=-1, le=1_024), AfterValidator(_some_job)] = 2
     """Parallel jobs, at most one per core; -1 for all cores. Results do not depend on it."""
 
     @property
