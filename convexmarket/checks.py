@@ -64,7 +64,7 @@ def as_float(value: object) -> float:
 
 
 def _check(inside: Callable[[float], bool], what: str) -> Callable[[str, object], float]:
-    """Create a check of a number, which returns it as a float."""
+    """Create a function that checks a number and returns it as a float."""
 
     def check(name: str, value: object) -> float:
         number = as_float(value)

@@ -303,7 +303,7 @@ class Sellers(Shown):
         return costs
 
     def _name(self, who: Ints, place: int) -> str:
-        """Name the report of one of some sellers in a message."""
+        """Describe the report of the seller at a place in ``who``, for a message."""
         position = int(who[place])
         owner = "" if isinstance(self.ids, range) else f" of {self.ids[position]!r}"
         group = "" if self.groups is None else f" (group {self.groups[[position]].tolist()[0]!r})"

@@ -31,7 +31,7 @@ SLOPE_UNITS = 16.0  # of the steepest loss: exp to four last places, a sum and a
 MAX_STEPS = 500
 IDLE_STEPS = 20  # steps without progress before rounding is assumed
 REUSE = 0.25  # factor of the gradient's norm; a Hessian with a larger gain is used again
-ROUNDING = 4e-16  # relative length of a step without effect
+ROUNDING = 4e-16  # relative length below which a step has no effect
 SAMPLE = 100_000  # rows in parts to fetch for a start near the minimum
 
 

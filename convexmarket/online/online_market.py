@@ -331,8 +331,8 @@ class OnlineMarket:
     def answer(self, ids: Iterable[str], answer: Answer) -> list[Offer]:
         """Record the same answer of several sellers, or no answer if a seller cannot give it.
 
-        An answer may be repeated. A seller without a quote, without an offer to buy, or with the
-        opposite answer raises an OfferError.
+        An answer may be repeated. An OfferError is raised if a seller has no quote, no offer to
+        buy, or has given the opposite answer.
 
         Parameters
         ----------

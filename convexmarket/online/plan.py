@@ -30,7 +30,7 @@ from convexmarket.priors import EmpiricalPrior, Prior
 
 Floats = NDArray[np.float64]
 
-#: Relative gaps of a walk and of a plan, and refinements of the cells of a prior.
+#: Largest relative gaps of a walk and of a plan; largest number of refinements of the cells.
 _WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
 #: Powers of 4 that a walk covers, parts of a divided interval, rounds of divisions, and the largest
 #: number of divided intervals, as there are more only where rounding decides.

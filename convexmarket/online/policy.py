@@ -353,7 +353,7 @@ class AdaptivePolicy:
 
 
 def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
-    """Return the policy that ``to_dict`` of either kind describes, with identical quotes.
+    """Restore a policy of either class from its ``to_dict``; its quotes are identical.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class Prior(ABC):
     Every argument ``prior`` accepts a named family (:class:`Uniform`, :class:`Beta`, ...), an
     :class:`EmpiricalPrior`, or a frozen continuous ``scipy.stats`` distribution. For another
     distribution, subclass ``Prior``: set :attr:`support`, the interval [c_lo, c_hi] of possible
-    sensitivities, and write :meth:`cdf` and :meth:`pdf`. The top c_hi may be infinite.
+    sensitivities, and write :meth:`cdf` and :meth:`pdf`. The upper end c_hi may be infinite.
 
     Priors are immutable and compare by value; a prior without a named family by identity.
 

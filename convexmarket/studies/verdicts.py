@@ -242,9 +242,9 @@ def step_function(values: ArrayLike, start: float) -> pd.DataFrame:
 def profiles(runs: pd.DataFrame) -> pd.DataFrame:
     """Return performance profiles of time and of accuracy, over all sizes of a group.
 
-    Of time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002); the
-    exact method is excluded. Of accuracy, tau is the accuracy itself, at least ``FLOOR``. The
-    shares are of the instances that the contender was given, solved or not.
+    For time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002);
+    the exact method is excluded. For accuracy, tau is the accuracy or ``FLOOR``, the larger of the
+    two. Shares count all instances that were assigned to the contender, solved or not.
     """
     pieces = []
     for labels, rows in counted(runs).groupby(GROUP, sort=False):

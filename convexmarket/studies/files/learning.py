@@ -168,7 +168,7 @@ class UnitsTable(tables.Table):
     label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
     """Unit of the labels."""
     per_label: tables.Positive = 1.0
-    """Units per label of 1."""
+    """Number of units that a label of 1 represents."""
     money: Annotated[str, Field(max_length=50)] = ""
     """Unit of money."""
 
@@ -695,7 +695,7 @@ class RidgeFile(_LearningFile):
         return table.assign(marked=table.index.isin(best))
 
     def _errors(self, run: Any, sold: Frame, losses: Any, rows: RegressionData) -> dict[str, Any]:
-        """Return the test errors of a purchase and of one price for all, and the bound."""
+        """Compute test errors of a purchase and of a uniform price, and the bound on the error."""
         arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self._plain(value, weighting=weights)
