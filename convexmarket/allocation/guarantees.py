@@ -107,7 +107,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
         )
     mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
     if mu == sigma == 0:
-        raise ParameterError("mu and sigma are both zero, so every choice is optimal; give one")
+        raise ParameterError("mu and sigma are both zero, so every choice is optimal; set one > 0")
     # In units of the largest guarantee, to avoid overflow.
     unit = float(array.max())
     caps = np.sort(array[array > 0]) / unit

@@ -81,7 +81,7 @@ def audit_privacy(
     Raises
     ------
     DataError, ParameterError
-        If the data are outside the mechanism's domain, or an argument is not for this mechanism.
+        If data are outside the mechanism's domain, or an argument does not apply to the mechanism.
 
     Examples
     --------

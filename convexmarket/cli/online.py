@@ -240,7 +240,7 @@ def close(
 
 
 def _sentence(offer: Offer) -> str:
-    """Describe an offer in the words for the seller."""
+    """Describe an offer in sentences for the seller."""
     from convexmarket.report import format_number
 
     who = f"Seller {offer.id}, number {offer.number:,}, at a sensitivity of {offer.sensitivity:g}"

@@ -1,7 +1,7 @@
 """Audits of incentives: gains of single and joint misreports, and losses of truthful sellers.
 
-An audit solves the market again at every misreport that it tries, and compares payment and
-guarantee with a true report's. The part of a gain that gaps of the solves may explain does not
+An audit solves the market again at every misreport, and compares payment and guarantee with those
+of the true report. The part of a gain that gaps of the solves may explain does not
 count. Nearly any two sellers gain by joint misreports: a small change of one report reduces the
 surplus of its seller to second order, and changes the rent of another seller to first order.
 """

@@ -155,7 +155,7 @@ def relative_error(operations: int) -> float:
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
     """Search for a gradient norm of ``tol``; return the point with the smallest norm.
 
-    Newton's method searches on the slope along each step, which rounding spares longer than values.
+    Newton's method searches on the slope along each step: rounding affects it later than values.
     """
     n_rows, n_features = objective.X.shape
     solve, last = None, 0.0
@@ -315,7 +315,7 @@ def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
 
 
 class PartedObjective(PerturbedObjective):
-    """The objective of rows in parts; each value, Hessian and error bound is a pass."""
+    """The objective of rows in parts; each value, Hessian and error bound takes one pass."""
 
     # The base class gets no matrix: all methods that read rows are overridden here.
     X: PartedRows  # type: ignore[assignment]
