@@ -322,7 +322,7 @@ def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints
 def _check_order(
     labels: pd.Index[Any], ids: pd.Index[Any], name: str, strict: bool = False
 ) -> None:
-    """Refuse the ids in another order, and with ``strict`` other labels, too."""
+    """Refuse labels that are the ids in another order; with ``strict``, any other labels."""
     same = not labels.symmetric_difference(ids, sort=False).size
     if not labels.equals(ids) and (same or strict):
         raise DataError(

@@ -7,7 +7,7 @@ choose their time of arrival, or misreport to benefit later sellers, are not cov
 
 The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
 ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile
-space), which needs no bandwidth, and and under which guarantees decrease with the report.
+space), which needs no bandwidth, and under which guarantees decrease with the report.
 """
 
 from __future__ import annotations
@@ -200,13 +200,13 @@ class OnlinePolicy:
 
     @property
     def start(self) -> OnlinePolicy:
-        """The policy before the first seller, and of the first sellers: this one."""
+        """The policy for the first sellers, which is this policy."""
         return self
 
     opening = start
 
     def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
-        """Return the policy for the next sellers: this one."""
+        """Return the policy for the next sellers, which is this policy."""
         return self
 
     def to_dict(self) -> dict[str, Any]:

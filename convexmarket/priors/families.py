@@ -78,7 +78,7 @@ class Uniform(Family):
 class Power(Family):
     """F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
 
-    The exponent is positive: 1 is the uniform prior, more makes sensitive sellers more common.
+    The exponent is positive: 1 is the uniform prior; sensitive sellers become more common with it.
 
     Examples
     --------
@@ -197,7 +197,7 @@ class EmpiricalPrior(Prior):
 
     On the distinct values v_1 < ... < v_n with frequencies f_k and F_k = f_1 + ... + f_k, the
     virtual costs are psi(v_k) = v_k + (v_k - v_{k-1})*F_{k-1}/f_k, and psi(v_1) = v_1. A report
-    between two values is treated as the higher.
+    between two values is treated as the higher value.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ PriorLike: TypeAlias = Any
 #: One prior for all, one for each seller, or one for each group.
 PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorLike]
 
-#: Smallest normal number. The code behind SciPy's beta distribution ends the process below it.
+#: Smallest normal number. Smaller arguments of SciPy's beta distribution crash the process.
 SMALLEST = float(np.finfo(np.float64).tiny)
 #: Probabilities: of a tail without nodes, and of the smallest cell of the ironing, for rounding.
 _TAIL, _SMALLEST_CELL = 1e-9, 1e-7

@@ -49,7 +49,7 @@ class Account(Protocol):
     """An account that releases are charged to: in memory, or in a ledger."""
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Refuse a release that some row cannot pay, without charging it."""
+        """Refuse a release beyond the budget of a row, without charging it."""
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Charge a release in full, or refuse it without a charge."""
@@ -213,8 +213,7 @@ class PrivacyAccountant(Shown):
         )
 
     def check(self, guarantee: Guarantee, rows: Any = None) -> None:
-        """Refuse a release that some row cannot pay, without charging it.
-
+        """Refuse a release beyond the budget of a row, without charging it.
         Parameters
         ----------
         guarantee : Guarantee

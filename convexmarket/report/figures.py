@@ -259,7 +259,7 @@ def _styles(frame: pd.DataFrame, hue: str | None) -> dict[str, dict[str, Any]]:
 
 
 def _legend(figure: Figure) -> None:
-    """Name each series once above the figure, where there is more than one."""
+    """Name each series once above the figure, if it has several series."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
