@@ -255,8 +255,8 @@ class PrivateLearner(BaseEstimator):
     def noise_limit(self) -> float:
         """Return the :meth:`noise_effect` above which a constant predicts as well as the model.
 
-        It is the deviation of uniform labels; for a classifier 4, as such noise turns the label of
-        a row with margin 1 with a chance of 40 per cent.
+        It is the deviation of uniform labels. For a classifier it is 4: such noise changes the
+        label of a row with margin 1 with a probability of 40 per cent.
         """
         labels = self._domain(1).labels
         return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0

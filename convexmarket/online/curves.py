@@ -2,8 +2,8 @@
 
 With the price p, the scale s and the largest guarantee e of a plan, a report z sells
 ``eps(z) = min(s*(p - psi(z))_+, e)``. A's Eq. (8) pays ``c*eps(c)`` and the rent, the integral of
-eps from c to the top of the support: polynomials on cells, exact where psi is affine or a step
-function, and a Gauss rule otherwise.
+eps from c to the upper end of the support. Rents are polynomials on cells, which are exact where
+psi is affine or a step function, and follow from a Gauss rule otherwise.
 """
 
 from __future__ import annotations

@@ -226,8 +226,8 @@ class OnlineMarket:
     def quote(self, id: str, sensitivity: float) -> Offer:
         """Return the offer to a seller for its report: a new or the existing offer.
 
-        Another report of a quoted seller raises an OfferError, a new seller after the expected
-        number or the end a MarketClosedError, and a report outside the support a PriorError.
+        Another report of a quoted seller raises an OfferError, a report outside the support a
+        PriorError. A new seller after the expected number or the end raises a MarketClosedError.
 
         Parameters
         ----------

@@ -311,8 +311,8 @@ def plan(
 ) -> Plan:
     """Compute the best plan for n remaining sellers (by default all), with a lower bound.
 
-    ``total`` and ``squares`` are the sums of the guarantees sold so far and of their squares, and
-    cells of the prior are refined up to a relative ``gap``. A sample has no cells.
+    ``total`` and ``squares`` are the sums of the guarantees sold so far and of their squares. Cells
+    of the prior are refined up to a relative ``gap``. A sample has no cells.
     """
     n = buyer.m if n is None else n
     if not buyer.cap > 1.0 and total == 0:

@@ -1,7 +1,7 @@
 """Quotes for sellers on arrival, from the prior, their own report and the history (A, section V).
 
 An adaptive policy makes new plans for the remaining sellers, or with a prior learnt from the
-reports. New plans use the history, never the report that is quoted, and are made at sizes of the
+reports. New plans use the history, never the report that is quoted. They are made at sizes of the
 history that are fixed in advance. So no seller gains by misreporting in its own quote. Sellers who
 choose their time of arrival, or misreport to benefit later sellers, are not covered.
 

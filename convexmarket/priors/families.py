@@ -117,8 +117,8 @@ class Exponential(Family):
 class Beta(Family):
     """Beta(a, b) sensitivities with shapes a, b > 0, stretched to [low, high].
 
-    Its psi is affine for b = 1; it is regular for b >= 1 and falls near ``high`` for b < 1,
-    where the density runs to infinity.
+    Its psi is affine for b = 1 and increasing for b >= 1. For b < 1 psi decreases near ``high``,
+    where the density tends to infinity.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class TruncatedNormal(Family):
     """Normal sensitivities conditioned to [low, high]; regular, as the density is log-concave.
 
     The arguments are the mean and ``std`` of the normal before truncation; the property ``mean``
-    is the one after it.
+    is the mean after truncation.
 
     Examples
     --------

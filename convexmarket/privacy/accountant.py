@@ -214,6 +214,7 @@ class PrivacyAccountant(Shown):
 
     def check(self, guarantee: Guarantee, rows: Any = None) -> None:
         """Refuse a release beyond the budget of a row, without charging it.
+
         Parameters
         ----------
         guarantee : Guarantee

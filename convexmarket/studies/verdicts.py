@@ -69,9 +69,9 @@ def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
 def references_of(records: Sequence[Record]) -> pd.DataFrame:
     """Return the objectives that runs are compared with, one row per instance.
 
-    A run whose residuals are tiny, and whose value is still better than the reference, refutes it
-    and takes its place, even if the reference is an exact method. certainty is "exact", "refuted",
-    "none" or describes the residuals; doubt is the same as a number.
+    A run with tiny residuals and a better value than the reference refutes and replaces it, even if
+    the reference is an exact method. ``certainty`` is "exact", "refuted", "none" or describes the
+    residuals; ``doubt`` is the same as a number.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for labels, reply in records:
@@ -105,7 +105,7 @@ def judge(
     """Judge the runs, without references: one row each with labels, measurements and outcome.
 
     The tolerances of "low", "mid" and "high" bound the residuals of the matrices that the solver
-    received, in their units, because that is the tolerance that the solver was given. The others
+    received, in their units, because solvers apply tolerances in these units. Other tolerances
     bound the accuracy. A reference with an uncertainty above the tolerance is not used.
     """
     rows = []

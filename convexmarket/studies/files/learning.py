@@ -1,8 +1,8 @@
 """Files of kind "market" with a learner: error against payments over gamma.
 
 A classifier follows Algorithm 2 of A (its Fig. 2): for every gamma the buyer considers a few mu,
-sigma and Lambda, and takes the purchase whose error on validation rows, plus gamma times the
-payments, is smallest. The naive model of the papers, mu = sigma = 0, chooses its eta in the same
+sigma and Lambda. The purchase with the smallest validation error plus gamma times payments is
+selected. The naive model of the papers, mu = sigma = 0, chooses its eta in the same
 way. For ridge regression mu and sigma are the constants of Theorem 3.6 of R for a lambda that is
 fixed in advance. All models are trained on paired noise draws.
 """
