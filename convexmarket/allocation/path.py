@@ -170,7 +170,7 @@ class Costs:
         return np.where(behind > self.place, behind, upto)
 
     def _without(self, number: Ints) -> Ints:
-        """Return the same for the first market without the old cost."""
+        """Return the result of :meth:`position` for the first market without the old cost."""
         more, most = (
             np.searchsorted(self._sums[0], some, side="right") - 1 for some in (number + 1, number)
         )

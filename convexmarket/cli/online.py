@@ -142,7 +142,7 @@ def answer(
 ) -> None:
     """Record the answer of a seller, or one answer of all sellers of a list.
 
-    A file of offers is taken as quote wrote it: sellers without an offer are skipped. A list is
+    A file of offers written by quote is accepted: sellers without an offer are skipped. A list is
     checked before anything is recorded. An answer is final; giving it again changes nothing.
     """
     from convexmarket.online.online_market import OnlineMarket

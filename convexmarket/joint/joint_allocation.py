@@ -238,7 +238,7 @@ def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Fl
 def _best_alone(joint: JointMarket) -> Descent | None:
     """Return the global optimum of a market without a spread, or None for another market.
 
-    That is the papers' naive model: noise, linear payments and losses, under an EtaRange at most.
+    Such a market is the papers' naive model: noise, linear payments, losses, at most an EtaRange.
     With the best model the objective is concave in the weights, so a single seller is optimal.
     """
     form = joint.market.form

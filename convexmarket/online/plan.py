@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 #: Largest relative gaps of a walk and of a plan; largest number of refinements of the cells.
 _WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
 #: Powers of 4 that a walk covers, parts of a divided interval, rounds of divisions, and the largest
-#: number of divided intervals, as there are more only where rounding decides.
+#: number of divided intervals; only rounding errors cause a larger number.
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
 _STEPS = 100
 _ROUNDING = 8.0 * float(np.finfo(float).eps)

@@ -158,7 +158,7 @@ def scale_axis(
 
 
 def _log_ticks(values: pd.Series, most: int) -> list[float]:
-    """Return the densest round numbers in the range, at most so many and not too close."""
+    """Return the densest round numbers in the range, up to a number and not too close."""
     low, high = float(values.min()), float(values.max())
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []

@@ -52,7 +52,7 @@ Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
     """Return the outcome of a solve that ended by itself, with a status in CVXPY's spelling.
 
-    That is "solved" if the status is optimal, accurate or not, and the computed accuracy agrees;
+    It is "solved" if the status is optimal, accurate or not, and the computed accuracy agrees;
     "wrong" if the status is optimal without reservation and it does not, or if it is infeasible or
     unbounded for a problem that is neither; "inaccurate" if the status itself is; "unsupported";
     else "failed".
