@@ -1,6 +1,6 @@
 """Convex modelling for markets in private data.
 
-This module has the names that most users type; the modules ``terms``, ``priors``,
+This module has the names that most users need; the modules ``terms``, ``priors``,
 ``allocation``, ``incentives``, ``learners``, ``privacy``, ``joint``, ``online``, ``release``,
 ``attacks``, ``errors`` and ``datasets`` have the others. ``__init__.pyi`` lists them, and each is
 loaded on first use.
@@ -16,7 +16,7 @@ _attribute, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> _Any:
-    """Load a name, or name the module that has it."""
+    """Load a name, or raise an error with the module that has it."""
     try:
         return _attribute(name)
     except AttributeError:

@@ -31,7 +31,7 @@ _SHOWN, LONGEST = 120, 200
 
 
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
-    """Write a value for an error message: one line, without the middle of a long text.
+    """Format a value for an error message: one line, without the middle of a long text.
 
     Control characters are replaced, as a terminal would execute them.
     """
@@ -64,7 +64,7 @@ def as_float(value: object) -> float:
 
 
 def _check(inside: Callable[[float], bool], what: str) -> Callable[[str, object], float]:
-    """Create a check of a number, which returns it as a float."""
+    """Create a function that checks a number and returns it as a float."""
 
     def check(name: str, value: object) -> float:
         number = as_float(value)
@@ -97,7 +97,7 @@ def check_scales(**numbers: object) -> None:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
-    """Check for a whole number of at least ``least``."""
+    """Check that a value is a whole number of at least ``least``."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:
         raise ParameterError(f"{name} must be a whole number >= {least}, got {value!r}")
@@ -113,7 +113,7 @@ def check_jobs(jobs: Any) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Any) -> Any:
-    """Check for one of the words of a ``Literal``, and return it."""
+    """Check that a value is one of the words of a ``Literal``, and return it."""
     words = get_args(choices)
     if not isinstance(value, str) or value not in words:
         known = ", ".join(map(repr, words))
@@ -138,7 +138,7 @@ def check_list(name: str, value: object, entries: str) -> None:
 
 
 def check_callable(name: str, value: object, *, optional: bool = True) -> None:
-    """Check for a function; with ``optional``, None is accepted."""
+    """Check that a value is a function; with ``optional``, None is accepted."""
     if not callable(value) and not (optional and value is None):
         what = f"a function{', or None' * optional}"
         raise ParameterError(f"{name} must be {what}, got {shown(value)}")

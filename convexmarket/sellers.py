@@ -303,7 +303,7 @@ class Sellers(Shown):
         return costs
 
     def _name(self, who: Ints, place: int) -> str:
-        """Name the report of one of some sellers in a message."""
+        """Describe the report of the seller at a place in ``who``, for a message."""
         position = int(who[place])
         owner = "" if isinstance(self.ids, range) else f" of {self.ids[position]!r}"
         group = "" if self.groups is None else f" (group {self.groups[[position]].tolist()[0]!r})"
@@ -322,7 +322,7 @@ def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints
 def _check_order(
     labels: pd.Index[Any], ids: pd.Index[Any], name: str, strict: bool = False
 ) -> None:
-    """Refuse the ids in another order, and with ``strict`` other labels, too."""
+    """Refuse labels that are the ids in another order; with ``strict``, any other labels."""
     same = not labels.symmetric_difference(ids, sort=False).size
     if not labels.equals(ids) and (same or strict):
         raise DataError(

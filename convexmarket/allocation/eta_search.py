@@ -1,14 +1,14 @@
 """The search over eta: branch and bound with cuts, for any solver of the market at one eta.
 
-Each solve gives a feasible point, therefore an upper bound, and a cut
-(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta; or a proof
-that all eta on one side are infeasible. The range of eta is split where the lower bound is lowest.
+Each solve gives a feasible point, hence an upper bound, and a cut
+(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. Otherwise
+it proves that all eta on one side are infeasible. The range is split where the bound is lowest.
 The market is solved there unless the cuts exclude a better point. The search ends when no interval
 can contain a point that is better by more than the gap.
 
-An error for an optimum that is not attained requires a proof: a certified bound for all eta up to
-twice the outermost one exceeds the objective at an eta far outside, and the objective does not rise
-again beyond that eta.
+An error for an optimum that is not attained requires a proof. A certified bound for all eta up to
+twice the outermost one must exceed the objective at an eta far outside. Beyond that eta, the
+objective must not rise again.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ __all__ = ["check_noise", "solve_exact"]
 
 #: Markets below this size are sorted, which is faster than passes over them.
 _WORTH_PASSES = 20_000
-#: Largest number of solved pieces, where rounding errors led to a neighbour of the right one.
+#: Largest number of pieces to solve if rounding errors select a neighbour of the right piece.
 _MOVES = 4
 
 

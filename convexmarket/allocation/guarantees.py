@@ -6,8 +6,8 @@ r"""Markets without payments that have exact solutions: given guarantees, or a b
 with s = 1/eta and either ``a <= s*epsilon`` (step 1 of Algorithm 1 of Anjarlekar, Etesami and
 Srikant) or ``psi'a <= B*s``. Both are convex. For a given s the best weights under guarantees are
 as equal as the bounds allow, ``min(level, s*epsilon)``, so that one path in s holds the optimum.
-Under a budget the best s is ``psi'a/B``: the spread and the losses have the price ``sigma/B`` for
-each unit of ``psi'a``, one projection.
+Under a budget the best s is ``psi'a/B``. A unit of ``psi'a`` then costs ``sigma/B``, and one
+projection gives the weights.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
         )
     mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
     if mu == sigma == 0:
-        raise ParameterError("mu and sigma are both zero, so every choice is optimal; give one")
+        raise ParameterError("mu and sigma are both zero, so every choice is optimal; set one > 0")
     # In units of the largest guarantee, to avoid overflow.
     unit = float(array.max())
     caps = np.sort(array[array > 0]) / unit

@@ -122,7 +122,7 @@ def _has_kink(expression: cp.Expression) -> bool:
 
 
 def _plain(atom: Any) -> cp.Expression:
-    """Write maxima by entry and running maxima as maxima of arrays, with arguments of one shape."""
+    """Write elementwise and running maxima as maxima of arrays, with arguments of one shape."""
     name = type(atom).__name__
     if isinstance(atom, Elementwise):  # CVXPY's gradients require arguments of equal shape
         ones = np.ones(atom.shape)
@@ -158,7 +158,7 @@ class Lifted:
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
     arguments of atoms with kinks become variables, defined by :attr:`links`, and an expression in
     parameters alone, such as a product of two, becomes one parameter that follows them, so that the
-    problem is compiled once. Without, maxima by entry become maxima of arrays, as this module
+    problem is compiled once. Otherwise, elementwise maxima become maxima of arrays, as this module
     requires.
     """
 

@@ -170,7 +170,7 @@ class Costs:
         return np.where(behind > self.place, behind, upto)
 
     def _without(self, number: Ints) -> Ints:
-        """Return the same for the first market without the old cost."""
+        """Return the result of :meth:`position` for the first market without the old cost."""
         more, most = (
             np.searchsorted(self._sums[0], some, side="right") - 1 for some in (number + 1, number)
         )
@@ -476,8 +476,8 @@ def _pieces(
 ) -> tuple[Ints, tuple[Ints, Ints, Floats, Floats]]:
     """Return the market, and j, q and ends in beta, of every piece that may be stationary.
 
-    With ``at_rate``, of every piece on which r^2 may equal the target. r^2 increases and psi'a
-    decreases with beta, so the ends of a stretch bound both.
+    With ``at_rate``, return every piece on which r^2 may equal the target. With beta, r^2 increases
+    and psi'a decreases, so the ends of a stretch bound both.
     """
     (e, nodes), done = _first_nodes(path), []
     while True:

@@ -129,8 +129,8 @@ class ProjectableForm(MarketNumbers):
     def minimum(self, mu: float, costs: Floats) -> float:
         """Return a lower bound on the minimum of ``mu*R(a) + costs'a`` under the caps, by its dual.
 
-        Caps are included, because their multipliers change fast with the costs if mu is small. With
-        bounds on shares they are not.
+        Caps are included, because their multipliers change fast with the costs if mu is small. If
+        shares are bounded, caps are left out.
         """
         relieved = 0.0
         if np.min(self.max_weight) < 1 and not self.has_shares:

@@ -67,7 +67,7 @@ class MarketExpressions:
     terms.
 
     ``parameters`` maps ids of parameters in the market's pieces to their replacements. All other
-    parameters become constants with their present values. If it is None, all parameters stay.
+    parameters become constants with their present values. None keeps all parameters.
     """
 
     def __init__(

@@ -42,8 +42,8 @@ def audit_privacy(
 ) -> PrivacyAudit:
     r"""Attack the guarantee of a learner or of a release.
 
-    Where the privacy loss has a formula, it is maximised over outputs and neighbouring data sets,
-    and the conditions of the formula are tested by running the mechanism. Elsewhere the frequencies
+    If the privacy loss has a formula, it is maximised over outputs and neighbouring data sets. The
+    conditions of the formula are tested by running the mechanism. Otherwise, the frequencies
     of an event in releases on neighbouring data sets prove a lower bound on epsilon. Timing and the
     digits of floating point are not tested.
 
@@ -81,7 +81,7 @@ def audit_privacy(
     Raises
     ------
     DataError, ParameterError
-        If the data are outside the mechanism's domain, or an argument is not for this mechanism.
+        If data are outside the mechanism's domain, or an argument does not apply to the mechanism.
 
     Examples
     --------

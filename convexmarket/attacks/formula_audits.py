@@ -1,4 +1,4 @@
-r"""Audits by formula: the loss of objective and of output perturbation, and that it applies.
+r"""Audits by formula: losses of objective and output perturbation, and tests of the formulas.
 
 The noise of many releases is computed from the data and compared with the claimed law, and with
 itself on neighbouring data. Under objective perturbation the loss at the output w is then

@@ -73,7 +73,7 @@ def say(text: object, *, to: Console = _out, style: str = "") -> None:
 
 
 def stages(status: Any) -> Callable[[str], None]:
-    """Return a function that shows a stage, as a line where no terminal replaces it."""
+    """Return a function that shows a stage; without a terminal, it prints one line per stage."""
 
     def show(stage: str) -> None:
         status.update(f"{stage} ...")

@@ -141,7 +141,7 @@ def answer(
 ) -> None:
     """Record the answer of a seller, or one answer of all sellers of a list.
 
-    A file of offers is taken as quote wrote it: sellers without an offer are skipped. A list is
+    A file of offers written by quote is accepted: sellers without an offer are skipped. A list is
     checked before anything is recorded. An answer is final; giving it again changes nothing.
     """
     from convexmarket.online.online_market import OnlineMarket
@@ -235,7 +235,7 @@ def close(
 
 
 def _sentence(offer: Offer) -> str:
-    """Describe an offer in the words for the seller."""
+    """Describe an offer in sentences for the seller."""
     from convexmarket.report import format_number
 
     who = f"Seller {offer.id}, number {offer.number:,}, at a sensitivity of {offer.sensitivity:g}"

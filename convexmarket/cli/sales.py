@@ -56,7 +56,7 @@ def price(
 ) -> None:
     """Make an offer to every seller of a list.
 
-    The certificate comes next to the offers, as offers.certificate.json. A learner's risk
+    The certificate is stored with the offers, as offers.certificate.json. A learner's risk
     gives --mu and --sigma: 3.15 and 45.3 for a logistic regression with ten features
     (docs/howto/choose.md). --budget bounds the average payments over the prior.
     """
@@ -286,4 +286,4 @@ def _show(ledger: Ledger, as_json: bool) -> None:
     ui.print_table("Ledger", [totals], list(totals))
     names = ("name", "mechanism", "sellers", "largest_epsilon", "delta", "time")
     ui.print_table("Releases", releases, names)
-    ui.print_table("Sellers with the least left", least, ("id", *_TOTALS))
+    ui.print_table("Sellers with the least epsilon left", least, ("id", *_TOTALS))

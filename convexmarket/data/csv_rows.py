@@ -256,8 +256,8 @@ def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
     """Convert texts to numbers; NaN where a text is not certainly a number.
 
     A number is written with the digits 0 to 9. Commas are decimal commas if more numbers have a
-    comma than a point, and at least one comma is not in a place where it could separate thousands;
-    then numbers with a point are NaN, otherwise numbers with a comma are NaN. Cells with other text
+    comma than a point, and at least one comma cannot separate thousands. Numbers with a point are
+    then NaN; otherwise, numbers with a comma are NaN. Cells with other text
     do not count.
     """
     if pd.api.types.is_numeric_dtype(texts):

@@ -333,8 +333,8 @@ def medical(
 ) -> RegressionData:
     """Medical cost data: predict a person's charges from age, habits and family; 12 columns.
 
-    Numbers and labels are scaled to [0, 1], categories have a column for each value, and a constant
-    column stands for the intercept (Acharya, Boenisch, Naidu and Ziani, section 4).
+    Numbers and labels are scaled to [0, 1]. Each category has a column, and a constant column
+    represents the intercept (Acharya, Boenisch, Naidu and Ziani, section 4).
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Audits of incentives: gains of single and joint misreports, and losses of truthful sellers.
 
-An audit solves the market again at every misreport that it tries, and compares payment and
-guarantee with a true report's. The part of a gain that gaps of the solves may explain does not
+An audit solves the market again at every misreport, and compares payment and guarantee with those
+of the true report. The part of a gain that gaps of the solves may explain does not
 count. Nearly any two sellers gain by joint misreports: a small change of one report reduces the
 surplus of its seller to second order, and changes the rent of another seller to first order.
 """
@@ -345,7 +345,7 @@ def _joined(trials: list[_Trial], axis: int = 0) -> _Trial:
 def _all_alone(
     curve: Curve, groups: Iterable[tuple[Prior, Ints]], who: Ints, truth: Floats, shares: Floats
 ) -> _Trial:
-    """Try single misreports of sellers; groups are priors and the places of sellers."""
+    """Try single misreports; each group consists of a prior and the positions of its sellers."""
     trials, places = [], []
     for prior, place in groups:
         ceases = curve.last_sale(prior, who[place], truth[place])
@@ -420,7 +420,7 @@ def _reports(
 
 
 def _market_at(build: Build, reports: Floats) -> Market:
-    """Build the market of the reports, and check that its reports are the same."""
+    """Build a market from reports, and check that its sensitivities equal these reports."""
     built = build(reports.copy())
     given = built.sellers.sensitivities if isinstance(built, Market) else None
     if given is None or given.shape != reports.shape or not np.allclose(given, reports, atol=0.0):

@@ -43,8 +43,8 @@ def adaptive(
 ) -> tuple[Floats, Floats]:
     """Integrate ``f(k, z)`` over z in [low[k], high[k]], for every k, and bound the errors.
 
-    Every interval is halved until three rules agree, as two may agree by chance, or it has a
-    negligible length around a jump, or there are ``most`` intervals for each integral.
+    Intervals are halved until three rules agree, as two may agree by chance. The halving also ends
+    at a negligible length around a jump, and at ``most`` intervals for each integral.
     """
     total, error = np.zeros((2, low.size))
     owner, evaluated = np.arange(low.size), 0

@@ -8,8 +8,8 @@ slope is gamma*u(eps(y)), gamma being the weight of the payments. Where psi is a
 the rent is therefore the difference of two optimal objectives over gamma*k. Elsewhere the papers'
 problem is integrated by adaptive quadrature, to 11 digits. Other markets need a solve at each
 report, and psi is replaced by the chord between two of them. With o(y) the distance of psi's
-inverse from the chord, the remainder is the integral of -o(y)*u'(y): for an affine u the drop of u
-times the mean of o, and the error is at most the drop times the largest distance from that mean.
+inverse from the chord, the remainder is the integral of -o(y)*u'(y). For an affine u it is the drop
+of u times the mean of o. The error is at most the drop times the largest distance from that mean.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Payments under which a truthful report is each seller's best reply (A, Eq. 8).
 
 The payment for a report c is ``c*u(eps(c)) + integral of u(eps(z)) dz from c to c_hi``: the cost,
-and the rent up to the top of the prior's support (:mod:`convexmarket.incentives.rents`).
+and the rent up to the upper end of the support (:mod:`convexmarket.incentives.rents`).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
 
 
 def _crossing(rising: Callable[[float], float], guess: float, low: float = 0.0) -> float:
-    """Return the zero of a rising function above ``low``."""
+    """Find the zero of an increasing function above ``low``."""
     high = max(guess, 1e-12)
     while rising(high) < 0:
         low, high = high, 4.0 * high
@@ -217,9 +217,9 @@ class Descent:
     def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
         """Alternate from the present model, at a fixed eta if one is given.
 
-        Alternation converges linearly, so that every few steps a quasi-Newton method descends along
-        the models: with weights and eta minimised out, the objective has the gradient at the best
-        purchase (envelope theorem).
+        Alternation converges linearly. A quasi-Newton method therefore updates the model every few
+        steps. After minimisation over weights and eta, the gradient of the objective is that at the
+        best purchase (envelope theorem).
         """
         joint = self.joint
 

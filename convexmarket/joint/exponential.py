@@ -237,8 +237,8 @@ def _further(
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
     """Return the best total privacy for a given model and weights, near a feasible value.
 
-    It has a closed form for linear payments; for other terms in eta it is the given one, within the
-    constraints. A NotSupportedError means that a user's constraint may bound eta.
+    Linear payments give a closed form. With other terms in eta, the given value is returned within
+    the constraints. A NotSupportedError means that a user's constraint may bound eta.
     """
     form, bought = joint.market.form, weights > 0
     for piece in form.other_constraints:

@@ -46,7 +46,7 @@ _DEFAULTS = {"alternating": (1e-12, 1000), "exponential": (1e-9, 200)}
 class JointAllocation(CertifiedPurchase):
     """A model, weights and total privacy, with the evidence of their optimality.
 
-    ``lower_bound`` is on the objective, over all models, weights and eta; -inf if none is known.
+    ``lower_bound`` bounds the objective over all models, weights and eta; -inf if none is known.
     ``residual`` is the largest relative gain of changing only the model, or only weights and eta.
     ``status`` is "global" (proven by the lower bound, up to the gap), "global for this eta" (the
     problem is convex for a fixed eta), or "best of several starts". ``solves`` is the search that
@@ -238,7 +238,7 @@ def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Fl
 def _best_alone(joint: JointMarket) -> Descent | None:
     """Return the global optimum of a market without a spread, or None for another market.
 
-    That is the papers' naive model: noise, linear payments and losses, under an EtaRange at most.
+    Such a market is the papers' naive model: noise, linear payments, losses, at most an EtaRange.
     With the best model the objective is concave in the weights, so a single seller is optimal.
     """
     form = joint.market.form

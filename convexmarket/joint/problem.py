@@ -306,7 +306,7 @@ class FirstOrderResiduals(NamedTuple):
     """Residuals of a point in the first-order conditions of B's Theorem 3.3.
 
     They are ``a_i - (||a||/mu)*(tau - gamma*eta*psi_i - loss_i)_+``; the multiplier tau that makes
-    the sum of ``(...)_+`` equal to ``mu/||a||``; by how much their norm exceeds mu; and ``eta -
+    the sum of ``(...)_+`` equal to ``mu/||a||``; the excess of their norm over mu; and ``eta -
     sqrt(noise(w)/(gamma*psi'a))``, relative to eta.
     """
 

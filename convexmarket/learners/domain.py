@@ -191,7 +191,7 @@ class Classes:
 
     @property
     def assumption(self) -> str:
-        """Assumption of a guarantee on the labels."""
+        """The assumption of a guarantee on the labels."""
         return f"the label set {tuple(self.values.tolist())} is public"
 
 
@@ -238,7 +238,7 @@ class Interval:
 
     @property
     def assumption(self) -> str:
-        """Assumption of a guarantee on the labels."""
+        """The assumption of a guarantee on the labels."""
         return f"every label is in ({self.low:g}, {self.high:g}), a public range"
 
 

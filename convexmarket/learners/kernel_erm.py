@@ -271,7 +271,7 @@ class KernelERM(BaseEstimator):
         return np.asarray(self.classes_[(values > 0).astype(np.intp)])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Return the share of right labels, or of numbers the coefficient of determination.
+        """Return the share of correct labels, or the coefficient of determination for numbers.
 
         Parameters
         ----------

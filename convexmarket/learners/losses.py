@@ -4,8 +4,8 @@ All losses here except the logistic one are of one form,
 
 .. math:: \ell(f; y) = \max_{s \in [low, high]} s\,(f - y) - \tfrac w2 s^2,
 
-with the slopes (low, high) and a parabola of width w in place of the kink at y. By the risk of
-models with a Lipschitz loss a learner enters a market.
+with the slopes (low, high) and a parabola of width w in place of the kink at y. A market needs
+only a bound on the risk of models with a Lipschitz loss.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ SLOPE_UNITS = 16.0  # of the steepest loss: exp to four last places, a sum and a
 MAX_STEPS = 500
 IDLE_STEPS = 20  # steps without progress before rounding is assumed
 REUSE = 0.25  # factor of the gradient's norm; a Hessian with a larger gain is used again
-ROUNDING = 4e-16  # relative length of a step without effect
+ROUNDING = 4e-16  # relative length below which a step has no effect
 SAMPLE = 100_000  # rows in parts to fetch for a start near the minimum
 
 
@@ -155,7 +155,7 @@ def relative_error(operations: int) -> float:
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
     """Search for a gradient norm of ``tol``; return the point with the smallest norm.
 
-    Newton's method searches on the slope along each step, which rounding spares longer than values.
+    Newton's method searches on the slope along each step: rounding affects it later than values.
     """
     n_rows, n_features = objective.X.shape
     solve, last = None, 0.0
@@ -315,7 +315,7 @@ def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
 
 
 class PartedObjective(PerturbedObjective):
-    """The objective of rows in parts; each value, Hessian and error bound is a pass."""
+    """The objective of rows in parts; each value, Hessian and error bound takes one pass."""
 
     # The base class gets no matrix: all methods that read rows are overridden here.
     X: PartedRows  # type: ignore[assignment]

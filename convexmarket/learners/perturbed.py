@@ -303,7 +303,7 @@ class ObjectiveLearner(PrivateLearner):
     random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
-    #: Scale of the norms of models in the rule for Lambda, per root of at most so many features.
+    #: Rule for Lambda: scale of models' norms per root of the features, and their largest number.
     _norm: ClassVar[tuple[float, int]]
 
     @abstractmethod

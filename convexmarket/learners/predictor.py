@@ -248,9 +248,9 @@ class PublicPredictor:
     ) -> Self:
         r"""Return a function that is nearer to the answer at a point, projected on a ball.
 
-        If the truth f lies in the ball of radius ``max_norm``, and the answer is off by at most x
-        where the old function is off by d, the squared distance from f falls by at least
-        :math:`(d^2 - x^2)/D`. The divisor D is at least k(z, z), the default.
+        Let the truth f lie in the ball of radius ``max_norm``, and let the errors at the point be d
+        for the old function and at most x for the answer. The squared distance from f decreases by
+        at least :math:`(d^2 - x^2)/D`. The divisor D is at least k(z, z), the default.
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])

@@ -213,7 +213,7 @@ class PrivateLearner(BaseEstimator):
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
         """Compute the guarantee of a fit in advance, from public quantities only.
 
-        ``n_features`` is for a regularization of "auto", 1 by default. Errors are as in
+        A regularization of "auto" uses ``n_features``, 1 by default. Errors are as in
         :meth:`fit`; a domain that would be read from private rows is refused.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
@@ -222,7 +222,7 @@ class PrivateLearner(BaseEstimator):
     def noise_effect(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
         r"""Return the standard deviation that the noise adds to a prediction, before any fit.
 
-        It is in the unit of the label; of a classifier, in units of the margin. For rows that are
+        Its unit is that of the label, or of the margin for a classifier. For rows that are
         spread uniformly and independently over the public domain it is
         :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}` with s the deviation of the noise of the
         gradient and :math:`h_j` the mean squares of the features.
@@ -255,8 +255,8 @@ class PrivateLearner(BaseEstimator):
     def noise_limit(self) -> float:
         """Return the :meth:`noise_effect` above which a constant predicts as well as the model.
 
-        It is the deviation of uniform labels; for a classifier 4, as such noise turns the label of
-        a row with margin 1 with a chance of 40 per cent.
+        It is the deviation of uniform labels. For a classifier it is 4: such noise changes the
+        label of a row with margin 1 with a probability of 40 per cent.
         """
         labels = self._domain(1).labels
         return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0

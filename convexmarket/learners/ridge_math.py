@@ -250,7 +250,7 @@ def ridge_risk_constants(
     *,
     exact: bool = False,
 ) -> tuple[float, float]:
-    r"""Return the (mu, sigma) with which ridge regression enters a market.
+    r"""Return the weights (mu, sigma) of ridge regression in the objective of a market.
 
     Theorem 3.6 of Acharya et al., without bias, is ``mu * ||a|| + sigma / eta``, in units of the
     model's norm: selling :math:`\varepsilon_i = a_i\eta` means noise of rate :math:`\eta/\kappa`.

@@ -2,7 +2,7 @@
 
 Once a step has returned, its rows survive a crash, and a loss of power if the disk implements
 fsync. The rollback journal is overwritten, because with deleted journals a loss of power can undo a
-commit; before SQLite 3.51.3 concurrent checkpoints of a write-ahead log can damage the database. A
+commit. Before SQLite 3.51.3 concurrent checkpoints of a write-ahead log can damage the database. A
 step that adds nothing syncs the journal too, as another process may have crashed before its sync.
 """
 

@@ -41,7 +41,7 @@ def charge_model(
 
     A market stores the result of at most one attempt. Attempts that were killed, or that refused
     their input before noise was drawn, together cost as much as the most expensive of them. A
-    failure may depend on rows and noise: free repetitions would choose among noises.
+    failure may depend on rows and noise: free repetitions would allow a choice of the noise.
     """
     ids, name, failures = accepted["id"].tolist(), MODEL, _failures(connection)
     if charged_at(connection, MODEL) is not None:

@@ -2,8 +2,8 @@
 
 With the price p, the scale s and the largest guarantee e of a plan, a report z sells
 ``eps(z) = min(s*(p - psi(z))_+, e)``. A's Eq. (8) pays ``c*eps(c)`` and the rent, the integral of
-eps from c to the top of the support: polynomials on cells, exact where psi is affine or a step
-function, and a Gauss rule otherwise.
+eps from c to the upper end of the support. Rents are polynomials on cells, which are exact where
+psi is affine or a step function, and follow from a Gauss rule otherwise.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Floats = NDArray[np.float64]
 #: Number of even nodes up to the last sale, and of halvings of cells towards it.
 _EVEN, _HALVINGS = 1025, 50
 _BISECTIONS = 120
-#: A cell that differs from its halves by this share of the largest rent is halved, unless there are
-#: so many that it must be rounding.
+#: A cell is halved if it differs from its halves by this share of the largest rent. With more such
+#: cells than the second number, rounding must be the cause.
 _ACCURACY, _MANY = 1e-15, 5000
 #: Places of a Gauss rule on [0, 1], and from values there to coefficients of powers.
 _PLACES, _WEIGHTS = 0.5 * (np.array([[1.0], [0.0]]) + np.polynomial.legendre.leggauss(5))

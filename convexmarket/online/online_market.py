@@ -226,8 +226,8 @@ class OnlineMarket:
     def quote(self, id: str, sensitivity: float) -> Offer:
         """Return the offer to a seller for its report: a new or the existing offer.
 
-        Another report of a quoted seller raises an OfferError, a new seller after the expected
-        number or the end a MarketClosedError, and a report outside the support a PriorError.
+        Another report of a quoted seller raises an OfferError, a report outside the support a
+        PriorError. A new seller after the expected number or the end raises a MarketClosedError.
 
         Parameters
         ----------
@@ -331,8 +331,8 @@ class OnlineMarket:
     def answer(self, ids: Iterable[str], answer: Answer) -> list[Offer]:
         """Record the same answer of several sellers, or no answer if a seller cannot give it.
 
-        An answer may be repeated. A seller without a quote, without an offer to buy, or with the
-        opposite answer raises an OfferError.
+        An answer may be repeated. An OfferError is raised if a seller has no quote, no offer to
+        buy, or has given the opposite answer.
 
         Parameters
         ----------

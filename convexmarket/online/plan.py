@@ -30,10 +30,10 @@ from convexmarket.priors import EmpiricalPrior, Prior
 
 Floats = NDArray[np.float64]
 
-#: Relative gaps of a walk and of a plan, and refinements of the cells of a prior.
+#: Largest relative gaps of a walk and of a plan; largest number of refinements of the cells.
 _WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
 #: Powers of 4 that a walk covers, parts of a divided interval, rounds of divisions, and the largest
-#: number of divided intervals, as there are more only where rounding decides.
+#: number of divided intervals; only rounding errors cause a larger number.
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
 _STEPS = 100
 _ROUNDING = 8.0 * float(np.finfo(float).eps)
@@ -311,8 +311,8 @@ def plan(
 ) -> Plan:
     """Compute the best plan for n remaining sellers (by default all), with a lower bound.
 
-    ``total`` and ``squares`` are the sums of the guarantees sold so far and of their squares, and
-    cells of the prior are refined up to a relative ``gap``. A sample has no cells.
+    ``total`` and ``squares`` are the sums of the guarantees sold so far and of their squares. Cells
+    of the prior are refined up to a relative ``gap``. A sample has no cells.
     """
     n = buyer.m if n is None else n
     if not buyer.cap > 1.0 and total == 0:

@@ -1,13 +1,13 @@
 """Quotes for sellers on arrival, from the prior, their own report and the history (A, section V).
 
 An adaptive policy makes new plans for the remaining sellers, or with a prior learnt from the
-reports. New plans use the history, never the report that is quoted, and are made at sizes of the
+reports. New plans use the history, never the report that is quoted. They are made at sizes of the
 history that are fixed in advance. So no seller gains by misreporting in its own quote. Sellers who
 choose their time of arrival, or misreport to benefit later sellers, are not covered.
 
 The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
 ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile
-space), which needs no bandwidth, and and under which guarantees decrease with the report.
+space), which needs no bandwidth, and under which guarantees decrease with the report.
 """
 
 from __future__ import annotations
@@ -200,13 +200,13 @@ class OnlinePolicy:
 
     @property
     def start(self) -> OnlinePolicy:
-        """The policy before the first seller, and of the first sellers: this one."""
+        """The policy for the first sellers, which is this policy."""
         return self
 
     opening = start
 
     def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
-        """Return the policy for the next sellers: this one."""
+        """Return the policy for the next sellers, which is this policy."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -353,7 +353,7 @@ class AdaptivePolicy:
 
 
 def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
-    """Return the policy that ``to_dict`` of either kind describes, with identical quotes.
+    """Restore a policy of either class from its ``to_dict``; its quotes are identical.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ class Uniform(Family):
 class Power(Family):
     """F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
 
-    The exponent is positive: 1 is the uniform prior, more makes sensitive sellers more common.
+    The exponent is positive: 1 is the uniform prior; sensitive sellers become more common with it.
 
     Examples
     --------
@@ -117,8 +117,8 @@ class Exponential(Family):
 class Beta(Family):
     """Beta(a, b) sensitivities with shapes a, b > 0, stretched to [low, high].
 
-    Its psi is affine for b = 1; it is regular for b >= 1 and falls near ``high`` for b < 1,
-    where the density runs to infinity.
+    Its psi is affine for b = 1 and increasing for b >= 1. For b < 1 psi decreases near ``high``,
+    where the density tends to infinity.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class TruncatedNormal(Family):
     """Normal sensitivities conditioned to [low, high]; regular, as the density is log-concave.
 
     The arguments are the mean and ``std`` of the normal before truncation; the property ``mean``
-    is the one after it.
+    is the mean after truncation.
 
     Examples
     --------
@@ -197,7 +197,7 @@ class EmpiricalPrior(Prior):
 
     On the distinct values v_1 < ... < v_n with frequencies f_k and F_k = f_1 + ... + f_k, the
     virtual costs are psi(v_k) = v_k + (v_k - v_{k-1})*F_{k-1}/f_k, and psi(v_1) = v_1. A report
-    between two values is treated as the higher.
+    between two values is treated as the higher value.
 
     Parameters
     ----------

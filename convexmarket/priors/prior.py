@@ -33,7 +33,7 @@ PriorLike: TypeAlias = Any
 #: One prior for all, one for each seller, or one for each group.
 PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorLike]
 
-#: Smallest normal number. The code behind SciPy's beta distribution ends the process below it.
+#: Smallest normal number. Smaller arguments of SciPy's beta distribution crash the process.
 SMALLEST = float(np.finfo(np.float64).tiny)
 #: Probabilities: of a tail without nodes, and of the smallest cell of the ironing, for rounding.
 _TAIL, _SMALLEST_CELL = 1e-9, 1e-7
@@ -45,7 +45,7 @@ class Prior(ABC):
     Every argument ``prior`` accepts a named family (:class:`Uniform`, :class:`Beta`, ...), an
     :class:`EmpiricalPrior`, or a frozen continuous ``scipy.stats`` distribution. For another
     distribution, subclass ``Prior``: set :attr:`support`, the interval [c_lo, c_hi] of possible
-    sensitivities, and write :meth:`cdf` and :meth:`pdf`. The top c_hi may be infinite.
+    sensitivities, and write :meth:`cdf` and :meth:`pdf`. The upper end c_hi may be infinite.
 
     Priors are immutable and compare by value; a prior without a named family by identity.
 

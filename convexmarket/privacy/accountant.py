@@ -49,7 +49,7 @@ class Account(Protocol):
     """An account that releases are charged to: in memory, or in a ledger."""
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Refuse a release that some row cannot pay, without charging it."""
+        """Refuse a release beyond the budget of a row, without charging it."""
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Charge a release in full, or refuse it without a charge."""
@@ -99,9 +99,9 @@ class PrivacyAccountant(Shown):
     delta : float, default 0.0
         Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
-        ``"basic"`` adds up epsilons and deltas. ``"advanced"`` accepts a release if the sum of the
-        epsilons is within the budget, or if one of four other sums of the profiles is within its
-        limit. Releases that may fail use at most a tenth of ``delta``.
+        ``"basic"`` adds up epsilons and deltas. ``"advanced"`` accepts a release if one of five
+        sums is within its limit: the sum of the epsilons, or one of four sums of the profiles.
+        Releases that may fail use at most a tenth of ``delta``.
     ids : sequence of str, optional
         Distinct ids of the rows; positions by default.
 
@@ -214,7 +214,7 @@ class PrivacyAccountant(Shown):
         )
 
     def check(self, guarantee: Guarantee, rows: Any = None) -> None:
-        """Refuse a release that some row cannot pay, without charging it.
+        """Refuse a release beyond the budget of a row, without charging it.
 
         Parameters
         ----------
@@ -331,7 +331,7 @@ class PrivacyAccountant(Shown):
 
 
 def _limits(budget: Floats, delta: float) -> _Limits:
-    """Compute the limits of the sums; the order of the moment is best for many small releases."""
+    """Compute the limits of the sums; the moment's order is the best for many small releases."""
     never, split = np.full((2, budget.size), -np.inf), np.full((budget.size, len(SPLITS)), -np.inf)
     limits = _Limits(never[0], split, np.ones(budget.size), never[1])
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)

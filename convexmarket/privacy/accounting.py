@@ -72,8 +72,8 @@ def objective_perturbation_guarantee(
     """Compute the guarantee of each row, Jacobian included, in nats, shape (n_rows,).
 
     An infinite ``eta`` means no noise. Rows of weight zero have no loss, except that the paper's
-    formula adds its Delta to every row; its ``cap`` k bounds the weights by k / n_rows, and by
-    default k / n_rows is the largest weight. ``solver_epsilon`` is the cost, for each row that is
+    formula adds its Delta to every row. Its ``cap`` k bounds the weights by k / n_rows. By default
+    k / n_rows is the largest weight. ``solver_epsilon`` is the cost, for each row that is
     used, of a second noise that covers the solver's error. Only "general" uses ``loss_curvature``,
     a bound on the second derivative of the loss.
     """

@@ -113,7 +113,7 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
 def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
     """Compute the largest shift of Gaussian noise within epsilon, rounded down.
 
-    A pure release of the smaller epsilon ``pure`` is next to it.
+    The same epsilon also covers a pure release of the smaller epsilon ``pure``.
     """
     budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
     budget = np.minimum(budget, other + LARGEST_EPSILON)

@@ -208,7 +208,7 @@ def _net(
 def net_size(n_features: int, data_norm: float, radius: float) -> float:
     """Estimate the number of points of :func:`ball_net`.
 
-    It is the volume of the ball, widened by the net's radius, in cubes of that half-diagonal.
+    It is the volume of the ball, enlarged by the net's radius, over that of a cube of the grid.
 
     >>> round(net_size(2, 1.0, 0.5))
     14

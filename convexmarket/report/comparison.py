@@ -238,7 +238,7 @@ class Comparison:
 
     @property
     def interval(self) -> str:
-        """The interval in words; unless the verdict is a tie, of the absolute difference."""
+        """The interval as text; for the absolute difference, unless the verdict is a tie."""
         if self.n_pairs == 1 and self.low == self.high:
             return "exact"
         ends = [self.low, self.high]

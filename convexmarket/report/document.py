@@ -167,8 +167,8 @@ class Report:
     ) -> None:
         """Add text, a table, a figure, or a result with its statements, table and plot.
 
-        With a table that has the columns ``id`` and ``sensitivity``, only their owner may read the
-        files.
+        If a table has the columns ``id`` and ``sensitivity``, only the owner of the files may read
+        them.
 
         Parameters
         ----------

@@ -158,7 +158,7 @@ def scale_axis(
 
 
 def _log_ticks(values: pd.Series, most: int) -> list[float]:
-    """Return the densest round numbers in the range, at most so many and not too close."""
+    """Return the densest round numbers in the range, up to a number and not too close."""
     low, high = float(values.min()), float(values.max())
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks: list[float] = []
@@ -259,7 +259,7 @@ def _styles(frame: pd.DataFrame, hue: str | None) -> dict[str, dict[str, Any]]:
 
 
 def _legend(figure: Figure) -> None:
-    """Name each series once above the figure, where there is more than one."""
+    """Name each series once above the figure, if it has several series."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

@@ -1,7 +1,7 @@
 """The hidden folder in which a report is built before an atomic replacement.
 
-The place is empty between two renames only. If the process is killed there, the former report is
-complete in the hidden folder, and the next process that writes or reads the report puts it back.
+The place is empty only between two renames. If the process is killed at that time, the hidden
+folder contains the complete former report. The next process that uses the report restores it.
 The owner of a hidden folder holds a lock on it, so that no other process removes it.
 """
 

@@ -104,8 +104,8 @@ class Execution:
         exception), ``status`` the signal or exit code of a crash, ``log`` the end of the output,
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
-        the call unnecessary, or None. If the system ends a worker, its call is repeated once; if
-        this call ends its worker, too, the call has crashed.
+        the call unnecessary, or None. If the system ends a worker, its call is repeated once. If
+        the repeated call ends its worker, too, the call has crashed.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:

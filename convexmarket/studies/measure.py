@@ -221,7 +221,7 @@ def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
 def measure_reference(instance: Instance) -> Row:
     """Measure the reference run of an instance.
 
-    That is the exact method, or where none is known the tightest solve of any formulation, by its
+    It is the exact method or, if none is known, the solve of any formulation with the smallest
     residuals. ``certainty`` is "exact" or describes the residuals; ``doubt`` is the largest one.
     """
     row = measure(instance, EXACT, EXACT, {})

@@ -33,8 +33,8 @@ def fastest(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the fastest solver of each class and setting at its largest size, and the next.
 
     Only solvers that solve every instance compete, by the shifted geometric mean of their times.
-    ``ratio`` is the geometric mean of the next one's time to the fastest one's on the same
-    instances, ``low`` and ``high`` the ends of its 95 % interval; missing without a next one.
+    ``ratio`` is the geometric mean of the ratio of their times on the same instances; ``low`` and
+    ``high`` are the ends of its 95 % interval. All three are missing if no second solver competes.
     """
     rows = []
     solvers = verdicts.counted(runs[runs.solver != EXACT])

@@ -52,7 +52,7 @@ Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
     """Return the outcome of a solve that ended by itself, with a status in CVXPY's spelling.
 
-    That is "solved" if the status is optimal, accurate or not, and the computed accuracy agrees;
+    It is "solved" if the status is optimal, accurate or not, and the computed accuracy agrees;
     "wrong" if the status is optimal without reservation and it does not, or if it is infeasible or
     unbounded for a problem that is neither; "inaccurate" if the status itself is; "unsupported";
     else "failed".
@@ -69,9 +69,9 @@ def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
 def references_of(records: Sequence[Record]) -> pd.DataFrame:
     """Return the objectives that runs are compared with, one row per instance.
 
-    A run whose residuals are tiny, and whose value is still better than the reference, refutes it
-    and takes its place, even if the reference is an exact method. certainty is "exact", "refuted",
-    "none" or describes the residuals; doubt is the same as a number.
+    A run with tiny residuals and a better value than the reference refutes and replaces it, even if
+    the reference is an exact method. ``certainty`` is "exact", "refuted", "none" or describes the
+    residuals; ``doubt`` is the same as a number.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for labels, reply in records:
@@ -105,7 +105,7 @@ def judge(
     """Judge the runs, without references: one row each with labels, measurements and outcome.
 
     The tolerances of "low", "mid" and "high" bound the residuals of the matrices that the solver
-    received, in their units, because that is the tolerance that the solver was given. The others
+    received, in their units, because solvers apply tolerances in these units. Other tolerances
     bound the accuracy. A reference with an uncertainty above the tolerance is not used.
     """
     rows = []
@@ -242,9 +242,9 @@ def step_function(values: ArrayLike, start: float) -> pd.DataFrame:
 def profiles(runs: pd.DataFrame) -> pd.DataFrame:
     """Return performance profiles of time and of accuracy, over all sizes of a group.
 
-    Of time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002); the
-    exact method is excluded. Of accuracy, tau is the accuracy itself, at least ``FLOOR``. The
-    shares are of the instances that the contender was given, solved or not.
+    For time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002);
+    the exact method is excluded. For accuracy, tau is the accuracy or ``FLOOR``, the larger of the
+    two. Shares count all instances that were assigned to the contender, solved or not.
     """
     pieces = []
     for labels, rows in counted(runs).groupby(GROUP, sort=False):

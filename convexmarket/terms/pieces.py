@@ -546,7 +546,7 @@ class MarketNumbers:
 
     @property
     def epsilon_caps(self) -> Floats | None:
-        """The largest guarantees, shape (m,), of a market of them, ``Spread(2)`` and ``Noise``."""
+        """Largest guarantees, shape (m,), if the other pieces are ``Spread(2)`` and ``Noise``."""
         paid = self.payment_terms or self.budgets or self.mu_squared or np.any(self.losses)
         limited = np.min(self.max_weight) < 1 or self.eta_range != (0, np.inf)
         able = np.all(np.isfinite(self.virtual_costs)) and np.max(self.max_epsilon) > 0
@@ -563,7 +563,7 @@ class MarketNumbers:
 
     @property
     def is_projectable(self) -> bool:
-        """Whether projections solve it: one spread or squared spread, and a limit on privacy."""
+        """Whether projections apply: one spread or squared spread, and a limit on privacy."""
         others = self.rest or self.payments or self.budgets
         return self._has_one_spread and not others and (self.gamma > 0 or self.is_bounded)
 

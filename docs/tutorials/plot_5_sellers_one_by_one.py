@@ -34,7 +34,7 @@ fig.tight_layout()
 cm.online.audit_quotes(policy).is_incentive_compatible
 
 # %%
-# How much is lost because later sellers are unknown? The comparison is a buyer who knows all 2,000
+# How much is lost because later sellers are unknown? The baseline is a buyer who knows all 2,000
 # reports. The adaptive policy plans again as sellers arrive:
 arrivals = prior.sample(2_000, np.random.default_rng(0))
 fixed = cm.run_online(policy, arrivals)

@@ -22,7 +22,7 @@ FALLING = ("expected_payments", KEYS[0], 1e-6, "A, section VI (the trade-off of 
 
 
 def efficient(values):
-    """Mark the rows that no other row dominates, by entries at most equal and one smaller."""
+    """Mark rows that no other row dominates (no entry larger, at least one entry smaller)."""
     no_larger = (values[:, None] <= values).all(axis=2)  # entry i, j: row i <= row j
     smaller = (values[:, None] < values).any(axis=2)
     return ~(no_larger & smaller).any(axis=0)

@@ -73,7 +73,7 @@ def questions(draw, count=4):
 
 
 def asked(y):
-    """Ask about a market in which the optimum jumps as the cost of the cheap seller changes."""
+    """Evaluate a market in which the optimum jumps as the cost of the cheap seller changes."""
     form = StandardForm(np.array([0.002] + [1.0] * 44), mu=1.5, sigma=2.5, gamma=0.25)
     return form, np.array([0, 1]), np.array([y, y])
 

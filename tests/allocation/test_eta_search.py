@@ -106,7 +106,7 @@ def test_an_interrupted_search_returns_a_valid_bound(most):
 
 
 class Walled(Tangents):
-    """A market that is feasible between two walls; each proof halves the log-distance to one."""
+    """A market that is feasible between two bounds; each proof halves the log-distance to one."""
 
     def __init__(self, low, high, **changes):
         super().__init__(lambda x: x + 4 / x, lambda x: 1 - 4 / x**2, (0.0, np.inf), **changes)
@@ -121,7 +121,7 @@ class Walled(Tangents):
 
     @staticmethod
     def near(eta, wall):
-        """Return the point halfway to a wall, or the wall if it is near."""
+        """Return the point halfway to a bound, or the bound if it is near."""
         return wall if abs(eta / wall - 1) < 1e-3 else np.sqrt(eta * wall)
 
 

@@ -1,4 +1,4 @@
-"""The certified search finds the global minimum; its certificate does not trust solvers."""
+"""The certified search finds the global minimum; its certificate does not rely on solvers."""
 
 import numpy as np
 import pytest

@@ -28,8 +28,8 @@ INTRODUCTION = """# Private learners by default
 
 This page compares the errors of `PersonalizedRidge()` and `PrivateLogisticRegression()` without
 tuning with the errors of the best of 7 regularizations, in steps of 4 (for ridge also of two
-perturbations). The test rows select the best, which no private procedure may do. The error of a
-regression is the squared test error over the variance of the labels; of a classification, the
+perturbations). The best is selected on the test rows, which no private procedure may do. The error
+of a regression is the squared test error over the variance of the labels; of a classification, the
 share of wrong labels. A mixed guarantee is a third or five thirds of epsilon, at random.
 
 The rules for regularization and threshold were chosen on synthetic data. Of the data sets below,
@@ -47,7 +47,7 @@ features reduced the ratio of wdbc to 1.43, but increased it to 1.51 for 80 inde
 
 The geometric mean of the ratio of default to best is {mean:.3f}, and the largest ratio {worst:.2f}.
 Errors are means of up to {draws} draws of the noise, paired between default and best; the last
-column is the standard error of the ratio. Smaller errors than one test row count as one.
+column is the standard error of the ratio. Errors below one test row count as one row.
 
 """
 

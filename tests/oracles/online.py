@@ -1,8 +1,8 @@
 """Plans and quotes of 60 online policies, some of which are replanned after arrivals.
 
 A policy is specified by its arguments under ``policy``; with ``adaptive``, the arguments of
-``AdaptivePolicy``, all ``reports`` arrive one after another. ``tolerance`` is the accuracy of the
-stored numbers, measured when they were stored: of a minimum and of its minimiser.
+``AdaptivePolicy``, all ``reports`` arrive one after another. ``tolerance`` contains the accuracy of
+a minimum and of its minimiser, measured when they were stored.
 """
 
 from typing import Any

@@ -39,7 +39,7 @@ def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
     )
 
 
-#: Scales with equal selection exponents and measurements within the norm bound.
+#: Scales for which selections have equal exponents and measurements satisfy the norm bound.
 SCALES = {"tight": 0.4, "paper": 0.1}
 
 

@@ -80,7 +80,7 @@ regularization = [0.01, 0.03, 0.1]   # Lambda; run compares them, buy needs one:
 draws = 15   # of the noise, for run
 
 [naive]   # run compares with a buyer who counts neither spread nor noise
-eta_range = [10.0, 1000.0]   # least and most epsilon that it buys in all
+eta_range = [10.0, 1000.0]   # bounds on the total epsilon that it buys
 """
 _REGRESSION = """\
 cap = 2.0   # largest weight of a row, in multiples of the average

@@ -1,8 +1,8 @@
 """Files of kind "market" with a learner: error against payments over gamma.
 
 A classifier follows Algorithm 2 of A (its Fig. 2): for every gamma the buyer considers a few mu,
-sigma and Lambda, and takes the purchase whose error on validation rows, plus gamma times the
-payments, is smallest. The naive model of the papers, mu = sigma = 0, chooses its eta in the same
+sigma and Lambda. The purchase with the smallest validation error plus gamma times payments is
+selected. The naive model of the papers, mu = sigma = 0, chooses its eta in the same
 way. For ridge regression mu and sigma are the constants of Theorem 3.6 of R for a lambda that is
 fixed in advance. All models are trained on paired noise draws.
 """
@@ -168,7 +168,7 @@ class UnitsTable(tables.Table):
     label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
     """Unit of the labels."""
     per_label: tables.Positive = 1.0
-    """Units per label of 1."""
+    """Number of units that a label of 1 represents."""
     money: Annotated[str, Field(max_length=50)] = ""
     """Unit of money."""
 
@@ -695,7 +695,7 @@ class RidgeFile(_LearningFile):
         return table.assign(marked=table.index.isin(best))
 
     def _errors(self, run: Any, sold: Frame, losses: Any, rows: RegressionData) -> dict[str, Any]:
-        """Return the test errors of a purchase and of one price for all, and the bound."""
+        """Compute test errors of a purchase and of a uniform price, and the bound on the error."""
         arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self._plain(value, weighting=weights)

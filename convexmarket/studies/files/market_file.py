@@ -165,11 +165,11 @@ class CompareTable(Table):
     """The comparison in the headline, of two variants over paired draws of the sellers."""
 
     variant: Name
-    """Name of a variant; of a sweep the middle value is compared."""
+    """Name of a variant; for a sweep, the middle value is compared."""
     base: Name
     """Name of the variant that it is compared with."""
     quantities: Annotated[tuple[Quantity, ...], Field(strict=False, min_length=1, max_length=6)]
-    """Of objective, error, expected_payments, n_effective, epsilon_max and share."""
+    """One of objective, error, expected_payments, n_effective, epsilon_max and share."""
     group: Annotated[str, Field(max_length=200)] = ""
     """The group whose share of the weight "share" is."""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
@@ -321,7 +321,7 @@ class VariantsFile(ProblemFile):
         return market_page.variants_report(self, runs)
 
     def subproblems(self) -> list[Family]:
-        """Return the subproblems of each variant; of a sweep, of the market of its middle value."""
+        """Return the subproblems of each variant; a sweep is represented by its middle value."""
         families, build = [], self._builder()
         for variant in self.variants:
             try:

@@ -13,7 +13,7 @@ from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT
 from convexmarket.studies.study_page import finish
 
-#: A DataFrame: its columns have known types.
+#: A DataFrame; typed as Any, because pandas does not declare the types of columns.
 Frame = Any
 #: The names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda
 #: chosen within the privacy that was sold.

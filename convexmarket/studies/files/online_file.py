@@ -94,7 +94,7 @@ class PlanTable(tables.Table):
     learn: bool = False
     """Whether new plans learn the prior from earlier reports."""
     trust_guess: bool | None = None
-    """Whether sellers before the first new plan are bought from, where the prior is learnt."""
+    """Whether to buy from the sellers before the first new plan, if the prior is learnt."""
 
 
 class LearnerTable(tables.Table):

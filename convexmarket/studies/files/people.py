@@ -1,6 +1,6 @@
 """Rows for a learner: data sets of the package, rows of the problem file, or a user's table.
 
-Of a table only the columns that the problem file names are read, and messages never show the text
+Only the columns of a table that the problem file names are read. Messages never show the text
 of a cell unless the user asks for it.
 """
 

@@ -34,7 +34,7 @@ def draw_rows(
 ) -> tuple[markets.Floats, markets.Floats]:
     """Draw labelled rows from a data set.
 
-    Beyond their number, rows are drawn again, perturbed by 1 % and scaled to their length.
+    Additional rows are drawn from the same set, perturbed by 1 % and scaled to their length.
     """
     n_rows, n_features = X.shape
     if size <= n_rows:

@@ -1,4 +1,4 @@
-"""All expressions in all places with all other terms, and kinked pieces with many sellers."""
+"""Every combination of expression, place and other terms; kinked pieces with many sellers."""
 
 import numpy as np
 import pytest
