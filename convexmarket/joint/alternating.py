@@ -53,6 +53,7 @@ _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
 _TOLERANCE = 1e-10  # norm of a model's gradient, relative to the largest row
 #: Relative gap and largest number of exact evaluations over eta, and the gap of a conic search.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
+_POLISHES = 3  # steps after such a search
 
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
@@ -176,6 +177,13 @@ class PurchaseStep:
             return self._allocated(self.joint.purchase_market(model))
         runner = Projections(priced[0])
         best, bound = search_eta(runner, start or runner.first(), _GAP, MAX_SOLVES, None)
+        for _ in range(_POLISHES):  # the best eta for given weights has a closed form
+            cost = float(runner.form.gamma * runner.form.virtual_costs @ best.weights)
+            if cost > 0 < runner.form.sigma:
+                again = runner.solve(
+                    float(np.clip(np.sqrt(runner.form.sigma / cost), *runner.ends))
+                )
+                best = again if again.objective <= best.objective else best
         return Purchase(embed(best.weights, priced[1]), best.eta, best.objective - bound)
 
     def at(self, model: Floats, eta: float) -> Purchase:
