@@ -194,7 +194,13 @@ class ProjectableForm(MarketNumbers):
         weights, levels = np.zeros(point.size), np.full(totals.size, level)
         for k in np.unique(block):
             some = block == k
-            weights[some], levels[k] = project(point[some], limits[some], float(totals[k]))
+            caps, total = limits[some], float(totals[k])
+            caps = np.where(caps < total, caps, 2 * total or caps)  # a limit of the total is none
+            weights[some], levels[k] = project(point[some], caps, total)
+        if block.all():  # every level between those of the groups at either bound is a price
+            below = np.max(levels[1:], where=mass <= self.least, initial=-np.inf)
+            above = np.min(levels[1:], where=mass >= self.most, initial=np.inf)
+            levels[0] = np.clip(level, below, above)
         return Projection(weights, levels, block)
 
     def slope(self, weights: Floats) -> Floats:
