@@ -223,6 +223,8 @@ class Deal(Shown):
             If a file exists, or cannot be written. Existing files are then unchanged.
         """
         place, certificate = Path(path), json_of(self.to_dict(audit))
+        if place.suffix not in ("", ".csv", ".parquet") and not place.is_dir():
+            raise ParameterError(f"{place} ends in neither .csv nor .parquet; name such a file")
         table = self.offers.reset_index(names=str(self.offers.index.name or "id"))
         offers: Content = partial(write_csv, table)
         if place.suffix == ".parquet":
@@ -511,6 +513,8 @@ def _offers(
     if gamma is not None and budget is not None:
         raise ParameterError("give gamma or budget, not both: the budget decides gamma")
     if gamma is not None:
+        if any(part.term.privacy_cost is not None for part in objective.parts):
+            raise ParameterError("give gamma or an objective with payments, not both")
         objective = objective + check_positive("gamma", gamma) * Payments()
     elif budget is not None:
         stage("calibrating")

@@ -91,7 +91,7 @@ def _check_free(path: Path, place: str, *, force: bool) -> None:
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ParameterError(f"{place} is a device or a pipe; name a file")
     if not force and os.path.lexists(path):
-        raise ParameterError(f"{place} exists; pass --force to replace it, or name another file")
+        raise ParameterError(f"{place} exists; pass --force (force=True in Python) to replace it")
 
 
 def keep_access(former: Path, fresh: Path) -> None:

@@ -163,6 +163,8 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
     [
         ({"gamma": None}, ParameterError, "payments have no weight; give gamma, or budget"),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
+        ({"objective": WANTED + cm.Payments()}, ParameterError, "gamma or an objective with pay"),
+        ({"learner": None, "classes": (-1, 1)}, ParameterError, "features is missing: the noise"),
         ({"constraints": None}, ParameterError, "constraints must be a list .* got None"),
         ({"id": ["name"]}, ParameterError, r"^id must be the name of a column, got \['name'\]"),
         (
@@ -275,6 +277,13 @@ def test_a_learner_that_exceeds_the_bought_epsilon_is_refused():
 
     with pytest.raises(BudgetExceededError):
         deal(patients(), learner=Greedy(0.1, features=PUBLIC))
+
+
+def test_an_ending_other_than_csv_and_parquet_is_refused(tmp_path):
+    prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1)
+    with pytest.raises(ParameterError, match="neither .csv nor .parquet"):
+        prices.write(tmp_path / "offers.txt")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_table_is_refused():

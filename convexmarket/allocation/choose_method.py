@@ -23,6 +23,7 @@ from convexmarket.allocation.guarantees import allocate_budget, allocate_guarant
 from convexmarket.allocation.partitioned_sellers import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projections import is_projectable, solve_projections
+from convexmarket.allocation.solver_calls import check_solver
 from convexmarket.checks import (
     check_callable,
     check_choice,
@@ -131,6 +132,8 @@ def allocate(
     if first is not None:
         first = check_positive("start, an eta or the allocation of a similar market,", first)
     check_callable("progress", progress)
+    if isinstance(solver, str):
+        check_solver(solver)
     if max_solves is not None:
         check_count("max_solves", max_solves)
     if solver_options is not None:

@@ -266,8 +266,8 @@ class Conic:
         self.refresh()
         first, whole = first_look(self.market.form, start), self._whole
         if whole is not None and run_solver(whole, self.solver, self.options) in SOLVED:
-            inverse = float(numbers(self.view.quantities.inverse_eta))
-            if inverse * self._natural > _NO_SLACK:
+            inverse = self.view.quantities.inverse_eta.value  # None if no piece depends on eta
+            if inverse is not None and inverse * self._natural > _NO_SLACK:
                 first = float(np.clip(1.0 / inverse, *self.ends))
         best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
         weights, eta = self._without_traces(best, gap), best.eta

@@ -186,7 +186,7 @@ def reason(error: BaseException) -> str:
     """Describe an error in one line; of an OSError, the reason and the path."""
     if isinstance(error, MemoryError):
         return f"not enough memory ({error}); use fewer rows, sellers, draws or jobs"
-    line = str(error)
+    line = "; ".join(str(error).splitlines())
     if isinstance(error, OSError):
         why = error.strerror or line or type(error).__name__
         line = f"{error.filename}: {why}" if error.filename else why

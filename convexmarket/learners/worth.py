@@ -27,8 +27,12 @@ def default_learner(
     if target_range is not None or (classes is None and numbers and labels.nunique() > 2):
         box: Any = {} if features is not None else {"feature_range": None}
         return PersonalizedRidge(target_range=target_range, features=features, **box)
-    norm = 1.0 if features is not None else None
-    return PrivateLogisticRegression(data_norm=norm, classes=classes, features=features)
+    if features is None:
+        raise ParameterError(
+            "features is missing: the noise of a classifier needs public ranges of its columns; "
+            "pass features=PublicFeatures({column: (low, high), ...})"
+        )
+    return PrivateLogisticRegression(classes=classes, features=features)
 
 
 def expected_error(learner: Any, epsilon: NDArray[np.float64], n_features: int) -> float | None:

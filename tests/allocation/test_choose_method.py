@@ -168,3 +168,14 @@ def test_an_allocation_contains_its_certificate():
     assert frame["epsilon"].tolist() == [0.5, 0.0, 1.5]
     above = cm.Allocation(np.array([1.0]), 1.0, 2.0, 2.5, 0.0, "exact", 0.0)
     assert above.gap == 0.0
+
+
+def test_an_unknown_solver_is_refused_also_where_none_is_needed():
+    with pytest.raises(NotSupportedError, match="'CLARABELLE' is not installed; use one of"):
+        cm.allocate(market_of(form()), solver="CLARABELLE")
+
+
+@pytest.mark.parametrize("method", ["auto", "branch_and_bound"])
+def test_a_market_without_eta_has_an_allocation(method):
+    free = cm.Market(cm.Sellers(virtual_costs=[0.1, 0.2, 0.3]), cm.Spread())
+    np.testing.assert_allclose(cm.allocate(free, method).weights, 1 / 3, rtol=1e-6)

@@ -128,7 +128,7 @@ def test_an_existing_file_is_replaced_only_with_force(filled, command, content):
     arguments, option = WRITERS[command]
     text = refused(filled, *arguments, option, "found.csv")
     assert text == (
-        f"error: {option} found.csv exists; pass --force to replace it, or name another file\n"
+        f"error: {option} found.csv exists; pass --force (force=True in Python) to replace it\n"
     )
     if command != "audit":  # an audit is slow
         done = invoke(*arguments, option, "found.csv", "--force")

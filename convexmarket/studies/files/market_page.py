@@ -230,12 +230,16 @@ def _comparison(problem: Any, draws: Frame) -> str:
     texts: list[str] = []
     for quantity in pair.quantities:
         wide = draws.pivot(index="draw", columns="market", values=quantity).dropna()
+        if wide.empty:  # a market has failed
+            continue
         result = compare(wide[pair.variant], wide[pair.base])
         if len(wide) == 1:  # listed sellers: no draws
             result = replace(result, low=result.estimate, high=result.estimate)
         noun = _WORDS[quantity].format(group=pair.group)
         subject = f"{'the' if texts else 'The'} {noun} in “{pair.variant}”"
         texts.append(result.sentence(subject, f"that in “{pair.base}”").removesuffix("."))
+    if not texts:
+        return ""
     at = [
         f" at {each.sweep.key} = {each.values[len(each.values) // 2]:g}"
         for each in problem.variants
