@@ -281,7 +281,7 @@ def test_a_learner_that_exceeds_the_bought_epsilon_is_refused():
 
 def test_an_ending_other_than_csv_and_parquet_is_refused(tmp_path):
     prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1)
-    with pytest.raises(ParameterError, match="neither .csv nor .parquet"):
+    with pytest.raises(ParameterError, match=r"neither \.csv nor \.parquet"):
         prices.write(tmp_path / "offers.txt")
     assert list(tmp_path.iterdir()) == []
 
