@@ -28,10 +28,8 @@ def default_learner(
         box: Any = {} if features is not None else {"feature_range": None}
         return PersonalizedRidge(target_range=target_range, features=features, **box)
     if features is None:
-        raise ParameterError(
-            "features is missing: the noise of a classifier needs public ranges of its columns; "
-            "pass features=PublicFeatures({column: (low, high), ...})"
-        )
+        example = "pass features=PublicFeatures({column: (low, high), ...})"
+        raise ParameterError(f"features is missing: a classifier needs public ranges; {example}")
     return PrivateLogisticRegression(classes=classes, features=features)
 
 
