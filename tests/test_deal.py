@@ -164,7 +164,7 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
         ({"gamma": None}, ParameterError, "payments have no weight; give gamma, or budget"),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
         ({"objective": WANTED + cm.Payments()}, ParameterError, "gamma or an objective with pay"),
-        ({"learner": None, "classes": (-1, 1)}, ParameterError, "features is missing: a classifier"),
+        ({"learner": None, "classes": (-1, 1)}, ParameterError, "features is missing"),
         ({"constraints": None}, ParameterError, "constraints must be a list .* got None"),
         ({"id": ["name"]}, ParameterError, r"^id must be the name of a column, got \['name'\]"),
         (
