@@ -26,7 +26,11 @@ def test_the_readme_is_short_and_has_examples():
     assert len((ROOT / "README.md").read_bytes()) <= 6 * 1024
 
 
-@pytest.mark.filterwarnings("error::DeprecationWarning", "error::RuntimeWarning")
+@pytest.mark.filterwarnings(
+    "error::DeprecationWarning",
+    "error::RuntimeWarning",
+    "ignore:The inplace keyword in DataFrame",  # of Dask, by pandas 3.1
+)
 @pytest.mark.parametrize(("path", "block"), collected())
 def test_a_block_prints_the_shown_output(path, block, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")

@@ -84,7 +84,7 @@ def test_a_kill_around_the_creation_of_a_market_leaves_one_or_none(tmp_path, nam
     appeared = (name, before) != ("link", True)
     assert (tmp_path / "market.sqlite").exists() == appeared
     if appeared:
-        with pytest.raises(DataError, match="already"):
+        with pytest.raises(DataError, match="from an earlier market"):
             OnlineMarket.create(tmp_path, fixed(10))
         market = OnlineMarket(tmp_path)
     else:
