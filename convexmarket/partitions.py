@@ -51,6 +51,8 @@ try:
 except ImportError:
     raise NotSupportedError("Dask is not installed; install convexmarket[dask]") from None
 
+__all__ = ["rows", "sellers", "table", "workers"]
+
 Floats = NDArray[np.float64]
 
 _HASHES = 1 << 24  # hashes of ids that are compared at a time
