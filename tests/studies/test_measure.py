@@ -1,5 +1,7 @@
 """One measured run: times, checks, and the row of a failed solver."""
 
+import itertools
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -79,3 +81,21 @@ def test_a_point_without_an_answer_is_not_feasible(error):
 def test_a_lack_of_memory_is_not_a_status_of_the_solver():
     with pytest.raises(MemoryError):
         measure(bowl(), "primal", Exhausted(), {})
+
+
+def test_both_solves_are_measured():
+    row = measure(bowl(), "primal", "CLARABEL", {})
+    assert row["objective"] == pytest.approx(4.0)
+    assert row["again_objective"] == pytest.approx(1.0)
+    assert row["iterations"] > 0
+    parts = ("declaration", "compilation", "solver", "recovery")
+    assert row["total_s"] == pytest.approx(sum(row[f"{part}_s"] for part in parts))
+    assert row["again_total_s"] == pytest.approx(sum(row[f"again_{part}_s"] for part in parts[1:]))
+
+
+def test_seconds_are_clock_differences(monkeypatch):
+    clock = itertools.count(1e6)
+    monkeypatch.setattr("convexmarket.studies.measure.time.perf_counter", lambda: next(clock))
+    row = measure(bowl(), "primal", "CLARABEL", {})
+    seconds = [value for name, value in row.items() if name.endswith("_s")]
+    assert 0 <= min(seconds) <= max(seconds) < 1e5

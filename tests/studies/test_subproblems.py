@@ -239,3 +239,13 @@ def test_the_classifier_of_a_market_has_the_noise_of_the_privacy_sold(monkeypatc
     assert (trained["noise"] == 2 * 0.7 / bought.eta).all()
     assert 0 < len(trained["X"]) < 30
     np.testing.assert_array_equal(trained["weights"], bought.weights[bought.weights > 0])
+
+
+def test_guarantees_of_two_sellers_equal_manual_values():
+    instance = guarantees(np.array([1.0, 3.0]), 1.0, 2.0)
+    assert instance.objective(np.array([0.5, 0.5, 0.25]), instance.values[0]) == pytest.approx(
+        0.5**0.5 + 0.5
+    )
+    first, second = instance.exact(instance.values[0]), instance.exact(instance.values[1])
+    assert first[1::-1] == pytest.approx(second[:2])
+    assert (first[:2] <= first[2] * np.array([1.0, 3.0]) + 1e-12).all()
