@@ -255,7 +255,7 @@ def _hashed(part: Any, place: Callable[[int], str]) -> tuple[Sequence[Any], NDAr
 def _hashes(window: int, windows: int, part: Any, number: int) -> tuple[Any, int, str]:
     """Return hashes of ids in a window, the number of ids, and the fault of a bad id."""
     if (missing := part.isna().to_numpy()).any():
-        return [], 0, f"{_place(number, int(np.argmax(missing)))}: there is no id"
+        return [], 0, f"{_place(number, int(np.argmax(missing)))}: the id is missing"
     try:
         hashes = _hashed(part, lambda row: f"{_place(number, row)}: id")[1]
     except ParameterError as error:

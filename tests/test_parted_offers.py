@@ -81,7 +81,7 @@ def changed(row, column, value):
         (changed(250, "cost", 0.3), SellersError, "row 50 of partition 3 holds no number in the"),
         (changed(150, "cost", np.nan), SellersError, "row 10 of partition 2 holds no number"),
         (changed(299, "id", "s7"), SellersError, "row 7 of partition 0 and row 99 of partition 3"),
-        (changed(280, "id", None), SellersError, "row 80 of partition 3: there is no id"),
+        (changed(280, "id", None), SellersError, "row 80 of partition 3: the id is missing"),
         (lambda table: table.astype({"cost": str}), SellersError, "one column of numbers"),
         (lambda table: table.drop(columns="id"), DataError, "no column is called 'id'"),
     ],

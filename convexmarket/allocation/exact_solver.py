@@ -7,9 +7,10 @@ its piece of the path, from deviations of the costs themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -126,8 +127,11 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
         limit = highest_cost_bought(form, float(ordered[min(filling, ordered.size) - 1]))
         return Costs.sorted(ordered, limit), limit
     instead = (0.0, np.inf) if spare else None
-    each = lambda work: [work(blocks_of(psi))]  # noqa: E731
-    return screen_sellers(each, form, psi.size, psi.size // 8, instead)
+
+    def one_part(work: Callable[[Any], Any]) -> list[Any]:
+        return [work(blocks_of(psi))]
+
+    return screen_sellers(one_part, form, psi.size, psi.size // 8, instead)
 
 
 def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:

@@ -195,12 +195,8 @@ class ProjectableForm(MarketNumbers):
         for k in np.unique(block):
             some = block == k
             caps, total = limits[some], float(totals[k])
-            caps = np.where(caps < total, caps, 2 * total or caps)  # a limit of the total is none
+            caps = np.where(caps < total, caps, 2 * total or caps)  # such a limit cannot bind
             weights[some], levels[k] = project(point[some], caps, total)
-        if block.all():  # every level between those of the groups at either bound is a price
-            below = np.max(levels[1:], where=mass <= self.least, initial=-np.inf)
-            above = np.min(levels[1:], where=mass >= self.most, initial=np.inf)
-            levels[0] = np.clip(level, below, above)
         return Projection(weights, levels, block)
 
     def slope(self, weights: Floats) -> Floats:

@@ -177,7 +177,7 @@ def _best_neighbours(
     for version in versions:
         side = X.copy(), y.copy()
         side[0][row], side[1][row] = version
-        with suppress(DataError):  # rows outside the mechanism's domain are no neighbours
+        with suppress(DataError):  # neighbours lie in the mechanism's domain
             samples.append(draw(side, few))
             sides.append(side)
     if len(sides) < 2:

@@ -153,7 +153,7 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
 def names_of(X: Any) -> pd.Index | None:
     """Compute the names of the rows of a table, an Index of ids in their normal form.
 
-    The result is None for an array, for positions in any order, and for labels that are no ids.
+    The result is None for an array, for positions in any order, and for labels that cannot be ids.
     """
     index = X if isinstance(X, pd.Index) else getattr(X, "index", None)
     if not isinstance(index, pd.Index) or isinstance(index, pd.RangeIndex):

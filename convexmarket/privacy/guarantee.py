@@ -127,9 +127,7 @@ class Guarantee(Shown):
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
         for text in (self.mechanism, self.accounting, *self.assumptions):
             if not isinstance(text, str) or any("\ud800" <= c <= "\udfff" for c in text):
-                raise ParameterError(
-                    f"{text!r} is no text that can be stored; leave surrogates out"
-                )
+                raise ParameterError(f"{text!r} cannot be stored as text; leave surrogates out")
         if self.profile is None:
             object.__setattr__(self, "profile", Profile("pure", epsilon, self.delta))
         shift = self.profile.shift

@@ -112,7 +112,7 @@ class Record(Written, ABC):
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
-        """Return the fields of the constructor; an empty list if the class is no dataclass."""
+        """Return the fields of the constructor; an empty list unless it is a dataclass."""
         known = getattr(cls, "__dataclass_fields__", {})
         return [each for each in known.values() if each.init]
 

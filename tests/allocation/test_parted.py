@@ -108,7 +108,7 @@ def test_errors_name_the_partition_and_the_row():
     ("changed", "said"),
     [
         ({7: "s1"}, "id 's1' belongs to more than one seller, row 1 of partition 0 and row 1 of"),
-        ({7: None}, "row 1 of partition 2: there is no id"),
+        ({7: None}, "row 1 of partition 2: the id is missing"),
         ({7: " s"}, "row 1 of partition 2: id ' s' begins"),
         ({}, None),
     ],

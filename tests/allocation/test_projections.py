@@ -118,7 +118,7 @@ def test_unsupported_markets_are_refused(objective):
         solve_projections(market(objective=objective))
 
 
-@example(147)  # a single seller sells: every block is at a bound, and its price is an interval
+@example(147)  # a single seller sells, so that the prices of its limit and group are not unique
 @example(185)
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=15, deadline=None)

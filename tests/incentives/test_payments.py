@@ -203,6 +203,16 @@ def test_payments_under_a_budget_use_quadrature():
     assert (result.method, result.n_solves) == ("quadrature", 1)
 
 
+@pytest.mark.parametrize("tol", [1e-2, 1e-4])
+def test_payments_by_quadrature_satisfy_the_requested_error(tol):
+    """The gap is chosen so that its root, the error of the guarantees, is within the request."""
+    sellers = cm.Sellers([0.25, 0.45, 0.7], cm.Uniform(0.2, 0.85))
+    limited = cm.Market(sellers, 8 * cm.Spread() + 0.5 * cm.Noise(), [cm.Budget(2.4)])
+    result = cm.incentives.estimate_payments(limited, cm.allocate(limited, gap=1e-8), tol=tol)
+    assert result.method == "quadrature"
+    assert result.errors.max() <= tol * result.amounts.max()
+
+
 @pytest.mark.campaign
 @pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
 @given(

@@ -371,3 +371,13 @@ def test_an_invalid_charge_is_refused_and_changes_nothing(
 def test_an_account_cannot_be_copied(copied) -> None:
     with pytest.raises(NotSupportedError, match=r"cannot be copied or pickled.*Ledger"):
         copied(PrivacyAccountant([1.0]))
+
+
+@pytest.mark.parametrize(("epsilon", "budget"), [(0.02, 1.0), (0.3, 10.0), (0.5, 30.0)])
+def test_the_spent_epsilon_is_not_understated(epsilon, budget):
+    """One more release costs at most its epsilon, so a refusal bounds the spent epsilon below."""
+    account, release = PrivacyAccountant([budget], 1e-6), Guarantee.pure([epsilon])
+    with contextlib.suppress(BudgetExceededError):
+        while True:
+            account.charge(release)
+    assert account.spent[0] <= budget < account.spent[0] + epsilon
