@@ -107,7 +107,7 @@ def test_a_profile_has_a_shift_for_each_row() -> None:
     ],
 )
 def test_texts_that_cannot_be_stored_are_refused(mechanism, accounting, assumptions) -> None:
-    with pytest.raises(ParameterError, match=r"text that can be stored|assumptions must be"):
+    with pytest.raises(ParameterError, match=r"cannot be stored as text|assumptions must be"):
         Guarantee([1.0], 0.0, mechanism, accounting, assumptions)
 
 
