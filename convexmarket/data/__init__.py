@@ -1,4 +1,4 @@
-"""Reading and writing tables, public preprocessing, and the data sets of the package."""
+"""Read and write tables, preprocess them by public rules, and load data sets."""
 
 from convexmarket.data import datasets
 from convexmarket.data.features import PublicFeatures

@@ -1,7 +1,7 @@
-"""Roles of the columns of a table: columns that concern the sale are not features.
+"""Roles of the columns of a table. Columns that describe the sale are not features.
 
-Guarantees require weights that were chosen without the rows. Weights follow from the reports, so if
-a report were among the features, private data would determine the weights.
+Guarantees require weights that do not depend on the private rows. Weights are computed from the
+reports, so a report must not be a feature.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMES: dict[Role, tuple[str, ...]] = {
 def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
     """Return the columns that describe the sale, with the role of each.
 
-    ``named`` has the column of a role; for other roles, common names are recognised in any case.
+    ``named`` maps roles to columns. For other roles, common names are recognised, ignoring case.
 
     Examples
     --------
@@ -47,9 +47,9 @@ def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
 
 
 def _is_called(column: str, common: tuple[str, ...]) -> bool:
-    """Test whether a column's name, or a word in it, is a common name.
+    """Test whether the name of a column, or a word in the name, is a common name.
 
-    A single letter counts only if it is the whole name.
+    A single letter is recognised only if it is the whole name.
     """
     name = column.strip().lower()
     words = re.split(r"[^a-z0-9]+", name)
@@ -57,7 +57,7 @@ def _is_called(column: str, common: tuple[str, ...]) -> bool:
 
 
 def refuse_reports(features: Sequence[str], **named: str | None) -> None:
-    """Refuse a report among the features that a user named."""
+    """Raise an error if a feature that the user named is a report."""
     given = named.get("report")
     for column in features:
         if column == given or (given is None and column.strip().lower() in REPORT_NAMES):
@@ -74,16 +74,16 @@ def feature_columns(
     features: Sequence[str] | None = None,
     **named: str | None,
 ) -> tuple[str, ...]:
-    """Return the columns of features of a table, checked if the user named them.
+    """Return the feature columns of a table, after checking those that the user named.
 
-    By default these are all columns, except the labels and the columns of the sale.
+    By default, all columns are features except the labels and the columns of the sale.
 
     Raises
     ------
     DataError
         If no column is left.
     ParameterError
-        If a feature is the column of labels, or a report.
+        If a feature is the label column or a report.
 
     Examples
     --------
@@ -99,5 +99,5 @@ def feature_columns(
     roles = roles_of(others, **named)
     features = tuple(column for column in others if column not in roles)
     if not features:
-        raise DataError(f"no column of features is left among {', '.join(map(repr, columns))}")
+        raise DataError(f"no feature column is left among {', '.join(map(repr, columns))}")
     return features

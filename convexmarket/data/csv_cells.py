@@ -1,8 +1,8 @@
-"""Text in the cells of written CSV files, which is read back unchanged.
+"""Quote the text in the cells of CSV files so that it is read back unchanged.
 
-A spreadsheet evaluates a cell that begins with certain characters as a formula. With another
-separator it finds cells within a text. So all text is quoted, and an apostrophe is inserted
-wherever a formula could begin; :func:`unguarded` removes it.
+A spreadsheet evaluates a cell that begins with certain characters as a formula. If it assumes
+another separator, it splits a text into several cells. Therefore, all text is quoted, and an
+apostrophe is inserted wherever a formula could begin. :func:`unguarded` removes it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PIECE = 100_000
 _SIGNS = "=+@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}"
 _SIGNS += "\N{FULLWIDTH HYPHEN-MINUS}-"
 _ANY_SIGN = re.compile(f"[{_SIGNS}]")
-#: Start of a cell under any separator, apostrophes, and a character of a formula.
+#: The start of a cell under any separator, then apostrophes, then a formula character.
 _BEGINNING = re.compile(rf"""((?:^|[,;|])[\s"]*)('*)(?=[{_SIGNS}])""")
 #: Tabs and line breaks anywhere in a text.
 _TEARS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
-#: Pattern for pyarrow of the texts that :func:`guarded` changes, and of a few other texts.
+#: Pyarrow pattern that matches every text changed by :func:`guarded`, and a few other texts.
 _RISKY = (
     rf"""(?:^|[,;|])[\s\pZ\x1c-\x1f\x{{85}}"]*'*[{_SIGNS}]"""
     r"|[\t\n\v\f\r\x1c-\x1e\x{85}\x{2028}\x{2029}]"
@@ -64,9 +64,9 @@ def may_be_guarded(column: Any) -> bool:
 
 
 def write_csv(table: pd.DataFrame, file: TextIO) -> None:
-    """Write a table without its index; numbers are bare, text is quoted and guarded.
+    """Write a table without its index. Text is quoted and guarded; numbers are not quoted.
 
-    Missing values are empty.
+    Missing values become empty cells.
     """
     import pyarrow.csv
 

@@ -31,11 +31,11 @@ from convexmarket.errors import DataError
 __all__ = ["MOST_CELLS", "SEPARATORS", "numbers_in", "read_texts"]
 
 SEPARATORS = ",;\t|"
-#: Number of lines from which the separator is recognised.
+#: Number of lines used to detect the separator.
 FIRST_LINES = 10
-#: Bytes of a row; a table of 10,000 columns has fewer.
+#: Largest number of bytes of a row; a row of 10,000 columns has fewer.
 LONGEST_ROW = 4_000_000
-#: Cells of a table in memory; each takes about 20 bytes.
+#: Largest number of cells of a table in memory; each uses about 20 bytes.
 MOST_CELLS = 200_000_000
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 #: Digits, points and commas, perhaps with an exponent.
@@ -53,19 +53,19 @@ def read_texts(
 ) -> pd.DataFrame:
     """Read columns of a CSV file as text.
 
-    The separator is the comma, semicolon, tab or bar that fits the first lines; the encoding is
-    UTF-8, or UTF-16 or UTF-32 with a byte-order mark. Apostrophes that protect text from
-    spreadsheets are removed, see :mod:`convexmarket.data.csv_cells`.
+    The separator is the comma, semicolon, tab or bar that best fits the first lines. The encoding
+    is UTF-8, or UTF-16 or UTF-32 with a byte-order mark. Apostrophes that protect text from
+    spreadsheets are removed; see :mod:`convexmarket.data.csv_cells`.
 
     Parameters
     ----------
     path : path
     choose : callable, optional
-        From the header to the names of the columns to read.
+        Function from the header to the names of the columns to read.
     na_values : sequence of str, optional
         Texts that mark an empty cell, such as ``"k.A."``; blanks around them are ignored.
     most_rows : int, optional
-        Number of rows to read, from the top.
+        Number of rows to read from the top.
 
     Returns
     -------
@@ -76,8 +76,8 @@ def read_texts(
     Raises
     ------
     DataError
-        If the file cannot be read, is not UTF-8 text, is empty or too large to be held in memory,
-        or a row does not fit the header.
+        If the file cannot be read, is not UTF-8 text, is empty, is too large for memory, or has a
+        row that does not fit the header.
     """
     content = _content(path)
     header, separator, lines, start = _header(content, path)
@@ -105,7 +105,7 @@ def read_texts(
 
 
 def _content(path: str | Path) -> bytes:
-    """Return the bytes of a file as UTF-8 without a byte-order mark."""
+    """Return the content of a file as UTF-8 bytes without a byte-order mark."""
     try:
         with open_regular(path) as file:
             content = file.read()
@@ -176,7 +176,7 @@ def _header(content: bytes, path: str | Path) -> tuple[list[str], str, int, int]
 def _rows(
     content: bytes, start: int, width: int, separator: str, path: str | Path
 ) -> tuple[Any, NDArray[np.int64]]:
-    """Parse all rows after the header as text; return them with their numbers, from 1."""
+    """Parse all rows after the header as text, and return them with their numbers from 1."""
     misfits: list[Any] = []
     blank: list[int] = []
 
@@ -238,7 +238,7 @@ def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]
 
 
 def separator_of(lines: Iterable[str]) -> str:
-    """Return the separator with the most splits of the first rows, if possible equal in all."""
+    """Return the separator that splits the first rows most often, if possible equally often."""
     first = list(islice(lines, FIRST_LINES))
 
     def fit(separator: str) -> tuple[bool, int]:
@@ -256,9 +256,8 @@ def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
     """Convert texts to numbers; NaN where a text is not certainly a number.
 
     A number is written with the digits 0 to 9. Commas are decimal commas if more numbers have a
-    comma than a point, and at least one comma cannot separate thousands. Numbers with a point are
-    then NaN; otherwise, numbers with a comma are NaN. Cells with other text
-    do not count.
+    comma than a point, and at least one comma cannot separate thousands. In that case, numbers with
+    a point become NaN; otherwise, numbers with a comma do. Cells with other text are ignored.
     """
     if pd.api.types.is_numeric_dtype(texts):
         return pd.to_numeric(texts).astype(float)

@@ -1,7 +1,8 @@
-"""Real and synthetic data sets, split into sold rows, public rows and test rows.
+"""Load real and synthetic data sets, split into sold rows, public rows and test rows.
 
-No scaling is computed from the rows that are sold: guarantees require public constants. Means and
-standard deviations come from the public validation rows, and each row is projected separately.
+Guarantees require public constants, so no scaling is computed from the rows that are sold. Means
+and standard deviations are computed from the public validation rows, and each row is projected
+separately.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ Array = NDArray[np.float64]
 
 #: The quantile of the public rows' norms that is scaled to the bound.
 _TYPICAL_QUANTILE = 0.9
-#: Radius of the ball that is scaled to the unit ball; the outer circle has radius 1.
+#: Radius of the ball that is scaled to the unit ball. The outer circle has radius 1.
 _CIRCLES_RADIUS = 1.5
 
 
 @dataclass(frozen=True, eq=False)
 class MarketData:
-    """A data set in three parts, every row within the ball of radius ``data_norm``.
+    """A data set in three parts, with every row in the ball of radius ``data_norm``.
 
     Attributes
     ----------
     X_train, y_train : ndarray of shape (n_sellers, n_features) and (n_sellers,)
-        Rows that are sold, one per seller. Labels are -1 or 1 throughout.
+        Rows that are sold, one per seller. All labels are -1 or 1.
     X_validation, y_validation, X_test, y_test : ndarray
-        Public rows, for scaling constants and hyperparameters; rows for the final figures.
+        Public rows for scaling constants and hyperparameters, and rows for the final evaluation.
     feature_names : tuple of str
         Names of the columns of X; a constant column is called ``"intercept"``.
     data_norm : float
@@ -78,9 +79,10 @@ class RegressionData:
 
 
 def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
-    """Project each row on the ball: rows longer than ``data_norm`` are scaled to this norm.
+    """Project each row onto the ball: rows longer than ``data_norm`` are scaled to this norm.
 
-    Each row is projected independently of the others, so guarantees that need the bound hold.
+    Each row is projected independently of the others, so guarantees that need the bound remain
+    valid.
 
     Parameters
     ----------
@@ -101,7 +103,7 @@ def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
 
 
 def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
-    """Permute the sensitivities so that their ranks equal the ranks of one feature.
+    """Permute sensitivities so that their ranks equal the ranks of one feature.
 
     Anjarlekar, Etesami and Srikant test robustness to correlations between data and sensitivities
     in this way. Ties are broken by position.
@@ -142,21 +144,21 @@ def wdbc(
     fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
     data_norm: float = 1.0,
 ) -> MarketData:
-    """Wisconsin breast cancer data: 569 tumours, 30 features, label 1 for a malignant one.
+    """Load the Wisconsin breast cancer data: 569 tumours, 30 features, label 1 if malignant.
 
     Parameters
     ----------
     random_state : int or numpy.random.Generator
         Determines the split.
     fractions : (float, float, float)
-        Shares of the rows that are sold, public, and for testing.
+        Shares of the sold, public and test rows.
     data_norm : float
         Bound on the norm of every row.
 
     Returns
     -------
     MarketData
-        With a constant column for the intercept; see its ``description`` for the scaling.
+        The data with a constant column for the intercept; ``description`` states the scaling.
 
     Raises
     ------
@@ -205,30 +207,30 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Two noisy circles, one inside the other, in the unit ball: no line separates them.
+    """Draw two noisy concentric circles in the unit ball. No line separates them.
 
     Parameters
     ----------
     n_rows : int
-        At least 1; half of the rows lie on either circle.
+        At least 1. Half of the rows lie on each circle.
     noise : float
-        Standard deviation per coordinate, in radii of the outer circle; nonnegative.
+        Standard deviation per coordinate, in radii of the outer circle. Nonnegative.
     factor : float
-        Radius of the inner circle, in the same unit; at least 0 and below 1.
+        Radius of the inner circle, in the same unit. At least 0 and below 1.
     random_state : int or numpy.random.Generator
         Determines the rows.
 
     Returns
     -------
     X : ndarray of shape (n_rows, 2)
-        Circles of scikit-learn, divided by 1.5; rows outside the unit ball are projected on it.
+        Circles of scikit-learn, divided by 1.5. Rows outside the unit ball are projected onto it.
     y : ndarray of shape (n_rows,)
         1 on the inner circle, -1 on the outer one.
 
     Raises
     ------
     ParameterError
-        If an argument is out of its range.
+        If an argument is out of range.
 
     Examples
     --------
@@ -255,19 +257,19 @@ def synthetic(
     n_test: int = 2000,
     data_norm: float = 1.0,
 ) -> MarketData:
-    """Gaussian inputs labelled by a hyperplane through the origin (A, section X).
+    """Draw Gaussian inputs labelled by a hyperplane through the origin (A, section X).
 
-    The coordinates are independent, of mean zero and variance ``data_norm**2 / n_features``, and
-    rows outside the ball are projected on it, which changes no label.
+    The coordinates are independent with mean zero and variance ``data_norm**2 / n_features``. Rows
+    outside the ball are projected onto it, which changes no label.
 
     Parameters
     ----------
     n_sellers, n_features : int
-        Rows that are sold, and columns; at least 1.
+        Numbers of sold rows and of columns. At least 1.
     random_state : int or numpy.random.Generator
         Determines the hyperplane and the rows.
     n_validation, n_test : int
-        Public rows and rows for testing.
+        Numbers of public rows and of test rows.
     data_norm : float
         Bound on the norm of every row.
 
@@ -301,14 +303,14 @@ def synthetic(
     )
 
 
-#: Public ranges of the medical data: facts about adults that do not depend on these rows.
+#: Public ranges of the medical data. They do not depend on these rows.
 MEDICAL_RANGES = {
     "age": (18.0, 64.0),
     "bmi": (15.0, 55.0),
     "children": (0.0, 5.0),
     "charges": (1_000.0, 65_000.0),
 }
-#: Public categories of the medical data, one column each.
+#: Public categories of the medical data, with one feature for each category.
 MEDICAL_CATEGORIES = {
     "sex": ("female", "male"),
     "smoker": ("no", "yes"),
@@ -317,7 +319,7 @@ MEDICAL_CATEGORIES = {
 
 
 def medical_table() -> pd.DataFrame:
-    """Return the medical cost data as published: 1,338 persons and their yearly charges.
+    """Load the medical cost data as published: 1,338 persons and their yearly charges.
 
     The columns are age, sex, bmi, children, smoker, region and charges (US dollars). Source: Brett
     Lantz, Machine Learning with R, 2013; Database Contents License 1.0.
@@ -331,15 +333,15 @@ def medical(
     train_fraction: float = 0.8,
     random_state: int | np.random.Generator = 0,
 ) -> RegressionData:
-    """Medical cost data: predict a person's charges from age, habits and family; 12 columns.
+    """Load the medical cost data: 12 features of a person, and the yearly charges as label.
 
-    Numbers and labels are scaled to [0, 1]. Each category has a column, and a constant column
+    Numbers and labels are scaled to [0, 1]. Each category has one column, and a constant column
     represents the intercept (Acharya, Boenisch, Naidu and Ziani, section 4).
 
     Parameters
     ----------
     train_fraction : float
-        Share of the rows that is sold, in (0, 1).
+        Share of sold rows, in (0, 1).
     random_state : int or numpy.random.Generator
         Determines the split.
 
@@ -379,18 +381,18 @@ def synthetic_regression(
     train_fraction: float = 0.8,
     label_noise: float = 0.0,
 ) -> RegressionData:
-    r"""Uniform rows and a linear model of norm one (Acharya et al., section 4).
+    r"""Draw uniform rows labelled by a linear model of norm one (Acharya et al., section 4).
 
     Labels are :math:`x^\top\theta^*/\sqrt d`, with :math:`\theta^*` uniform on the unit sphere.
 
     Parameters
     ----------
     n_rows, n_features : int
-        Rows in all, at least 2, and columns d, at least 1.
+        Total number of rows, at least 2, and number of columns d, at least 1.
     random_state : int or numpy.random.Generator
         Determines the model, the rows and the split.
     train_fraction : float
-        Share of the rows that is sold, in (0, 1).
+        Share of sold rows, in (0, 1).
     label_noise : float
         Standard deviation of the noise in the labels, which are then clipped to [-1, 1].
     """
@@ -428,7 +430,7 @@ def _in_two_parts(
     train_fraction: float,
     seed: int | np.random.Generator,
 ) -> RegressionData:
-    """Split at random into sold rows and test rows."""
+    """Split the rows at random into sold rows and test rows."""
     check_share("train_fraction", train_fraction)
     n_train = int(np.clip(round(train_fraction * y.size), 1, y.size - 1))
     order = np.random.default_rng(seed).permutation(y.size)

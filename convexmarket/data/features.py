@@ -1,6 +1,7 @@
-"""Public preprocessing of a table into rows of a ball, by declared ranges and categories.
+"""Transform tables into rows of a ball by declared, public ranges and categories.
 
-A scaler that is fitted to private rows publishes a function of them that no guarantee covers.
+The parameters of a scaler fitted to private rows depend on these rows, and no guarantee covers
+them.
 """
 
 from __future__ import annotations
@@ -33,27 +34,27 @@ Column: TypeAlias = tuple[float, float] | list[Any]
 
 #: The category of all undeclared values.
 OTHER = "other"
-#: Relative distance of rows from the boundary of the ball, larger than rounding errors.
+#: Relative distance of rows from the boundary of the ball. It exceeds all rounding errors.
 INSIDE = 1.0 - 2.0**-48
 
 
 class PublicFeatures(TransformerMixin, BaseEstimator):
-    r"""Transform a table into rows of a public ball, only by declared ranges and categories.
+    r"""Transform a table into rows of a public ball by declared ranges and categories.
 
     Parameters
     ----------
     columns : mapping of str to pair of floats or list
         Public facts about each feature column, in order: a tuple (low, high) is the range of a
-        number; a list holds the categories of a word, in which ``"other"`` stands for all
-        undeclared values. Other columns are not used.
+        number; a list contains categories, where ``"other"`` represents all undeclared values.
+        Other columns are not used.
     missing : {"error", "middle", "indicator"}, default "error"
         Treatment of an empty cell: ``"middle"`` replaces it by the middle of the range, or by no
-        category; ``"indicator"`` does the same, and adds a feature to every column, which is 1 if
-        the cell is empty.
+        category. ``"indicator"`` also adds a feature to every column, which is 1 if the cell is
+        empty.
     intercept : bool, default True
-        Whether to append a constant feature, which a model without an intercept needs.
+        Whether to append a constant feature, which replaces the intercept of a model.
     data_norm : float or None, default 1.0
-        Euclidean radius R of the ball that holds every row. ``None`` leaves every feature in
+        Euclidean radius R of the ball that contains every row. ``None`` leaves every feature in
         [-1, 1].
 
     Attributes
@@ -63,15 +64,15 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    A number becomes ``2 * (x - low) / (high - low) - 1``, clipped to [-1, 1]; a word becomes one
-    feature for each category, of which one is 1. So a column adds at most 1 to the squared norm of
-    a row, and all are multiplied by :math:`R / \sqrt{k}`, where k counts the columns, and the
+    A number becomes ``2 * (x - low) / (high - low) - 1``, clipped to [-1, 1]. A category becomes a
+    one-hot vector. Each column therefore adds at most 1 to the squared norm of a row. All features
+    are multiplied by :math:`R / \sqrt{k}`, where k is the number of columns, including the
     intercept.
 
     ``fit`` uses no rows. A transformed row depends only on the row itself, so a guarantee for
-    transformed rows also holds for the rows. An undeclared category is refused, which reveals to
-    the user that a row contains one. If sellers enter free text, declare ``"other"``: then no
-    category is refused.
+    transformed rows also covers the original rows. An undeclared category raises an error, which
+    reveals to the user that a row contains one. If sellers enter free text, declare ``"other"``;
+    then every category is accepted.
 
     Examples
     --------
@@ -97,7 +98,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         self.data_norm = data_norm
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Check the declaration; X and y are not used.
+        """Check the declared columns. X and y are not used.
 
         Raises
         ------
@@ -108,12 +109,12 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """Return one row of the ball for every row of a table.
+        """Transform every row of a table into a row of the ball.
 
         Parameters
         ----------
         X : DataFrame, or a table of Polars or pyarrow, of shape (n_rows, n_columns)
-            With all declared columns; other columns are ignored.
+            Table with all declared columns. Other columns are ignored.
 
         Returns
         -------
@@ -123,8 +124,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         Raises
         ------
         DataError
-            If a column is missing, a cell is not a number, its category is not declared, or it is
-            empty under ``missing="error"``; the message names row and column, not the content.
+            If a column is missing, a cell is not a number or has an undeclared category, or a cell
+            is empty under ``missing="error"``. The message names row and column, not the content.
         """
         parts = self._features(X)
         scale = 1.0
@@ -133,17 +134,17 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return parts * scale
 
     def transform_to_box(self, X: Any) -> NDArray[np.float64]:
-        """Return the rows with every feature in [0, 1], for ridge regression.
+        """Transform the rows into features in [0, 1] for ridge regression.
 
-        Parameters, shape and errors are as in :meth:`transform`. A number becomes ``(x - low) /
-        (high - low)``, and the middle of its range if it is missing.
+        Parameters, shape and errors are as in :meth:`transform`. A number becomes
+        ``(x - low) / (high - low)``, and a missing number becomes 0.5.
         """
         rows, numbers = self._features(X), self._numbers()
         rows[:, numbers] = (rows[:, numbers] + 1.0) / 2.0
         return rows
 
     def _features(self, X: Any) -> NDArray[np.float64]:
-        """Return rows whose features are not scaled into the ball."""
+        """Compute the features before they are scaled into the ball."""
         self._check()
         table = as_frame(X)
         absent = [name for name in self.columns if name not in table.columns]
@@ -158,7 +159,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return np.column_stack(parts)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the features of a transformed row; no argument is used."""
+        """Return the names of the features of a transformed row. No argument is used."""
         names: list[str] = []
         for name, public in self.columns.items():
             names += [name] if isinstance(public, tuple) else [f"{name}={word}" for word in public]
@@ -182,7 +183,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return tags
 
     def _numbers(self) -> NDArray[np.bool_]:
-        """Return which features are numbers of a range."""
+        """Return a mask of the numeric features."""
         mask: list[bool] = []
         for public in self.columns.values():
             mask += [True] if isinstance(public, tuple) else [False] * len(public)
@@ -190,7 +191,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return np.array(mask + [False] * self.intercept)
 
     def _part(self, cells: pd.Series[Any], name: str, public: Column) -> NDArray[np.float64]:
-        """Return the features of one column, before they are scaled."""
+        """Compute the features of one column before they are scaled."""
         empty = cells.isna().to_numpy(dtype=bool)
         if self.missing == "error":
             remedy = "leave them out, or choose what an empty cell means (missing='indicator')"
@@ -199,7 +200,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
             low, high = map(float, public)
             numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
             _refuse(np.isnan(numbers) & ~empty, name, "no number", "give numbers")
-            # Halves, so that the widest of ranges does not overflow.
+            # Halves prevent an overflow for the widest ranges.
             middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
             part = np.where(empty, 0.0, (np.clip(numbers, low, high) - middle) / half)
         else:
@@ -214,7 +215,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
             check_scales(data_norm=self.data_norm)
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise ParameterError(
-                "columns declares what is public of each feature: {'age': (18, 100), 'smoker': "
+                "columns must declare a public range or public categories of each feature: "
+                "{'age': (18, 100), 'smoker': "
                 f"['no', 'yes']}}, got {self.columns!r:.80}"
             )
         for name, public in self.columns.items():
@@ -234,7 +236,7 @@ def _refuse(wrong: NDArray[np.bool_], name: str, what: str, remedy: str) -> None
 def _categories(
     cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, categories: list[Any]
 ) -> NDArray[np.float64]:
-    """Return one feature for each category, 1 where a cell has it and 0 elsewhere."""
+    """Encode each category as a feature that is 1 where a cell has it and 0 elsewhere."""
     numeric = is_numeric_dtype(cells)
     if not empty.all() and (numeric or is_string_dtype(cells[~empty])):
         for word in categories:  # a category of another type would match no cell

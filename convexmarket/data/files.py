@@ -1,4 +1,4 @@
-"""Access to files of users: only regular files are opened, and their sizes are limited."""
+"""Open files of users. Only regular files are opened, and their sizes are limited."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["open_parquet", "open_regular", "read_limited"]
 
-#: Flag with which opening a pipe without a writer does not block, if the system supports it.
+#: With this flag, opening a pipe without a writer does not block, if the system supports it.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
 def open_regular(path: str | Path) -> BufferedReader:
-    """Open a file for reading; a pipe, a device or a folder raises an OSError."""
+    """Open a file for reading. A pipe, a device or a folder raises an OSError."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -32,7 +32,7 @@ def open_regular(path: str | Path) -> BufferedReader:
 
 
 def read_limited(path: str | Path, most: int) -> bytes:
-    """Return the content of a file; raise an OSError if it has more than ``most`` bytes."""
+    """Read a file. Raise an OSError if it has more than ``most`` bytes."""
     with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -42,13 +42,13 @@ def read_limited(path: str | Path, most: int) -> bytes:
 
 @contextmanager
 def open_parquet(path: str | Path) -> Iterator[ParquetFile]:
-    """Open a Parquet file; its tables must be read and converted in the ``with`` block.
+    """Open a Parquet file. Its tables must be read and converted inside the ``with`` block.
 
     Raises
     ------
     DataError
-        If the file cannot be opened, or anything fails in the block, such as any error of pyarrow.
-        The message does not quote the file.
+        If the file cannot be opened, or if the block raises an error. The message does not quote
+        the file.
     """
     from pyarrow.parquet import ParquetFile
 

@@ -1,6 +1,6 @@
 """Lists of sellers in CSV files, Parquet files and tables.
 
-An ambiguous value is refused, and the error names its lines, because a wrong number would lead to a
+An ambiguous value raises an error that names its lines, because a wrong number would lead to a
 wrong payment.
 """
 
@@ -28,12 +28,12 @@ __all__ = ["Supported", "blame", "blank", "checked_ids", "checked_list", "clippe
 __all__ += ["columns_listed", "digest", "is_class", "read_list", "read_sales", "report_faults"]
 
 NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
-#: The arguments of :func:`convexmarket.price` by the options of the command.
+#: Maps options of the command line to arguments of :func:`convexmarket.price`.
 _IN_PYTHON = {"--id-column": "id", "--sensitivity-column": "ask", "--group-column": "group"}
 EPSILON_NAMES, PRICE_NAMES = ("epsilon", "eps"), ("payment", "price")
-#: Characters of a value that a message shows.
+#: Largest number of characters of a value in a message.
 SHOWN = 60
-#: Ids of ASCII that are in normal form.
+#: Pattern of ASCII ids in normal form.
 _PLAIN = "[!-~]([ -~]{0,198}[!-~])?"
 
 
@@ -61,12 +61,12 @@ def read_list(
     reports : path of a CSV file or a Parquet file (.parquet), or table
         One row per seller. Rows in which both id and sensitivity are empty are left out.
     prior : Prior or None
-        The distribution of the sensitivities. None if it differs between sellers: then reports are
-        not compared with its support.
+        The distribution of the sensitivities. If it differs between sellers, pass None; reports are
+        then not compared with its support.
     id_column, sensitivity_column, group_column : str, optional
-        Columns of ids and reports without a common name, and of the sellers' groups.
+        Columns of ids and reports that have no common name, and the column of groups.
     trim : bool
-        Whether blanks around ids are removed, and not refused.
+        Whether blanks around ids are removed. Otherwise, they raise an error.
     na_values : sequence of str
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
     show_cells : bool
@@ -76,9 +76,9 @@ def read_list(
     Returns
     -------
     DataFrame
-        Columns id and sensitivity, and group where its column was named; the index holds the
-        first line of each row in the file, or the row from 1. Ids of a CSV file have their normal
-        form, others are unchanged.
+        Columns id and sensitivity, and group if its column was named. The index is the first line
+        of each row in the file, or its number from 1. Ids of a CSV file are in normal form; other
+        ids are unchanged.
 
     Raises
     ------
@@ -124,18 +124,18 @@ def checked_list(
     show_cells: bool = False,
     is_csv: bool = False,
 ) -> pd.DataFrame:
-    """Return a list with numbers as sensitivities, or name the wrong lines.
+    """Convert the sensitivities of a list to numbers, or raise an error that names wrong lines.
 
-    ``table`` has the columns sensitivity, and id and group where they were named. Its index counts
-    lines or rows of ``place``, such as "rows.csv: line"; ``id_name`` is the file's column of ids.
+    ``table`` has the column sensitivity, and id and group if they were named. Its index counts
+    lines or rows of ``place``, such as "rows.csv: line". ``id_name`` is the id column of the file.
     """
     if table.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
     written = table["sensitivity"]
-    if pd.api.types.is_bool_dtype(written):  # as in a file, True is not a price
+    if pd.api.types.is_bool_dtype(written):  # True is not a price, in a table as in a file
         written = written.astype(str)
     listed = table.assign(sensitivity=numbers_in(written))
-    if is_csv and "group" in table:  # few names, each kept once
+    if is_csv and "group" in table:  # few names; each is stored once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     cells = table["sensitivity"] if show_cells else None
     for wrong, why in report_faults(listed["sensitivity"], prior):
@@ -153,7 +153,7 @@ def checked_list(
 
 
 def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any]:
-    """Compute the normal forms of ids; ids without a visible character stay as they are."""
+    """Compute the normal forms of ids. Ids without a visible character are unchanged."""
     others = ~blank(ids)
     if isinstance(ids.dtype, pd.StringDtype):
         others &= ~ids.str.fullmatch(_PLAIN)
@@ -171,7 +171,7 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
 
 
 def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
-    """Compute the normal forms of ids, or name the lines with a missing or repeated id."""
+    """Compute the normal forms of ids. The error for missing or repeated ids names their lines."""
     forms = _forms(ids, place)
     _refuse(place, blank(ids), "is no id", cells=ids)
     why = "is the id of an earlier line; ids must be distinct"
@@ -182,8 +182,8 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
 def read_sales(path: str | Path) -> pd.DataFrame:
     """Read the columns id, epsilon and payment or price of the sales in a CSV file.
 
-    The index holds the lines, and the column of payments is called price. Bad rows, and offers that
-    were not accepted, are a DataError that names their lines.
+    The index contains the line numbers, and the column of payments is called price. Wrong rows and
+    offers that were not accepted raise a DataError that names their lines.
     """
     table, place = read_texts(path), f"{path}: line"
     if table.empty:
@@ -191,7 +191,7 @@ def read_sales(path: str | Path) -> pd.DataFrame:
     status = next((name for name in table if str(name).strip().lower() == "status"), None)
     if status is not None:
         open_offers = table[status].str.strip().str.lower() != "accepted"
-        why = "is not 'accepted': only what was accepted is sold; leave the others out"
+        why = "is not 'accepted': only accepted offers are sold; leave the others out"
         _refuse(place, open_offers, why, f"the cell of the column {status!r}")
     sales = {"id": checked_ids(table[column_named(table, None, ID_NAMES)], place)}
     for name, common in (("epsilon", EPSILON_NAMES), ("price", PRICE_NAMES)):
@@ -208,7 +208,7 @@ def report_faults(
     """Find reports that may be wrong, with the reasons."""
     faults = [
         (numbers.isna(), NO_NUMBER),
-        (numbers < 0, "is negative, and a sensitivity is >= 0"),
+        (numbers < 0, "is negative, but a sensitivity must be >= 0"),
         (numbers == np.inf, "is not finite"),
     ]
     if prior is not None:
@@ -222,7 +222,7 @@ def report_faults(
 
 
 def blank(values: pd.Series[Any]) -> pd.Series[bool]:
-    """Test for entries that are missing, or text without a visible character."""
+    """Test for missing entries and for text without a visible character."""
     missing = values.isna()
     if not pd.api.types.is_numeric_dtype(values):
         missing |= values.astype(str).str.strip() == ""
@@ -232,7 +232,7 @@ def blank(values: pd.Series[Any]) -> pd.Series[bool]:
 def column_named(
     columns: Iterable[Any], given: str | None, common: Sequence[str], option: str = ""
 ) -> Any:
-    """Return the name of a column: the value of the command line's ``option``, or a common name."""
+    """Return the column named by the command-line ``option``, or a column with a common name."""
     columns = list(columns)
     if not isinstance(given, Hashable):
         python = _IN_PYTHON.get(option, option)
@@ -255,25 +255,25 @@ def column_named(
 
 
 def columns_listed(columns: Iterable[Any]) -> str:
-    """Describe the header of a file without quoting it, as it may be the row of a person."""
+    """Describe the header of a file without quoting it, because it may be a private row."""
     names = [str(name) for name in columns]
     if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
         return (
-            "each line of the file is one quoted cell; in a spreadsheet, import it as text that "
-            "commas separate, and save it again"
+            "each line of the file is one quoted cell; in a spreadsheet, import it as "
+            "comma-separated text, and save it again"
         )
     return f"the first line has {len(names)} columns of other names"
 
 
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
-    """Test which labels equal a class, as numbers if the class is a number, else as text."""
+    """Test which labels equal a class, compared as numbers if the class is a number."""
     if isinstance(known, str):
         return (labels.astype(str).str.strip() == known).to_numpy()
     return (numbers_in(labels) == known).to_numpy()
 
 
 def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
-    """Name wrong rows; ``what`` is an id or a column, as the content of a cell is private."""
+    """Describe wrong rows by ids or columns, because the content of a cell is private."""
     more = ""
     if rows.size > 1:
         others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")
@@ -284,7 +284,7 @@ def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
 def _refuse(
     place: str, wrong: pd.Series[bool], why: str, what: str = "", cells: Any = None
 ) -> None:
-    """Refuse a table with wrong rows; ``cells`` may be shown."""
+    """Raise a DataError that names wrong rows, and quotes ``cells`` if they are given."""
     bad = np.flatnonzero(wrong)
     if bad.size:
         cell = [] if cells is None else [clipped(cells.iloc[bad[0]])]

@@ -1,4 +1,4 @@
-"""Conversion of files, and of tables of other libraries, to DataFrames."""
+"""Convert files, and tables of other libraries, to DataFrames."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["as_frame", "read_parquet", "read_rows", "read_table"]
 
 
 def as_frame(table: Any) -> pd.DataFrame:
-    """Return a DataFrame, a dictionary, or a table of Polars or pyarrow, as a DataFrame.
+    """Convert a dictionary, or a table of pandas, Polars or pyarrow, to a DataFrame.
 
     Raises
     ------
     DataError
-        If it has another type.
+        If the table has another type.
     """
     if isinstance(table, pd.DataFrame):
         return table
@@ -37,11 +37,12 @@ def as_frame(table: Any) -> pd.DataFrame:
 
 
 def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
-    """Return a table, or the table in a CSV or Parquet file, as a DataFrame.
+    """Convert a table, or read a CSV or Parquet file, to a DataFrame.
 
-    A path that ends in .parquet is read as Parquet, any other as CSV with a header, whose separator
-    and decimal commas are recognised. A CSV column is numbers if each filled cell is a number; a
-    column without a name is left out. ``na_values`` mark empty cells of a CSV file.
+    A path that ends in .parquet is read as Parquet, and any other path as CSV with a header. The
+    separator and decimal commas of a CSV file are detected. A CSV column is numeric if each filled
+    cell is a number, and a column without a name is skipped. ``na_values`` mark empty cells of a
+    CSV file.
     """
     return read_rows(table, na_values)[0]
 
@@ -49,9 +50,9 @@ def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
 def read_rows(
     table: Any, na_values: Sequence[str] = (), texts: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, pd.Index[int], str]:
-    """Read a table by :func:`read_table`; return it, its lines, and their unit.
+    """Read a table by :func:`read_table`. Return the table, its line numbers, and their unit.
 
-    The columns ``texts`` of a CSV file stay as they are written.
+    The columns ``texts`` of a CSV file are not converted.
     """
     if not isinstance(table, str | PathLike):
         rows, place = as_frame(table), "row"
@@ -71,7 +72,7 @@ def read_rows(
 
 
 def _typed(texts: pd.Series[Any]) -> pd.Series[Any]:
-    """Convert a column of texts to numbers if each filled cell is one; empty cells are missing."""
+    """Convert a text column to numbers if each filled cell is a number. Empty cells are missing."""
     filled = texts[texts.str.strip() != ""]
     numbers = numbers_in(filled)
     if filled.empty or numbers.isna().any():
@@ -82,12 +83,12 @@ def _typed(texts: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def read_parquet(path: str | Path, choose: Callable[[list[str]], Sequence[str]]) -> pd.DataFrame:
-    """Read the columns of a Parquet file that ``choose`` names; the index counts rows from 1.
+    """Read the columns of a Parquet file that ``choose`` returns. The index counts rows from 1.
 
     Raises
     ------
     DataError
-        If the file cannot be read, or is too large to be held in memory.
+        If the file cannot be read, or is too large for memory.
     """
     with open_parquet(path) as stored:
         names = list(choose(stored.schema_arrow.names))

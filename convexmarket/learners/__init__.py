@@ -1,4 +1,4 @@
-"""Scikit-learn estimators that release a model under the guarantees that were sold."""
+"""Scikit-learn estimators that release a model under the guarantees that sellers sold."""
 
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.losses import (

@@ -1,8 +1,8 @@
-"""Public parts of a fit: domains of rows and labels, granted epsilons, plans of releases.
+"""Public inputs of a fit: domains of rows and labels, granted epsilons, plans of releases.
 
-A :class:`Ball` bounds the Euclidean norm of every row, a :class:`Box` every feature. Labels come
-from two :class:`Classes` or from an :class:`Interval`. Without a bound, ``of`` computes the domain
-from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+A :class:`Ball` bounds the Euclidean norm of every row, and a :class:`Box` bounds every feature.
+Labels belong to two :class:`Classes` or to an :class:`Interval`. Without a bound, ``of`` computes
+the domain from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from convexmarket.learners.minimiser import PartedRows, in_parts
 Floats = NDArray[np.float64]
 Range: TypeAlias = tuple[ArrayLike, ArrayLike]
 
-#: Relative excess over a bound that rounding explains in scaled rows.
+#: Relative excess over a bound that may be due to rounding.
 SLACK = 1e-12
 SINGLE_PRECISION, DOUBLE_PRECISION = 2.0**-23, 2.0**-52
 #: Share of the mean epsilon below which a row is not used.
@@ -55,13 +55,13 @@ LEAST = 1e-50
 
 @dataclass(frozen=True)
 class Ball:
-    """The rows with at most a given positive Euclidean norm."""
+    """The set of rows with Euclidean norm at most ``data_norm``."""
 
     data_norm: float
 
     @classmethod
     def of(cls, data_norm: Any, X: NDArray[Any] | None = None) -> Ball:
-        """Check a public bound; None takes the largest norm of the private rows X."""
+        """Check a public bound. None uses the largest norm of the private rows X."""
         if data_norm is not None:
             check_scales(data_norm=data_norm)
             return cls(float(data_norm))
@@ -70,7 +70,7 @@ class Ball:
         return cls(float(row_norms(np.asarray(X, dtype=np.float64)).max()) or 1.0)
 
     def rows(self, X: NDArray[Any], what: str = "rows") -> Floats:
-        """Return rows in double precision; the excess of a row by its rounding is scaled back."""
+        """Return rows in double precision, scaled back if they exceed the bound by rounding."""
         single = X.dtype == np.float32
         slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
         X = np.asarray(X, dtype=np.float64)
@@ -99,18 +99,18 @@ class Ball:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The rows with every feature in a range, mapped to the unit box."""
+    """The set of rows with every feature in a range. It is mapped to the unit box."""
 
     low: Floats
     width: Floats
     centre: float = 0.0  # subtracted from the features on the unit scale
-    constant: float = 0.0  # value of an appended feature; 0 appends no feature
+    constant: float = 0.0  # value of an appended feature; 0 for no feature
 
     @classmethod
     def of(
         cls, feature_range: Any, n_features: int, X: Floats | None = None, **options: float
     ) -> Box:
-        """Check a public range; None takes the range of the private rows X."""
+        """Check a public range. None uses the range of the private rows X."""
         if feature_range is None:
             assert X is not None
             _warn_of_leak("feature_range", "a public range")
@@ -140,7 +140,7 @@ class Box:
         return np.pad(unit, [(0, 0), (0, bool(self.constant))], constant_values=self.constant)
 
     def coefficients(self, model: Floats) -> tuple[Floats, float]:
-        """Return coefficients and intercept of a model on the unit scale, of unit labels."""
+        """Convert a model on the unit scale to coefficients and intercept for unit labels."""
         size = self.low.size
         coef = model[:size] / self.width
         level = float(model[size:].sum() * self.constant) - float(self.centre * model[:size].sum())
@@ -154,21 +154,21 @@ class Box:
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """Two labels, of which the second is the positive one."""
+    """Two labels, the second of which is the positive class."""
 
     values: NDArray[Any]
 
     @classmethod
     def of(cls, classes: Any, y: NDArray[Any] | None = None) -> Classes:
-        """Check a public set of two labels; None takes the labels of y."""
+        """Check a public set of two labels. None uses the labels in y."""
         if classes is None:
             assert y is not None
             check_classification_targets(y)
             values = np.unique(y)
             if values.size != 2:
                 raise DataError(
-                    f"Only binary classification is supported. y holds {values.size} classes; pass "
-                    "the public label set as classes=(negative, positive)"
+                    f"Only binary classification is supported. y contains {values.size} classes; "
+                    "pass the public label set as classes=(negative, positive)"
                 )
             _warn_of_leak("classes", "classes=(negative, positive)")
             return cls(values)
@@ -204,7 +204,7 @@ class Interval:
 
     @classmethod
     def of(cls, target_range: Any, y: Floats | None = None) -> Interval:
-        """Check a public range; None takes the range of the private labels y."""
+        """Check a public range. None uses the range of the private labels y."""
         if target_range is None:
             assert y is not None
             _warn_of_leak("target_range", "a public range")
@@ -216,7 +216,7 @@ class Interval:
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
-        """Return labels; move labels outside the interval by rounding to its ends."""
+        """Return labels, moved to the ends of the interval if they exceed it by rounding."""
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
         _refuse(
@@ -244,7 +244,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Domain:
-    """The public domain of rows and labels; a release subtracts a label and divides by a unit."""
+    """The public domain of rows and labels. A release subtracts an origin and divides by a unit."""
 
     rows: Ball | Box
     labels: Classes | Interval
@@ -260,7 +260,7 @@ def _refuse(outside: NDArray[np.bool_], what: str) -> None:
 
 
 def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
-    """Check a pair of bounds; refuse an empty range and the ends of floating point."""
+    """Check that a pair of bounds is a range of moderate floating-point numbers."""
     pair = list(bounds) if is_iterable(bounds) else []
     low, high = map(numbers_of, pair) if len(pair) == 2 else (None, None)
     if low is None or high is None:
@@ -282,16 +282,16 @@ def _warn_of_leak(name: str, remedy: str) -> None:
 
 
 class Perturbation(ABC):
-    """A release that is planned from public numbers; vectors have one entry per used row."""
+    """A release planned from public numbers. Vectors have one entry per used row."""
 
     weights: Floats  # of the loss
     epsilon: Floats
     regularization: float
     name: str  # description of the noise in the guarantee
     accounting: str  # name of the bound on epsilon
-    assumptions: tuple[str, ...]  # assumptions in addition to the domain
+    assumptions: tuple[str, ...]  # assumptions besides the domain
     noisy: bool = True
-    exact: bool = True  # noise on a lattice
+    exact: bool = True  # whether the noise is on a lattice
     delta: float = 0.0
     shift: Floats | None = None  # shift of Gaussian noise, in standard deviations
 
@@ -299,30 +299,30 @@ class Perturbation(ABC):
     def release(
         self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
     ) -> tuple[Floats, dict[str, Any]]:
-        """Return the noisy model on the unit scale, and further fitted attributes."""
+        """Return the noisy model on the unit scale, and other fitted attributes."""
 
     @abstractmethod
     def noise_effect(self, second: Floats) -> float:
-        """Return the deviation of a prediction by noise, for given mean squares of features."""
+        """Compute the noise deviation of a prediction from the mean squares of the features."""
 
 
 @dataclass(frozen=True, eq=False)
 class Granted:
-    """The granted epsilon of each row, which is public; infinity means no protection."""
+    """The granted epsilon of each row, which is public. Infinity means no protection."""
 
     epsilon: Floats
 
     @classmethod
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None) -> Granted:
-        """Check the granted epsilons of the rows of X, of which only the number is read.
+        """Check the granted epsilons. Only the number of rows of X is read.
 
         An epsilon below a millionth of the mean is a solver error and is replaced by 0.
         """
         if epsilon is None:
             raise ParameterError(
                 "epsilon is missing; pass what each row granted, such as the epsilon of an "
-                "allocation, or one number for all rows, fit(X, y, epsilon=...). In a pipeline the "
-                "constructor's epsilon= does as well"
+                "allocation, or one number for all rows, fit(X, y, epsilon=...). In a pipeline, "
+                "pass epsilon= to the constructor"
             )
         n_rows = _rows_of(X)
         array = checked_numbers("epsilon", epsilon)
@@ -337,7 +337,7 @@ class Granted:
             raise ParameterError("epsilon must be nonnegative in every row; 0 leaves a row out")
         if 0 < array.max() < LEAST or np.any(np.isfinite(array) & (array > LARGEST)):
             raise ParameterError(
-                f"epsilon must lie between {LEAST:g} and {LARGEST:g}, and is up to "
+                f"epsilon must be between {LEAST:g} and {LARGEST:g}, got up to "
                 f"{array.max():g}; give infinity for no privacy, or 0 to leave a row out"
             )
         if np.isfinite(array).all() and array.any():
@@ -357,7 +357,7 @@ class Granted:
         return self.epsilon[self.used]
 
     def rows(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Select the used rows and their labels, before any other row is read."""
+        """Select the used rows and their labels before any other row is read."""
         if self.used.all() or y is None:
             return X, y
         try:
@@ -366,21 +366,21 @@ class Granted:
             raise DataError(str(error)) from error
 
     def spread(self, values: Floats) -> Floats:
-        """Return values of the used rows as values of all rows; the others' are zero."""
+        """Expand values of the used rows to all rows, with zeros for the other rows."""
         spread = np.zeros_like(self.epsilon)
         spread[self.used] = values
         return spread
 
     def weights(self) -> Floats:
-        """Return the weights of the used rows, in proportion to their epsilons.
+        """Return the weights of the used rows, which are proportional to their epsilons.
 
-        If some epsilons are infinite, these rows share all weight equally.
+        If some epsilons are infinite, only these rows have weight, in equal shares.
         """
         positive = self.positive
         infinite = np.isinf(positive)
         if infinite.any():
             return np.asarray(infinite / np.count_nonzero(infinite))
-        shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # to the last bit
+        shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # an exact scaling
         return np.asarray(shares / shares.sum())
 
 
@@ -400,17 +400,16 @@ def _rows_of(X: Any) -> int:
 
 
 def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
-    """Validate rows, and labels if given, by scikit-learn, as real numbers of moderate size.
+    """Validate rows, and labels if given, with scikit-learn as real numbers of moderate size.
 
-    The estimator's ``features`` map a table to rows of the unit box or of their ball. No error
-    quotes an entry.
+    The estimator's ``features`` map a table to rows of its domain. Errors do not quote entries.
     """
     if in_parts(X):
         raise NotSupportedError(
             f"{type(estimator).__name__} needs its rows in memory; fit X.compute()"
         )
     if issparse(X):
-        raise DataError("X is sparse, which is not served; pass the dense matrix, X.toarray()")
+        raise DataError("X is sparse, which is not supported; pass the dense matrix, X.toarray()")
     features = getattr(estimator, "features", None)
     if features is not None:
         check_instance("features", features, PublicFeatures)
@@ -422,8 +421,8 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
             where = where_no_number(values, truth_values=True)
             where = "Complex data not supported" if kind == "c" else where
             raise DataTypeError(
-                f"{name} must hold numbers: {where}; an argument must be real, neither a string"
-                " nor a complex number"
+                f"{name} must hold numbers: {where}; an argument must be real, neither a "
+                "string nor a complex number"
             )
     result, words = None, ""
     try:
@@ -435,7 +434,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     return (moderate(result[0]), *result[1:]) if labels else moderate(result)
 
 
-#: How scikit-learn's messages about shapes, missing numbers and names of columns begin.
+#: Beginnings of scikit-learn's messages about shapes, missing numbers and column names.
 _PUBLIC = (
     "Expected 2D array", "Found array with", "Found input variables", "Input X contains",
     "Input y contains", "The feature names should match", "X has ", "requires y to be passed",
@@ -444,7 +443,7 @@ _PUBLIC = (
 
 
 def _without_cells(message: str) -> str:
-    """Return scikit-learn's message, or a replacement if it may quote cells of the data."""
+    """Return scikit-learn's message, or a replacement if the message may quote cells."""
     if not any(begins in message for begins in _PUBLIC):
         return "X and y must be rows of finite real numbers, with one label for each row"
     start, _, rest = message.partition("\narray=")

@@ -1,14 +1,14 @@
-r"""The model behind a release of predictions: regularised empirical risk in an RKHS.
+r"""Regularised empirical risk minimisation in an RKHS, the model behind released predictions.
 
 .. math:: w^* = \arg\min_w \sum_i a_i\,\ell(\langle w, \phi(x_i)\rangle; y_i)
           + \tfrac{\lambda}{2}\|w\|^2, \qquad a_i = 1/n \text{ by default}
 
 (K, Eq. 2.) The fitted model is as private as its rows. With an L-Lipschitz loss and
 :math:`\|\phi(x)\| \le R_\phi`, replacing row i changes :math:`w^*` by at most
-:math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times that.
+:math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times as much.
 
-The minimiser is computed in the span of some rows' features. The duality gap bounds its distance
-from the minimiser over the whole space, which releases add to the sensitivity.
+The minimiser is computed in the span of the features of some rows. The duality gap bounds its
+distance from the minimiser over the whole space. Releases add this bound to the sensitivity.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from convexmarket.privacy.random_sources import RandomSource
 
 Floats = NDArray[np.float64]
 
-# Widths of parabolas that replace a loss's kinks, each a tenth of the previous width.
+# Widths of the parabolas that replace the kinks of a loss, each a tenth of the previous width.
 FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 
@@ -56,7 +56,7 @@ class KernelERM(BaseEstimator):
     Parameters
     ----------
     loss : {"logistic", "hinge", "huber", "absolute"} or Loss, default "logistic"
-        "logistic" and "hinge" classify, the others fit any real labels.
+        "logistic" and "hinge" are for classification, and the others for real labels.
     kernel, gamma, degree, coef0
         As in :func:`sklearn.metrics.pairwise.pairwise_kernels`: "linear", "poly", "rbf",
         "laplacian" or "cosine". gamma is 1 / n_features by default.
@@ -64,7 +64,7 @@ class KernelERM(BaseEstimator):
         lambda; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean loss.
     data_norm : float or None, default None
         Public bound on the norm of every row, private or queried. "linear" and "poly" require it,
-        as R_phi follows from it; R_phi is 1 for the others.
+        because it determines R_phi. R_phi is 1 for the other kernels.
     classes, features, epsilon
         See :class:`PrivateLogisticRegression`.
     tol : float, default 0.01
@@ -76,10 +76,10 @@ class KernelERM(BaseEstimator):
         Largest change of any prediction when one row is replaced, ``2*L*R_phi**2*max(a)/lambda``,
         for exact minimisers (K, Theorem 2).
     row_sensitivities_ : ndarray of shape (n_rows,)
-        The same for each row, plus twice ``tol``; zero where the weight is zero.
+        The sensitivity to each row, plus twice ``tol``. Zero where the weight is zero.
     norm_bound_, prediction_error_, feature_bound_ : float
-        Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
-        error allowed; a certified bound on the error of any prediction; R_phi.
+        Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` plus
+        the allowed error; a certified bound on the error of any prediction; R_phi.
     kernel_, classes_, row_names_, assumptions_
         The kernel, the label set, the names of the rows in open accounts, and the assumptions of
         the sensitivities.
@@ -87,8 +87,7 @@ class KernelERM(BaseEstimator):
         Rows whose features span the model, their coefficients, and the norm of the model in the
         RKHS. All are private.
     guarantee_ : Guarantee
-        Infinite epsilon in every row that is used: releases (:mod:`convexmarket.release`) protect
-        the rows, and not the model.
+        Infinite epsilon for every used row. Releases (:mod:`convexmarket.release`) protect rows.
 
     References
     ----------
@@ -127,9 +126,9 @@ class KernelERM(BaseEstimator):
     ) -> tuple[float, float]:
         r"""Return (mu, sigma), the weights of spread and noise in the error of a release.
 
-        mu follows from :func:`~convexmarket.learners.lipschitz_risk_constants` within reach of
-        ``norm_bound_``, and :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda` for T points that
-        :class:`~convexmarket.TestSetRelease` publishes with ``delta=0``.
+        mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` for predictions up to
+        ``norm_bound_`` times R_phi. :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda` for T
+        points that :class:`~convexmarket.TestSetRelease` publishes with ``delta=0``.
 
         Parameters
         ----------
@@ -154,20 +153,19 @@ class KernelERM(BaseEstimator):
         accountant: Account | None = None,
         random_state: RandomSource = None,
     ) -> Self:
-        """Find the minimiser, to the tolerance.
+        """Compute the minimiser to within the tolerance.
 
         Parameters
         ----------
         X, y, epsilon, random_state
-            See private learners. Rows are weighted in proportion to epsilon, the same for all by
-            default, and there is no noise.
+            See private learners. Weights are proportional to epsilon, and equal by default.
         rows, accountant
             Not accepted, since fitting does not release a result.
 
         Raises
         ------
         ParameterError, DataError, SolverError
-            If an argument is out of its range, the features have no public bound, the data are
+            If an argument is out of range, the features have no public bound, the data are
             malformed or outside the domain, or the tolerance is not reached.
         """
         if accountant is not None or rows is not None:
@@ -206,7 +204,7 @@ class KernelERM(BaseEstimator):
                 f"Newton's method stopped where a prediction may be off by {error:.3g}, above tol "
                 f"* sensitivity_ = {allowed:.3g}; use a larger tol or a larger regularization"
             )
-        # Set last, so that a failed fit leaves no part of a model.
+        # Set last, so that a failed fit does not leave a partial model.
         self.dual_coef_ = solve_triangular(features[pivots], theta, lower=True, trans="T")
         self.pivots_ = matrix[pivots]
         self.norm_ = float(np.linalg.norm(theta))
@@ -226,7 +224,7 @@ class KernelERM(BaseEstimator):
         )
         if classes is not None:
             self.classes_ = classes.values
-        elif hasattr(self, "classes_"):  # attributes of an earlier fit with another loss
+        elif hasattr(self, "classes_"):  # remove attributes of an earlier fit with another loss
             del self.classes_
         return self
 
@@ -242,7 +240,7 @@ class KernelERM(BaseEstimator):
         return np.asarray(self.kernel_(rows, self.pivots_) @ self.dual_coef_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row, or the prediction where the loss fits numbers. Private.
+        """Return the private label of each row, or the prediction of a loss for numbers.
 
         Parameters
         ----------
@@ -251,7 +249,7 @@ class KernelERM(BaseEstimator):
         return self.labels(self.decision_function(X))
 
     def labels(self, predictions: ArrayLike) -> NDArray[Any]:
-        """Return the labels of predictions, such as released ones; numbers are returned unchanged.
+        """Convert predictions, such as released ones, to labels. Numbers are returned unchanged.
 
         Parameters
         ----------
@@ -265,7 +263,9 @@ class KernelERM(BaseEstimator):
         check_is_fitted(self)
         values = checked_numbers("predictions", predictions)
         if np.any(np.isnan(values)):
-            raise ParameterError("predictions hold NaN, which is on no side; leave those rows out")
+            raise ParameterError(
+                "predictions contain NaN, which has no label; leave those rows out"
+            )
         if not hasattr(self, "classes_"):
             return values
         return np.asarray(self.classes_[(values > 0).astype(np.intp)])
@@ -327,10 +327,10 @@ def minimum_in_span(
     regularization: float,
     tol: float,
 ) -> tuple[Floats, float]:
-    """Minimise a kernel model's risk in the span of some rows' features.
+    """Minimise the risk of a kernel model in the span of the features of some rows.
 
-    ``features`` are coordinates in an orthonormal basis of the span, ``outside`` distances from it;
-    the results are the model's coordinates and a bound on its distance from the minimiser.
+    ``features`` are coordinates in an orthonormal basis of the span, and ``outside`` are distances
+    from it. Return the model's coordinates and a bound on its distance from the minimiser.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH
@@ -352,10 +352,10 @@ def certified_distance(
 ) -> float:
     r"""Bound the distance of a model from the minimiser over the whole RKHS.
 
-    By strong convexity its square is at most :math:`2/\lambda` times the duality gap of w and of
-    the multipliers u, minus the slopes of the smoothed loss:
+    By strong convexity, the squared distance is at most :math:`2/\lambda` times the duality gap of
+    w and the multipliers u, the negative slopes of the smoothed loss. The gap is
     :math:`\sum_i a_i(\ell_i + \ell_i^*(-u_i) + u_i f_i) + \|\lambda w - q\|^2/(2\lambda)` with
-    :math:`q = \sum_i a_i u_i \phi(x_i)`, which has no cancellation.
+    :math:`q = \sum_i a_i u_i \phi(x_i)`. This form has no cancellation.
     """
     f, weights = smoothed.X @ theta, smoothed.weights
     slopes = smoothed.loss.derivatives(f, smoothed.targets)[1]

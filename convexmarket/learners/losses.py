@@ -1,11 +1,10 @@
 r"""Losses of linear and kernel models: convex in the prediction, and Lipschitz.
 
-All losses here except the logistic one are of one form,
+All losses of this module except the logistic loss have the form
 
 .. math:: \ell(f; y) = \max_{s \in [low, high]} s\,(f - y) - \tfrac w2 s^2,
 
-with the slopes (low, high) and a parabola of width w in place of the kink at y. A market needs
-only a bound on the risk of models with a Lipschitz loss.
+with slopes (low, high) and a parabola of width w instead of the kink at y.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ LARGEST_EXPONENT = 709.0
 
 
 class Loss(ABC):
-    """A convex loss of the prediction f for the label y; subclasses may be a user's.
+    """A convex loss of the prediction f for the label y. Users may define subclasses.
 
-    ``classifies``: labels are -1 and 1, not any numbers. ``lipschitz``: L, the largest slope in f.
-    ``curvature``: a bound on the second derivative, infinite where there are kinks. ``at_zero``:
-    the largest loss of the prediction 0; infinite if labels are unbounded.
+    ``classifies``: whether labels are -1 and 1, not arbitrary numbers. ``lipschitz``: L, the
+    largest absolute slope in f. ``curvature``: a bound on the second derivative, infinite for a
+    loss with kinks. ``at_zero``: the largest loss of prediction 0, infinite for unbounded labels.
 
     Examples
     --------
@@ -66,27 +65,27 @@ class Loss(ABC):
         return self.derivatives(f, y)[0]
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
-        """Bound the second derivative around predictions at which it is given."""
+        """Bound the second derivative within a distance of predictions, given its values there."""
         return np.full_like(curvatures, self.curvature)
 
     def smoothed(self, width: float) -> Loss:
-        """Return a smooth loss below this one and near it; a smooth loss returns itself.
+        """Return a smooth lower bound close to this loss, or the loss itself if it is smooth.
 
         Raises
         ------
         NotSupportedError
-            If the loss has kinks and does not override this.
+            If the loss has kinks and does not override this method.
         """
         if np.isfinite(self.curvature):
             return self
         raise NotSupportedError(f"{self!r:.80} has kinks and no smoothed(); define it")
 
     def fenchel_gaps(self, f: Floats, y: Floats, slopes: Floats) -> Floats:
-        r"""Return :math:`\ell(f) + \ell^*(s) - sf` of slopes s of the smoothed loss, >= 0."""
+        r"""Compute :math:`\ell(f) + \ell^*(s) - sf \ge 0` for slopes s of the smoothed loss."""
         return np.zeros_like(f)
 
     def contraction(self, reach: float) -> float:
-        """Bound the expected excess of a loss of predictions within reach, per unit of spread."""
+        """Bound the expected excess loss per unit of spread, for predictions up to ``reach``."""
         return 2.0 * self.lipschitz * reach
 
 
@@ -115,7 +114,7 @@ class LogisticLoss(Loss):
         return np.log1p(decay) - np.minimum(margins, 0.0), -y * wrong, wrong * correct
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
-        """Bound p(1 - p), which grows by at most the factor exp(distance)."""
+        """Bound p(1 - p), which increases at most by the factor exp(distance)."""
         grown = (curvatures + TINY) * np.exp(np.minimum(distance, LARGEST_EXPONENT))
         return np.minimum(grown, 0.25)
 
@@ -126,7 +125,7 @@ class LogisticLoss(Loss):
 
 @dataclass(frozen=True)
 class _Clipped(Loss):
-    """A loss of the module's form: its slope is (f - y) / width, clipped to the ends."""
+    """A loss of the module's form, with slope (f - y) / width clipped to [low, high]."""
 
     width: float = field(default=0.0, kw_only=True)
 
@@ -135,12 +134,12 @@ class _Clipped(Loss):
             check_scales(width=self.width)
 
     def _ends(self, y: Any) -> tuple[Any, Any]:
-        """Return the smallest and the largest slope for these labels."""
+        """Return the smallest and largest slopes for these labels."""
         raise NotImplementedError
 
     @property
     def lipschitz(self) -> float:
-        """Largest absolute slope, from the two ends."""
+        """Largest absolute slope."""
         return float(np.abs(self._ends(np.ones(1))).max())
 
     @property
@@ -160,11 +159,11 @@ class _Clipped(Loss):
         return slopes * (over - self.width * slopes / 2.0), slopes, inside / self.width
 
     def smoothed(self, width: float) -> Loss:
-        """Return the loss with a parabola of this width in place of the kink."""
+        """Return the loss with a parabola of this width instead of the kink."""
         return self if self.width else replace(self, width=width)
 
     def fenchel_gaps(self, f: Floats, y: Floats, slopes: Floats) -> Floats:
-        """Return the gap, without cancellation: the conjugate of a slope s is s*y."""
+        """Compute the gap without cancellation. The conjugate of a slope s is s*y."""
         if self.width:
             return np.zeros_like(f)
         low, high = self._ends(y)
@@ -174,7 +173,7 @@ class _Clipped(Loss):
 
 @dataclass(frozen=True)
 class HingeLoss(_Clipped):
-    """``max(0, 1 - y*f)``; with a width a parabola that ends at ``y*f = 1`` replaces its kink.
+    """``max(0, 1 - y*f)``. With a width, a parabola that ends at ``y*f = 1`` replaces the kink.
 
     Examples
     --------
@@ -187,7 +186,7 @@ class HingeLoss(_Clipped):
 
     @property
     def at_zero(self) -> float:
-        """Smallest loss of a wrong label: 1 - width/2, if the width is at most one."""
+        """Smallest loss of a wrong label, which is 1 - width/2 if the width is at most one."""
         return 1.0 - self.width / 2.0 if self.width <= 1.0 else 0.5 / self.width
 
     def _ends(self, y: Any) -> tuple[Any, Any]:
@@ -196,7 +195,7 @@ class HingeLoss(_Clipped):
 
 @dataclass(frozen=True)
 class HuberLoss(_Clipped):
-    """Half the squared residual up to ``threshold``, linear beyond; for any real labels.
+    """Half the squared residual up to ``threshold``, and linear beyond; for real labels.
 
     Examples
     --------
@@ -218,7 +217,7 @@ class HuberLoss(_Clipped):
 
 @dataclass(frozen=True)
 class AbsoluteLoss(_Clipped):
-    """``|f - y|``, for any real labels.
+    """``|f - y|``, for real labels.
 
     Examples
     --------
@@ -242,7 +241,7 @@ NAMED = {
 
 
 def loss_of(given: object) -> Loss:
-    """Return a loss, whose slopes are checked against ``lipschitz``, or the loss of a name."""
+    """Return a loss after comparing its slopes with ``lipschitz``, or the loss with a name."""
     if isinstance(given, str) and given in NAMED:
         return NAMED[given]
     if not isinstance(given, Loss):
@@ -254,8 +253,8 @@ def loss_of(given: object) -> Loss:
     steepest = float(np.abs(given.derivatives(f, y)[1]).max())
     if not steepest <= given.lipschitz * (1.0 + 1e-9):
         raise ParameterError(
-            f"{given!r:.80} states lipschitz = {given.lipschitz:g} and has a slope of "
-            f"{steepest:g}; state a bound on its slopes, for all predictions and labels"
+            f"{given!r:.80} states lipschitz = {given.lipschitz:g} but has a slope of "
+            f"{steepest:g}; state a bound on its slopes for all predictions and labels"
         )
     return given
 
@@ -268,23 +267,23 @@ def lipschitz_risk_constants(
     n_features: int,
     targets: tuple[float, float] = (-1.0, 1.0),
 ) -> tuple[float, float]:
-    r"""Return the (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta`` of a Lipschitz loss.
+    r"""Compute (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta`` of a Lipschitz loss.
 
-    With probability at least :math:`1 - \delta - \delta'` the loss of all models within reach
-    exceeds the noisy training loss by at most this, if the weights were chosen without looking at
-    the rows (docs/theory/objective-perturbation.md). With D the range of the loss within reach B,
-    and q the quantile of the noise, they are :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` (less
-    for the logistic loss) and :math:`2LBq`. Where the loss classifies, both are
-    divided by :math:`\ell(0)`, the smallest loss of a wrong label.
+    With probability at least :math:`1 - \delta - \delta'`, the loss of every model within reach
+    exceeds the noisy training loss by at most this risk, if the weights do not depend on the rows
+    (docs/theory/objective-perturbation.md). Let D be the range of the loss within reach B, and q
+    the quantile of the noise. The constants are :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` (less
+    for the logistic loss) and :math:`2LBq`. For classification losses, both are divided by
+    :math:`\ell(0)`, the smallest loss of a wrong label.
 
     Parameters
     ----------
     loss : Loss
     failure_probability, noise_failure_probability : float
-        :math:`\delta`, that the concentration inequality fails, and :math:`\delta'`, that the noise
-        is larger than assumed.
+        Probability :math:`\delta` that the concentration inequality fails, and probability
+        :math:`\delta'` that the noise is larger than assumed.
     reach : float
-        Bound B on every prediction: that on the norm of the model times that on the rows.
+        Bound B on every prediction: the product of the bounds on the norms of model and rows.
     n_features : int
     targets : pair of floats, default (-1, 1)
         Lowest and highest label.
@@ -292,7 +291,7 @@ def lipschitz_risk_constants(
     Returns
     -------
     mu, sigma : float
-        In shares of wrong labels for classification losses, otherwise in units of the loss.
+        Shares of wrong labels for classification losses; otherwise, units of the loss.
 
     Examples
     --------
@@ -314,7 +313,7 @@ def lipschitz_risk_constants(
 
 
 def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:
-    """Compute the upper quantile of the norm of standard noise for a probability."""
+    """Compute the upper quantile of the norm of standard noise."""
     check_share("noise_failure_probability", noise_failure_probability)
     check_count("n_features", n_features)
     return float(gammainccinv(n_features, noise_failure_probability))

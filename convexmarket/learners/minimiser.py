@@ -1,8 +1,8 @@
 """The minimiser of a weighted loss plus a linear and a quadratic term.
 
-The guarantee of objective perturbation holds for the *exact* minimiser, so the search ends where
-rounding begins, and bounds the gradient's norm there. All quantities are sums over rows, which may
-be stored in several parts; each pass reads and checks the rows of all parts again.
+The guarantee of objective perturbation holds for the *exact* minimiser. The search therefore
+continues to the limit of rounding, and bounds the norm of the gradient there. All quantities are
+sums over rows, which may be stored in several parts. Each pass reads and checks all rows again.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Matrix = NDArray[np.float64]
 UNIT = 2.0**-53  # half the distance from 1.0 to the next float
 LOGISTIC = LogisticLoss()
 TINY = float(np.finfo(np.float64).tiny)
-SLOPE_UNITS = 16.0  # of the steepest loss: exp to four last places, a sum and a quotient
+SLOPE_UNITS = 16.0  # relative error of a slope, from exp, a sum and a quotient
 MAX_STEPS = 500
 IDLE_STEPS = 20  # steps without progress before rounding is assumed
-REUSE = 0.25  # factor of the gradient's norm; a Hessian with a larger gain is used again
+REUSE = 0.25  # factor of the gradient's norm; with a larger gain, the Hessian is reused
 ROUNDING = 4e-16  # relative length below which a step has no effect
 SAMPLE = 100_000  # rows in parts to fetch for a start near the minimum
 
 
 class PerturbedObjective:
-    """Weighted loss plus a linear and a quadratic term, with its derivatives at the last point."""
+    """Weighted loss plus a linear and a quadratic term; stores derivatives at the last point."""
 
-    chunk = 1024  # rows of X whose scaled copy stays in the processor's cache
+    chunk = 1024  # number of rows of X whose scaled copy fits the processor's cache
 
     def __init__(
         self,
@@ -67,15 +67,16 @@ class PerturbedObjective:
         return self.value_and_gradient(w)[1]
 
     def gradient_norm(self, w: Vector) -> tuple[float, float]:
-        r"""Return the norm of the computed gradient, and a bound on its excess in exact arithmetic.
+        r"""Return the norm of the computed gradient, and a bound on its rounding error.
 
-        To first order, k operations have a relative error of :math:`\gamma_k = ku/(1-ku)` at
-        most, and a sum of k products, in any order, by :math:`\gamma_k` times the sum of their
-        absolute values: the prediction by :math:`\delta_i = \gamma_n |x_i|^\top|w|`; the slope by
-        :math:`\delta_i` times its curvature nearby, and 16 units for its own evaluation, if ``exp``
-        is right to four units in the last place; the sum over the rows, the quadratic and the
-        linear term, and the norm. Doubling covers the rounding of the bound itself, a sum of
-        nonnegative terms, below 1e15 rows and features.
+        To first order, k operations have a relative error of at most :math:`\gamma_k = ku/(1-ku)`.
+        A sum of k products, in any order, has an error of at most :math:`\gamma_k` times the sum of
+        their absolute values. So the error of a prediction is at most
+        :math:`\delta_i = \gamma_n |x_i|^\top|w|`. The error of a slope is :math:`\delta_i` times
+        the curvature nearby, plus 16 units for its evaluation, if ``exp`` is correct to four units
+        in the last place. The errors of the sum over rows, of the quadratic and linear terms, and
+        of the norm are added. The bound is a sum of nonnegative terms, and doubling it covers its
+        own rounding below 1e15 rows and features.
         """
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)
@@ -87,7 +88,7 @@ class PerturbedObjective:
         return norm, 2.0 * (float(np.linalg.norm(error)) + of_norm + underflow)
 
     def _data_error(self, magnitudes: Vector, n_rows: int) -> Vector:
-        """Bound the error of these rows' part of the gradient, a sum over ``n_rows`` in all."""
+        """Bound the error of the part of the gradient from these rows, out of ``n_rows``."""
         n_own, n_features = self.X.shape
         margin, total = relative_error(n_features), relative_error(n_rows + 1)
         error = np.zeros(n_features)
@@ -112,7 +113,7 @@ class PerturbedObjective:
         return hessian
 
     def newton_solver(self, w: Vector) -> Callable[[Vector], Vector]:
-        """Return the division by the Hessian at w, or raise a SolverError."""
+        """Return a function that divides by the Hessian at w, or raise a SolverError."""
         try:
             return partial(cho_solve, cho_factor(self.hessian(w)))
         except np.linalg.LinAlgError as error:
@@ -142,20 +143,20 @@ class PerturbedObjective:
         self._point = w.copy()
 
     def _of_data(self, w: Vector) -> tuple[float, Vector]:
-        """Return the losses and their gradient, each a sum over the rows."""
+        """Return the sum of the losses over the rows, and its gradient."""
         losses, self._slopes, self._curvatures = self.loss.derivatives(self.X @ w, self.targets)
         return float(self.weights @ losses), (self.weights * self._slopes) @ self.X
 
 
 def relative_error(operations: int) -> float:
-    r"""Return :math:`\gamma_k = ku/(1-ku)`, the relative error of k consecutive roundings."""
+    r"""Return :math:`\gamma_k = ku/(1-ku)`, which bounds the relative error of k roundings."""
     return operations * UNIT / (1.0 - operations * UNIT)
 
 
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
-    """Search for a gradient norm of ``tol``; return the point with the smallest norm.
+    """Search for a gradient norm of ``tol``, and return the point with the smallest norm.
 
-    Newton's method searches on the slope along each step: rounding affects it later than values.
+    The line search uses slopes, because rounding affects them later than values.
     """
     n_rows, n_features = objective.X.shape
     solve, last = None, 0.0
@@ -207,15 +208,15 @@ def _step_length(objective: PerturbedObjective, w: Vector, step: Vector, norm: f
 
 
 class RowParts(Protocol):
-    """A matrix whose rows are stored in several parts; functions are mapped over the parts."""
+    """A matrix whose rows are stored in several parts, with functions mapped over the parts."""
 
     shape: tuple[int, int]
 
     def send(self, *columns: NDArray[Any]) -> Any:
-        """Split columns with one entry per row like the rows, and store them with the rows."""
+        """Split columns with one entry per row in the same way, and store them with the rows."""
 
     def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
-        """Return the result of the function for the rows and the sent columns of each part."""
+        """Apply the function to the rows and the sent columns of each part."""
 
 
 def in_parts(X: Any) -> TypeGuard[RowParts]:
@@ -224,7 +225,7 @@ def in_parts(X: Any) -> TypeGuard[RowParts]:
 
 
 def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
-    """Return the labels of rows in parts, one for each row."""
+    """Return the labels of rows in parts, checked to be one for each row."""
     labels = np.asarray(y)
     if labels.shape != (X.shape[0],):
         raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one each")
@@ -232,10 +233,10 @@ def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
 
 
 class PartedRows:
-    """The used rows of a fit, in parts; other rows are never read.
+    """The used rows of a fit in parts. Other rows are never read.
 
-    In every pass ``checked`` turns the used rows of a part into the learner's units, with ``extra``
-    columns, or raises a DataError.
+    In every pass, ``checked`` converts the used rows of a part to the learner's units and adds
+    ``extra`` columns, or raises a DataError.
     """
 
     sample: Matrix
@@ -250,21 +251,21 @@ class PartedRows:
         self.shape = (int(np.count_nonzero(used)), parts.shape[1] + extra)
         if self.shape[0] < self.shape[1]:
             raise NotSupportedError(
-                f"X has {self.shape[0]} rows that are used and {self.shape[1]} features; fewer rows"
-                " than features are for memory: fit X.compute()"
+                f"X has {self.shape[0]} used rows and {self.shape[1]} features; partitions need "
+                "at least as many rows as features: fit X.compute()"
             )
         self._parts, self._used, self._checked, self._extra = parts, used, checked, extra
         self._sent = parts.send(used)
         self.sampled = np.arange(0, self.shape[0], max(4, -(-self.shape[0] // SAMPLE)))
 
     def fetched(self) -> PartedRows:
-        """Check all rows in a pass, and keep a sample, for a start near the minimum."""
+        """Check all rows in a pass, and store a sample for a start near the minimum."""
         taken = np.isin(np.arange(self.shape[0]), self.sampled)
         self.sample = np.concatenate(self.each(_taken, self.send(taken)))
         return self
 
     def __getitem__(self, mask: Any) -> PartedRows:
-        """Select rows by a mask; a slice would be a matrix in memory."""
+        """Select rows by a mask. Slices are not supported, because they are matrices in memory."""
         if isinstance(mask, slice):
             raise NotSupportedError(
                 "regularization is too small for rows in partitions; use a larger one, or fit "
@@ -280,7 +281,7 @@ class PartedRows:
         return self._parts.send(*(column[positions] for column in columns))
 
     def each(self, work: Callable[..., Any], sent: Any) -> list[Any]:
-        """Return the results of a function for the used rows and columns of each part; one pass."""
+        """Apply a function to the used rows and columns of each part in one pass."""
         results = self._parts.map_parts(partial(_on_rows, work, self._checked), self._sent, sent)
         for number, (_, fault) in enumerate(results):
             if fault:
@@ -295,14 +296,14 @@ def _on_rows(
     used: tuple[NDArray[np.bool_]],
     columns: tuple[NDArray[Any], ...],
 ) -> tuple[Any, str]:
-    """Return the result of the function, or the fault of the rows."""
+    """Return the result of the function, or a message about wrong rows."""
     (mask,) = used
     rows = np.asarray(part)[mask]
     numbers = rows if rows.dtype == np.float32 else numbers_of(rows)
     if numbers is None:
-        return None, "a row holds a cell that is not a real number; give numbers"
+        return None, "a row contains a cell that is not a real number; give numbers"
     if not np.isfinite(numbers).all():
-        return None, "a row holds NaN or infinity; give finite numbers"
+        return None, "a row contains NaN or infinity; give finite numbers"
     try:
         rows = np.ascontiguousarray(checked(moderate(numbers)))
     except DataError as error:
@@ -315,9 +316,9 @@ def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
 
 
 class PartedObjective(PerturbedObjective):
-    """The objective of rows in parts; each value, Hessian and error bound takes one pass."""
+    """The objective of rows in parts. Each value, Hessian and error bound needs one pass."""
 
-    # The base class gets no matrix: all methods that read rows are overridden here.
+    # The base class receives an empty matrix. All methods that read rows are overridden.
     X: PartedRows  # type: ignore[assignment]
 
     def __init__(self, X: PartedRows, *rest: Any) -> None:
@@ -354,7 +355,7 @@ def _on_part(
     targets: Vector,
     weights: Vector,
 ) -> Vector:
-    """Evaluate the losses of a part at w by a method of the objective."""
+    """Evaluate the losses of a part at w with a method of the objective."""
     objective = PerturbedObjective(rows, targets, weights, np.zeros_like(w), 0.0, loss)
     value, gradient = objective.value_and_gradient(w)
     if method == "value_and_gradient":

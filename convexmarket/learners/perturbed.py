@@ -1,18 +1,17 @@
-r"""Linear models by objective perturbation: exact minimisers of a noisy objective.
+r"""Linear models trained by objective perturbation, as exact minimisers of a noisy objective.
 
 .. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
 
 with :math:`b' = (2LR/\eta)\,b`, :math:`b` of density proportional to :math:`e^{-\|b\|}`,
 :math:`\|x_i\| \le R`, and a convex, L-Lipschitz loss of curvature at most c (Algorithm 1 and Eq. 12
-of Anjarlekar, Etesami and Srikant, who take the logistic loss and R = 1). The guarantee of row i is
-:math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)`, less for the logistic loss, and the cost of a second
-noise, which covers the distance of the computed minimiser from the exact one
-(:mod:`convexmarket.privacy.accounting`).
+of Anjarlekar, Etesami and Srikant, with the logistic loss and R = 1). The guarantee of row i is
+:math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)` or less, plus the cost of a second noise that covers
+the distance to the exact minimiser (:mod:`convexmarket.privacy.accounting`).
 
-**A public rule for Lambda.** With regularization "auto" it is
-:math:`2LR\sqrt{n(n+1)}/(\eta W)` for models of norm :math:`W = \frac sR(\eta/n)^{1/4}`, and at
-least what keeps the second noise small (docs/theory/objective-perturbation.md). Where eta is
-calibrated from Lambda, both follow from one equation with one root.
+**A public rule for Lambda.** With regularization "auto", Lambda is
+:math:`2LR\sqrt{n(n+1)}/(\eta W)` for models of norm :math:`W = \frac sR(\eta/n)^{1/4}`, or larger
+if the second noise requires it (docs/theory/objective-perturbation.md). If eta is calibrated from
+Lambda, one equation with one root determines both.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ from convexmarket.privacy.random_sources import RandomSource, gamma_sphere_log_d
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
-ROUNDINGS = 4  # of a coordinate of the first noise after its draw: two products and a quotient
+ROUNDINGS = 4  # of a coordinate of the drawn noise: two products and a quotient
 #: A row is dropped if the second noise costs more than this share of its epsilon, ...
 LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # ... and its epsilon is below this share of the mean.
 BELOW = 2.0**-50  # relative margin of eta below the total granted, for rounding
 UNIT = 2.0**-53
-#: Largest deviation of a prediction by the second noise under the rule for Lambda: of margins, and
-#: of labels in [-1, 1].
+#: Largest standard deviation of a prediction due to the second noise under the rule for Lambda, for
+#: margins and for labels in [-1, 1].
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
 RANGE = 1e-90, 1e90  # of the rule
 NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
@@ -73,7 +72,7 @@ NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
 
 @dataclass(frozen=True)
 class SecondNoise:
-    """The tolerance of the solver, and the cost of covering its error; see the learner."""
+    """The tolerance of the solver, and the cost of covering its error, as in the learner."""
 
     tol: Literal["auto"] | float = "auto"
     solver_epsilon: Literal["auto"] | float | None = "auto"
@@ -93,7 +92,7 @@ class SecondNoise:
         return 1e-12 + UNIT * (8.0 * n_rows + 2e6 / eta)
 
     def granted(self, granted: Granted) -> Granted:
-        """Return the granted epsilons, without rows for which exact noise is too expensive."""
+        """Return the granted epsilons, and drop rows for which exact noise is too expensive."""
         if self.solver_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
             return granted
         n_rows = granted.positive.size
@@ -102,7 +101,7 @@ class SecondNoise:
         return Granted(granted.spread(worth))
 
     def paid(self, sold: Floats, unit: float) -> float:
-        """Return the cost to each row; 0 without a second noise."""
+        """Return the cost to each row, or 0 without a second noise."""
         asking = sold[np.isfinite(sold)]
         if self.solver_epsilon is None or not asking.size:
             return 0.0
@@ -111,7 +110,7 @@ class SecondNoise:
 
 
 class ObjectivePerturbation(Perturbation):
-    """Noise in the objective; see the module. ``norm`` is the scale s of the rule."""
+    """Noise in the objective, as in the module. ``norm`` is the scale s of the rule."""
 
     def __init__(
         self,
@@ -151,7 +150,7 @@ class ObjectivePerturbation(Perturbation):
         distance = tol / regularization  # distance of the solver's point from the minimiser
         self.weights, self.epsilon, self.regularization = weights, epsilon, regularization
         self.data_norm, self.loss, self.accounting = data_norm, loss, accounting
-        self.eta, self.tol, self.paid = eta, tol, paid  # by each row, for the second noise
+        self.eta, self.tol, self.paid = eta, tol, paid  # cost of the second noise to each row
         self.unit = 2.0 * loss.lipschitz * data_norm / eta  # scale of the noise in the gradient
         self.noisy, self.exact = bool(np.isfinite(eta)), second.solver_epsilon is not None
         #: Step and scale of the second noise.
@@ -178,9 +177,9 @@ class ObjectivePerturbation(Perturbation):
     def release(
         self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
     ) -> tuple[Floats, dict[str, Any]]:
-        """Return the noisy minimiser, and its fitted attributes, or raise a SolverError."""
+        """Return the noisy minimiser and its fitted attributes, or raise a SolverError."""
         weights, n_features = self.weights, X.shape[1]
-        if not (used := weights > 0).all():  # a share can round to zero
+        if not (used := weights > 0).all():  # a weight can round to zero
             X, y, weights = X[used], y[used], weights[used]
         shift = np.zeros(n_features)
         if self.noisy:
@@ -210,7 +209,7 @@ class ObjectivePerturbation(Perturbation):
         }
 
     def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:
-        """Return a minimiser and a proven bound, at most ``tol``, on the gradient's norm there."""
+        """Return a point and a proven bound, at most ``tol``, on the norm of its gradient."""
         coef = minimise(objective, self.tol / 2.0)
         computed, rounding = objective.gradient_norm(coef)
         bound = computed + rounding + slack
@@ -223,7 +222,7 @@ class ObjectivePerturbation(Perturbation):
         return coef, bound
 
     def noise_effect(self, second: Floats) -> float:
-        """Return the deviation that noise adds to a prediction, at half of the loss's curvature."""
+        """Return the noise deviation of a prediction at half the curvature of the loss."""
         gradient = self.unit * np.sqrt(second.size + 1.0)
         bent = second * self.loss.curvature / 2.0
         return float(gradient * np.sqrt(np.sum(second / (bent + self.regularization) ** 2)))
@@ -237,9 +236,9 @@ def public_regularization(
     loss: Loss,
     norm: float,
 ) -> float:
-    """Return the Lambda of the public rule; ``norm`` is the scale s, for rows of norm 1."""
+    """Return the Lambda of the public rule. ``norm`` is the scale s for rows of norm 1."""
     shares, bounds = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
-    if np.all(shares == shares[0]):  # the smallest guarantee determines eta
+    if np.all(shares == shares[0]):  # the smallest epsilon determines eta
         shares, bounds = shares[:1], np.array([bounds.min()])
     bent = loss.curvature * data_norm**2
     if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or no sufficient noise
@@ -254,7 +253,7 @@ def public_regularization(
         return log_regularization + 1.25 * np.log(eta) - goal if eta > 0.0 else -1.0
 
     low = goal - 1.25 * float(np.log(np.min(bounds / shares)))
-    # Here eta is at least half of its largest value.
+    # At this bound, eta is at least half of its largest value.
     half = np.max(sizes - np.log(np.expm1(np.minimum(bounds, 500.0) / 2.0)))
     root = brentq(excess, low - 1e-3, max(float(half), low + 2.0), xtol=1e-7)
     return float(np.clip(np.exp(np.clip(root, *np.log(RANGE))), *RANGE))
@@ -270,11 +269,11 @@ def objective_perturbation_log_density(
     data_norm: float = 1.0,
     loss: Loss | None = None,
 ) -> float:
-    r"""Compute the log density of the released model at w, given the data, in nats.
+    r"""Compute the log density of the released model at w for given data.
 
-    It is :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`: h is the noise density,
-    b(w) the noise for which w is the exact minimiser, and J the Hessian of the noiseless objective.
-    The privacy loss at w between two data sets is the difference of two such values.
+    The density is :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`, where h is the
+    noise density, b(w) the noise for which w is the exact minimiser, and J the Hessian of the
+    noiseless objective. The difference between two data sets is the privacy loss at w.
     """
     X, y, weights = aligned(X=X, y=y, weights=weights)
     point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))
@@ -290,7 +289,7 @@ def objective_perturbation_log_density(
 
 @dataclass(eq=False, repr=False)
 class ObjectiveLearner(PrivateLearner):
-    """A loss, and the plan of objective perturbation for it."""
+    """Base class of learners that perturb an objective with a given loss."""
 
     regularization: float | Literal["auto"] = "auto"
     _: KW_ONLY
@@ -303,7 +302,7 @@ class ObjectiveLearner(PrivateLearner):
     random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
-    #: Rule for Lambda: scale of models' norms per root of the features, and their largest number.
+    #: Scale of the norm in the rule for Lambda, per root of the number of features, and its limit.
     _norm: ClassVar[tuple[float, int]]
 
     @abstractmethod
@@ -312,7 +311,7 @@ class ObjectiveLearner(PrivateLearner):
 
     @abstractmethod
     def _labels(self, y: Any = None) -> Classes | Interval:
-        """Return the public labels; None reads them from y."""
+        """Return the public labels. None reads them from y."""
 
     def risk(
         self,
@@ -370,14 +369,14 @@ class ObjectiveLearner(PrivateLearner):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Classifier(ClassifierMixin, ObjectiveLearner):
-    """Classifier of two labels, from a public set."""
+    """Classifier of two public labels."""
 
     classes: tuple[Any, Any] | None = (-1, 1)
 
     _public = ("data_norm", "classes")
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the margin ``X @ coef_`` of each row; positive means the second class."""
+        """Return the margin ``X @ coef_`` of each row, which is positive for the second class."""
         return self._predicted(X)
 
     def _answers(self, values: Floats) -> NDArray[Any]:
@@ -399,47 +398,46 @@ class PrivateLogisticRegression(_Classifier):
     Parameters
     ----------
     regularization : "auto" or float, default "auto"
-        Lambda; the quadratic term is ``regularization / 2 * ||w||**2``. ``"auto"`` follows from
-        only public numbers (:mod:`convexmarket.learners.perturbed`).
+        Lambda; the quadratic term is ``regularization / 2 * ||w||**2``. ``"auto"`` uses only public
+        numbers (:mod:`convexmarket.learners.perturbed`).
     data_norm, classes : float or None, default 1.0; pair of labels or None, default (-1, 1)
-        Public bound R on the Euclidean norm of every row, and the public labels, of which the
-        second is the positive one. ``None`` reads them from the private rows, with a
+        Public bound R on the Euclidean norm of every row, and the public labels, the second of
+        which is the positive class. ``None`` reads them from the private rows, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
     accounting, cap : {"sharp", "general", "paper"}, default "sharp"; float or None, default None
         The bound on the privacy loss, as in
-        :func:`~convexmarket.privacy.accounting.objective_perturbation_guarantee`. ``"paper"`` is
-        Proposition II.2, for reproduction, with the market's k: weights are at most k / n_sellers.
+        :func:`~convexmarket.privacy.accounting.objective_perturbation_guarantee`. ``"paper"``
+        reproduces Proposition II.2, where the cap k bounds the weights by k / n_sellers.
     calibration : {"total", "noise"}, default "total"
-        ``"total"``: ``epsilon_`` is at most the granted epsilon of each row. ``"noise"`` is
-        Algorithm 1 as printed, for reproduction: the total exceeds it by the Jacobian's share.
+        With ``"total"``, ``epsilon_`` is at most the granted epsilon of each row. ``"noise"``
+        reproduces Algorithm 1 as printed; the Jacobian's share is added to the granted epsilon.
     tol : "auto" or float, default "auto"
-        Largest norm of the objective's gradient where the solver stops, rounding errors included.
-        ``"auto"`` follows from the number of rows.
+        Largest norm of the gradient at which the solver stops, including rounding errors.
+        ``"auto"`` depends on the number of rows.
     solver_epsilon : "auto", float or None, default "auto"
         Cost, to every used row, of a second noise that covers the errors of the solver and of
-        floating point: exact discrete noise on a lattice, of scale
-        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. ``"auto"`` equates the
-        costs of both noises, with a share of ``sqrt(tol / smallest weight)``, and drops rows with a
+        floating point. It is exact discrete noise on a lattice with scale
+        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. ``"auto"`` balances the
+        costs of both noises, with a share of ``sqrt(tol / smallest weight)``. It drops rows with a
         share above 3 per cent and less than 1 per cent of the mean epsilon. ``None`` adds no second
-        noise: the guarantee then assumes that digits below ``2 * tol / regularization`` are not
-        read, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
+        noise. The guarantee then assumes that digits below ``2 * tol / regularization`` are not
+        read, with a :class:`~convexmarket.errors.PrivacyLeakWarning` except in simulations.
     features : PublicFeatures or None, default None
-        Public ranges and categories of the columns of a table X, whose rows then lie in a ball.
+        Public ranges and categories that map the rows of a table X into a ball.
     epsilon, random_state : default None
-        Defaults of the arguments of ``fit``.
+        Default arguments of ``fit``.
 
     Attributes
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
-        The released model w, and zero. For an intercept append a constant column to X, and let
-        ``data_norm`` bound the rows with it.
+        The released model w, and zero. For an intercept, append a constant column to X.
     epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
-        Total guarantee of each row, in nats, and the same with its assumptions.
+        Total epsilon of each row in nats, and the guarantee with its assumptions.
     classes_, eta_, regularization_, data_norm_, tol_, solver_epsilon_
-        The label set, the eta that set the noise, and the parameters that were used.
+        The label set, the eta that determined the noise, and the parameters that were used.
     rounding_, gradient_norm_ : float or None, float
-        The step of the lattice of ``coef_`` (None without a second noise), and a proven bound on
-        the norm of the gradient; with a second noise ``tol``, as that norm depends on the rows.
+        The lattice step of ``coef_`` (None without a second noise), and a proven bound on the norm
+        of the gradient. With a second noise the bound is ``tol``, which is public.
 
     References
     ----------
@@ -465,7 +463,7 @@ class PrivateLogisticRegression(_Classifier):
     _norm = 0.72, 32
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the logistic probability of each class for the rows X, shape (n_rows, 2).
+        """Return the probability of each class for each row, shape (n_rows, 2).
 
         Parameters
         ----------
@@ -480,14 +478,14 @@ class PrivateLogisticRegression(_Classifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearSVC(_Classifier):
-    """Linear support vector machine with a Huberised hinge, and a guarantee for each seller.
+    """Linear support vector machine with a smoothed hinge loss and a guarantee for each seller.
 
     Parameters
     ----------
     others
-        As for :class:`PrivateLogisticRegression`, as are the attributes.
+        Parameters and attributes are as in :class:`PrivateLogisticRegression`.
     width : float, default 1.0
-        Of the parabola that replaces the hinge's kink; the loss's curvature is one over it.
+        Width of the parabola that replaces the kink. The curvature of the loss is ``1 / width``.
 
     Examples
     --------
@@ -512,14 +510,14 @@ class PrivateLinearSVC(_Classifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
-    r"""Linear regression with the Huber loss, and a guarantee for each seller.
+    r"""Linear regression with the Huber loss and a guarantee for each seller.
 
     Parameters
     ----------
     others
-        As for :class:`PrivateLogisticRegression`, as are the attributes.
+        Parameters and attributes are as in :class:`PrivateLogisticRegression`.
     threshold, target_range : float, default 1.0; pair of floats, default (-1, 1)
-        Residual at which half of its square becomes linear, and public lowest and highest label.
+        Residual beyond which the loss is linear, and the lowest and highest public labels.
         :class:`PersonalizedRidge` chooses threshold and intercept.
 
     Examples

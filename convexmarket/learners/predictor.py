@@ -1,7 +1,7 @@
-r"""Kernels with public bounds on their features, and a predictor that may be published.
+r"""Kernels with public bounds on their features, and a predictor that can be published.
 
-The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public, so it follows from
-the kernel and a public ball of all rows. The functions come from scikit-learn.
+The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public. It is computed from
+the kernel and a public ball that contains all rows. Kernels are computed by scikit-learn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from convexmarket.privacy.guarantee import Guarantee
 
 Floats = NDArray[np.float64]
 
-#: Parameters of scikit-learn's function of each name.
+#: Parameters of each kernel function of scikit-learn.
 TAKES: dict[str, tuple[str, ...]] = {
     "linear": (),
     "poly": ("gamma", "degree", "coef0"),
@@ -35,10 +35,10 @@ TAKES: dict[str, tuple[str, ...]] = {
     "laplacian": ("gamma",),
     "cosine": (),
 }
-#: Kernels with features bounded by the norm of the rows; other features have norm 1 or 0.
+#: Kernels whose feature norms depend on the norm of the rows. Other features have norm 1 or 0.
 UNBOUNDED = ("linear", "poly")
 LARGEST_EXPONENT = 700.0  # of a float
-TINY = 1e-280  # squared feature norms below this count as zero
+TINY = 1e-280  # smaller squared feature norms are treated as zero
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,17 @@ class Kernel:
             raise ParameterError(f"the features of {self!r} have no finite bound; scale the rows")
 
     def __call__(self, X: Floats, Y: Floats) -> Floats:
-        """Return the kernel of every row of X with every row of Y, shape (n_x, n_y)."""
+        """Compute the kernel matrix of X and Y, shape (n_x, n_y)."""
         if not len(X) or not len(Y):
             return np.zeros((len(X), len(Y)))
-        if self.name == "rbf":  # differences keep the digits of rows far from zero
+        if self.name == "rbf":  # differences preserve the digits of rows far from zero
             return np.asarray(np.exp(-self.gamma * cdist(X, Y, "sqeuclidean")))
         parameters = {name: getattr(self, name) for name in TAKES[self.name]}
         return np.asarray(pairwise_kernels(X, Y, metric=self.name, **parameters))
 
     @property
     def feature_bound(self) -> float:
-        """R_phi, a public bound on the norm of every feature vector."""
+        """Public bound R_phi on the norm of every feature vector."""
         if self.name not in UNBOUNDED:
             return 1.0
         assert self.data_norm is not None
@@ -105,12 +105,12 @@ class Kernel:
 
     @property
     def feature_lipschitz(self) -> float:
-        """Lipschitz constant of the features in the domain.
+        """Lipschitz constant of the feature map in the domain.
 
         Raises
         ------
         NotSupportedError
-            If none is known.
+            If no constant is known.
         """
         if self.name == "linear":
             return 1.0
@@ -130,7 +130,7 @@ class Kernel:
         )
 
     def diagonal(self, X: Floats) -> Floats:
-        """Return the squared norms of the rows' features, shape (n_rows,)."""
+        """Compute the squared norms of the features of the rows, shape (n_rows,)."""
         squares = np.asarray(np.einsum("ij,ij->i", X, X))
         if self.name == "linear":
             return squares
@@ -145,7 +145,7 @@ class Kernel:
         ------
         DataError
         """
-        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding
+        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding errors
             raise DataError(f"{what} holds rows whose norms overflow; scale them")
         if self.data_norm is not None:
             Ball(self.data_norm).rows(X, f"rows of {what}")
@@ -156,9 +156,9 @@ def cholesky_features(
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     r"""Factor the kernel matrix, pivot by pivot, until the remainder is small.
 
-    Returns the pivots; features G of shape (n_rows, rank), with lower triangular rows of pivots;
-    and r, the diagonal of the kernel matrix minus :math:`GG^\top`. It stops when
-    :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r drowns in rounding.
+    Return the pivots, the features G of shape (n_rows, rank), and r, the diagonal of the kernel
+    matrix minus :math:`GG^\top`. The rows of G at the pivots are lower triangular. The
+    factorisation stops when :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r is rounding error.
     """
     residuals = np.maximum(kernel.diagonal(X), 0.0)
     floor = 4.0 * np.finfo(np.float64).eps * float(residuals.max(initial=0.0))
@@ -184,16 +184,16 @@ def cholesky_features(
 
 @dataclass(frozen=True, eq=False)
 class PublicPredictor:
-    """A function in the RKHS that was computed from released answers only.
+    """A function in the RKHS that was computed only from released answers.
 
     Parameters
     ----------
     kernel, points, coefficients
-        The function is the combination of the kernels at the points, which are public.
+        The function is the linear combination of the kernels at the points, which are public.
     guarantee : Guarantee
-        Of the release that it belongs to.
+        Guarantee of the release.
     classes, feature_names : tuples, optional
-        The public label set, where the loss classifies, and the names of the columns of a table.
+        The public label set of a classifier, and the column names of a table.
 
     Examples
     --------
@@ -227,34 +227,34 @@ class PublicPredictor:
         return float(np.sqrt(max(square, 0.0)))
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictions at any rows."""
+        """Return the predictions at rows of any origin."""
         rows = check_rows(X, self.points.shape[1], self.feature_names)
         return np.asarray(self.kernel(rows, self.points) @ self.coefficients)
 
     def classify(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row: the second class where the prediction is positive.
+        """Return the label of each row, which is the second class if the prediction is positive.
 
         Raises
         ------
         DataError
-            If the loss does not classify.
+            If the loss is not for classification.
         """
         if self.classes is None:
-            raise DataError("this predictor fits numbers, not classes; use predict")
+            raise DataError("this predictor is for numbers, not classes; use predict")
         return np.asarray(self.classes)[(self.predict(X) > 0).astype(np.intp)]
 
     def corrected(
         self, point: Floats, answer: float, max_norm: float, divisor: float | None = None
     ) -> Self:
-        r"""Return a function that is nearer to the answer at a point, projected on a ball.
+        r"""Return a function corrected towards the answer at a point, and projected onto a ball.
 
-        Let the truth f lie in the ball of radius ``max_norm``, and let the errors at the point be d
-        for the old function and at most x for the answer. The squared distance from f decreases by
-        at least :math:`(d^2 - x^2)/D`. The divisor D is at least k(z, z), the default.
+        Let the true function f be in the ball of radius ``max_norm``. Let d be the error of the old
+        function at the point z, and x a bound on the error of the answer. The squared distance from
+        f decreases by at least :math:`(d^2 - x^2)/D`. D is at least k(z, z), the default.
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])
-        if square <= TINY:  # every function is zero at this point
+        if square <= TINY:  # all functions vanish at this point
             return self
         step = (answer - float(self.predict(row)[0])) / (divisor or square)
         points, steps = np.vstack([self.points, row]), np.append(self.coefficients, step)
@@ -264,9 +264,9 @@ class PublicPredictor:
 
 
 def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = None) -> Floats:
-    """Return rows as a finite matrix with the right columns, or raise a DataError.
+    """Convert rows to a finite matrix with the right columns, or raise a DataError.
 
-    One row may be a vector. A table has columns of the given names, in their order.
+    A vector is a single row. A table must have columns with the given names, in their order.
     """
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and tuple(columns) != names:
@@ -276,5 +276,5 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
     if rows.ndim != 2 or rows.shape[1] != n_features:
         raise DataError(f"X has shape {np.shape(X)}, but the model has {n_features} features")
     if not np.all(np.isfinite(rows)):
-        raise DataError("X holds missing or infinite numbers")
+        raise DataError("X contains missing or infinite numbers")
     return rows

@@ -1,8 +1,8 @@
 """The protocol of learners, and the base class of the package's learners.
 
-A fit takes the granted epsilons, plans the release from public numbers only, computes its
-guarantee, asks the account, checks the rows, charges, and draws the noise. A learner defines its
-public domain and its plan: an objective with a sensitivity.
+A fit plans the release from the granted epsilons and other public numbers, and computes its
+guarantee. It checks the account and then the rows, charges the account, and draws the noise. A
+learner defines its public domain and its plan: an objective with a sensitivity.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Floats = NDArray[np.float64]
 
 
 class Learner(Protocol):
-    """A model that is trained under an epsilon for each row, and its guarantee.
+    """A model trained with an epsilon for each row, and its guarantee.
 
     Any class with these members is a learner, without inheritance (docs/howto/learners.md). After
-    ``fit``, ``guarantee_`` holds one epsilon for each row that was passed, at most what it granted,
-    and zero where no epsilon was granted. :func:`~convexmarket.audit_privacy` audits it.
+    ``fit``, ``guarantee_`` has one epsilon for each row, which is at most the granted epsilon.
+    :func:`~convexmarket.audit_privacy` audits the guarantee.
     """
 
     guarantee_: Guarantee
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Return (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``, by public numbers."""
+        """Compute public (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta``."""
         ...
 
     def fit(
@@ -65,16 +65,15 @@ class Learner(Protocol):
         rows: ArrayLike | None = None,
         accountant: Account | None = None,
     ) -> Self:
-        """Release a model of the rows, each under its epsilon, in nats.
+        """Release a model of the rows within the epsilon of each row, in nats.
 
-        A row with epsilon 0 is not read. The account may refuse before a row is read, and is
-        charged with the guarantee before noise is drawn.
+        Rows with epsilon 0 are not read. Budgets are checked before rows are read.
 
         Parameters
         ----------
         X, y, epsilon : array_like of shape (n_rows, n_features), (n_rows,), (n_rows,)
         rows, accountant : array_like of int, Account, optional
-            Positions of the rows in the account; all by default.
+            Positions of the rows in the account. The default is all rows.
         """
         ...
 
@@ -85,7 +84,7 @@ def unfitted(learner: Any) -> Any:
 
 
 class PrivateLearner(BaseEstimator):
-    """Base class of learners: the fit, the guarantee, the account, and predictions."""
+    """Base class of learners, with the fit, the guarantee, the account, and predictions."""
 
     regularization: float | str
     features: PublicFeatures | None
@@ -94,20 +93,20 @@ class PrivateLearner(BaseEstimator):
 
     #: Name of the model in a guarantee.
     _model: ClassVar[str]
-    #: Parameters that describe the public domain; None reads the value from the private rows.
+    #: Parameters that describe the public domain. None reads the value from the private rows.
     _public: ClassVar[tuple[str, ...]]
-    #: Whether rows of a table are in the unit box, instead of the ball.
+    #: Whether rows of a table are in the unit box instead of the ball.
     _box: ClassVar[bool] = False
-    #: Parameter for which None means noise in floating point.
+    #: Parameter for which None means floating-point noise.
     _exactness: ClassVar[str]
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Refuse parameters outside their ranges."""
+        """Raise an error for parameters out of range."""
 
     @abstractmethod
     def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
-        """Return the public domain; parts that are None are computed from X and y."""
+        """Return the public domain. Parts that are None are computed from X and y."""
 
     @abstractmethod
     def _plan(self, granted: Granted, n_features: int, domain: Domain) -> Perturbation:
@@ -127,37 +126,38 @@ class PrivateLearner(BaseEstimator):
         accountant: Account | None = None,
         random_state: RandomSource = None,
     ) -> Self:
-        """Release a model of the rows, each within its epsilon.
+        """Release a model of the rows within the epsilon of each row.
 
         Parameters
         ----------
         X, y : array_like of shape (n_rows, n_features), (n_rows,)
             Rows in the public domain, and labels from the public set or range. Rows in partitions
-            (:func:`convexmarket.partitions.rows`) stay there; at most 100,000 are fetched.
+            (:func:`convexmarket.partitions.rows`) are not collected; at most 100,000 are fetched.
         epsilon : array_like of shape (n_rows,), or float
-            Epsilon of each row, or one number for all: nonnegative, in nats, independent of the
-            data; the constructor's by default. A row with epsilon 0 is not read. Infinity means no
-            protection: by default only rows with infinity are then used, without noise.
+            Nonnegative epsilon of each row, or one number for all rows, in nats. It must not depend
+            on the data. The default is the constructor's value. A row with epsilon 0 is not read.
+            Infinity means no protection: only such rows are used by default, without noise.
         rows : array_like of int, optional
-            Positions of the rows in the account; all of its rows by default.
+            Positions of the rows in the account. The default is all its rows.
         accountant : Account, optional
-            Charged with the guarantee; by default all open accounts, see
+            Account that is charged. The default is all open accounts; see
             :func:`convexmarket.privacy.account`. The charge remains if the fit fails later, because
             the failure depends on the rows.
         random_state : None or Simulation, default None
-            Source of the noise; the constructor's by default. ``None`` means a fresh seed, which is
-            not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible, and protects no
-            row. A plain seed raises a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+            Source of the noise. The default is the constructor's value. ``None`` means a fresh
+            seed, which is not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible,
+            but does not protect the rows. A plain seed raises a
+            :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
         Raises
         ------
         ParameterError, DataError, NotSupportedError
-            If an argument is out of its range, no noise satisfies the epsilons, the data are
-            malformed or outside of the public domain, or the release needs them in memory.
+            If an argument is out of range, no noise satisfies the epsilons, the data are malformed
+            or outside the public domain, or the release needs them in memory.
         BudgetExceededError
-            If the account refuses. No epsilon is charged then, and no row is read.
+            If the release exceeds a budget. Nothing is charged or read then.
         SolverError
-            If the solver does not reach its tolerance; no model is released then.
+            If the solver does not reach its tolerance. No model is released then.
         """
         default = self.epsilon if epsilon is None else epsilon
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
@@ -172,7 +172,7 @@ class PrivateLearner(BaseEstimator):
             warn_of_plain_noise(self._exactness, source)
         charge()
         model, attributes = plan.release(matrix, labels, rng)
-        # Set last, so that a failed fit leaves no part of a model.
+        # Set last, so that a failed fit does not leave a partial model.
         coef, level = domain.rows.coefficients(model)
         self.coef_ = domain.half * coef
         self.intercept_ = float(domain.half * level + domain.middle)
@@ -187,7 +187,7 @@ class PrivateLearner(BaseEstimator):
     def _begun(
         self, X: Any, y: Any, epsilon: ArrayLike | None, *, public: bool = False
     ) -> tuple[Granted, Perturbation, Domain, tuple[Any, NDArray[Any]] | None]:
-        """Plan a release; also return the rows, if the domain was read from them."""
+        """Plan a release. Also return the rows if the domain was computed from them."""
         self._check_parameters()
         granted, n_features = self._granted(Granted.of(X, epsilon)), self._n_features(X, y)
         data = None
@@ -199,7 +199,7 @@ class PrivateLearner(BaseEstimator):
         return granted, self._plan(granted, n_features, domain), domain, data
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row, or the number in the unit of the labels.
+        """Predict the label of each row.
 
         Parameters
         ----------
@@ -213,29 +213,29 @@ class PrivateLearner(BaseEstimator):
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
         """Compute the guarantee of a fit in advance, from public quantities only.
 
-        A regularization of "auto" uses ``n_features``, 1 by default. Errors are as in
-        :meth:`fit`; a domain that would be read from private rows is refused.
+        A regularization of "auto" uses ``n_features``, 1 by default. Errors are as in :meth:`fit`.
+        A domain that would be computed from private rows raises an error.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
         return self._guarantee(granted, plan, domain, None)
 
     def noise_effect(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
-        r"""Return the standard deviation that the noise adds to a prediction, before any fit.
+        r"""Compute the standard deviation that the noise adds to a prediction, before any fit.
 
-        Its unit is that of the label, or of the margin for a classifier. For rows that are
-        spread uniformly and independently over the public domain it is
-        :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}` with s the deviation of the noise of the
-        gradient and :math:`h_j` the mean squares of the features.
+        The unit is the unit of the label, or of the margin for a classifier. For rows drawn
+        uniformly from the public domain, the deviation is
+        :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}`, where s is the standard deviation of the noise
+        in the gradient and :math:`h_j` are the mean squares of the features.
 
         Parameters
         ----------
         epsilon, n_features
-            See :meth:`promise`; by default the number of features follows from ``features``.
+            See :meth:`promise`. The default number of features is that of ``features``.
 
         Raises
         ------
         ParameterError
-            As in ``fit``, or without the number of features.
+            As in ``fit``, or if the number of features is missing.
         """
         if n_features is None:
             if self.features is None:
@@ -255,8 +255,8 @@ class PrivateLearner(BaseEstimator):
     def noise_limit(self) -> float:
         """Return the :meth:`noise_effect` above which a constant predicts as well as the model.
 
-        It is the deviation of uniform labels. For a classifier it is 4: such noise changes the
-        label of a row with margin 1 with a probability of 40 per cent.
+        The limit is the standard deviation of uniform labels. For a classifier the limit is 4,
+        which changes the label of a row with margin 1 with a probability of 40 per cent.
         """
         labels = self._domain(1).labels
         return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0
@@ -292,12 +292,12 @@ class PrivateLearner(BaseEstimator):
             return self.features.n_features_out_
         shape = X.shape if hasattr(X, "shape") else checked_numbers("X", X, DataError).shape
         if len(shape) != 2 or 0 in shape:
-            dense_rows(self, X, y, dtype=np.float64)  # raises the error of scikit-learn
+            dense_rows(self, X, y, dtype=np.float64)  # raises scikit-learn's error
             raise DataError(f"X must have rows and columns, not the shape {shape}")
         return int(shape[1])
 
     def _read(self, X: Any, y: Any, granted: Granted) -> tuple[Any, NDArray[Any]]:
-        """Return the used rows, as finite numbers or in their partitions, and their labels."""
+        """Return the used rows, as finite numbers or in partitions, and their labels."""
         numeric = "target_range" in self._public
         if in_parts(X):
             if self._public[0] in self._leaking():
@@ -305,7 +305,7 @@ class PrivateLearner(BaseEstimator):
                     f"rows in partitions need a public {self._public[0]}; pass a bound"
                 )
             if self.features is not None:
-                raise ParameterError("features are for tables; transform each partition before")
+                raise ParameterError("features are for tables; transform each partition first")
             labels = labels_of(X, y)[granted.used]
             corner = np.broadcast_to(np.zeros(X.shape[1]), (labels.size, X.shape[1]))
             return X, dense_rows(self, corner, labels, y_numeric=numeric)[1]  # stores the columns
@@ -317,7 +317,7 @@ class PrivateLearner(BaseEstimator):
     def _checked(
         self, X: Any, y: NDArray[Any], granted: Granted, domain: Domain
     ) -> tuple[Any, Floats]:
-        """Return rows and labels in the units of the release, within the domain."""
+        """Check that rows and labels are in the domain, and scale them for the release."""
         labels = (domain.labels.numbers(y) - domain.middle) / domain.half
         if self._box:
             labels = np.clip(labels, -1.0, 1.0)

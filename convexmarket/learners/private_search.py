@@ -1,11 +1,12 @@
-r"""Private choice of a learner's parameters by models trained on private rows.
+r"""Private choice of a learner's parameters among models trained on private rows.
 
-Candidates are scored on public rows, but trained on private rows, so the choice has a cost (unlike
-in A, Remark IV.2). For learners with delta zero, there are two kinds of charges. "sum": each of K
-candidates is trained once, on :math:`\epsilon_i/K`, and all may be published. "trials": J times, a
-candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is published, and
-not J, with :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and Steinke, Hyperparameter Tuning with
-Renyi Differential Privacy; docs/theory/objective-perturbation.md has the proof).
+Candidates are scored on public rows but trained on private rows, so the choice has a cost (unlike
+in A, Remark IV.2). Two charges are available for learners with delta zero. With "sum", each of K
+candidates is trained once with :math:`\epsilon_i/K`, and all may be published. With "trials", J
+candidates are drawn at random and trained with :math:`\epsilon_i/2`. Only the best model is
+published, and J is secret, with :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and Steinke,
+Hyperparameter Tuning with Renyi Differential Privacy; proof in
+docs/theory/objective-perturbation.md).
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ from convexmarket.privacy.random_sources import (
 
 Charge = Literal["trials", "sum"]
 
-#: Relative margin for the roundings of a share.
+#: Relative margin for the rounding errors of a share.
 BELOW = 2.0**-50
 MOST_TRIALS = 10_000.0
-#: By the charge, what a guarantee assumes.
+#: Assumption of the guarantee for each charge.
 HOW: dict[str, str] = {
     "sum": "each candidate is trained once, and their privacy losses add up",
     "trials": "only the best of a random number of trials is published; the number, drawn in double"
@@ -50,27 +51,27 @@ HOW: dict[str, str] = {
 
 @dataclass(eq=False, repr=False)
 class PrivateSearch(BaseEstimator):
-    """A learner with a private choice of its parameters.
+    """A learner whose parameters are chosen privately.
 
     Parameters
     ----------
     learner : Learner
-        Any learner with ``set_params`` and ``score``, and a delta of zero.
+        Any learner with ``set_params``, ``score`` and delta zero.
     grid : mapping of str to sequence
-        Candidates, as for :class:`sklearn.model_selection.ParameterGrid`.
+        Candidates, as in :class:`sklearn.model_selection.ParameterGrid`.
     validation : (X, y)
-        Public rows and labels, by which candidates are scored.
+        Public rows and labels on which candidates are scored.
     charge, trials : {"trials", "sum"}, default "trials"; float, default 10.0
-        Method of charging, and the mean number of trials; ``"sum"`` is better for two candidates.
+        Method of charging, and the mean number of trials. ``"sum"`` is better for two candidates.
     epsilon : default None
         Default ``epsilon`` of ``fit``.
 
     Attributes
     ----------
     best_estimator_, best_params_ : Learner, dict
-        The fitted learner, whose ``guarantee_`` covers only one training, and its parameters.
+        The fitted learner and its parameters. Its ``guarantee_`` covers only one training.
     scores_ : ndarray of shape (n_candidates,), or None
-        Scores of all candidates, in the grid's order, if they are public.
+        Scores of all candidates in the order of the grid, if they are public.
     guarantee_, epsilon_ : Guarantee, ndarray of shape (n_rows,)
         Guarantee of the choice and the training together.
 
@@ -97,7 +98,7 @@ class PrivateSearch(BaseEstimator):
     epsilon: ArrayLike | None = None
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Return (mu, sigma) of the learner, with doubled noise because of the choice.
+        """Return (mu, sigma) of the learner, with twice the noise because of the choice.
 
         Parameters
         ----------
@@ -116,31 +117,32 @@ class PrivateSearch(BaseEstimator):
         accountant: Account | None = None,
         random_state: RandomSource = None,
     ) -> Self:
-        """Train candidates, and keep the best.
+        """Train candidates, and store the best.
 
         Parameters
         ----------
         X, y, epsilon, rows, accountant, random_state
-            See the learner; epsilon is finite, and charged once for the whole search.
+            See the learner. Epsilon must be finite, and is charged once for the whole search.
 
         Raises
         ------
         ParameterError, BudgetExceededError
-            If an argument is out of its range, a candidate cannot keep its share, or the account
-            refuses.
+            If an argument or a candidate's share is invalid, or a budget is exceeded.
         """
         default = self.epsilon if epsilon is None else epsilon
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
         granted = Granted.of(X, epsilon)
         if not np.isfinite(granted.epsilon).all():
-            raise ParameterError("epsilon is infinite in some rows; choose among them for free")
+            raise ParameterError(
+                "epsilon is infinite in some rows; a choice without privacy needs no PrivateSearch"
+            )
         candidates, share = self._candidates(), self._share()
         gamma = _stopping(self.trials)
         part = granted.epsilon * (share * (1.0 - BELOW))
         learners = [unfitted(self.learner).set_params(**chosen) for chosen in candidates]
         for learner in learners:
             if hasattr(learner, "promise"):
-                learner.promise(part)  # before the charge: no candidate is refused later
+                learner.promise(part)  # before the charge, so that no candidate fails later
         assumptions = (
             noise_assumption(random_state),
             "the candidates and the rows of their scores are public",
@@ -203,7 +205,7 @@ class PrivateSearch(BaseEstimator):
         return candidates
 
     def _share(self) -> float:
-        """Return the share of the granted epsilon for one training."""
+        """Return the share of the granted epsilon that one training uses."""
         check_choice("charge", self.charge, Charge)
         return 0.5 if self.charge == "trials" else 1.0 / len(self._candidates())
 
@@ -211,6 +213,6 @@ class PrivateSearch(BaseEstimator):
 def _stopping(trials: float) -> float:
     """Return gamma for a mean number of trials, ``(1 - gamma) / (gamma * log(1 / gamma))``."""
     if not 1.0 < as_float(trials) <= MOST_TRIALS:
-        raise ParameterError(f"trials must lie above 1, at most {MOST_TRIALS:g}, got {trials!r}")
+        raise ParameterError(f"trials must be above 1 and at most {MOST_TRIALS:g}, got {trials!r}")
 
     return float(np.exp(brentq(lambda x: np.expm1(-x) / -x - trials, -40.0, -1e-12)))

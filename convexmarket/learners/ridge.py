@@ -1,17 +1,17 @@
 r"""Ridge regression with a guarantee for each seller.
 
-The model minimises the weighted mean of squared errors plus :math:`\lambda\|\theta\|^2` on the
-unit scale: features in [0, 1] and labels in [-1, 1], mapped there by public ranges. All choices of
-a fit depend only on public numbers: the granted epsilons, the numbers of rows and features, and the
-ranges. The derivations are in docs/theory/ridge.md, section 7.4.
+The model minimises the weighted mean of squared errors plus :math:`\lambda\|\theta\|^2`. Public
+ranges map features to [0, 1] and labels to [-1, 1], the unit scale. All choices of a fit depend
+only on public numbers: the granted epsilons, the numbers of rows and features, and the ranges. The
+derivations are in docs/theory/ridge.md, section 7.4.
 
-**Objective perturbation** replaces the square of residuals beyond a threshold T by a linear
-function (Huber), which bounds the effect of a row by T instead of the largest residual. The
-threshold, like :math:`\lambda` (:mod:`.perturbed`), follows a public rule:
+**Objective perturbation** uses the Huber loss, which is linear for residuals above a threshold T.
+The threshold bounds the effect of a row. A public rule chooses the threshold, as it does for
+:math:`\lambda` (:mod:`.perturbed`):
 
 .. math:: T = \min\Big(1, \max\Big(\frac18, \frac1{160}\sqrt{\frac\eta n}\Big)\Big).
 
-**Statistics and output** take a :math:`\lambda` from a bound on the excess loss.
+**Statistics and output** perturbation choose :math:`\lambda` by a bound on the excess loss.
 """
 
 from __future__ import annotations
@@ -80,54 +80,54 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     Parameters
     ----------
     regularization : "auto" or float, default "auto"
-        :math:`\lambda`, on the unit scale. ``"auto"`` follows from public numbers by the rules of
-        the module. 0 is for rows without a guarantee.
+        :math:`\lambda` on the unit scale. ``"auto"`` is computed from public numbers by the rules
+        of the module. 0 requires rows without a guarantee.
     perturbation : {"auto", "objective", "statistics", "output"}, default "auto"
-        Where noise is added. ``"auto"`` takes ``"objective"``, which is best in nearly all
-        simulations. ``"statistics"`` perturbs sums, by noise that grows with the square of the
-        number of features. ``"output"`` perturbs the model; without an intercept it is PDP-OP.
+        The quantity to which noise is added. ``"auto"`` is ``"objective"``, the best in most
+        simulations. The noise of ``"statistics"`` is added to sums, and increases with the square
+        of the number of features. ``"output"`` perturbs the model (PDP-OP).
     weighting : {"granted", "bound", "equal"} or array_like of shape (n_rows,), default "granted"
-        ``"granted"``: in proportion to epsilon, which adds least noise. ``"bound"`` minimises the
-        bound of :meth:`risk` under the same guarantees and needs ``label_noise``. ``"equal"``: the
-        same weight, and the smallest epsilon, for all. Or weights chosen without looking at the
-        data, nonnegative and summing to one.
+        ``"granted"`` weights are proportional to epsilon, which adds the least noise. ``"bound"``
+        minimises the bound of :meth:`risk` under the same guarantees and needs ``label_noise``.
+        ``"equal"`` gives all rows the same weight and the smallest epsilon. An array of nonnegative
+        weights that sum to one must not depend on the data.
     fit_intercept : bool, default True
-        Whether there is a constant feature, regularised like the others. Features are then centred
-        unless the perturbation is ``"output"``.
+        Whether to append a constant feature, which is regularised like the others. Features are
+        then centred unless the perturbation is ``"output"``.
     max_norm, sensitivity : float or None, default None; {"tight", "paper"}, default "tight"
         For ``"output"``, as in :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
     label_noise, failure_probability : float or None, default None; float, default 0.05
-        Public standard deviation of the labels' noise on the unit scale, and the chance that the
-        bound of :meth:`risk` fails; for ``weighting="bound"``.
+        Public standard deviation of the labels' noise on the unit scale, and the probability that
+        the bound of :meth:`risk` fails, for ``weighting="bound"``.
     delta : float, default 0.0
         Probability with which a row may lose more than it granted, for ``"statistics"`` with an
-        intercept: then the noise is Gaussian, and grows with the number of features.
+        intercept. The noise is then Gaussian and increases with the number of features.
     feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
-        Public lowest and highest values of the features (numbers or one per feature) and labels.
-        ``None`` takes them from the private rows, with a
+        Public lowest and highest values of the features (numbers, or one per feature) and of the
+        labels. ``None`` computes them from the rows, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning`. Predictions are clipped to the latter.
     rounding : "auto", float or None, default "auto"
-        For ``"output"``. A number: the model is rounded, on the unit scale, to multiples of the
-        largest power of two that is at most this, and gets exact discrete noise. ``"auto"`` takes a
-        step that adds less than a hundredth to the noise, and leaves out rows of less than a
-        millionth of the mean weight; where the error of the solve has no bound it is ``None``,
-        noise in floating point as in the paper: its last digits distinguish neighbours, with a
-        :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
+        For ``"output"``. With a number, the model is rounded on the unit scale to multiples of the
+        largest power of two up to this number, and exact discrete noise is added. ``"auto"``
+        chooses a step that adds less than a hundredth to the noise, and drops rows of less than a
+        millionth of the mean weight. If the error of the solve has no bound, ``"auto"`` is
+        ``None``: floating-point noise as in the paper. Its last digits can reveal rows, so a
+        :class:`~convexmarket.errors.PrivacyLeakWarning` is raised except in simulations.
     features, epsilon, random_state : default None
-        See :class:`PrivateLogisticRegression`; rows of a table lie in the unit box.
+        See :class:`PrivateLogisticRegression`. Rows of a table are mapped into the unit box.
 
     Attributes
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
         The released model, in the units of the data.
     epsilon_, guarantee_ : ndarray of shape (n_rows,), Guarantee
-        Guarantee of each row, in nats, at most what was granted; the same with its assumptions.
+        Epsilon of each row in nats, at most the granted epsilon, and the full guarantee.
     regularization_, rounding_ : float, float or None
-        The :math:`\lambda` that was used, and the step of the lattice; None for floating point.
+        The :math:`\lambda` that was used, and the lattice step (None for floating-point noise).
     noise_rate_ : float
-        With ``"output"`` and ``"statistics"``, :math:`\eta`: the density of each coordinate is
-        :math:`e^{-\eta|z_j|}` on the unit scale; in floating point it is
-        :math:`e^{-\eta\|z\|}`, and Gaussian noise has deviation :math:`1/\eta`.
+        :math:`\eta` of ``"output"`` and ``"statistics"``. The density of each coordinate is
+        proportional to :math:`e^{-\eta|z_j|}` on the unit scale. Floating-point noise has the
+        density :math:`e^{-\eta\|z\|}`, and Gaussian noise has deviation :math:`1/\eta`.
 
     References
     ----------
@@ -175,20 +175,20 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         label_noise: float | None = None,
         failure_probability: float = 0.05,
     ) -> tuple[float, float]:
-        r"""Return (mu, sigma) of the bound ``mu * ||a|| + sigma / eta``, for a market's objective.
+        r"""Return (mu, sigma) of the bound ``mu * ||a|| + sigma / eta`` in a market's objective.
 
-        For ``"objective"`` it bounds the excess loss of models of norm 1
-        (:func:`~convexmarket.learners.lipschitz_risk_constants`), and otherwise the error of the
-        model on the unit scale (:func:`~convexmarket.learners.ridge_risk_constants`), where
-        ``"auto"`` counts as a regularization of 1. The noise N of the moments and n of
-        ``"statistics"`` moves the model by at most :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`.
+        For ``"objective"``, the bound is on the excess loss of models of norm 1
+        (:func:`~convexmarket.learners.lipschitz_risk_constants`). Otherwise, it is on the error of
+        the model on the unit scale (:func:`~convexmarket.learners.ridge_risk_constants`), where
+        ``"auto"`` means a regularization of 1. With ``"statistics"``, noise N in the second moments
+        and n in the moments with the labels changes the model by at most
+        :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`.
 
         Parameters
         ----------
         n_features : int
         label_noise, failure_probability : float
-            The first is by default the constructor's, else 1, which no noise in the labels' range
-            exceeds.
+            The default of ``label_noise`` is the constructor's value, or 1, its largest value.
         """
         if label_noise is None:
             label_noise = 1.0 if self.label_noise is None else self.label_noise
@@ -220,7 +220,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return bool(self.fit_intercept) and not (given and self._where() == "objective")
 
     def _norm(self, size: int) -> float:
-        """Return the largest norm of a row, which is centred if the model has an intercept."""
+        """Return the largest norm of a row after centring, if the model has an intercept."""
         return float(np.sqrt(size) / 2.0 if self.fit_intercept else np.sqrt(size))
 
     def _check_parameters(self) -> None:
@@ -299,8 +299,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             wrong = np.count_nonzero(weights[~granted.used])
             if wrong:
                 raise ParameterError(
-                    f"weighting is positive in {wrong} rows that granted an epsilon of 0; give "
-                    "them weight 0, and the others a sum of one"
+                    f"weighting is positive in {wrong} rows that granted an epsilon of 0; set "
+                    "these weights to 0, and let the others sum to one"
                 )
             return weights[granted.used]
         check_choice("weighting", self.weighting, Weighting)
@@ -312,7 +312,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         if self.label_noise is None:
             raise ParameterError(
                 "weighting='bound' needs label_noise, the standard deviation of the labels' "
-                "noise; pass what is publicly known about it, or use weighting='granted'"
+                "noise; pass a public value, or use weighting='granted'"
             )
         mu, sigma = self.risk(n_features, failure_probability=self.failure_probability)
         weights = weights_for_guarantees(sold, mu, sigma)[0]
@@ -333,29 +333,28 @@ def expected_loss(
     epsilon: ArrayLike | None = None,
     penalty: float = 0.0,
 ) -> NoisyLoss:
-    r"""Compute the expected test loss of an estimator by output perturbation, over its noise.
+    r"""Compute the expectation of the test loss over the noise of output perturbation.
 
-    The result depends on the private rows, without a guarantee: do not publish it. Predictions
-    are not clipped here.
+    The result depends on private rows; do not publish it. Predictions are not clipped.
 
     Parameters
     ----------
     estimator : PersonalizedRidge
-        With ``perturbation="output"``, or rows without a guarantee.
+        An estimator with ``perturbation="output"``, or fitted to rows without a guarantee.
     X, y, X_test, y_test, epsilon
-        See ``fit`` of the estimator, and test rows.
+        Arguments of ``fit``, and test rows.
     penalty : float, default 0
-        :math:`\lambda` of the regularised test loss; 0 is the mean squared error.
+        :math:`\lambda` of the regularised test loss. 0 gives the mean squared error.
 
     Returns
     -------
     mean, std : float
-        In squared units of the label.
+        Expectation and standard deviation, in squared units of the label.
 
     Raises
     ------
     DataError, NotSupportedError
-        If rows are outside their ranges, or the noise is not added to the output.
+        If rows are out of range, or the noise is not added to the output.
 
     Examples
     --------

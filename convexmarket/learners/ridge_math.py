@@ -1,16 +1,17 @@
-r"""Ridge regression: the solve, closed forms under noise, and two perturbations.
+r"""Ridge regression: the solver, closed forms of the noisy loss, and two perturbations.
 
 **Output perturbation** (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). Replacing row i
-moves the weighted ridge solution by at most :math:`\kappa w_i`
-(:func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`); noise of rate
-:math:`\min_i \epsilon_i/(\kappa w_i)` is added to it.
+changes the weighted ridge solution by at most :math:`\kappa w_i`
+(:func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`). Noise of rate
+:math:`\min_i \epsilon_i/(\kappa w_i)` is added to the solution.
 
-**Perturbed statistics.** Noisy second moments A of the features and moments m with the labels give
-the model that solves :math:`(A_+ + \lambda I)\theta = m`, with the positive part of A. Replacing
-row i changes the sums by at most :math:`w_i` times :func:`statistics_sensitivity`.
+**Perturbed statistics.** The model solves :math:`(A_+ + \lambda I)\theta = m`, where A are noisy
+second moments of the features, :math:`A_+` is their positive part, and m are noisy moments with the
+labels. Replacing row i changes the sums by at most :math:`w_i` times
+:func:`statistics_sensitivity`.
 
-Model or sums are rounded to a lattice and get exact discrete noise, which covers the error of their
-computation. Proofs and error bounds are in docs/theory/ridge.md, section 7.4.
+The model or the sums are rounded to a lattice. Exact discrete noise is added, which covers the
+error of their computation. Proofs and error bounds are in docs/theory/ridge.md, section 7.4.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridg
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 
-CHUNK = 8192  # rows at a time, so that the weighted copy of the data stays small
-# Below this share of the Gram matrix's trace, the normal equations lose too many digits.
+CHUNK = 8192  # rows per block, so that the weighted copy of the data is small
+# For smaller shares of the Gram matrix's trace, the normal equations lose too many digits.
 WELL_CONDITIONED = 1e-7
 UNIT = 2.0**-53
-SMALL_CHAIN = 10  # roundings of an entry in addition to its sums
+SMALL_CHAIN = 10  # roundings of an entry besides those of sums
 NORM_SLACK = 1.01  # ratio of a computed model's norm to the bound on the exact norm
-UPWARD = 1.0 + 1e-9  # margin for the roundings of a formula
+UPWARD = 1.0 + 1e-9  # margin for rounding errors of a formula
 FINE = 1000
-LARGEST = 1.01  # entry of the sums, whose weights add up to one
-#: Steps by which the square of a discrete Gaussian exceeds the real one's (docs/theory.md).
+LARGEST = 1.01  # largest entry of the sums, with weights that sum to one
+#: Excess of the square of a discrete Gaussian over a continuous one, in steps (docs/theory.md).
 NARROWER = 9.0
 
 EXACT = (
@@ -71,9 +72,9 @@ REAL = "noise and coefficients, computed in double precision, are treated as rea
 
 
 def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vector) -> Matrix:
-    """Sum the values of a function over blocks of a few thousand rows and column entries.
+    """Sum a function over blocks of a few thousand rows.
 
-    Sums of partitions are added exactly and rounded once, so no chain of roundings becomes longer.
+    Sums of partitions are added exactly and rounded once, so partitions add no rounding errors.
     """
     if not isinstance(X, PartedRows):
         return _sum_of_chunks(work, X, *columns)
@@ -88,7 +89,7 @@ def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> 
 
 
 def _moments(X: Matrix, y: Vector, weights: Vector) -> Matrix:
-    """Return weighted second moments, and moments with the labels as the last column."""
+    """Return weighted second moments with the moments with the labels as the last column."""
     weighed = (weights[:, None] * X).T
     return np.column_stack([weighed @ X, weighed @ y])
 
@@ -98,14 +99,14 @@ def solve_ridge(
 ) -> Vector:
     r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
 
-    This is the closed form of PDP-OP, by a Cholesky factorisation of the normal equations, or by
-    orthogonal factorisation where they would lose digits.
+    This is the closed form of PDP-OP. The normal equations are solved by a Cholesky factorisation.
+    Where they would lose digits, an orthogonal factorisation is used.
 
     Parameters
     ----------
     X, y, weights : ndarrays of shapes (n_rows, n_features), (n_rows,) and (n_rows,)
     regularization : float
-        :math:`\lambda`, nonnegative; zero takes the solution of least norm.
+        Nonnegative :math:`\lambda`. Zero gives the solution of least norm.
 
     Returns
     -------
@@ -144,13 +145,14 @@ def noisy_loss(
     penalty: float = 0.0,
     step: float | None = None,
 ) -> NoisyLoss:
-    r"""Compute the test loss of :math:`\hat\theta = \theta + Z`, exactly.
+    r"""Compute mean and deviation of the test loss of :math:`\hat\theta = \theta + Z` exactly.
 
     The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`, and odd moments of Z vanish. For a
-    density proportional to :math:`e^{-\eta\|z\|}`, :math:`E z_j^2` is :math:`(d+1)/\eta^2`, and
-    the fourth moments are once and three times :math:`(d+1)(d+3)/\eta^4`. On a lattice of this
-    step q, with :math:`r = e^{-\eta q}`, coordinates are independent, with
-    :math:`E z^2 = 2q^2r/(1-r)^2` and :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
+    density proportional to :math:`e^{-\eta\|z\|}`, :math:`E z_j^2 = (d+1)/\eta^2`,
+    :math:`E z_i^2 z_j^2 = (d+1)(d+3)/\eta^4` for distinct coordinates, and :math:`E z_j^4` is three
+    times as large. On a lattice of step q, coordinates are independent. With
+    :math:`r = e^{-\eta q}`, :math:`E z^2 = 2q^2r/(1-r)^2` and
+    :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
     """
     model, rows = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
     if step is not None:
@@ -176,7 +178,7 @@ def noisy_loss(
 
 
 class RidgeErrorBound(NamedTuple):
-    r"""Bounds on the effects of regularisation, privacy and the labels' noise (R, Theorem 3.6)."""
+    r"""Bounds on the effects of regularisation, privacy and label noise (R, Theorem 3.6)."""
 
     bias: float
     privacy: float
@@ -207,9 +209,9 @@ def ridge_error_bound(
     Parameters
     ----------
     weights, rate, regularization, n_features, failure_probability
-        Weights of the loss, summing to one, and rate of the noise; infinity means none.
+        Weights of the loss, which sum to one, and rate of the noise. Infinity means no noise.
     coef_norm, label_noise, smallest_eigenvalue : float
-        Public: :math:`\|\theta^*\|` or a bound on it, the standard deviation of the :math:`e_i`,
+        Public numbers: a bound on :math:`\|\theta^*\|`, the standard deviation of the :math:`e_i`,
         and a lower bound on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
 
     Returns
@@ -219,7 +221,7 @@ def ridge_error_bound(
     Raises
     ------
     ParameterError
-        If an argument is out of its range.
+        If an argument is out of range.
 
     Examples
     --------
@@ -252,10 +254,10 @@ def ridge_risk_constants(
 ) -> tuple[float, float]:
     r"""Return the weights (mu, sigma) of ridge regression in the objective of a market.
 
-    Theorem 3.6 of Acharya et al., without bias, is ``mu * ||a|| + sigma / eta``, in units of the
-    model's norm: selling :math:`\varepsilon_i = a_i\eta` means noise of rate :math:`\eta/\kappa`.
-    They are :math:`\frac{s}{\lambda}\sqrt{2d/\delta}` (s the label noise) and
-    :math:`\kappa\,(d + \sqrt{2d/\delta})`.
+    The bound of Theorem 3.6 of Acharya et al., without bias, is ``mu * ||a|| + sigma / eta`` in
+    units of the model's norm, because sales of :math:`\varepsilon_i = a_i\eta` give noise of rate
+    :math:`\eta/\kappa`. Here :math:`\mu = \frac{s}{\lambda}\sqrt{2d/\delta}`, where s is the label
+    noise, and :math:`\sigma = \kappa\,(d + \sqrt{2d/\delta})`.
 
     Parameters
     ----------
@@ -264,7 +266,7 @@ def ridge_risk_constants(
     max_norm, sensitivity
         See :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
     exact : bool, default False
-        Whether the noise is Laplace noise of a lattice in every coordinate: then sigma is
+        Whether the noise is Laplace noise on a lattice in every coordinate. In this case sigma is
         :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality.
 
     Returns
@@ -285,14 +287,14 @@ def ridge_risk_constants(
 
 
 def noise_length(count: int, failure_probability: float) -> float:
-    """Bound the norm of Laplace noise of scale 1 in a number of coordinates, by Chebyshev."""
+    """Bound the norm of a vector of Laplace noise of scale 1 by Chebyshev's inequality."""
     return sqrt(2.0 * count + sqrt(40.0 * count / failure_probability))
 
 
 def _risk(
     regularization: float, n_features: int, label_noise: float, failure_probability: float
 ) -> tuple[float, float]:
-    """Return mu, and the length of noise of rate one."""
+    """Return mu and the length of noise of rate one."""
     check_positives(regularization=regularization)
     check_count("n_features", n_features)
     check_nonnegative("label_noise", label_noise)
@@ -310,12 +312,12 @@ class SolveError(NamedTuple):
 
 
 def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveError:
-    """Bound the error of the solve of a ridge regression on the unit box, if possible."""
+    """Bound the numerical error of a ridge solution on the unit box, if possible."""
     d, root = n_features, sqrt(n_features)
     if n_rows < d:
         raise NotSupportedError(
-            f"rounding needs as many rows as features, and there are {n_rows} rows of {d} "
-            "features; use rounding=None, whose noise is of real numbers"
+            f"rounding needs at least as many rows as features, but there are {n_rows} rows of "
+            f"{d} features; use rounding=None, with floating-point noise"
         )
     norm = NORM_SLACK * ridge_norm_bound(regularization, d)
     chain = _chain(n_rows) + d + SMALL_CHAIN
@@ -333,7 +335,7 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
 
 
 class OutputPerturbation(Perturbation):
-    """Noise on the model itself; see the module."""
+    """Noise added to the model, as in the module."""
 
     rate = np.inf  # of the noise; on a lattice, of each coordinate
     step: float | None = None  # of the lattice; None for noise in floating point
@@ -389,7 +391,7 @@ class OutputPerturbation(Perturbation):
             self.assumptions = (public, limits)
 
     def solve(self, X: Vector | PartedRows, y: Vector) -> Vector:
-        """Solve the ridge regression; raise a SolverError if the noise may not cover the error."""
+        """Solve the ridge regression. Raise a SolverError if the noise may not cover the error."""
         model = solve_ridge(X, y, self.weights, self.regularization)
         if self.error is None:
             return model
@@ -397,16 +399,16 @@ class OutputPerturbation(Perturbation):
         left = np.linalg.norm(misfit - self.regularization * model)
         if not (left <= self.error.residual and np.linalg.norm(model) <= self.error.norm):
             raise SolverError(
-                f"the ridge solve left a residual above the {self.error.residual:.3g} that double "
-                "precision should leave: this machine's linear algebra is not what rounding= "
-                "relies on. Use a larger regularization, or rounding=None"
+                f"the residual of the ridge solution exceeds {self.error.residual:.3g}, the limit "
+                "of double precision: the linear algebra of this machine is too inaccurate for "
+                "rounding=. Use a larger regularization, or rounding=None"
             )
         return model
 
     def release(
         self, X: Vector | PartedRows, y: Vector, rng: np.random.Generator
     ) -> tuple[Vector, dict[str, Any]]:
-        """Return the noisy model, and its fitted attributes."""
+        """Return the noisy model and its fitted attributes."""
         model = self.solve(X, y)
         if self.step is not None:
             model = lattice_release(model, self.step, self.scale, rng)
@@ -421,10 +423,10 @@ class OutputPerturbation(Perturbation):
 
 
 def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) -> float:
-    r"""Bound the change of all statistics by a row of weight one; attained if centred.
+    r"""Bound the change of all statistics by a row of weight one. The bound is sharp if centred.
 
-    Without an intercept it is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept features
-    are centred, and it is :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
+    Without an intercept the bound is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept
+    features are centred, and the bound is :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
     :math:`\sqrt{\frac14\lfloor d^2/4\rfloor + d + 4}` in L2.
     """
     d = n_features
@@ -434,7 +436,7 @@ def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) ->
 
 
 class StatisticsPerturbation(Perturbation):
-    """Noise on the sums; see the module. ``centred`` adds the constant 1 as the last feature."""
+    """Noise added to the sums. ``centred`` adds the constant 1 as the last feature."""
 
     def __init__(
         self,
@@ -461,7 +463,7 @@ class StatisticsPerturbation(Perturbation):
             least = float(np.max(shift[asking] / allowed)) * min(1.0, float(allowed.min()))
             self.step = lattice_step(max(least / (FINE * count), LARGEST * 2.0**-48))
             check_reach(LARGEST, self.step)
-            # Rounding adds at most half a step per entry on either side.
+            # Rounding adds at most half a step per entry for each data set.
             steps = np.where(used, shift / self.step + sqrt(count), 0.0)
             largest = float(np.max(steps[asking] / allowed))
             self.scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))  # the deviation
@@ -474,7 +476,7 @@ class StatisticsPerturbation(Perturbation):
         self.assumptions = (EXACT.format(error),)
 
     def sums(self, X: Vector | PartedRows, y: Vector) -> Vector:
-        """Return the statistics: the upper triangle of second moments, then moments with labels."""
+        """Return the upper triangle of second moments, followed by the moments with the labels."""
         sums = row_sum(X, _moments, y, self.weights)
         triangle = sums[np.triu_indices(X.shape[1])]
         return np.append(triangle[: triangle.size - self.centred], sums[:, -1])
@@ -482,7 +484,7 @@ class StatisticsPerturbation(Perturbation):
     def release(
         self, X: Vector | PartedRows, y: Vector, rng: np.random.Generator
     ) -> tuple[Vector, dict[str, Any]]:
-        """Return the model that solves the noisy equations, and its fitted attributes."""
+        """Return the solution of the noisy equations and the fitted attributes."""
         d = X.shape[1]
         sums = self.sums(X, y)
         noisy = lattice_release(sums, self.step, self.scale, rng, gaussian=self.delta > 0)
@@ -497,7 +499,7 @@ class StatisticsPerturbation(Perturbation):
     def noise_effect(self, second: Vector) -> float:
         """Return the deviation that noise adds to a prediction."""
         deviation = self.scale * self.step * (1.0 if self.delta else sqrt(2.0))
-        # The gradient of a model of norm 1.
+        # The gradient at a model of norm 1.
         effect = np.sqrt(np.sum(second / (second + self.regularization) ** 2))
         return float(deviation * sqrt(2.0) * effect)
 
@@ -509,10 +511,10 @@ def _fitted(rate: float, regularization: float, step: float | None) -> dict[str,
 def _lattice(
     shift: Vector, sold: Vector, count: int, largest: float, rounding: float | None
 ) -> tuple[float, int, Vector]:
-    """Return step, scale and the loss of each row, for a number of values of at most a size.
+    """Return step, scale and loss of each row for ``count`` values with a bound on their size.
 
-    Without a given step, noise is more than ``FINE * count`` steps, whichever row sets its scale:
-    rounding adds at most ``count`` steps to the move of a row.
+    The default step is so small that the noise exceeds ``FINE * count`` steps for any row, because
+    rounding adds at most ``count`` steps to the change by a row.
     """
     if rounding is None:
         exposed = (shift > 0) & np.isfinite(sold)
@@ -528,7 +530,7 @@ def _lattice(
 
 
 def _chain(n_rows: int) -> int:
-    """Return the longest chain of roundings in a sum over rows."""
+    """Return the largest number of consecutive roundings in a sum over rows."""
     return min(n_rows, CHUNK) + -(-n_rows // CHUNK)
 
 

@@ -1,4 +1,4 @@
-"""Save released models as JSON documents, and load them without running code."""
+"""Save released models as JSON documents, and load them without executing code."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 LINEAR = PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor
 KINDS: dict[str, Any] = {x.__name__: x for x in (*LINEAR, PersonalizedRidge, PublicPredictor)}
-#: Largest numbers of bytes in a file, and of certain bytes: parsing takes far more memory.
+#: Largest numbers of bytes in a file, and of certain bytes, because parsing needs far more memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
 FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
 Detail = Literal["summary", "rows"]
-NOT_KEPT = "epsilon is the largest of all rows: those of single rows were not saved"
+NOT_KEPT = "epsilon is the largest of all rows, because the epsilons of single rows were not saved"
 _WRONG = (ConvexMarketError, ArithmeticError, OSError, RecursionError, TypeError, ValueError)
 
 
@@ -39,7 +39,7 @@ def _public(value: Any) -> Any:
         return [_public(entry) for entry in value]
     number = isinstance(value, int | float) and abs(value) <= 1e150
     if not (value is None or number or (isinstance(value, str) and value.isprintable())):
-        raise ValueError("no value that JSON holds, or a terminal would obey it")
+        raise ValueError("no value of JSON, or a control sequence")
     return value
 
 
@@ -52,7 +52,7 @@ Epsilon = Annotated[float, Field(ge=0, strict=False), WithJsonSchema({"minimum":
 
 
 class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings"):
-    """A released model, without noise, seed and rows; ``docs/model.schema.json`` is its schema."""
+    """A released model without noise, seed and rows. The schema is ``docs/model.schema.json``."""
 
     format: Literal["convexmarket-model"] = "convexmarket-model"
     version: Literal[1] = 1
@@ -69,7 +69,7 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     coef_: Numbers
     intercept_: Number = 0.0
     rows: Annotated[int, Field(ge=1, le=10_000_000)]
-    epsilon: Annotated[list[Epsilon], FailFast()]  # one number is the largest of all rows
+    epsilon: Annotated[list[Epsilon], FailFast()]  # a single number is the largest of all rows
     delta: Annotated[float, Field(ge=0, le=1)]
     law: Law  # fields of the profile of the privacy loss
     shift: Annotated[list[Epsilon], FailFast()]
@@ -86,12 +86,12 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     Parameters
     ----------
     model : private linear or ridge estimator, or PublicPredictor
-        Fitted. For a release of predictions, its ``predictor``.
+        A fitted model. For a release of predictions, pass its ``predictor``.
     path : path
         An existing file is replaced atomically.
     guarantee : {"summary", "rows"}, default "summary"
-        ``"rows"`` writes the epsilon of each row, not only the largest, and weights given row by
-        row. They show the prices of sellers, which no guarantee covers.
+        ``"rows"`` writes the epsilon of each row instead of only the largest, and weights given row
+        by row. They reveal the prices of sellers, which no guarantee covers.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     Raises
     ------
     NotSupportedError, DataError
-        If the model has no guarantee, is not fitted, has no form in JSON, or the file cannot be
+        If the model has no guarantee, is not fitted or has no JSON form, or the file cannot be
         written.
 
     Examples
@@ -114,7 +114,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
 
 def load_model(path: str | Path) -> Any:
-    """Load the model of :func:`save_model`, with identical predictions, as data.
+    """Load a model of :func:`save_model`, with identical predictions.
 
     Parameters
     ----------
@@ -123,12 +123,12 @@ def load_model(path: str | Path) -> Any:
     Returns
     -------
     object
-        If the file lacks the epsilon of single rows, each row has the largest one.
+        The model. If the file has no epsilons of single rows, each row has the largest epsilon.
 
     Raises
     ------
     DataError
-        If the file is missing, too large, damaged, inconsistent or of another version.
+        If the file is missing, too large, damaged or inconsistent, or has another version.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def load_model(path: str | Path) -> Any:
             raise ValueError(f"it is not a file of at most {LARGEST:,} bytes")
         return _loaded(file.read_bytes())
     except _WRONG as error:
-        remedy = "give a file of save_model, and install the convexmarket that wrote it"
+        remedy = "give a file of save_model, and install the version of convexmarket that wrote it"
         raise _refusal(f"{path} cannot be loaded", error, remedy) from None
 
 
@@ -222,7 +222,7 @@ def _loaded(content: bytes) -> Any:
         lists: Any = [None if part is None else tuple(part) for part in (data.classes_, names)]
         return PublicPredictor(kernel, points, coef, guarantee, *lists)
     if data.columns is not None:
-        pairs, both = data.columns.items(), [True, True]  # two numbers are a range
+        pairs, both = data.columns.items(), [True, True]  # two numbers form a range
         columns: Any = {k: tuple(v) if [*map(is_number, v)] == both else v for k, v in pairs}
         options["features"] = PublicFeatures(columns, **data.features).fit()
     model = KINDS[data.kind](**options)

@@ -1,4 +1,4 @@
-"""The default learner of a purchase, and the worth of its model."""
+"""The default learner of a purchase, and the error of its model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convexmarket.learners.ridge import PersonalizedRidge
 def default_learner(
     labels: pd.Series[Any], features: Any, classes: Any, target_range: Any
 ) -> PrivateLearner:
-    """Choose a learner of numbers or of two classes; undeclared facts are read from the rows."""
+    """Choose a learner for numbers or two classes. Undeclared domains are read from the rows."""
     if classes is not None and target_range is not None:
         raise ParameterError("give classes or target_range, not both")
     numbers = is_numeric_dtype(labels) and not is_bool_dtype(labels)
@@ -34,17 +34,18 @@ def default_learner(
 
 
 def expected_error(learner: Any, epsilon: NDArray[np.float64], n_features: int) -> float | None:
-    """Compute the effect of the noise, and warn if a constant is as good a prediction."""
+    """Compute the effect of the noise. Warn if a constant predicts as well as the model."""
     if not hasattr(learner, "noise_effect"):
         return None
     try:
         expected, limit = float(learner.noise_effect(epsilon, n_features)), learner.noise_limit()
-    except ParameterError:  # the domain is not public; or fit raises the same error
+    except ParameterError:  # the domain is not public, or fit raises the same error
         return None
     if expected > limit:
         warn_user(
-            f"the noise adds a standard deviation of {expected:.3g} to a prediction, and a constant"
-            f" is as good from {limit:.3g} on: buy more privacy (a larger budget), or use fewer"
+            f"the noise adds a standard deviation of {expected:.3g} to a prediction, and at "
+            f"{limit:.3g} or more a constant is as good: buy more privacy (a larger budget), or "
+            "use fewer"
             " features",
             UselessModelWarning,
         )

@@ -37,7 +37,7 @@ LEDGER = Kind("ledger", "convexmarket ledger PATH --create, or Ledger.create in 
 #: Reserved names: a prefix for releases without a name, and the model of an online market.
 UNNAMED, MODEL = "unnamed-", "market-model"
 
-#: A sale for only one release is used first, which only basic composition allows.
+#: Sales for a single release, which require basic composition, are used first.
 _TABLES = """CREATE TABLE ledgers (  -- one row
     number INTEGER PRIMARY KEY, composition TEXT NOT NULL, delta REAL NOT NULL, time TEXT NOT NULL
 );
@@ -85,10 +85,10 @@ GROUP BY r.number ORDER BY r.number"""
 
 
 class Ledger:
-    """Sales and charges of privacy, in a database.
+    """Sales and charges of privacy in a database.
 
-    Every method is one transaction, which is durable once the method has returned. Several
-    processes and threads may share a ledger. A ``with`` statement closes the connection.
+    Every method is one transaction, which is durable when the method returns. Several processes and
+    threads may share a ledger. A ``with`` statement closes the connection.
 
     Parameters
     ----------
@@ -99,17 +99,17 @@ class Ledger:
     ----------
     path : pathlib.Path
     composition : {"basic", "advanced"}
-        Composition of guarantees, see :class:`~convexmarket.PrivacyAccountant`.
+        Composition of guarantees; see :class:`~convexmarket.PrivacyAccountant`.
     delta : float
         Probability with which a seller's epsilon may be exceeded.
     of_market : bool
-        Whether the ledger belongs to an online market, which records the sales itself.
+        Whether the ledger belongs to an online market, which records its sales.
 
     Raises
     ------
     DataError
-        Here and in every method: if the ledger does not exist, or its database is damaged, of
-        another version, read-only, locked for too long, or on a full disk.
+        If the ledger does not exist, or its database is damaged, has another version, is read-only,
+        is locked for too long, or is on a full disk. Every method may raise this error.
 
     Examples
     --------
@@ -151,11 +151,11 @@ class Ledger:
         Parameters
         ----------
         path : path
-            Path of a new file, on a local disk.
+            Path of a new file on a local disk.
         composition : {"basic", "advanced"}, default "basic"
-            Composition of guarantees; it cannot be changed later.
+            Composition of guarantees. It cannot be changed later.
         delta : float, default 0.0
-            Probability with which a seller's epsilon may be exceeded; positive for "advanced".
+            Probability with which a seller's epsilon may be exceeded. Positive for "advanced".
         """
         check_instance("path", path, (str, Path), "the path of a new file")
         check_choice("composition", composition, AccountComposition)
@@ -173,26 +173,27 @@ class Ledger:
         release: str | None = None,
         source: str | None = None,
     ) -> int:
-        """Record sales and their prices, all or none, and return their number.
+        """Record all sales with their prices in one transaction, and return their number.
 
-        Several sales of one seller add up. Sales of epsilon zero and price zero are left out.
+        Several sales of one seller add up. Sales with epsilon zero and price zero are not recorded.
 
         Parameters
         ----------
         ids : sequence of str, length n
-            Ids of the sellers, stored in their normal form (:mod:`convexmarket.checks`).
+            Ids of the sellers. They are stored in normal form (:mod:`convexmarket.checks`).
         epsilon, prices : array_like of shape (n,), or one number
             Epsilon and payment of each seller.
         release : str, optional
-            The only release that may use the sales; any by default. Requires basic composition.
+            The only release that may use the sales, with basic composition. By default, any release
+            may.
         source : str, optional
-            Origin of the sales, such as a list; each source is recorded only once.
+            Origin of the sales, such as a list. Each source is recorded only once.
 
         Raises
         ------
         ParameterError, ReleaseChargedError, NotSupportedError, DataError
-            If an argument is invalid, the release was charged, it needs basic composition, or sales
-            of this source were recorded before.
+            If an argument is invalid, the release was already charged or needs basic composition,
+            or sales of this source were already recorded.
         """
         ids, epsilon, prices = aligned(ids=ids, epsilon=epsilon, prices=prices)
         names = _checked_ids(ids)
@@ -221,20 +222,20 @@ class Ledger:
         return len(sales)
 
     def account(self, ids: Iterable[str], release: str | None = None) -> LedgerAccount:
-        """Return the account of some sellers, to which a release is charged.
+        """Return an account of some sellers to which releases can be charged.
 
         Parameters
         ----------
         ids : sequence of str
             Distinct sellers, in the order of their rows.
         release : str, optional
-            Name of the release, which can be charged only once. Without a name, every charge is a
+            Name of the release. A name can be charged only once; without a name, every charge is a
             new release.
         """
         return LedgerAccount(self._store, ids, release)
 
     def sales(self) -> pd.DataFrame:
-        """Return all sales in their order.
+        """Return all sales in the order in which they were recorded.
 
         The columns are id, epsilon, price, release (None: any), source and time (UTC, ISO).
         """
@@ -245,7 +246,7 @@ class Ledger:
         """Return all releases in the order in which they were charged.
 
         The columns are name, mechanism, accounting, delta, law (of the privacy-loss profile),
-        sellers (number charged), epsilon (in all), largest_epsilon, assumptions (a tuple) and time.
+        sellers (their number), epsilon (total), largest_epsilon, assumptions (a tuple) and time.
         """
         with self._store.reading() as connection:
             frame = _frame(connection, _RELEASES).astype({"sellers": "int64"})
@@ -253,15 +254,15 @@ class Ledger:
         return frame
 
     def charges(self) -> pd.DataFrame:
-        """Return the charges of all releases: columns release, id and epsilon."""
+        """Return the charges of all releases in the columns release, id and epsilon."""
         with self._store.reading() as connection:
             return _frame(connection, _CHARGES)
 
     def balance(self) -> pd.DataFrame:
         """Return the balance of each seller, in the order of their first sales.
 
-        The columns are id, sold, spent (by all releases, under the composition), left (the largest
-        epsilon that may still be charged, including sales for later releases) and paid.
+        The columns are id, sold, spent (by all releases together), left (the largest epsilon that
+        may still be charged, including sales for later releases) and paid.
         """
         with self._store.reading() as connection:
             sales, charges = (_frame(connection, query) for query in (_SALES, _CHARGES))
@@ -271,7 +272,7 @@ class Ledger:
         frame = totals.reset_index().set_axis(["id", "sold", "paid"], axis=1)
         frame.insert(2, "spent", account.spent if account else 0.0)
         frame.insert(3, "left", account.remaining if account else 0.0)
-        # Sales for one release: the part used by it, or the part that it may still use.
+        # Sales for a single release: the part that it used, or may still use.
         own = sales.dropna(subset="release").groupby(["release", "id"])["epsilon"].sum()
         used = charges.set_index(["release", "id"])["epsilon"].reindex(own.index, fill_value=0.0)
         ended = own.index.isin(released, level="release")
@@ -281,20 +282,20 @@ class Ledger:
         return frame
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Write a consistent copy of the ledger to a file; the ledger may be in use meanwhile.
+        """Write a consistent copy of the ledger to a file, even while the ledger is in use.
 
-        A restored copy lacks all later sales and charges: see "Backups" in docs/ledger.md.
+        A restored copy lacks all later sales and charges; see "Backups" in docs/ledger.md.
 
         Parameters
         ----------
         path : path
         force : bool, default False
-            Whether an existing file, other than the ledger, may be replaced by the checked copy.
+            Whether the checked copy may replace an existing file other than the ledger.
         """
         back_up(self._store, path, force=force)
 
     def disconnect(self) -> None:
-        """Close the connection to the database; the next call of a method opens another."""
+        """Close the connection to the database. The next method call opens another."""
         self._store.disconnect()
 
     def __enter__(self) -> Self:
@@ -308,9 +309,9 @@ class Ledger:
 
 
 class LedgerAccount:
-    """The account of some sellers of a ledger; created by :meth:`Ledger.account`.
+    """The account of some sellers of a ledger, created by :meth:`Ledger.account`.
 
-    Pass it as the ``accountant`` of a release or a learner; row k then belongs to seller k.
+    Pass it as the ``accountant`` of a release or a learner. Row k then belongs to seller k.
 
     Attributes
     ----------
@@ -348,16 +349,16 @@ class LedgerAccount:
         return self._current().remaining
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Refuse a release beyond the budget of a seller, or of a name that was charged before.
+        """Raise an error if a release exceeds a budget, or if its name was already charged.
 
-        See :meth:`convexmarket.PrivacyAccountant.check`; ``rows`` are positions in :attr:`ids`.
+        See :meth:`convexmarket.PrivacyAccountant.check`. ``rows`` are positions in :attr:`ids`.
         """
         with self._store.reading() as connection:
             _check_uncharged(connection, self.release)
             _accountant(connection, self.ids, self.release).check(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it without a charge.
+        """Charge a release in full, or raise an error without a charge.
 
         Parameters and errors are the same as in :meth:`check`.
         """
@@ -375,7 +376,7 @@ class LedgerAccount:
 def lay_ledger(
     connection: sqlite3.Connection, composition: AccountComposition, delta: float
 ) -> None:
-    """Create the tables of a ledger without sales, in an open transaction."""
+    """Create the tables of a ledger without sales in an open transaction."""
     for statement in _TABLES.split(";"):
         connection.execute(statement)
     connection.execute("INSERT INTO ledgers VALUES (1, ?, ?, ?)", (composition, delta, now()))
@@ -388,7 +389,7 @@ def charge_release(
     rows: ArrayLike | None,
     release: str | None,
 ) -> None:
-    """Charge a release to these sellers in an open transaction, or refuse it."""
+    """Charge a release to these sellers in an open transaction, or raise an error."""
     check_instance("guarantee", guarantee, Guarantee)
     _check_uncharged(connection, release)
     if ids:
@@ -433,7 +434,7 @@ def _settings(connection: sqlite3.Connection) -> tuple[AccountComposition, float
 def _accountant(
     connection: sqlite3.Connection, ids: Sequence[str], release: str | None
 ) -> PrivacyAccountant:
-    """Return the current account of these sellers, for a release of this name."""
+    """Return the current account of these sellers for a release with this name."""
     composition, delta = _settings(connection)
     these, places = json.dumps(list(ids)), {id: place for place, id in enumerate(ids)}
     budget = np.zeros(len(ids))

@@ -1,7 +1,7 @@
 """Seals that detect changes of a database by other programs.
 
-Each step that adds rows also adds a row to ``seals``: the sum, modulo 2^128, of the digests
-(BLAKE2b) of all numbered rows of the other tables and of the schema.
+Each transaction that adds rows also adds a row to ``seals``. It is the sum, modulo 2^128, of the
+BLAKE2b digests of the schema and of all numbered rows of the other tables.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LAST = "SELECT sum FROM seals ORDER BY number DESC LIMIT 1"
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _SEALED = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seals'"
 
-#: Names of a table and of its columns.
+#: Valid names of a table and of its columns.
 Row = tuple[Any, ...]
 
 
 def damaged(path: Path, how: str) -> DataError:
-    """Build the error about damage, with its remedy; ``how`` must not quote a cell."""
+    """Create the error about damage and its remedy. ``how`` must not quote a cell."""
     return DataError(
         f"{path} is damaged {how}; restore a backup: move away the file and all files next to it "
         'with the same prefix, then put the backup there (docs/ledger.md, "Backups")'
@@ -52,14 +52,14 @@ def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
 
 
 def seal(connection: sqlite3.Connection, added: list[Row]) -> None:
-    """Seal the rows added by the open step."""
+    """Add a seal for the rows that the open transaction added."""
     if added:
         ((total,),) = connection.execute(_LAST).fetchall()
         _add(connection, int.from_bytes(total, "big") + _sum(added))
 
 
 def check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """Compare the whole database with its seal, in the open transaction, or raise a DataError."""
+    """Raise a DataError if the database, in the open transaction, does not match its seal."""
     if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
         raise damaged(path, "(SQLite's integrity check fails)")
     if connection.execute(_LAST).fetchall() != [(_to_bytes(_sum(_rows(connection))),)]:

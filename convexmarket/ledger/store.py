@@ -1,9 +1,10 @@
-"""A database shared by several processes, with durable steps.
+"""A database with durable transactions that several processes share.
 
-Once a step has returned, its rows survive a crash, and a loss of power if the disk implements
-fsync. The rollback journal is overwritten, because with deleted journals a loss of power can undo a
-commit. Before SQLite 3.51.3 concurrent checkpoints of a write-ahead log can damage the database. A
-step that adds nothing syncs the journal too, as another process may have crashed before its sync.
+When a transaction has returned, its rows survive a crash of the process, and a loss of power if the
+disk implements fsync. The rollback journal is overwritten, because a loss of power can undo a
+commit if journals are deleted. A write-ahead log is not used, because before SQLite 3.51.3
+concurrent checkpoints can damage the database. A transaction without new rows also syncs the
+journal, because another process may have crashed before its sync.
 """
 
 from __future__ import annotations
@@ -28,15 +29,14 @@ __all__ = ["Kind", "Store", "back_up", "create_database", "now"]
 
 #: "cmkt": the application id of our SQLite databases.
 APPLICATION = 0x636D6B74
-#: Version of the tables; no other is read.
+#: Version of the tables. Other versions are not read.
 VERSION = 4
 #: Seconds to wait for other processes.
 PATIENCE = 60.0
 
-#: Held during every step and every fork: a child process would roll back an open transaction of
-#: another thread when it exits.
+#: Locked during transactions and forks: a child that exits would roll back open transactions.
 _STEP = threading.RLock()
-#: Connections of a parent process. A child must not even close them.
+#: Connections of a parent process. A child must not close them.
 _ABANDONED: list[sqlite3.Connection | None] = []
 
 if hasattr(os, "register_at_fork"):
@@ -44,7 +44,7 @@ if hasattr(os, "register_at_fork"):
         before=_STEP.acquire, after_in_parent=_STEP.release, after_in_child=_STEP.release
     )
 
-#: Description and remedy of an error, by its name without the details.
+#: Description and remedy of an error, by its primary name.
 _ERRORS = {
     "SQLITE_BUSY": (
         f"is in use by other processes for more than {PATIENCE:g} seconds",
@@ -63,15 +63,15 @@ _DAMAGE = "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT", "SQLITE_ERROR"
 
 
 def now() -> str:
-    """Return the time, UTC, as ISO text."""
+    """Return the current UTC time as ISO text."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class Kind(NamedTuple):
-    """Kind of a database, for messages."""
+    """Kind of a database, named in messages."""
 
     name: str
-    create: str  # remedy for a missing database
+    create: str  # the remedy for a missing database
     table: str = ""  # a required table
 
 
@@ -89,7 +89,7 @@ class Store:
             pass
 
     def disconnect(self) -> None:
-        """Close the connection; the next step opens another."""
+        """Close the connection. The next transaction opens another."""
         with _STEP:
             self._leave_parent()
             if self._connection is not None:
@@ -119,25 +119,25 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Open a step that adds rows, while other processes wait."""
+        """Open a transaction that adds rows while other processes wait."""
         with self.reading("BEGIN IMMEDIATE") as connection:
             yield connection
             seal(connection, self._added)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Exclude other processes from the same block, by the lock of another, empty database."""
+        """Exclude other processes from this block by locking a second, empty database."""
         lock_file = self._file.with_name(f"{self._file.name}.closing")
         if lock_file.is_symlink():  # a link could lead to any file
             raise DataError(
-                f"{lock_file} is a symbolic link, in the place of a file of the database; nothing "
-                "was written: remove the link, and check its origin"
+                f"{lock_file} is a symbolic link instead of a file of the database; nothing was "
+                "written: remove the link, and check its origin"
             )
         with _in_words(lock_file):
             lock = sqlite3.connect(lock_file, timeout=PATIENCE, isolation_level=None)
         busy = (
-            f"the {self.kind.name} in {self.path} is being closed by another process; wait until"
-            " that is done, then close again to get its result"
+            f"the {self.kind.name} in {self.path} is being closed by another process; wait until "
+            "it has finished, then close again to get the result"
         )
         with contextlib.closing(lock):
             with _in_words(lock_file, busy):
@@ -152,7 +152,7 @@ class Store:
 
     def _connect(self) -> sqlite3.Connection:
         """Open the database, and check its seal."""
-        if not self._file.is_file():  # reading a pipe or a device could block
+        if not self._file.is_file():  # opening a pipe or a device could block
             raise DataError(
                 f"there is no {self.kind.name} in {self.path}; check the path, or create one:"
                 f" {self.kind.create}"
@@ -167,7 +167,7 @@ class Store:
         try:
             self._check_ours(connection)
             connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA fullfsync = ON")  # on macOS, fsync does not reach the disk
+            connection.execute("PRAGMA fullfsync = ON")  # on macOS, fsync does not flush the disk
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("BEGIN")
             check_whole(connection, self.path)
@@ -198,7 +198,7 @@ class Store:
 
     def _sync_journal(self) -> None:
         """Sync the last commit; closing a handle of the database would drop SQLite's locks."""
-        try:  # no journal: no write happened; without permission, only read
+        try:  # without a journal, nothing was written; without permission, nothing can be written
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 sync(self._file.with_name(f"{self._file.name}-journal"))
         except OSError as error:
@@ -208,7 +208,7 @@ class Store:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk."""
+    """Flush a file or a folder to the disk."""
     handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -223,7 +223,7 @@ def _check_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def _in_words(path: Path, busy: str = "") -> Iterator[None]:
-    """Describe an error of the database and its remedy; ``busy`` is for a lock."""
+    """Describe an error of the database and its remedy. ``busy`` describes a lock."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -240,7 +240,7 @@ def _in_words(path: Path, busy: str = "") -> Iterator[None]:
 
 
 def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Create a database and its folder; ``fill`` creates the tables, in a transaction."""
+    """Create a database and its folder. ``fill`` creates the tables in a transaction."""
     _check_path(path)
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute("BEGIN")
@@ -282,7 +282,7 @@ def _place(path: Path, kind: Kind, content: bytes, *, replace: bool = False) -> 
             if replace:
                 fresh.replace(path)
             else:
-                os.link(fresh, path)  # unlike a renaming, it fails if the name is taken
+                os.link(fresh, path)  # unlike a rename, a link fails if the name exists
             sync_folder(folder)
             sync_folder(folder.parent)
         finally:
@@ -297,10 +297,10 @@ def _place(path: Path, kind: Kind, content: bytes, *, replace: bool = False) -> 
 
 
 def _check_free(path: Path, kind: Kind) -> None:
-    """Refuse a path that exists, or has a leftover journal that SQLite would apply."""
+    """Raise an error if a path exists, or has an old journal that SQLite would apply."""
     for taken in (path.with_name(path.name + end) for end in ("", "-journal", "-wal")):
         if taken.exists():
             raise DataError(
-                f"{taken} exists, from an earlier {kind.name}; open that, move the file away, or"
-                " choose another path"
+                f"{taken} exists from an earlier {kind.name}; open it, move the file away, or "
+                "choose another path"
             )

@@ -1,8 +1,8 @@
-"""The online market: sellers arrive one by one, and each gets a quote on arrival (A, section V).
+"""The online market: sellers arrive one by one and receive a quote on arrival (A, section V).
 
-A policy is a plan for sellers who are known by their prior only (:mod:`convexmarket.online.plan`),
-turned into terms (:mod:`convexmarket.online.curves`): the guarantee and the payment of each report.
-:class:`OnlineMarket` runs a real market, with its state in a database.
+A policy computes a plan from the prior of the sellers (:mod:`convexmarket.online.plan`), and the
+guarantee and payment of each report from the plan (:mod:`convexmarket.online.curves`).
+:class:`OnlineMarket` runs a real market with its state in a database.
 """
 
 from convexmarket.online.online_market import Offer, OnlineMarket

@@ -1,10 +1,11 @@
-r"""A prior as finitely many virtual costs, from above and from below.
+r"""Approximate a prior by finitely many virtual costs, from above and from below.
 
 With R(q) = q*F^-1(q), the expected virtual cost on a cell of sensitivities is a difference of R.
 Two sets of atoms have these means: the means themselves, and the virtual costs at the ends of the
-cells, between which each mean is divided. A policy for the first set buys the same on each cell,
-which is feasible for the prior. Any policy for the prior has a copy for the second set. So the best
-plan for the prior lies between the two, whose distance is of second order in the cells' width.
+cells, with the mass of each cell divided between its ends. A policy for the first set buys the same
+on each cell, which is feasible for the prior. Any policy for the prior corresponds to a policy for
+the second set with the same loss. The best plan for the prior is therefore between the best plans
+for both sets, whose difference is of second order in the width of the cells.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from convexmarket.priors import EmpiricalPrior, Prior
 
 Floats = NDArray[np.float64]
 
-#: Halvings of cells towards the bottom, and in probability towards both ends; evenly spaced ends;
-#: parts of each cell before a plan is known.
+#: Halvings of cells towards the lower end, and in probability towards both ends; evenly spaced
+#: ends; parts of each cell in the first plan.
 _HALVINGS, _EVEN, _PARTS = 40, 129, 4
-#: The smallest probability of a cell, relative to that below and above, and absolute.
+#: Smallest probability of a cell, relative to the probabilities below and above; and absolute.
 _APART, _ROUNDING = 1e-9, 1e-15
 
 
@@ -39,7 +40,7 @@ class Shape(NamedTuple):
 
 
 class Atoms:
-    """Nondecreasing virtual costs with probabilities, which may sum to less than one.
+    """Nondecreasing virtual costs and their probabilities, which may sum to less than one.
 
     ``lowest`` is the smallest cost, ``unit`` a typical distance above it, and ``above`` the costs
     less the smallest.
@@ -53,10 +54,10 @@ class Atoms:
         self._sums = np.concatenate((np.zeros((3, 1)), np.cumsum(masses * powers, axis=1)), axis=1)
 
     def shape(self, price: Floats, width: Floats) -> Shape:
-        """Compute the moments of the margin ``v = (p - psi)_+`` cut at w; p is above ``lowest``."""
+        """Compute the moments of ``v = (p - psi)_+`` cut at w, for p relative to ``lowest``."""
         full, below, below2 = self._sums[:, np.searchsorted(self.above, price - width, "right")]
         share, mean, square = self._sums[:, np.searchsorted(self.above, price, "right")]
-        share, mean, square = share - full, mean - below, square - below2  # of costs in between
+        share, mean, square = share - full, mean - below, square - below2  # costs between
         width = np.where(full > 0, width, 0.0)
         margin = np.maximum(price * share - mean, 0.0)
         first = width * full + margin
@@ -67,7 +68,7 @@ class Atoms:
 
 
 class Cells:
-    """A prior with a density on cells between increasing edges, from the bottom of its support."""
+    """A prior with a density, divided into cells from the lower end of its support."""
 
     def __init__(self, prior: Prior, edges: Floats) -> None:
         levels = np.asarray(prior.cdf(edges))
@@ -84,24 +85,24 @@ class Cells:
         low, high = self._costs[:-1], self._costs[1:]
         with np.errstate(invalid="ignore", divide="ignore"):
             up = np.where((low < high) & (high < np.inf), (self._means - low) / (high - low), 0.0)
-            # The variance of the costs that the ends add.
+            # The variance that the ends add to the costs.
             self._spread = np.fmax(up * (high - self._means) * (high - low) * masses, 0.0)
         self._at_ends = np.append(masses * (1.0 - up), 0.0) + np.append(0.0, masses * up)
         self._at_ends[-1] += max(0.0, 1.0 - levels[-1])
 
     @property
     def inner(self) -> Atoms:
-        """Atoms at the means of cells, whose best plan is not better than the prior's best plan."""
+        """Atoms at the means of cells, with a best plan that is not better than the prior's."""
         return Atoms(self._means, self._masses)
 
     @property
     def outer(self) -> Atoms:
-        """Atoms at the ends of cells, whose best plan is not worse than the prior's best plan."""
+        """Atoms at the ends of cells, with a best plan that is not worse than the prior's."""
         some = (self._at_ends > 0) & np.isfinite(self._costs)
         return Atoms(self._costs[some], self._at_ends[some])
 
     def refined(self, size: int, low: float, high: float) -> Cells:
-        """Add about ``size`` cells, where virtual costs between ``low`` and ``high`` vary most."""
+        """Add about ``size`` cells where virtual costs between ``low`` and ``high`` vary most."""
         touched = (self._costs[1:] > low) & (self._costs[:-1] < high)
         need = np.where(touched, np.cbrt(self._spread), 0.0)
         parts = 1 + np.ceil(size * need / max(float(need.sum()), 1e-300))
@@ -119,7 +120,7 @@ def _divided(edges: Floats, parts: NDArray[np.int_] | int) -> Floats:
 
 @lru_cache(maxsize=16)
 def cells_of(prior: Prior) -> Cells:
-    """Create cells that are narrow where the cheapest sellers may be."""
+    """Create cells that are narrow near the cheapest sellers."""
     low, high = prior.support
     halves = 0.5 ** np.arange(1.0, _HALVINGS)
     middle = float(prior.quantile(0.5))

@@ -1,4 +1,4 @@
-"""Charges for the model of an online market, before it is trained."""
+"""Charge the model of an online market before its training."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from convexmarket.ledger.book import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
 from convexmarket.privacy import Guarantee
 
-#: Name of an attempt whose failure may depend on the rows.
+#: Name of a failed attempt. The failure may depend on the rows.
 _FAILED = f"{MODEL}-failed-"
 _ENTRIES = f"SELECT count(*) FROM ledger_releases WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%'"
 _FAILURES = f"FROM ledger_releases WHERE name LIKE '{_FAILED}%'"
-#: Charges of later attempts, which did not depend on the rows.
+#: Charges of attempts after the last such failure.
 _CHARGED = (
     "SELECT seller, sum(epsilon) FROM spending "
     f"WHERE (name = '{MODEL}' OR name LIKE '{MODEL}-%') "
     f"AND release > (SELECT coalesce(max(number), 0) {_FAILURES}) GROUP BY seller"
 )
-#: Errors of a release that refuses its input, before any noise was drawn.
+#: Errors of a release that rejects its input before noise is drawn.
 _NOTHING_DRAWN = (DataError, ParameterError, ProblemFileError)
 
 
@@ -37,11 +37,11 @@ def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
 def charge_model(
     connection: sqlite3.Connection, accepted: pd.DataFrame, guarantee: Guarantee
 ) -> None:
-    """Charge the model of a market, minus the charges of attempts since the last failure.
+    """Charge the model of a market, less the charges of attempts since the last failure.
 
-    A market stores the result of at most one attempt. Attempts that were killed, or that refused
-    their input before noise was drawn, together cost as much as the most expensive of them. A
-    failure may depend on rows and noise: free repetitions would allow a choice of the noise.
+    A market stores the result of at most one attempt. Attempts that were killed, or that rejected
+    their input before noise was drawn, together cost as much as the most expensive attempt. Another
+    failure may depend on the noise, so free repetitions would allow a choice of noise.
     """
     ids, name, failures = accepted["id"].tolist(), MODEL, _failures(connection)
     if charged_at(connection, MODEL) is not None:
@@ -60,14 +60,15 @@ def charge_model(
         if not failures:
             raise
         raise BudgetExceededError(
-            f"{error} An attempt at the model failed before, which may depend on the rows, so that "
-            "it stays charged and another is charged in full; to end the market without a model, "
+            f"{error} An earlier attempt failed, possibly depending on the rows, so its charge "
+            "remains and another attempt is charged in full; to end the market "
+            "without a model, "
             "use close_without_model (on the command line: --without-model)"
         ) from None
 
 
 def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.DataFrame) -> str:
-    """Call ``release``, and record any error except a refusal of the input."""
+    """Call ``release``, and record any error except a rejected input."""
     try:
         result = release(accepted)
     except _NOTHING_DRAWN:

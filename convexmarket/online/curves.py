@@ -1,9 +1,9 @@
-"""Guarantees and payments of reports under a plan.
+"""Compute guarantees and payments of reports under a plan.
 
 With the price p, the scale s and the largest guarantee e of a plan, a report z sells
-``eps(z) = min(s*(p - psi(z))_+, e)``. A's Eq. (8) pays ``c*eps(c)`` and the rent, the integral of
-eps from c to the upper end of the support. Rents are polynomials on cells, which are exact where
-psi is affine or a step function, and follow from a Gauss rule otherwise.
+``eps(z) = min(s*(p - psi(z))_+, e)``. The payment in A's Eq. (8) is ``c*eps(c)`` plus the rent, the
+integral of eps from c to the upper end of the support. Rents are polynomials on cells. They are
+exact where psi is affine or a step function, and computed by a Gauss rule otherwise.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from convexmarket.priors import Prior
 
 Floats = NDArray[np.float64]
 
-#: Number of even nodes up to the last sale, and of halvings of cells towards it.
+#: Numbers of evenly spaced nodes up to the last sale, and of halvings of cells towards it.
 _EVEN, _HALVINGS = 1025, 50
 _BISECTIONS = 120
-#: A cell is halved if it differs from its halves by this share of the largest rent. With more such
-#: cells than the second number, rounding must be the cause.
+#: A cell is halved if it differs from its halves by this share of the largest rent. More such cells
+#: than the second number are due to rounding.
 _ACCURACY, _MANY = 1e-15, 5000
-#: Places of a Gauss rule on [0, 1], and from values there to coefficients of powers.
+#: Nodes of a Gauss rule on [0, 1], and the map from values there to polynomial coefficients.
 _PLACES, _WEIGHTS = 0.5 * (np.array([[1.0], [0.0]]) + np.polynomial.legendre.leggauss(5))
 _TO_POWERS = np.linalg.inv(np.vander(_PLACES))
 
@@ -34,9 +34,8 @@ _TO_POWERS = np.linalg.inv(np.vander(_PLACES))
 class Curve:
     """Guarantees and rents of reports of at least ``low``.
 
-    A report below the prior's support counts as the lowest of the support, and a report above it
-    sells nothing. ``error`` estimates the error of any rent, and ``last`` is the largest report
-    that sells; NaN if no report sells.
+    A report below the support is treated as its lower end, and a report above the support sells
+    nothing. ``error`` estimates the error of any rent. ``last`` is the largest selling report.
     """
 
     def __init__(self, prior: Prior, terms: Terms, low: float) -> None:
@@ -71,7 +70,7 @@ class Curve:
         self._rent = self._integral(places)
 
     def _settled(self, nodes: Floats) -> tuple[float, Floats]:
-        """Halve cells until two halves agree with the cell; return the error and all nodes."""
+        """Halve cells until both halves agree with the cell. Return the error and all nodes."""
         left, right, off = nodes[:-1], nodes[1:], 0.0
         span = self._end - nodes[0]
         largest = float(self._sold(nodes[:1])[0]) * span
@@ -95,7 +94,7 @@ class Curve:
         return self._terms.epsilon(np.asarray(self._prior.ironed_virtual_cost(counted)))
 
     def _integral(self, nodes: Floats) -> PPoly:
-        """Return the rent as a function of the distance to the end, a polynomial on each cell."""
+        """Return the rent as a piecewise polynomial in the distance to the end of a cell."""
         away = (self._end - nodes)[::-1]
         width = np.diff(away)
         series = _TO_POWERS @ self._sold(_places(nodes[:-1], nodes[1:])[::-1, ::-1])
@@ -103,7 +102,7 @@ class Curve:
         return PPoly(series / width**powers, away).antiderivative()
 
     def sell(self, reports: Floats) -> tuple[Floats, Floats]:
-        """Return guarantees and rents, both of the shape of the reports."""
+        """Compute guarantees and rents, both in the shape of the reports."""
         sold = self._sold(reports)
         if self._rent is None:
             return sold, np.zeros_like(sold)
@@ -112,7 +111,7 @@ class Curve:
 
 
 def _places(left: Floats, right: Floats) -> Floats:
-    """Return the places of the Gauss rule in intervals, one in each row."""
+    """Return the nodes of the Gauss rule in intervals, with one row per interval."""
     return np.clip(left + (right - left) * _PLACES[:, None], left, right)
 
 

@@ -1,7 +1,7 @@
-"""An online market in a database: quotes, answers and one release, each stored once.
+"""An online market in a database, which stores quotes, answers and one release.
 
 An acceptance is a sale, which the ledger of the market records in the same transaction.
-:mod:`convexmarket.ledger.store` describes what the database guarantees.
+:mod:`convexmarket.ledger.store` describes the guarantees of the database.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from convexmarket.privacy import Guarantee
 Answer: TypeAlias = Literal["accepted", "declined"]
 Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
 
-#: Number of unanswered ids in an error.
+#: Largest number of unanswered ids in an error.
 _SHOWN = 5
 _HEAD = (
     "SELECT coalesce((SELECT max(number) FROM quotes), 0), (SELECT max(number) FROM plans), "
@@ -97,7 +97,7 @@ _TABLES = (
 )""",
 )
 
-#: An acceptance is a sale, which is written in the transaction of the answer.
+#: An acceptance is recorded as a sale in the transaction of the answer.
 _ANSWERS_ARE_SALES = """CREATE TRIGGER answers_are_sales AFTER INSERT ON answers
 WHEN NEW.answer = 'accepted' BEGIN
     INSERT INTO sales SELECT 1 + coalesce((SELECT max(number) FROM sales), 0), q.id, q.epsilon,
@@ -107,9 +107,9 @@ END"""
 
 @dataclass(frozen=True)
 class Offer:
-    """An offer to a seller: privacy ``epsilon`` to be bought for a ``payment`` (A, Eq. 8).
+    """An offer to buy privacy ``epsilon`` from a seller for a ``payment`` (A, Eq. 8).
 
-    ``number`` counts arrivals from 1. The status "nothing bought" means that epsilon is 0.
+    ``number`` is the position of arrival from 1. The status is "nothing bought" if epsilon is 0.
 
     Examples
     --------
@@ -128,7 +128,7 @@ class Offer:
 
 
 class MarketPlan(NamedTuple):
-    """The policy of the sellers after the first ``after``; ``number`` counts from 1."""
+    """The policy of the sellers after the first ``after``. ``number`` counts plans from 1."""
 
     number: int
     after: int
@@ -136,12 +136,12 @@ class MarketPlan(NamedTuple):
 
 
 class OnlineMarket:
-    """An existing market in a folder; several processes may share it.
+    """An existing market in a folder, which several processes may share.
 
     Parameters
     ----------
     folder : path
-        The folder that :meth:`create` made.
+        Folder created by :meth:`create`.
 
     Attributes
     ----------
@@ -152,10 +152,10 @@ class OnlineMarket:
 
     Notes
     -----
-    Every method is one transaction, and its result survives the end of the process. Each may raise
-    a DataError: without a market in the folder, and if the database is damaged, of a newer version,
-    read-only, full, or locked for too long. Ids are compared in Unicode form NFC. Threads and
-    forked children may share a market; as a context manager it closes its connection.
+    Every method is one transaction, and its result survives a crash of the process. Every method
+    may raise a DataError: if the folder contains no market, or the database is damaged, has a newer
+    version, is read-only, full, or locked for too long. Ids are compared in Unicode form NFC.
+    Threads and forked processes may share a market. A ``with`` statement closes the connection.
 
     Examples
     --------
@@ -189,12 +189,12 @@ class OnlineMarket:
     def create(
         cls, folder: str | Path, policy: OnlinePolicy | AdaptivePolicy, problem: str = ""
     ) -> Self:
-        """Create a market in a folder without one, on a disk of this computer.
+        """Create a market in a folder on a local disk. The folder must not contain a market.
 
         Parameters
         ----------
         folder : path
-            Created if it does not exist.
+            The folder, created if it does not exist.
         policy : OnlinePolicy or AdaptivePolicy
         problem : str, optional
             Text of the problem file, stored with the market.
@@ -217,17 +217,17 @@ class OnlineMarket:
         return cls(folder)
 
     def _stored(self, text: str) -> Any:
-        """Read a policy from JSON text; a database without a seal may be damaged."""
+        """Read a policy from JSON text. The database may be damaged."""
         try:
             return _policy_of(text)
         except (ConvexMarketError, ValueError):
             raise damaged(self._store.path, "(a policy in it cannot be read)") from None
 
     def quote(self, id: str, sensitivity: float) -> Offer:
-        """Return the offer to a seller for its report: a new or the existing offer.
+        """Return the offer to a seller for its report, which is stored if it is new.
 
-        Another report of a quoted seller raises an OfferError, a report outside the support a
-        PriorError. A new seller after the expected number or the end raises a MarketClosedError.
+        A different report of a quoted seller raises an OfferError, and a report outside the support
+        raises a PriorError. A new seller who is too late raises a MarketClosedError.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class OnlineMarket:
         return next(self.quote_many([(id, sensitivity)]))
 
     def quote_many(self, reports: Iterable[tuple[str, float]], batch: int = 100) -> Iterator[Offer]:
-        """Quote a stream of sellers in order, ``batch`` sellers in one transaction.
+        """Quote a stream of sellers in order, with ``batch`` sellers per transaction.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class OnlineMarket:
         Yields
         ------
         Offer
-            After it is stored. An error of :meth:`quote` is raised after the offers of all earlier
+            Each stored offer. An error of :meth:`quote` is raised after the offers of all earlier
             sellers.
         """
         check_count("batch", batch)
@@ -260,7 +260,7 @@ class OnlineMarket:
                 for id, sensitivity in together:
                     try:
                         offers.append(self._quote(connection, id, sensitivity))
-                    except ConvexMarketError as error:  # no data of this seller were stored
+                    except ConvexMarketError as error:  # nothing of this seller was stored
                         fault = error
                         break
             yield from offers
@@ -275,22 +275,22 @@ class OnlineMarket:
             if stored.sensitivity != sensitivity:
                 raise OfferError(
                     f"seller {id!r} was quoted at the sensitivity {stored.sensitivity!r}, and now "
-                    f"reports {sensitivity!r}; a seller is quoted once; ask with its first report"
+                    f"reports {sensitivity!r}; a seller is quoted once; use its first report"
                 )
             return stored
         quoted, plan, ended = _first(connection, _HEAD)
         if ended:
             raise MarketClosedError(
-                f"seller {id!r} comes too late: the market was closed after {quoted} sellers; make "
-                "a new market for further sellers"
+                f"seller {id!r} arrives too late: the market was closed after {quoted} sellers; "
+                "create a new market for more sellers"
             )
         if quoted >= self._expected:
             raise MarketClosedError(
-                f"seller {id!r} is number {quoted + 1}, but {self._expected} sellers were expected "
-                "and the market stops after them; make a new market for further sellers"
+                f"seller {id!r} is number {quoted + 1}, but {self._expected} sellers were "
+                "expected and the market stops after them; create a new market for more sellers"
             )
         if quoted in self.policy.stages:
-            self.policy.opening.quote(sensitivity)  # refuses the report before a plan is stored
+            self.policy.opening.quote(sensitivity)  # check the report before storing a plan
             plan = self._replan(connection, quoted, plan + 1)
         (policy,) = _first(connection, "SELECT policy FROM plans WHERE number = ?", plan)
         epsilon, payment = self._stored(policy).quote(sensitivity)
@@ -300,7 +300,7 @@ class OnlineMarket:
         return Offer(id, quoted + 1, sensitivity, epsilon, payment, status)
 
     def _replan(self, connection: sqlite3.Connection, quoted: int, number: int) -> int:
-        """Store a new plan after a number of quotes; return the plan's number."""
+        """Store a new plan after a number of quotes, and return the number of the plan."""
         rows = connection.execute(
             "SELECT q.sensitivity, iif(a.answer IS 'declined', 0.0, q.epsilon) FROM quotes AS q "
             "LEFT JOIN answers AS a ON a.number = q.number ORDER BY q.number"
@@ -311,7 +311,7 @@ class OnlineMarket:
         return number
 
     def accept(self, id: str) -> Offer:
-        """Record that a seller accepts its offer; see :meth:`answer`.
+        """Record that a seller accepts its offer, as in :meth:`answer`.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ class OnlineMarket:
         return self.answer([id], "accepted")[0]
 
     def decline(self, id: str) -> Offer:
-        """Record that a seller declines its offer; see :meth:`answer`.
+        """Record that a seller declines its offer, as in :meth:`answer`.
 
         Parameters
         ----------
@@ -329,9 +329,9 @@ class OnlineMarket:
         return self.answer([id], "declined")[0]
 
     def answer(self, ids: Iterable[str], answer: Answer) -> list[Offer]:
-        """Record the same answer of several sellers, or no answer if a seller cannot give it.
+        """Record the same answer for several sellers, or for none if an error is raised.
 
-        An answer may be repeated. An OfferError is raised if a seller has no quote, no offer to
+        An answer may be repeated. An OfferError is raised if a seller has no quote or no offer to
         buy, or has given the opposite answer.
 
         Parameters
@@ -369,18 +369,18 @@ class OnlineMarket:
         return replace(offer, status=answer)
 
     def offers(self) -> pd.DataFrame:
-        """Return all offers by arrival: id, number, sensitivity, epsilon, payment, status, plan."""
+        """Return all offers in order: id, number, sensitivity, epsilon, payment, status, plan."""
         with self._store.reading() as connection:
             return _frame_of(connection)
 
     def plans(self) -> list[MarketPlan]:
-        """Return the plans so far, including the first."""
+        """Return all plans so far, including the first."""
         with self._store.reading() as connection:
             rows = connection.execute("SELECT number, after, policy FROM plans ORDER BY number")
             return [MarketPlan(number, after, self._stored(text)) for number, after, text in rows]
 
     def counts(self) -> dict[str, int]:
-        """Count the sellers: quoted, offered (unanswered), accepted, ..., expected."""
+        """Count sellers by status: quoted, offered (unanswered), accepted, ..., expected."""
         with self._store.reading() as connection:
             rows = connection.execute(f"SELECT status, count(*) FROM ({_OFFERS}) GROUP BY status")
             counts = dict.fromkeys(get_args(Status), 0) | dict(rows.fetchall())
@@ -388,13 +388,13 @@ class OnlineMarket:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more sellers are quoted because :meth:`close` was called."""
+        """Whether :meth:`close` was called, after which no sellers are quoted."""
         with self._store.reading() as connection:
             return bool(_first(connection, _HEAD)[2])
 
     @property
     def released(self) -> str | None:
-        """The result of :meth:`close`; None before."""
+        """The result of :meth:`close`, or None before."""
         with self._store.reading() as connection:
             return _released(connection)
 
@@ -404,35 +404,34 @@ class OnlineMarket:
         lapse: bool = False,
         guarantee: Callable[[pd.DataFrame], Guarantee] = all_that_was_sold,
     ) -> str:
-        """End the market, and release one result under the guarantees that were sold.
+        """Close the market, and release one result under the guarantees that were sold.
 
         Parameters
         ----------
         release : callable
-            Returns JSON text, such as a private model, given the accepted offers as of
-            :meth:`offers`. It may raise a DataError, ParameterError or ProblemFileError only as
-            long as it has drawn no noise.
+            Function from accepted offers, as in :meth:`offers`, to JSON text, such as a private
+            model. A DataError, ParameterError or ProblemFileError must precede any noise.
         lapse : bool, default False
-            Whether unanswered offers count as declined; otherwise they raise an OfferError.
+            Whether unanswered offers count as declined. Otherwise, they raise an OfferError.
         guarantee : callable, optional
-            Returns the guarantee of the result for each accepted offer, without reading a row; by
-            default the guarantees sold. If a seller sold less, or spent too much of it elsewhere, a
-            BudgetExceededError is raised, and the market stays open.
+            Function that returns the guarantee of the result for each accepted offer without
+            reading a row. The default is the guarantees sold. If a seller sold less, or spent too
+            much elsewhere, a BudgetExceededError is raised, and the market remains open.
 
         Returns
         -------
         str
-            The result of ``release``, or the stored one, without a call.
+            The result of ``release``, or an earlier stored result.
 
         Notes
         -----
         One transaction checks the stored rows, ends quoting and charges the guarantee. Then one
-        process at a time calls ``release``, and its result is stored. After a failure nothing is
-        released, the charge stays, and the market can be closed again.
+        process at a time calls ``release``, and the result is stored. After a failure nothing is
+        released, the charge remains, and the market can be closed again.
 
-        After a kill, an interrupt, or a refusal of the input before noise is drawn, the next
-        attempt is charged as far as it guarantees less than those before. After any other error, or
-        a result that is not JSON text, it is charged in full, as the failure may depend on rows.
+        If an attempt is killed, is interrupted, or rejects its input before noise is drawn, the
+        next attempt is charged only for the epsilon by which it exceeds earlier attempts. After any
+        other error, or a result that is not JSON text, the next attempt is charged in full.
         """
         stored = self.released
         if stored is not None:
@@ -454,22 +453,22 @@ class OnlineMarket:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger of sales to the market and of spending, in the same database."""
+        """The ledger of sales and spending in the same database."""
         return Ledger(self._store)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the market to a file during use by others; docs/ledger.md explains restoring.
+        """Copy the market to a file, even while it is in use. See docs/ledger.md on restoring.
 
         Parameters
         ----------
         path : path
         force : bool, default False
-            Whether an existing file is replaced, once the copy is complete, checked and on disk.
+            Whether the complete and checked copy may replace an existing file.
         """
         back_up(self._store, path, force=force)
 
     def disconnect(self) -> None:
-        """Close the connection to the database; the next call of a method opens another."""
+        """Close the connection to the database. The next method call opens another."""
         self._store.disconnect()
 
     def __enter__(self) -> Self:
@@ -483,7 +482,7 @@ class OnlineMarket:
 
 
 def _first(connection: sqlite3.Connection, query: str, *values: object) -> Any:
-    """Return the first row of a query, or None; a statement is never left open."""
+    """Return the first row of a query, or None, and close the statement."""
     rows = connection.execute(query, values).fetchall()
     return rows[0] if rows else None
 
@@ -494,13 +493,13 @@ def _offer_to(connection: sqlite3.Connection, id: str) -> Offer | None:
 
 
 def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:
-    """Return a table of offers in the order of arrival, for users."""
+    """Return a table of offers for users in the order of arrival."""
     rows = connection.execute(f"{_OFFERS} {which}ORDER BY q.number").fetchall()
     return pd.DataFrame(rows, columns=_COLUMNS).astype(_TYPES)
 
 
 def _end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
-    """End quoting, unless it has ended; afterwards every offer is answered."""
+    """End quoting after checking, or recording, an answer to every offer."""
     if _first(connection, _HEAD)[2]:
         return
     rows = connection.execute(f"SELECT number, id {_UNANSWERED} ORDER BY number").fetchall()

@@ -1,4 +1,4 @@
-"""A stream of sellers, quoted in order of arrival, and audits of quotes."""
+"""Quote a stream of sellers in order of arrival, and audit quotes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Policy: TypeAlias = OnlinePolicy | AdaptivePolicy
 
 #: Number of quantiles of the prior that represent the expected sellers.
 _TYPICAL = (np.arange(20_000) + 0.5) / 20_000
-#: Differences of money up to this share of the largest payment are rounding.
+#: Differences of payments up to this share of the largest payment are rounding errors.
 _ROUNDING = 1e-9
 
 
@@ -39,7 +39,7 @@ class OnlineOutcome(Shown):
         Number of sellers who arrived after the expected number and were not quoted.
     buyer : Buyer
     policies : tuple of OnlinePolicy
-        The terms in force, in order.
+        The policies in the order of their use.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class OnlineOutcome(Shown):
 
     @property
     def weights(self) -> Floats:
-        """Weights ``epsilon/eta`` of the sellers in the model; NaN without a sale."""
+        """Weights ``epsilon/eta`` of the sellers in the model, or NaN without a sale."""
         with np.errstate(invalid="ignore"):
             return self.epsilon / self.eta
 
@@ -74,12 +74,12 @@ class OnlineOutcome(Shown):
         return int(np.count_nonzero(self.epsilon))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return report, epsilon and payment of each quoted seller, by its number of arrival."""
+        """Return report, epsilon and payment of each quoted seller, indexed by order of arrival."""
         columns = {"sensitivity": self.sensitivities, "epsilon": self.epsilon}
         return pd.DataFrame(columns | {"payment": self.payments}).rename_axis(index="arrival")
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the epsilon sold against the report, on matplotlib Axes, which are returned.
+        """Plot the sold epsilon against the report, and return the matplotlib Axes.
 
         Parameters
         ----------
@@ -91,12 +91,12 @@ class OnlineOutcome(Shown):
 
     def __str__(self) -> str:
         return (
-            f"{self.n_bought} of {self.epsilon.size} quoted sellers sell {self.eta:.6g} of epsilon"
-            f" in all for {self.payments.sum():.6g}; {self.n_turned_away} were turned away"
+            f"{self.n_bought} of {self.epsilon.size} quoted sellers sell a total epsilon of "
+            f"{self.eta:.6g} for {self.payments.sum():.6g}; {self.n_turned_away} were turned away"
         )
 
     def loss(self, prior: Prior) -> float:
-        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf without a sale.
+        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11), or inf without a sale.
 
         Parameters
         ----------
@@ -116,13 +116,13 @@ class OnlineOutcome(Shown):
 
 
 def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
-    """Quote sellers in the order of their arrival; all accept, up to the expected number.
+    """Quote sellers in order of arrival, up to the expected number. All sellers accept.
 
     Parameters
     ----------
     policy : OnlinePolicy or AdaptivePolicy
     sensitivities : array_like, shape (n,)
-        Reports, in order of arrival.
+        Reports in order of arrival.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     Raises
     ------
     ParameterError
-        If the reports are empty, or one is not a number.
+        If the reports are empty, or a report is not a number.
 
     Examples
     --------
@@ -161,9 +161,9 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
 
 
 def planned(policy: OnlinePolicy) -> dict[str, float]:
-    """Compute the expected outcome if all sellers arrive and accept.
+    """Compute the expected outcome if all expected sellers arrive and accept.
 
-    Payments are computed for sellers at the quantiles of the prior.
+    Payments are computed at the quantiles of the prior.
     """
     sellers, eta = float(policy.expected_sellers), policy.plan.eta
     epsilon, payment = policy.quote(policy.prior.quantile(_TYPICAL))
@@ -180,14 +180,14 @@ def planned(policy: OnlinePolicy) -> dict[str, float]:
 
 
 def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> IncentiveAudit:
-    """Try every misreport for every seller, by the quotes.
+    """Compare the truth with every misreport for every seller, using quotes.
 
     Parameters
     ----------
     policy : OnlinePolicy
     reports : array_like, optional
-        True sensitivities, and misreports to try; by default 401 over the support, dense where
-        sellers sell.
+        True sensitivities, which are also the misreports. The default is 401 reports over the
+        support, dense where sellers sell.
 
     Returns
     -------
@@ -222,7 +222,7 @@ def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> Ince
 
 
 def _reports(policy: OnlinePolicy) -> Floats:
-    """Return reports over the support, most of them where sellers sell."""
+    """Return reports over the support, dense where sellers sell."""
     (low, high), last = policy.support, policy.highest_sensitivity
     end = high if np.isfinite(high) else float(policy.prior.quantile(1.0 - 1e-6))
     top = min(high, low + 2.0 * (last - low)) if last > low else end

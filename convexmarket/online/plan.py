@@ -1,4 +1,4 @@
-r"""The plan behind the quotes: the buyer's problem with expectations instead of sums.
+r"""The plan behind quotes: the buyer's problem with expectations instead of sums.
 
 After a total E of privacy whose squares sum to Q (both 0 at first), the buyer minimises over the
 guarantees of the n remaining sellers
@@ -8,11 +8,11 @@ guarantees of the n remaining sellers
 
 For a given S the optimum is ``eps = b*min(v, w)`` with the margin ``v = (p - psi)_+`` at a price p
 of privacy, ``b = gamma*S*N/mu``, and ``b*w = k*S/m`` with a cap (A, Eq. 13, in expectation). For a
-given N the width ``w`` is known, and exactly one price is the solution, so that varying N gives all
-optima. Let G(S, r) be the least ``r*mu*N + gamma*n*E[psi*eps]``: it is concave in r and convex in
-S. So chords in r and tangents in S bound the loss ``G(S, 1/S) + sigma/S`` from below between two
-points of the walk, and intervals are divided until the best point is certified. A prior with a
-density lies between two sets of atoms (:mod:`convexmarket.online.atoms`).
+given N the width ``w`` is determined, and exactly one price is the solution, so all optima are
+found by varying N. Let G(S, r) be the minimum of ``r*mu*N + gamma*n*E[psi*eps]``, which is concave
+in r and convex in S. Hence chords in r and tangents in S bound the loss ``G(S, 1/S) + sigma/S``
+from below between two points. Intervals are divided until the best point is certified. Two sets of
+atoms bound a prior with a density (:mod:`convexmarket.online.atoms`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from convexmarket.priors import EmpiricalPrior, Prior
 
 Floats = NDArray[np.float64]
 
-#: Largest relative gaps of a walk and of a plan; largest number of refinements of the cells.
+#: Largest relative gaps of a search and of a plan; largest number of refinements of the cells.
 _WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
-#: Powers of 4 that a walk covers, parts of a divided interval, rounds of divisions, and the largest
-#: number of divided intervals; only rounding errors cause a larger number.
+#: Powers of 4 that a search covers, parts of a divided interval, rounds of divisions, and the
+#: largest number of divided intervals, which only rounding errors can exceed.
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
 _STEPS = 100
 _ROUNDING = 8.0 * float(np.finfo(float).eps)
-#: The largest effect of the last digit of the price, relative to the largest guarantee.
+#: Largest effect of the last digit of the price, relative to the largest guarantee.
 _DIGITS = 1e-7
 
 
@@ -64,7 +64,7 @@ class Buyer:
         Parameters
         ----------
         norm : float
-            Of the weights.
+            Norm of the weights.
         eta : float > 0
         cost : float
             Expected virtual cost per unit of eta.
@@ -74,7 +74,7 @@ class Buyer:
 
 @dataclass(frozen=True)
 class Terms:
-    """Price (the virtual cost where sales end), guarantee per unit of margin, and largest one."""
+    """Price (the virtual cost where sales end), guarantee per unit of margin, largest guarantee."""
 
     price: float
     scale: float
@@ -95,8 +95,8 @@ class Plan:
     eta : float
         Expected total of all guarantees, including those sold before.
     objective, lower_bound : float
-        The loss (A, Eq. 11) with expectations instead of sums, without earlier payments (infinite
-        without a purchase), and a bound on the loss of every plan (NaN if unknown).
+        Expected loss (A, Eq. 11) without earlier payments, infinite without a purchase; and a lower
+        bound on the loss of every plan, NaN if unknown.
 
     Examples
     --------
@@ -123,10 +123,10 @@ class Plan:
 
 
 class _Points(NamedTuple):
-    """Points of a walk: arrays of one shape.
+    """Points of a search, as arrays of one shape.
 
-    ``new`` is the norm of guarantees to be bought, ``norm`` of all, ``price`` is above the
-    lowest cost, ``slope`` is dG/dS, ``error`` bounds the rounding of the loss ``value``.
+    ``new`` is the norm of the guarantees to be bought, and ``norm`` the norm of all guarantees.
+    ``price`` is above the lowest cost, ``slope`` is dG/dS, ``error`` is the error of ``value``.
     """
 
     new: Floats
@@ -140,7 +140,7 @@ class _Points(NamedTuple):
 
 @dataclass(frozen=True)
 class _Market:
-    """A buyer and n remaining sellers, after a total and a sum of squares."""
+    """A buyer and n remaining sellers, given the total and the sum of squares of earlier sales."""
 
     atoms: Atoms
     buyer: Buyer
@@ -149,7 +149,7 @@ class _Market:
     squares: float
 
     def walk(self) -> tuple[Plan, float]:
-        """Return the best plan for the atoms, and its price above the lowest cost."""
+        """Return the best plan for the atoms, and its price relative to the lowest cost."""
         buyer, points = self.buyer, self._start()
         if not points.new.size:
             raise _too_far_apart(self)
@@ -171,7 +171,7 @@ class _Market:
         return replace(best_plan, terms=terms, lower_bound=bound), price
 
     def _start(self) -> _Points:
-        """Return points over all scales, and the point without further purchases."""
+        """Return points over all scales, and the point without new purchases."""
         atoms, buyer = self.atoms, self.buyer
         first = atoms.shape(np.array([atoms.unit]), np.array([np.inf])).first
         powers = 4.0 ** np.arange(-_REACH, _REACH + 1.0)
@@ -192,11 +192,11 @@ class _Market:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the cap limits the total, because few sellers remain."""
+        """Whether the cap limits the total because few sellers remain."""
         return self.buyer.cap * self.n * float(self.atoms.masses.sum()) < self.buyer.m
 
     def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:
-        """Return the points with these norms that the cap allows; with ``at_most``, at the cap.
+        """Return the points with these norms that the cap allows, or at the cap with ``at_most``.
 
         The search for prices starts at the prices of ``near``.
         """
@@ -227,7 +227,7 @@ class _Market:
         return _Points(*(part[known] for part in points))
 
     def _price(self, new: Floats, norm: Floats, width: Floats, guess: Floats) -> Floats:
-        """Return the prices at which ``gamma*S*N = mu*b``, by Newton's method in a bracket."""
+        """Solve ``gamma*S*N = mu*b`` for the prices by Newton's method in a bracket."""
         mu, gamma, n, before = self.buyer.mu, self.buyer.gamma, self.n, self.total
         low = np.full(new.shape, self.atoms.unit * 1e-150)
         high = np.full(new.shape, self.atoms.unit * 1e130)
@@ -252,10 +252,10 @@ class _Market:
         return np.where(reached, price, np.nan)
 
     def _bounds(self, points: _Points) -> tuple[Floats, float]:
-        """Return lower bounds on the loss between neighbours, and a lower bound on every loss."""
+        """Return lower bounds on the loss between neighbouring points, and on every loss."""
         sigma = self.buyer.sigma
         value, slope, rate = points.value - points.error, points.slope, 1.0 / points.total
-        level = value - sigma * rate - slope * points.total  # of the tangent, at S = 0
+        level = value - sigma * rate - slope * points.total  # value of the tangent at S = 0
         left, right = slice(None, -1), slice(1, None)
         step = rate[left] - rate[right]
         with np.errstate(all="ignore"):
@@ -266,7 +266,7 @@ class _Market:
             part = (rate[left] - at) / step
             between = (1.0 - part) * (level[left] + slope[left] / at) + sigma * at
             between += part * (level[right] + slope[right] / at)
-            # As G is concave in r and not negative, it is above r times its tangent at the left.
+            # G is concave in r and nonnegative, so it is above r times its tangent at the left.
             tangent = (level[left] + slope[left] / rate[right]) / rate[left] + sigma
         between = np.fmax(between, rate[right] * tangent)
         proven = np.fmin(between, np.minimum(value[left], value[right]))
@@ -278,7 +278,7 @@ class _Market:
         return proven, float(min(*ends, proven.min(initial=np.inf)))
 
     def _polished(self, points: _Points) -> list[float]:
-        """Return the point next to the best one where the loss is stationary."""
+        """Return the stationary point of the loss next to the best point."""
 
         def slope(new: float) -> float:
             at = self._at(np.array([new]), points)
@@ -296,7 +296,7 @@ class _Market:
 
 
 def _merged(some: _Points, others: _Points) -> _Points:
-    """Return points of both, by their norms."""
+    """Merge two sets of points by their norms."""
     order = np.argsort(np.concatenate((some.new, others.new)), kind="stable")
     return _Points(*(np.concatenate(pair)[order] for pair in zip(some, others, strict=True)))
 
@@ -309,15 +309,15 @@ def plan(
     squares: float = 0.0,
     gap: float = 1e-9,
 ) -> Plan:
-    """Compute the best plan for n remaining sellers (by default all), with a lower bound.
+    """Compute the best plan for n remaining sellers (by default all) and a lower bound.
 
     ``total`` and ``squares`` are the sums of the guarantees sold so far and of their squares. Cells
-    of the prior are refined up to a relative ``gap``. A sample has no cells.
+    of the prior are refined until the relative gap is at most ``gap``. A sample has no cells.
     """
     n = buyer.m if n is None else n
     if not buyer.cap > 1.0 and total == 0:
         raise InfeasibleMarketError(
-            f"cap is {buyer.cap:g}: weights of at most that times the average cannot sum to one; "
+            f"cap is {buyer.cap:g}: weights of at most cap times the average cannot sum to one; "
             "give a cap > 1"
         )
     if isinstance(prior, EmpiricalPrior):
@@ -349,10 +349,10 @@ def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float)
 
 
 def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
-    """Correct the terms of a plan for means of cells by the terms for ends of cells.
+    """Correct the terms for the means of cells by the terms for their ends.
 
-    On a cell of uniform density the means lose a variance of D^2/12 and the ends add D^2/6, so that
-    two thirds and one third cancel to leading order.
+    On a cell of width D and uniform density, the variance decreases by D^2/12 for means and
+    increases by D^2/6 for ends. Weights of 2/3 and 1/3 cancel these errors to leading order.
     """
     some, others = inner.terms, outer.terms
     if not abs(some.price - others.price) < 1e-6 * some.price or not some.scale * others.scale > 0:
@@ -363,13 +363,13 @@ def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
 
 
 def _check(market: _Market, best: Plan) -> None:
-    """Refuse a plan without an optimum, or with too few digits in the price."""
+    """Raise an error if a plan has no optimum or too few digits in the price."""
     atoms, buyer, terms = market.atoms, market.buyer, best.terms
     free = float(atoms.masses[0]) if atoms.lowest == 0 and market.total == 0 else 0.0
     if free * buyer.cap >= 1 and best.objective >= buyer.mu / np.sqrt(free * buyer.m):
         raise UnattainedOptimumError(
-            "sellers with virtual cost 0 can have all the weight, and buying ever more privacy "
-            "from them lowers the loss without reaching its infimum; give a prior whose "
+            "sellers with virtual cost 0 can have all the weight, and more privacy from them "
+            "always decreases the loss, which does not reach its infimum; give a prior whose "
             "support starts above 0, or a tighter cap"
         )
     largest = min(terms.scale * (terms.price - atoms.lowest), terms.largest)
@@ -382,12 +382,12 @@ def _too_far_apart(market: _Market) -> SolverError:
     atoms, buyer = market.atoms, market.buyer
     return SolverError(
         f"virtual costs from {atoms.lowest:g} to {atoms.lowest + atoms.above[-1]:g} and {buyer} "
-        "differ by too many orders of magnitude for double precision; bring them closer"
+        "differ by too many orders of magnitude for double precision; rescale them"
     )
 
 
 def algorithm_3(prior: Prior, buyer: Buyer, density: float) -> Plan:
-    """Compute A's Algorithm 3: the leading order of the plan for many sellers, without a cap.
+    """Compute A's Algorithm 3, the leading order of the plan for many sellers without a cap.
 
     ``density`` is the density of the virtual cost at 0.
     """
@@ -400,7 +400,7 @@ def algorithm_3(prior: Prior, buyer: Buyer, density: float) -> Plan:
 
 
 def _outcome(market: _Market, terms: Terms) -> Plan:
-    """Compute the outcome of terms by sums over the atoms."""
+    """Compute the expected outcome of terms by sums over the atoms."""
     atoms, n = market.atoms, market.n
     epsilon = terms.epsilon(atoms.lowest + atoms.above)
     sold = n * atoms.masses * epsilon

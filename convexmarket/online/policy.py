@@ -1,13 +1,13 @@
-"""Quotes for sellers on arrival, from the prior, their own report and the history (A, section V).
+"""Quotes for arriving sellers from the prior, their report and the history (A, section V).
 
-An adaptive policy makes new plans for the remaining sellers, or with a prior learnt from the
-reports. New plans use the history, never the report that is quoted. They are made at sizes of the
-history that are fixed in advance. So no seller gains by misreporting in its own quote. Sellers who
-choose their time of arrival, or misreport to benefit later sellers, are not covered.
+An adaptive policy computes new plans, for the remaining sellers or with a prior learnt from the
+reports. New plans use the history but not the report that is quoted, and their times are fixed in
+advance. So a seller cannot improve its quote by misreporting. Sellers who choose their time of
+arrival, or misreport to benefit later sellers, are not covered.
 
-The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
-ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile
-space), which needs no bandwidth, and under which guarantees decrease with the report.
+The learnt prior is the sample of the reports so far and of some quantiles of the initial prior. The
+ironed expected-cost curve is the convex hull of the sample's curve (Grenander's estimator in
+quantile space). It needs no bandwidth, and makes guarantees decrease with the report.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from convexmarket.priors.prior import as_prior
 Floats = NDArray[np.float64]
 Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 
-#: Numbers of a plan, and arguments besides the prior, as :meth:`OnlinePolicy.to_dict` names them.
+#: Keys of :meth:`OnlinePolicy.to_dict`: numbers of a plan, and arguments besides the prior.
 _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
-#: Quantile at which Assumption IV.3 is checked, next to zero.
+#: Quantiles near zero at which Assumption IV.3 is checked.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
-#: Earlier reports below this share of their median are raised to it.
+#: Earlier reports below this share of their median are replaced by this share.
 _FREE = 1e-6
-#: Relative gap of new plans, far below the effect of chance.
+#: Relative gap of new plans. It is far below sampling errors.
 _GAP = 1e-7
-#: Sellers before the first new plan, the growth factor of that number (in the second half, of the
-#: number of remaining sellers), and the number of reports that the first guess counts as.
+#: Number of sellers before the first new plan; growth factor of this number, or of the number of
+#: remaining sellers in the second half; number of reports that represent the initial prior.
 _FIRST, _GROWTH, _GUESS = 10, 1.5, 20
 _OPTIONS = ("replan", "learn", "trust_guess")
 
 
 class Quote(NamedTuple):
-    """Guarantees to buy (0 for no purchase) and their payments (A, Eq. 8), in the reports' shape.
+    """Guarantees (0 for no purchase) and payments (A, Eq. 8) in the shape of the reports.
 
     Examples
     --------
@@ -81,42 +81,42 @@ class OnlinePolicy:
     ----------
     prior : Prior or frozen scipy.stats distribution
     expected_sellers : int
-        m; see the notes for fewer and more.
+        Number m. See the notes for other numbers.
     mu, sigma, gamma : float
         Weights of spread, noise and payments in the buyer's objective, all > 0 (A, Eq. 11).
     cap : float, optional
         k > 1: no seller sells more than k/m of the expected total.
     rule : {"expectation", "algorithm-3"}
-        "expectation": A's Eq. (14) with its sums replaced by expectations, for any prior.
-        "algorithm-3": A's closed form, the leading order of the first rule for many sellers. It
+        "expectation" is A's Eq. (14) with expectations instead of sums, for any prior.
+        "algorithm-3" is A's closed form, the leading order of the first rule for many sellers. It
         requires a prior that satisfies A's Assumption IV.3, and no cap.
     plan, support : optional
-        A stored plan, and the range of reports; by default computed, and the prior's support.
+        A stored plan and the range of reports. By default, a new plan and the prior's support.
 
     Attributes
     ----------
     payment_error : float
-        Estimated error of any payment: 0 for closed forms and sums, else the quadrature's.
+        Estimated quadrature error of any payment, which is 0 for closed forms and sums.
     highest_sensitivity : float
-        Largest report at which privacy is bought; NaN without a purchase.
+        Largest report at which privacy is bought, or NaN without a purchase.
     stages : tuple of int
-        Numbers of sellers after which another plan is made: none here.
+        Numbers of sellers after which a new plan is computed. Empty for this class.
 
     Raises
     ------
     ParameterError, NotSupportedError
-        If an argument is out of its range, or "algorithm-3" has a cap.
+        If an argument is out of range, or "algorithm-3" has a cap.
     PriorError, UnattainedOptimumError
-        If "algorithm-3" has a prior outside Assumption IV.3, or free sellers leave no optimum.
+        If the prior violates Assumption IV.3 for "algorithm-3", or no optimum exists.
 
     Notes
     -----
-    Guarantees do not rise with the report and payments follow Eq. (8), so the truth is a best reply
-    to any reports of the others, and no truthful seller loses by accepting.
+    Guarantees do not increase with the report, and payments follow Eq. (8). So the truth is a best
+    reply to any reports of the other sellers, and a truthful seller does not lose by accepting.
 
     If a fraction xi of the expected sellers arrives, privacy and payments are xi times the planned
-    ones, and the loss is larger (A, Theorem V.1). Sellers after the expected number are refused
-    (:class:`OnlineMarket`, :func:`run_online`).
+    amounts, and the loss is larger (A, Theorem V.1). :class:`OnlineMarket` and :func:`run_online`
+    turn away sellers after the expected number.
 
     Examples
     --------
@@ -149,8 +149,8 @@ class OnlinePolicy:
         if self.cap is not None:
             if not 1 < as_float(self.cap) < np.inf:
                 raise ParameterError(
-                    "cap, the largest weight over the average one, must be a number > 1, got "
-                    f"{self.cap!r}"
+                    "cap, the ratio of the largest weight to the average, must be a number > 1, "
+                    f"got {self.cap!r}"
                 )
             self.cap = float(self.cap)
         check_choice("rule", self.rule, Rule)
@@ -173,7 +173,7 @@ class OnlinePolicy:
         return Buyer(self.mu, self.sigma, self.gamma, self.expected_sellers, cap)
 
     def quote(self, sensitivity: ArrayLike) -> Quote:
-        """Quote a report in the support, or an array of them.
+        """Quote a report in the support, or an array of reports.
 
         Parameters
         ----------
@@ -200,17 +200,17 @@ class OnlinePolicy:
 
     @property
     def start(self) -> OnlinePolicy:
-        """The policy for the first sellers, which is this policy."""
+        """The policy for the first sellers."""
         return self
 
     opening = start
 
     def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
-        """Return the policy for the next sellers, which is this policy."""
+        """Return this policy, because the plan does not change."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the policy with its plan, ready for JSON; see :func:`policy_from_dict`."""
+        """Return the policy with its plan for JSON; see :func:`policy_from_dict`."""
         plan = vars(self.plan.terms) | vars(self.plan)
         return {
             "policy": "fixed",
@@ -227,35 +227,35 @@ class OnlinePolicy:
 
 @dataclass(eq=False, repr=False)
 class AdaptivePolicy:
-    """A policy that makes new plans from the history, after fixed numbers of sellers.
+    """A policy that computes new plans from the history after fixed numbers of sellers.
 
     Parameters
     ----------
     start : OnlinePolicy
-        Terms of the first sellers. With ``learn``, its prior is the buyer's first guess, whose
+        Policy for the first sellers. With ``learn``, its prior is the initial prior, and its
         support contains all reports.
     replan : bool
-        Whether a new plan covers the remaining sellers, given the sales so far, or all sellers.
+        Whether a new plan covers the remaining sellers given the sales so far, or all sellers.
     learn : bool
         Whether a new plan uses the earlier reports as the prior.
     trust_guess : bool
-        With ``learn``, whether the first sellers are quoted by the guess. Otherwise nothing is
-        bought before the first new plan: a wrong guess can spend everything on a few sellers.
+        With ``learn``, whether the first sellers are quoted with the initial prior. Otherwise
+        nothing is bought before the first new plan, because a wrong prior can be expensive.
 
     Attributes
     ----------
     stages : tuple of int
-        Numbers of sellers after which a new plan is made: 10, and 1.5 times as many each time; in
-        the second half, the numbers of remaining sellers shrink in the same way.
+        Numbers of sellers after which a new plan is computed: 10, and then 1.5 times as many each
+        time. In the second half, the numbers of remaining sellers decrease by the same factor.
     opening : OnlinePolicy
-        The terms of the first sellers.
+        The policy for the first sellers.
     prior, expected_sellers, support, buyer
         The same as in ``start``.
 
     Raises
     ------
     ParameterError
-        If an argument is out of its range, or ``replan`` and ``learn`` are both False.
+        If an argument is out of range, or ``replan`` and ``learn`` are both False.
 
     Examples
     --------
@@ -298,7 +298,7 @@ class AdaptivePolicy:
             self.opening = replace(start, plan=nothing)
 
     def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
-        """Return the policy for the next sellers; the opening if no plan exists.
+        """Return the policy for the next sellers, or the opening if there is no new plan.
 
         Parameters
         ----------
@@ -314,7 +314,7 @@ class AdaptivePolicy:
         remaining = self.expected_sellers - reports.size
         if remaining < 1:
             raise ParameterError(
-                f"{reports.size} sellers came of {self.expected_sellers} expected; no seller "
+                f"{reports.size} of {self.expected_sellers} expected sellers arrived; no seller "
                 "remains"
             )
         buyer, prior = self.buyer, self._learnt(reports) if self.learn else self.prior
@@ -331,19 +331,19 @@ class AdaptivePolicy:
         return replace(self.start, prior=prior, plan=made)
 
     def _learnt(self, reports: Floats) -> Prior:
-        """Return the empirical prior of reports and first guess, reduced to its hull's corners."""
+        """Return the empirical prior of reports and initial prior at the corners of its hull."""
         levels = (np.arange(_GUESS) + 0.5) / _GUESS
         known = np.concatenate((reports, np.asarray(self.prior.quantile(levels))))
-        # A single report next to 0 would make the buyer wait for equally cheap sellers.
+        # After a single report near 0, the plan would wait for equally cheap sellers.
         sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
         low, high = sample.support
-        # Between corners the ironed virtual cost is constant, so only the corners are needed.
+        # Between corners the ironed virtual cost is constant, so the corners suffice.
         corners = np.unique(np.concatenate(([low], sample.breakpoints, [high])))
         counts = np.diff(np.rint(sample.cdf(corners) * known.size), prepend=0.0)
         return EmpiricalPrior(corners, counts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the policy, ready for JSON; see :func:`policy_from_dict`."""
+        """Return the policy for JSON; see :func:`policy_from_dict`."""
         options = {name: getattr(self, name) for name in _OPTIONS}
         return {"policy": "adaptive", "start": self.start.to_dict(), **options}
 
@@ -353,7 +353,7 @@ class AdaptivePolicy:
 
 
 def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
-    """Restore a policy of either class from its ``to_dict``; its quotes are identical.
+    """Restore a policy of either class from ``to_dict``, with identical quotes.
 
     Parameters
     ----------
@@ -393,12 +393,13 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
         raise
     except (LookupError, TypeError, ValueError) as error:
         raise ParameterError(
-            f"this does not describe an online policy ({error!r}); give the result of to_dict"
+            f"this dictionary does not describe an online policy ({error!r}); give the result of "
+            "to_dict"
         ) from None
 
 
 def _stages(m: int) -> tuple[int, ...]:
-    """Return sizes of the history that grow geometrically, mirrored in the second half."""
+    """Return geometrically increasing sizes of the history, mirrored in the second half."""
     sizes, size = [], float(_FIRST)
     while size <= m / 2:
         sizes.append(round(size))
@@ -407,11 +408,11 @@ def _stages(m: int) -> tuple[int, ...]:
 
 
 def _algorithm_3(prior: Prior, buyer: Buyer) -> Plan:
-    """Compute the plan of Algorithm 3; the density of psi at 0 is half of the prior's density."""
+    """Compute the plan of Algorithm 3. The density of psi at 0 is half the density of the prior."""
     if prior.is_step:
         why = "it is a sample, which has no density"
     elif prior.support[0] > 0:
-        why = f"its density at 0 is 0, as its support starts at {prior.support[0]:g}"
+        why = f"its density at 0 is 0, because its support starts at {prior.support[0]:g}"
     else:
         near = np.asarray(prior.pdf(prior.quantile(_NEXT_TO_ZERO)), dtype=float)
         settled = np.abs(np.diff(np.log(np.maximum(near, np.finfo(float).tiny))))[-3:]
@@ -426,5 +427,5 @@ def _algorithm_3(prior: Prior, buyer: Buyer) -> Plan:
 
 
 def _written(value: float) -> float | str:
-    """Return a number for JSON, which has neither infinities nor NaN."""
+    """Convert a number for JSON, which has neither infinities nor NaN."""
     return float(value) if np.isfinite(value) else str(value)

@@ -1,6 +1,6 @@
-"""CSV lists for an online market: arrivals to quote, and answers to record.
+"""CSV lists of arrivals and of answers for an online market.
 
-A list is checked as a whole before the first step, because a step cannot be undone.
+The whole list is checked before the first transaction, because transactions cannot be undone.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from convexmarket.data.lists import blame, blank, checked_ids, clipped, column_n
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.online.online_market import Answer, OnlineMarket
 
-#: Called with the stage, the steps done and the steps in all.
+#: Called with the stage, the number of finished steps and the number of all steps.
 Progress: TypeAlias = Callable[[str, int, int], None]
-#: Sellers of a list in one transaction.
+#: Number of sellers of a list per transaction.
 TOGETHER = 10_000
 
 
@@ -31,26 +31,26 @@ def quote_list(
     sensitivity_column: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> tuple[pd.DataFrame, int, int]:
-    """Quote the sellers of a CSV file, in its order; sellers quoted before keep their terms.
+    """Quote the sellers of a CSV file in its order. Earlier quotes do not change.
 
-    Returns their offers, and the numbers of sellers quoted before and refused. A bad row, or a
-    seller quoted at another report, is a DataError that names the lines.
+    Return the offers, and the numbers of sellers who were quoted before and turned away. A wrong
+    row, or a seller quoted at another report, raises a DataError that names the lines.
     """
     listed = read_list(path, market.policy.prior, id_column, sensitivity_column)
     known = market.offers().set_index("id")
     before = listed["id"].map(known["sensitivity"])
     differs = before.notna() & (before != listed["sensitivity"])
-    why = "reports another sensitivity here than it was quoted at; a seller is quoted once"
+    why = "has another sensitivity than its quote; a seller is quoted once"
     _refuse(listed["id"][differs], f"{path}: line", why)
     new = listed[~listed["id"].isin(known.index)]
     if len(new) and market.is_closed:
         raise MarketClosedError(
             f"the market in {market.folder} was closed, and {len(new)} sellers of {path} were not "
-            f"quoted before ({new['id'].iloc[0]}, for one); quote them in another market"
+            f"quoted before (such as {new['id'].iloc[0]}); quote them in another market"
         )
     repeated, total = len(listed) - len(new), len(listed)
     progress("quote", repeated, total)
-    with suppress(MarketClosedError):  # the market is full; all quotes are in the database
+    with suppress(MarketClosedError):  # the market is full, and all quotes are stored
         stream = zip(new["id"].tolist(), new["sensitivity"].tolist(), strict=True)
         for done, _ in enumerate(market.quote_many(stream, TOGETHER), start=repeated + 1):
             progress("quote", done, total)
@@ -67,10 +67,10 @@ def answer_list(
     id_column: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> int:
-    """Record the same answer of every seller of a CSV file; return the number of sellers.
+    """Record the same answer for every seller of a CSV file, and return their number.
 
     Sellers with the status "nothing bought" in the file are skipped. If a seller cannot give this
-    answer, a DataError names the lines, and no answer is recorded.
+    answer, a DataError that names the lines is raised, and no answer is recorded.
     """
     table, place = read_texts(path), f"{path}: line"
     ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
@@ -84,7 +84,7 @@ def answer_list(
     _refuse(ids[statuses.isna()], place, "was not quoted; quote the seller first")
     faults = {"nothing bought": "was offered nothing, so there is nothing to answer"}
     for given in get_args(Answer):
-        faults[given] = f"has {given} already, and an answer cannot be taken back"
+        faults[given] = f"has {given} already, and an answer cannot be changed"
     if market.is_closed:
         faults["offered"] = "did not answer before the market was closed"
     for status, why in faults.items():
@@ -97,6 +97,6 @@ def answer_list(
 
 
 def _refuse(ids: pd.Series[Any], place: str, why: str) -> None:
-    """Raise an error about ids, which are indexed by line, if there are any."""
+    """Raise an error about ids, indexed by line, unless there are none."""
     if len(ids):
         raise DataError(blame(place, ids.index.to_numpy(), clipped(ids.iloc[0]), why))

@@ -1,4 +1,4 @@
-"""The model that an online market releases when it closes, under the guarantees sold."""
+"""The model that an online market releases under the guarantees sold when it closes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, eq=False)
 class MarketRows:
-    """Private rows by the id of their owner, and public rows for tests, possibly none.
+    """Private rows by the id of their owner, and optional public rows for tests.
 
     Labels are -1 or 1, and ``classes`` are the original labels. ``data_norm`` is the public bound
-    on the Euclidean norm of every row, ``description`` the source of the rows, ``reports``
-    the owners' reports in the same file, and ``features`` is the preprocessing of a file.
+    on the Euclidean norm of every row, and ``description`` the source of the rows. ``reports`` are
+    the owners' reports in the same file, and ``features`` is the preprocessing.
     """
 
     ids: Sequence[str]
@@ -52,7 +52,7 @@ class MarketRows:
     features: PublicFeatures | None = None
 
     def of(self, ids: Sequence[str]) -> tuple[Floats, Floats]:
-        """Return the rows of owners in their order; a missing row is a DataError."""
+        """Return the rows of owners in order. A missing row raises a DataError."""
         places = pd.Index(self.ids).get_indexer(pd.Index(ids))
         if missing := [owner for owner, place in zip(ids, places, strict=True) if place < 0]:
             first = ", ".join(missing[:5]) + ", ..." * (len(missing) > 5)
@@ -69,7 +69,7 @@ def check_closing(
     rows: Callable[[], MarketRows],
     leave_out: Sequence[str] = (),
 ) -> None:
-    """Check that a market can close with a model, without training a model or closing the market.
+    """Check that a market can close with a model, without training or closing.
 
     The budgets of the sellers are checked before ``rows`` reads their rows.
     """
@@ -80,7 +80,7 @@ def check_closing(
 
 
 def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
-    """Close a market without training; the payments of accepted offers stay due."""
+    """Close a market without training. The payments of accepted offers remain due."""
 
     def nothing(accepted: pd.DataFrame) -> Guarantee:
         return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
@@ -88,7 +88,7 @@ def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
     if market.close(lambda _: WITHOUT_MODEL, lapse, nothing) != WITHOUT_MODEL:
         raise MarketClosedError(
             f"the market in {market.folder} was closed, and its model was released; close it "
-            "without --without-model to see that again"
+            "without --without-model to see the model again"
         )
 
 
@@ -97,13 +97,13 @@ def model_guarantee(
 ) -> Guarantee:
     """Compute the guarantee of the model for each accepted offer, without reading a row.
 
-    It includes the Jacobian and the second noise, and is zero for sellers who are left out.
+    The guarantee includes the Jacobian and the second noise. It is zero for omitted sellers.
     """
     used = accepted["id"].isin(_usable(accepted, leave_out)["id"]).to_numpy()
     if not used.any():
         raise ParameterError(
-            "no seller accepted an offer, so no model can be trained and the market stays as "
-            "it is; quote more sellers, record their answers with accept, or close with "
+            "no seller accepted an offer, so no model can be trained and the market is unchanged; "
+            "quote more sellers, record their answers with accept, or close with "
             "--without-model"
         )
     epsilon = np.zeros(len(accepted))
@@ -111,19 +111,19 @@ def model_guarantee(
         promised = learner.promise(accepted["epsilon"].to_numpy(dtype=float)[used])
     except ParameterError as error:
         raise ParameterError(
-            f"{error} Nothing was trained; close with another --regularization (regularization "
-            "in Python), chosen without looking at the rows"
+            f"{error} Nothing was trained; close with another --regularization (regularization in "
+            "Python), chosen independently of the rows"
         ) from None
     epsilon[used] = promised.epsilon
     return Guarantee(epsilon, 0.0, promised.mechanism, promised.accounting, ASSUMPTIONS)
 
 
 def _usable(accepted: pd.DataFrame, leave_out: Sequence[str]) -> pd.DataFrame:
-    """Return the accepted offers without the sellers to leave out, who must have accepted."""
+    """Return the accepted offers except those of ``leave_out``, who must have accepted."""
     if wrong := [seller for seller in leave_out if seller not in set(accepted["id"])]:
         raise ParameterError(
-            f"leave_out has {wrong[0]!r}, who accepted no offer; name sellers who accepted and "
-            "whose rows are missing"
+            f"leave_out has {wrong[0]!r}, who accepted no offer; name sellers with missing rows "
+            "who accepted"
         )
     return accepted[~accepted["id"].isin(list(leave_out))]
 
@@ -136,10 +136,10 @@ def release_model(
     *,
     seed: np.random.SeedSequence | None = None,
 ) -> str:
-    """Train on the rows of the sellers who accepted, under the guarantees sold; return JSON text.
+    """Train on the rows of the sellers who accepted, and return the model as JSON text.
 
-    The text has the coefficients, the classes of ``rows``, the guarantees and their assumptions,
-    and the error on public rows. A ``seed`` of the noise is for experiments.
+    The text contains the coefficients, the classes of ``rows``, the guarantees and their
+    assumptions, and the error on public rows. Use a ``seed`` of the noise only for experiments.
     """
     used = _usable(accepted, leave_out)
     ids, sold = used["id"].tolist(), used["epsilon"].to_numpy(dtype=float)
@@ -150,7 +150,7 @@ def release_model(
     labels = np.asarray(rows.classes)[(y > 0).astype(int)]
     model.fit(X, labels, epsilon=sold, accountant=paid, random_state=source)
     test = _measured(model.coef_, rows)
-    if test is not None and seed is not None:  # in a simulation, also without noise
+    if test is not None and seed is not None:  # in a simulation, even without noise
         none = np.zeros(X.shape[1])
         objective = PerturbedObjective(X, y, sold / sold.sum(), none, model.regularization_)
         test["without_noise"] = _measured(minimise(objective, 1e-9), rows)
@@ -189,7 +189,7 @@ def model_text(released: dict[str, Any]) -> str:
 
 
 def _measured(coef: Floats, rows: MarketRows) -> dict[str, Any] | None:
-    """Compute error and AUC on public rows, if there are any, and the error of one class."""
+    """Compute error and AUC on public rows, if any, and the error of a constant class."""
     positive = rows.y_test > 0
     if not positive.size:
         return None

@@ -1,4 +1,4 @@
-"""Named families of priors, whose regularity follows from a theorem, samples and mixtures."""
+"""Named families of priors with proven regularity, priors of samples, and mixtures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Beta", "EmpiricalPrior", "Exponential", "Gamma", "LogNormal", "Mixtu
 __all__ += ["Power", "TruncatedNormal", "Uniform"]
 
 _ANY, _POSITIVE = (-np.inf, np.inf), (SMALLEST, np.inf)
-#: Beyond these shapes and scales, the logarithm of a density has too few digits.
+#: For shapes and scales out of this range, the logarithm of a density has too few digits.
 _RANGES = {
     **dict.fromkeys(("low", "high"), _ANY),
     **dict.fromkeys(("a", "b", "shape"), (SMALLEST, 1e8)),
@@ -31,12 +31,12 @@ _RANGES = {
 
 
 class Family(ScipyPrior):
-    """A family with named parameters, regular by default; ``low`` and ``high`` are the support."""
+    """A family with named parameters, regular by default. The support is [``low``, ``high``]."""
 
     _parameters: dict[str, float]
 
     def _checked(self, **given: Any) -> tuple[float, ...]:
-        """Store parameters as floats in their ranges; without a range, they are positive."""
+        """Store parameters as floats after checking their ranges; by default, positive numbers."""
         self._parameters = {name: self._number(name, given[name]) for name in given}
         low, high = self._parameters.get("low", 0.0), self._parameters.get("high", np.inf)
         if not 0 <= low < high:
@@ -60,7 +60,7 @@ class Family(ScipyPrior):
 
 
 class Uniform(Family):
-    """Sensitivities uniform on [low, high], 0 <= low < high; psi(c) = 2c - low.
+    """Uniform distribution on [low, high], 0 <= low < high, with psi(c) = 2c - low.
 
     Examples
     --------
@@ -76,9 +76,9 @@ class Uniform(Family):
 
 
 class Power(Family):
-    """F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
+    """F(c) = (c/high)**exponent on [0, high], with psi(c) = (1 + 1/exponent)*c.
 
-    The exponent is positive: 1 is the uniform prior; sensitive sellers become more common with it.
+    The exponent is positive. A larger exponent makes sensitive sellers more common.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class Power(Family):
 
 
 class Exponential(Family):
-    """Exponential sensitivities with a mean, unbounded; psi(c) = c + mean*(exp(c/mean) - 1).
+    """Exponential distribution with a given mean; psi(c) = c + mean*(exp(c/mean) - 1).
 
     Examples
     --------
@@ -115,10 +115,9 @@ class Exponential(Family):
 
 
 class Beta(Family):
-    """Beta(a, b) sensitivities with shapes a, b > 0, stretched to [low, high].
+    """Beta distribution with shapes a, b > 0, scaled to [low, high].
 
-    Its psi is affine for b = 1 and increasing for b >= 1. For b < 1 psi decreases near ``high``,
-    where the density tends to infinity.
+    psi is affine for b = 1 and increasing for b >= 1. For b < 1, it decreases near ``high``.
 
     Examples
     --------
@@ -131,17 +130,18 @@ class Beta(Family):
 
     def __init__(self, a: float, b: float, low: float = 0.0, high: float = 1.0) -> None:
         a, b, low, high = self._checked(a=a, b=b, low=low, high=high)
-        # F is log-concave, so F/f never falls, exactly when b >= 1: the density is log-concave
-        # (a >= 1) or decreasing (a <= 1). For b < 1, F/f falls to 0 with slope -inf at the top.
+        # For b >= 1, F is log-concave, so F/f is nondecreasing, because the density is log-concave
+        # (a >= 1) or decreasing (a <= 1). For b < 1, F/f decreases to 0 with slope -inf at the
+        # upper end.
         self._frozen, self.is_regular = stats.beta(a, b, loc=low, scale=high - low), b >= 1
         self.virtual_cost_slope = 1 + 1 / a if b == 1 else None
 
 
 class TruncatedNormal(Family):
-    """Normal sensitivities conditioned to [low, high]; regular, as the density is log-concave.
+    """Normal distribution truncated to [low, high]; regular, because the density is log-concave.
 
-    The arguments are the mean and ``std`` of the normal before truncation; the property ``mean``
-    is the mean after truncation.
+    The arguments are the mean and standard deviation before truncation. The property ``mean`` is
+    the mean after truncation.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class TruncatedNormal(Family):
 
 
 class LogNormal(Family):
-    """Sensitivities whose natural logarithm is normal, unbounded; regular, as F is log-concave.
+    """Log-normal distribution; regular, because F is log-concave.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class LogNormal(Family):
 
 
 class Gamma(Family):
-    """Gamma sensitivities, unbounded, with the mean shape*scale; regular, as F is log-concave.
+    """Gamma distribution with mean shape*scale; regular, because F is log-concave.
 
     Examples
     --------
@@ -193,10 +193,10 @@ class Gamma(Family):
 
 
 class EmpiricalPrior(Prior):
-    """The discrete prior of a sample: each distinct value with its frequency.
+    """Discrete distribution of a sample: each distinct value has its frequency as probability.
 
-    On the distinct values v_1 < ... < v_n with frequencies f_k and F_k = f_1 + ... + f_k, the
-    virtual costs are psi(v_k) = v_k + (v_k - v_{k-1})*F_{k-1}/f_k, and psi(v_1) = v_1. A report
+    Let v_1 < ... < v_n be the distinct values, f_k their frequencies and F_k = f_1 + ... + f_k. The
+    virtual costs are psi(v_1) = v_1 and psi(v_k) = v_k + (v_k - v_{k-1})*F_{k-1}/f_k. A report
     between two values is treated as the higher value.
 
     Parameters
@@ -209,7 +209,7 @@ class EmpiricalPrior(Prior):
     Attributes
     ----------
     values, counts, masses : ndarray, shape (n,)
-        The distinct samples, increasing, their numbers of times, and their probabilities.
+        The distinct samples in increasing order, their counts, and their probabilities.
     size : int
         Number of samples.
 
@@ -247,7 +247,7 @@ class EmpiricalPrior(Prior):
         self._hull = isotonic_regression(self._raw, weights=self.counts).x
         self.support = float(self.values[0]), float(self.values[-1])
         mean = np.average(self.values, weights=self.counts)
-        self.mean = float(np.clip(mean, *self.support))  # rounding moves it outside
+        self.mean = float(np.clip(mean, *self.support))  # rounding can move the mean outside
         self.is_regular = bool(np.all(np.diff(self._raw) > 0))
 
     @property
@@ -269,7 +269,7 @@ class EmpiricalPrior(Prior):
         return np.append(0, self._below)[position] / self.size
 
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Raise an error, as a discrete prior has no density.
+        """Raise an error, because a discrete prior has no density.
 
         Raises
         ------
@@ -278,7 +278,7 @@ class EmpiricalPrior(Prior):
         raise PriorError(f"{self!r} is discrete and has no density; use cdf, or a continuous prior")
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        # Compared with the quotients of cdf, so that quantile(cdf(v)) is v for any rounding.
+        # The quotients are those of cdf, so that quantile(cdf(v)) is v for any rounding.
         return self.values[np.searchsorted(self._below / self.size, u, side="left")]
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
@@ -301,16 +301,17 @@ class EmpiricalPrior(Prior):
 
 
 class Mixture(Prior):
-    """The prior of sellers from several populations, whose population is not observed.
+    """Mixture of the priors of several populations. The population of a seller is not observed.
 
-    If it is observed, give each group a prior instead. Between two modes psi falls and is ironed.
+    If the population is observed, give each group a prior instead. Between two modes psi decreases
+    and is ironed.
 
     Parameters
     ----------
     weights : array_like, shape (k,)
-        Positive shares of the populations; divided by their sum.
+        Positive shares of the populations. They are divided by their sum.
     components : sequence of k continuous priors or frozen scipy.stats distributions
-        Their supports together form one interval.
+        The union of their supports must be one interval.
 
     Raises
     ------
@@ -337,7 +338,7 @@ class Mixture(Prior):
                 f"Mixture: weights of shape {shares.shape} for the components {parts}; give one "
                 "weight for each of at least one component, and components with a density"
             )
-        # Shares that sum to one are not divided: to_dict then describes the same prior.
+        # Shares that sum to one are not divided, so that to_dict describes the same prior.
         self._weights = shares if abs(shares.sum() - 1.0) < 1e-12 else shares / shares.sum()
         self._components = tuple(parts)
         lows, highs = zip(*(part.support for part in parts), strict=True)

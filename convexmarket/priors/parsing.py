@@ -1,4 +1,4 @@
-"""Priors from text on a command line, and from dictionaries in problem files."""
+"""Create priors from text on a command line and from dictionaries in problem files."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def parse_prior(text: str) -> Prior:
     Parameters
     ----------
     text : str
-        A family, a colon, and its parameters in order; or ``empirical:FILE.csv``, whose first
-        numeric column holds the samples; or ``mixture:`` and ``WEIGHT*PRIOR`` between semicolons.
+        A family, a colon, and its parameters in order. ``empirical:FILE.csv`` reads the samples
+        from the first numeric column, and ``mixture:`` has ``WEIGHT*PRIOR`` between semicolons.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     Parameters
     ----------
     described : mapping
-        ``{"family": "uniform", "low": 0.02, "high": 0.1}`` and the like.
+        A mapping such as ``{"family": "uniform", "low": 0.02, "high": 0.1}``.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def _from_scipy_name(distribution: str, args: Any = (), kwds: Any = None) -> Pri
 
 
 def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prior:
-    """Call ``build``; parameters that it does not accept raise a PriorError."""
+    """Call ``build``. Parameters that it does not accept raise a PriorError."""
     try:
         return build(*values, **parameters)
     except PriorError:
@@ -115,7 +115,7 @@ def _family(name: object) -> type[Prior]:
 
 
 def _number(word: str) -> Any:
-    """Convert a number; the check of the parameter refuses another word."""
+    """Convert a word to a number if possible. The constructor of the prior checks other words."""
     try:
         return float(word)
     except ValueError:
@@ -123,8 +123,8 @@ def _number(word: str) -> Any:
 
 
 def _first_numeric_column(path: str) -> FloatArray:
-    """Read the first column of a CSV file that holds numbers, with or without a header."""
-    try:  # without a header, as pandas would take the first of bare numbers for one
+    """Read the first numeric column of a CSV file with or without a header."""
+    try:  # header=None, because pandas would read the first number as a header
         table = pd.read_csv(path, header=None, dtype=str).apply(pd.to_numeric, errors="coerce")
     except (OSError, ValueError) as error:
         raise PriorError(f"prior 'empirical:{path}': {error}; give a CSV file") from None

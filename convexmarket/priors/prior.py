@@ -1,4 +1,4 @@
-"""The base class of all priors, ironing, and the prior of a frozen ``scipy.stats`` distribution."""
+"""The base class of priors, ironing, and the prior of a frozen ``scipy.stats`` distribution."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 #: A prior, or a frozen distribution of scipy.stats (which has no public class).
 PriorLike: TypeAlias = Any
-#: One prior for all, one for each seller, or one for each group.
+#: One prior for all sellers, one for each seller, or one for each group.
 PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorLike]
 
 #: Smallest normal number. Smaller arguments of SciPy's beta distribution crash the process.
 SMALLEST = float(np.finfo(np.float64).tiny)
-#: Probabilities: of a tail without nodes, and of the smallest cell of the ironing, for rounding.
+#: Probability of a tail without nodes, and smallest probability of a cell of the ironing.
 _TAIL, _SMALLEST_CELL = 1e-9, 1e-7
 
 
 class Prior(ABC):
-    """A distribution of sensitivities c >= 0, known to buyer and sellers.
+    """A distribution of sensitivities c >= 0 that the buyer and the sellers share.
 
     Every argument ``prior`` accepts a named family (:class:`Uniform`, :class:`Beta`, ...), an
     :class:`EmpiricalPrior`, or a frozen continuous ``scipy.stats`` distribution. For another
     distribution, subclass ``Prior``: set :attr:`support`, the interval [c_lo, c_hi] of possible
     sensitivities, and write :meth:`cdf` and :meth:`pdf`. The upper end c_hi may be infinite.
 
-    Priors are immutable and compare by value; a prior without a named family by identity.
+    Priors are immutable. Named families compare by value, and other priors by identity.
 
     Examples
     --------
@@ -61,24 +61,24 @@ class Prior(ABC):
     array([0.3, 0.9])
     """
 
-    #: Name in problem files and on the command line, with an example of its parameters.
+    #: Name in problem files and on the command line, and an example of the parameters.
     family: ClassVar[str] = "custom"
     example: ClassVar[str] = ""
 
     support: tuple[float, float]
-    #: Slope of psi where psi is affine on the whole support (2 for Uniform), else None.
+    #: Slope of psi if psi is affine on the whole support (2 for Uniform), else None.
     virtual_cost_slope: float | None = None
-    #: Whether the ironed psi is constant between breakpoints, as in a sample.
+    #: Whether the ironed psi is constant between breakpoints, as for a sample.
     is_step: ClassVar[bool] = False
-    #: Sensitivities inside the support where the density may jump, which are nodes of the ironing.
+    #: Sensitivities inside the support where the density may jump. They are nodes of the ironing.
     _jumps: FloatArray = np.empty(0)
 
     @staticmethod
     def from_scipy(frozen: Any) -> Prior:
         """Convert a frozen continuous ``scipy.stats`` distribution to a prior.
 
-        A distribution without a positive and finite density on one interval of sensitivities is a
-        PriorError. A custom distribution is fast if it defines ``_cdf`` and ``_ppf``.
+        The density must be positive and finite on one interval of sensitivities. A custom
+        distribution is fast if it defines ``_cdf`` and ``_ppf``.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class Prior(ABC):
 
     @abstractmethod
     def cdf(self, c: ArrayLike) -> FloatArray:
-        """Compute F(c), the probability of a sensitivity of at most c; same shape as ``c``.
+        """Compute F(c), the probability that a sensitivity is at most c, for each entry of ``c``.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class Prior(ABC):
 
     @abstractmethod
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Compute the density f(c), per unit of sensitivity; same shape as ``c``.
+        """Compute the density f(c), per unit of sensitivity, for each entry of ``c``.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Prior(ABC):
         return np.log(self.cdf(c)), np.log(self.pdf(c))
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        """Solve F(c) = u by bisection, to the last digit."""
+        """Solve F(c) = u by bisection to machine precision."""
         bottom, top = self.support
         end = min(top, bottom + 1.0)
         while end < top and np.max(self.cdf(end)) < np.max(u, initial=0.0, where=u < 1):
@@ -132,7 +132,7 @@ class Prior(ABC):
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether psi is strictly increasing (A, Assumption III.1); other priors are ironed."""
+        """Whether psi is strictly increasing (A, Assumption III.1). Other priors are ironed."""
         self._check_density()
         costs = self._virtual_cost(self._nodes)
         costs = costs[np.isfinite(costs)]
@@ -140,7 +140,7 @@ class Prior(ABC):
 
     @property
     def breakpoints(self) -> FloatArray:
-        """Sensitivities inside the support where the ironed psi has a kink or jump, increasing."""
+        """Increasing sensitivities inside the support where the ironed psi has a kink or jump."""
         ironed = np.empty(0) if self.is_regular else self._inside(self._ironing[2])
         return np.union1d(ironed, self._jumps)
 
@@ -151,7 +151,7 @@ class Prior(ABC):
         """Compute psi on the support."""
         if (slope := self.virtual_cost_slope) is not None:
             return np.maximum(slope * c - (slope - 1) * self.support[0], c)
-        # Logarithms, because in the tails F or f underflows long before their ratio does.
+        # Use logarithms, because in the tails F or f underflows long before their ratio does.
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             log_cdf, log_pdf = self._logs(c)
             ratio = np.exp(log_cdf - log_pdf)
@@ -163,13 +163,13 @@ class Prior(ABC):
         if self.is_regular:
             return self._virtual_cost(c)
         nodes, costs, _ = self._ironing
-        above = c > nodes[-1]  # an unbounded tail, or a top where psi is infinite
+        above = c > nodes[-1]  # an unbounded tail, or an upper end where psi is infinite
         tail = np.maximum(self._virtual_cost(np.where(above, c, nodes[-1])), costs[-1])
         return np.where(above, tail, np.interp(c, nodes, costs))
 
     @cached_property
     def _nodes(self) -> FloatArray:
-        """Sensitivities, increasing and finite, which are denser where the density is larger."""
+        """Finite sensitivities in increasing order, denser where the density is larger."""
         reach = np.log1p(-_TAIL) - np.log(_TAIL)
         levels = np.union1d(expit(np.linspace(-reach, reach, 97)), np.linspace(0, 1, 33)[1:-1])
         ends = [end for end in self.support if np.isfinite(end)]
@@ -180,7 +180,7 @@ class Prior(ABC):
 
     @cached_property
     def _ironing(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Nodes, the ironed psi there, and the ends of the ironed intervals."""
+        """Nodes, the ironed psi at the nodes, and the ends of the ironed intervals."""
         levels = self.cdf(self._nodes)
         chosen = [0]
         for position, level in enumerate(levels):
@@ -190,8 +190,8 @@ class Prior(ABC):
         nodes, levels = self._nodes[chosen], levels[chosen]
         mass = np.diff(levels)
         slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
-        # At a node the hull may have any slope between those of its two cells: use psi if psi is
-        # one of them. This is exact outside the ironed intervals, and constant on them.
+        # At a node the hull may have any slope between the slopes of its two cells. Use psi if it
+        # lies between them. This is exact outside the ironed intervals, and constant on them.
         lower, upper = np.append(-np.inf, slopes), np.append(slopes, np.inf)
         costs = np.clip(self._virtual_cost(nodes), lower, upper)
         nodes, costs = nodes[np.isfinite(costs)], costs[np.isfinite(costs)]
@@ -230,9 +230,9 @@ class Prior(ABC):
         return np.clip(self._quantile(levels), *self.support)[()]
 
     def virtual_cost(self, c: ArrayLike) -> FloatArray:
-        """Compute Myerson's virtual cost psi(c) = c + F(c)/f(c) (A, Assumption III.1), unironed.
+        """Compute Myerson's virtual cost psi(c) = c + F(c)/f(c) (A, Assumption III.1), not ironed.
 
-        It is +inf above the support. NaN, or an entry below the support, is a PriorError.
+        It is +inf above the support. NaN and entries below the support raise a PriorError.
 
         Parameters
         ----------
@@ -241,10 +241,10 @@ class Prior(ABC):
         return self._over_support(self._virtual_cost, c)
 
     def ironed_virtual_cost(self, c: ArrayLike) -> FloatArray:
-        """Compute the ironed virtual cost of a market, which is nondecreasing in ``c``.
+        """Compute the ironed virtual cost, which is nondecreasing in ``c``.
 
         It is the slope of the convex hull of R(q) = q * F^-1(q), the best nondecreasing cost for
-        the buyer (Myerson, 1981, section 6; A, Lemma III.2), and psi for a regular prior. Other
+        the buyer (Myerson, 1981, section 6; A, Lemma III.2). It is psi for a regular prior. Other
         continuous priors are ironed on about 6000 sensitivities, with linear interpolation.
 
         Parameters
@@ -254,7 +254,7 @@ class Prior(ABC):
         return self._over_support(self._ironed_virtual_cost, c)
 
     def _over_support(self, cost: Callable[[FloatArray], FloatArray], c: ArrayLike) -> FloatArray:
-        """Apply ``cost`` on the support; the cost is +inf above it."""
+        """Apply ``cost`` on the support, and return +inf above it."""
         reports, (low, high) = self.check_reports(c, above=True), self.support
         above = (reports > high) | np.isinf(reports)
         return np.where(above, np.inf, cost(np.where(above, low, reports)))[()]
@@ -262,14 +262,14 @@ class Prior(ABC):
     def check_reports(
         self, c: ArrayLike, name: Callable[[int], str] = "c[{}]".format, *, above: bool = False
     ) -> FloatArray:
-        """Check that reports are in the support; with ``above``, or above it. Return them.
+        """Check that reports are in the support, or above it if ``above``, and return them.
 
-        The message calls ``name`` with a position. It does not quote reports, which are private.
+        The message names the first wrong report by ``name``. Reports are private and not quoted.
 
         Raises
         ------
         PriorError
-            If a report does not pass.
+            If a report is out of range.
         """
         reports, (low, high) = checked_numbers("c", c), self.support
         outside = ~((reports >= low) & (above | ((reports <= high) & np.isfinite(reports))))
@@ -283,11 +283,11 @@ class Prior(ABC):
         return reports
 
     def contains(self, reports: FloatArray) -> bool:
-        """Whether the prior is a sample that contains these reports, each at least as often."""
+        """Test whether the prior is a sample that contains each report at least as often."""
         return False
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
-        """Draw ``size`` independent sensitivities with a generator or a seed.
+        """Draw ``size`` independent sensitivities.
 
         Parameters
         ----------
@@ -299,7 +299,7 @@ class Prior(ABC):
         return np.clip(self._draw(size, generator_of(random_state)), *self.support)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the prior by its family and parameters, ready for JSON."""
+        """Return a JSON-compatible dictionary of the family and its parameters."""
         return {"family": self.family, "distribution": type(self).__name__}
 
     def _key(self) -> Any:
@@ -314,9 +314,9 @@ class Prior(ABC):
 
 
 class ScipyPrior(Prior):
-    """The prior of a frozen continuous distribution, and the base class of named families.
+    """The prior of a frozen continuous distribution. It is the base class of named families.
 
-    Its parameters are empty if no name and numbers describe the distribution.
+    The parameters are empty if the distribution has no name with numeric parameters.
     """
 
     family = "scipy"
@@ -359,9 +359,9 @@ class ScipyPrior(Prior):
 
 
 def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = PriorError) -> Prior:
-    """Return a prior, converted from a frozen distribution of scipy.stats if it is one.
+    """Return a prior, or convert a frozen distribution of scipy.stats to a prior.
 
-    Another object is an error of the given type, with the name of the argument.
+    Any other object raises an error of the given type, which names the argument.
     """
     if isinstance(given, Prior):
         return given
@@ -397,7 +397,7 @@ def _converted(frozen: Any) -> Prior:
 def assigned(
     given: PriorOrPriors | None, groups: NDArray[Any] | None, m: int
 ) -> tuple[tuple[Prior, ...], NDArray[np.intp]]:
-    """Return the distinct priors, and the place of each seller's prior among them."""
+    """Return the distinct priors, and the index of the prior of each seller."""
     if isinstance(given, Mapping):
         named, keys = dict(given), [None] * m if groups is None else groups.tolist()
         if unknown := [place for place, name in enumerate(keys) if name not in named]:

@@ -1,4 +1,4 @@
-"""Samplers of noise, guarantees, and the accounting of privacy loss."""
+"""Draw noise, state guarantees, and account for privacy loss."""
 
 from convexmarket.privacy.accountant import Account, AccountComposition, PrivacyAccountant
 from convexmarket.privacy.active import RowAccount, account, reserve

@@ -1,8 +1,8 @@
-r"""Accounts of all releases about the same rows, row by row.
+r"""Account for all releases about the same rows, row by row.
 
-For each row the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
-:math:`e^4` of the others, and a moment. Here :math:`e` is the shift of equivalent Gaussian noise.
-It accepts a release if one of five sums is within its limit (docs/theory.md, section 12).
+For each row, the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
+:math:`e^4` of other releases, and a moment, where :math:`e` is the shift of equivalent Gaussian
+noise. A release is accepted if one of five sums is within its limit (docs/theory.md, section 12).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Places = NDArray[np.intp]
 
 #: Factor for the rounding errors of sums of sales.
 ROUNDED = 1.0 + 1e-12
-#: Smallest budget for which moments are computed; below it only epsilons are added.
+#: Smallest budget for which moments are computed. For smaller budgets only epsilons are added.
 LEAST_BUDGET = 1e-200
 #: Shares of delta; those of SPLITS are for Gaussian noise next to other releases within a part.
 GAUSSIAN, MOMENT, FAILURES, SPLITS = 0.65, 0.20, 0.10, {0.5: 0.04, 0.75: 0.01}
-#: Largest epsilon, or shift of Laplace noise, with a sharper cost than pi/2 of its square.
+#: Largest epsilon, or shift of Laplace noise, with a cost below pi/2 of its square.
 LARGEST_SMALL = 1.0
 
 
@@ -49,10 +49,10 @@ class Account(Protocol):
     """An account that releases are charged to: in memory, or in a ledger."""
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Refuse a release beyond the budget of a row, without charging it."""
+        """Raise an error if a release exceeds the budget of a row. Nothing is charged."""
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it without a charge."""
+        """Charge a release in full, or raise an error without a charge."""
 
 
 class _Sums(NamedTuple):
@@ -69,12 +69,12 @@ class _Sums(NamedTuple):
 
     @property
     def total(self) -> Floats:
-        """Sum of the epsilons; infinite with a Gaussian release, which has none."""
+        """Sum of the epsilons. It is infinite with a Gaussian release, which has no epsilon."""
         return np.where(self.gaussian > 0, np.inf, self.epsilon)
 
     @property
     def gaussian_square(self) -> Floats:
-        """Squared shift of Gaussian noise equivalent to all releases, reserve included."""
+        """Squared shift of the Gaussian noise equivalent to all releases, including the reserve."""
         reserve = np.maximum(np.sqrt(self.quartic) / 2.0, 2.25 * self.largest)
         extra = self.quartic / np.maximum(4.0 * reserve, np.finfo(np.float64).tiny)
         return np.minimum(self.square + extra + reserve, self.coarse)
@@ -83,25 +83,25 @@ class _Sums(NamedTuple):
 class _Limits(NamedTuple):
     """Limits of the sums, of shape (n_rows,); minus infinity where a sum is not used."""
 
-    gaussian: Floats  # of the squared shifts
-    split: Floats  # of the squared shifts next to each part, shape (n_rows, n_parts)
+    gaussian: Floats  # limits of the squared shifts
+    split: Floats  # limits of the squared shifts next to each part, shape (n_rows, n_parts)
     order: Floats  # order of the moment; 1 if the moment is not used
     moment: Floats
 
 
 class PrivacyAccountant(Shown):
-    """The budgets of the rows of one data set, and the releases charged to them.
+    """Privacy budgets of the rows of one data set, and the releases charged to them.
 
     Parameters
     ----------
     epsilon : array_like of shape (n_rows,)
-        Budget of each row, in nats: nonnegative. Infinity means that there is no limit.
+        Nonnegative budget of each row, in nats. Infinity means that there is no limit.
     delta : float, default 0.0
         Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
-        ``"basic"`` adds up epsilons and deltas. ``"advanced"`` accepts a release if one of five
-        sums is within its limit: the sum of the epsilons, or one of four sums of the profiles.
-        Releases that may fail use at most a tenth of ``delta``.
+        ``"basic"`` adds up epsilons and deltas. ``"advanced"`` also bounds four sums of the
+        profiles, and accepts a release if one of the five sums is within its limit. Releases that
+        may fail use at most a tenth of ``delta``.
     ids : sequence of str, optional
         Distinct ids of the rows; positions by default.
 
@@ -113,12 +113,12 @@ class PrivacyAccountant(Shown):
     Raises
     ------
     ParameterError, SellersError
-        If an argument is out of its range, or ids are not distinct or not one for each row.
+        If an argument is out of range, or ids are not distinct or not one for each row.
 
     Notes
     -----
-    Releases, their profiles and their order may depend on earlier answers, but on the rows only
-    through these. The proof and its sources are in docs/theory.md, section 12.
+    Releases, their profiles and their order may depend on the rows only through earlier answers.
+    The proof is in docs/theory.md, section 12.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class PrivacyAccountant(Shown):
 
     @property
     def releases(self) -> tuple[tuple[str, float, float], ...]:
-        """Charged releases: the mechanism, its largest epsilon, its delta."""
+        """Mechanism, largest epsilon and delta of each charged release."""
         return tuple(self._releases)
 
     @property
@@ -199,7 +199,7 @@ class PrivacyAccountant(Shown):
         return low
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one line for each row, by its id: budget, spent and remaining epsilon."""
+        """Return the budget and the spent and remaining epsilon of each row, indexed by id."""
         columns = {"budget": self.budget, "spent": self._spent(), "remaining": self.remaining}
         return pd.DataFrame(columns, index=self.ids.rename("row"))
 
@@ -214,14 +214,14 @@ class PrivacyAccountant(Shown):
         )
 
     def check(self, guarantee: Guarantee, rows: Any = None) -> None:
-        """Refuse a release beyond the budget of a row, without charging it.
+        """Raise an error if a release exceeds the budget of a row. Nothing is charged.
 
         Parameters
         ----------
         guarantee : Guarantee
-            Of the release, row by row. A row of epsilon zero is not used and not charged.
+            Guarantee of the release. A row with epsilon zero is not charged.
         rows : array_like of int, shape (n_used,), optional
-            Positions, in this account, of the rows of the guarantee; all rows by default.
+            Positions of the guarantee's rows in this account. The default is all rows.
 
         Raises
         ------
@@ -232,22 +232,22 @@ class PrivacyAccountant(Shown):
         self._after(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: Any = None) -> None:
-        """Charge a release in full, or refuse it without a charge; see :meth:`check`."""
+        """Charge a release in full, or raise an error without a charge; see :meth:`check`."""
         with self._lock:
             self._sums = self._after(guarantee, rows)
             largest = float(guarantee.epsilon.max(initial=0.0))
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
-        """Add earlier charges of one distribution, even beyond the budget.
+        """Add earlier charges of one distribution, even if they exceed the budget.
 
-        They are the epsilon, delta, shift and failure of each; ``rows`` may repeat positions.
+        The arrays have one entry for each charge, and ``rows`` may repeat positions.
         """
         with self._lock:
             self._sums = self._with(np.asarray(rows, dtype=np.intp), law, *charges)
 
     def _after(self, guarantee: Guarantee, rows: Any) -> _Sums:
-        """Return the sums after the release, or refuse it."""
+        """Return the sums after the release, or raise an error."""
         check_instance("guarantee", guarantee, Guarantee)
         epsilon, profile = guarantee.epsilon, guarantee.profile
         places, used = self._places(epsilon.size, rows), epsilon > 0
@@ -310,7 +310,7 @@ class PrivacyAccountant(Shown):
         if self._by_profile and not fits.all():
             parts = sums.epsilon[:, None] <= self.budget[:, None] * [*SPLITS] * ROUNDED
             fits |= (parts & (sums.gaussian[:, None] <= limits.split * ROUNDED)).any(axis=1)
-        # rows with an infinite budget have no guarantee
+        # rows with an infinite budget have no limit
         return fits & ((sums.failure <= self._failures * ROUNDED) | np.isposinf(self.budget))
 
     def _places(self, count: int, rows: Any) -> Places:
@@ -331,7 +331,7 @@ class PrivacyAccountant(Shown):
 
 
 def _limits(budget: Floats, delta: float) -> _Limits:
-    """Compute the limits of the sums; the moment's order is the best for many small releases."""
+    """Compute the limits of the sums. The moment's order is optimal for many small releases."""
     never, split = np.full((2, budget.size), -np.inf), np.full((budget.size, len(SPLITS)), -np.inf)
     limits = _Limits(never[0], split, np.ones(budget.size), never[1])
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)

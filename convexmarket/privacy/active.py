@@ -1,4 +1,4 @@
-"""Accounts that are open in a context, and the total of all releases of the process."""
+"""Accounts opened by ``with``, and the total of all releases of the process."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Floats = NDArray[np.float64]
 Budget = float | pd.Series
 
 BUDGET = "one number for all rows, or a Series by the names of the rows"
-OTHERS = "without a name"  # the first row of an account: all rows not yet charged by name
+OTHERS = "without a name"  # represents all rows not yet charged by name
 
 
 class RowAccount(PrivacyAccountant):
-    """Privacy spent on each row while the account is open; made by :func:`account`.
+    """Account of the privacy spent on each row while it is open, created by :func:`account`.
 
     The index of a DataFrame identifies its rows. A release on rows without names costs every row
-    its largest epsilon. Nested accounts are all charged, or none. Other threads see an account
-    only in a copy of the context (:func:`contextvars.copy_context`), and worker processes never.
+    its largest epsilon. A release is charged to all nested accounts or to none. Threads can use the
+    account in a copy of the context (:func:`contextvars.copy_context`); worker processes cannot.
     The first entry of :attr:`ids` represents all rows that were not charged by name.
 
     Examples
@@ -62,17 +62,17 @@ class RowAccount(PrivacyAccountant):
 
     @property
     def spent(self) -> pd.Series:
-        """Epsilon of all releases together, by name, of the rows that were charged by name."""
+        """Epsilon of all releases together for each row that was charged by name."""
         with _LOCK:
             return pd.Series(self._spent(), self.ids, name="spent")[1:]
 
     @property
     def spent_unnamed(self) -> float:
-        """Epsilon of all releases together, of any other row."""
+        """Epsilon of all releases together for any other row."""
         return float(self._spent()[0])
 
     def charge(self, guarantee: Guarantee, rows: pd.Index | None = None) -> None:
-        """Charge a release on rows with these names, or refuse it without a charge."""
+        """Charge a release on rows with these names, or raise an error without a charge."""
         if rows is not None:
             new = rows[(guarantee.epsilon > 0) & (self.ids.get_indexer(rows) < 0)]
             # A new row has the budget and the charges of any other row.
@@ -122,13 +122,13 @@ class RowAccount(PrivacyAccountant):
 
 
 def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
-    """Return the account that is charged by default, or create one with a budget.
+    """Return the account that is charged by default, or create an account with a budget.
 
     Parameters
     ----------
     budget : float or Series, optional
-        Epsilon that each row may lose, in nats. A Series gives it by the names of the rows; other
-        rows may have no loss. By default, return the innermost open account of this context, or the
+        Epsilon that each row may lose, in nats. A Series maps names of rows to budgets; other rows
+        have the budget zero. By default, return the innermost open account of this context, or the
         total of the process.
     delta : float, default 0.0
         Probability with which the budget may be exceeded.
@@ -136,7 +136,7 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
     Returns
     -------
     RowAccount
-        A new account is opened by ``with``, any number of times.
+        A new account is opened by ``with``, as often as needed.
 
     Examples
     --------
@@ -151,9 +151,9 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
 
 
 def names_of(X: Any) -> pd.Index | None:
-    """Compute the names of the rows of a table, an Index of ids in their normal form.
+    """Return the names of the rows of a table as an Index of ids in normal form.
 
-    The result is None for an array, for positions in any order, and for labels that cannot be ids.
+    Return None for an array, an index of positions, or labels that cannot be ids.
     """
     index = X if isinstance(X, pd.Index) else getattr(X, "index", None)
     if not isinstance(index, pd.Index) or isinstance(index, pd.RangeIndex):
@@ -174,20 +174,20 @@ def reserve(
     names: Any = None,
     random_state: RandomSource = None,
 ) -> Callable[[], None]:
-    """Refuse a release beyond the budget of a row, and return the function that charges it.
+    """Check a release against the budgets, and return the function that charges it.
 
-    Call it before the rows are read, and the returned function before noise is drawn.
+    Call ``reserve`` before the rows are read, and the returned function before noise is drawn.
 
     Parameters
     ----------
     guarantee : Guarantee
-        Guarantee of the release, computed from public quantities only.
+        Guarantee of the release. It must be computed from public quantities only.
     accountant : Account, optional
-        By default the accounts that are open, unless ``random_state`` is a :class:`Simulation`.
+        The account to charge. The default is all open accounts, or none for a :class:`Simulation`.
     rows : array_like of int, optional
-        Positions, in the accountant, of the rows of the guarantee; all rows by default.
+        Positions of the guarantee's rows in the accountant. The default is all rows.
     names : DataFrame or Index, optional
-        Its index names the rows of the guarantee, for open accounts.
+        Names of the guarantee's rows for open accounts: the index, or that of the DataFrame.
     random_state : None, Simulation or another source, optional
 
     Returns
@@ -236,7 +236,7 @@ def reserve(
 
 
 def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
-    """Charge a release to the open accounts and the total, or refuse it without a charge."""
+    """Charge a release to the open accounts and the total, or raise an error without a charge."""
     opened, problem = dict.fromkeys(_OPEN.get()), ""
     if getpid() != _PROCESS or parent_process() is not None:
         problem = (

@@ -1,10 +1,10 @@
-r"""Bounds on the privacy loss of several noisy answers, and the epsilons that follow.
+r"""Bound the privacy loss of several noisy answers, and compute the resulting epsilons.
 
-A transcript of answers has privacy loss :math:`L = \log P/Q`, with P and Q its laws on two data
-sets that differ in one row. The bounds are on :math:`\psi(\lambda) = \log E_P\, e^{\lambda L}` at
-all :data:`ORDERS`. They add up over answers, also for adaptive questions, and every :math:`\lambda`
-turns the sum into an epsilon for a given delta. ``"paper"`` uses the composition theorems of Jain
-and Thakurta; the other proofs are in docs/theory.md, section 12.
+Let P and Q be the distributions of the answers on two data sets that differ in one row. The privacy
+loss is :math:`L = \log P/Q`. Bounds on :math:`\psi(\lambda) = \log E_P\, e^{\lambda L}` add up over
+answers, also for adaptive questions, and every :math:`\lambda` of :data:`ORDERS` gives an epsilon
+for a given delta. ``"paper"`` uses the composition theorems of Jain and Thakurta. The other proofs
+are in docs/theory.md, section 12.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ Composition: TypeAlias = Literal["tight", "paper"]
 
 Floats = NDArray[np.float64]
 
-#: Orders lambda of moments, 4% apart, which costs less than 0.1% of an epsilon.
+#: Orders lambda of the moments. Steps of 4% cost less than 0.1% of an epsilon.
 ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 
-BISECTIONS = 80  # halvings of an interval, beyond the digits of a float
-LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration; a larger one gets its shift
+BISECTIONS = 80  # halvings of an interval; more than the digits of a float
+LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration
 LARGEST_LOG = 700.0  # of a double
 SLACK = 1e-9  # relative margin for the error of a root
 
 
 def moments(law: str, shift: ArrayLike) -> Floats:
-    """Compute all moments of an answer, see :func:`moment`; the shape is (..., n_orders)."""
+    """Compute all moments of an answer by :func:`moment`, shape (..., n_orders)."""
     return moment(law, ORDERS, np.asarray(shift, dtype=np.float64)[..., None])
 
 
 def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
     r"""Compute one moment of an answer of a :class:`~convexmarket.privacy.guarantee.Profile`.
 
-    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. It also bounds Laplace noise in several answers
-      and any answer of epsilon s; a quarter of it bounds a choice with a loss of range s.
+    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. This moment also bounds Laplace noise in several
+      answers and any answer of epsilon s. A quarter of it bounds a choice with a loss of range s.
     - "laplace": :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
       e^{-(1+\lambda)s}}{1+2\lambda}`, exactly.
-    - "pure": :math:`\log\frac{e^{(1+\lambda)s} + e^{-\lambda s}}{1+e^s}`, attained by randomised
-      response, and at most :math:`\lambda(\lambda+1)\,s\tanh(s/2)`.
+    - "pure": :math:`\log\frac{e^{(1+\lambda)s} + e^{-\lambda s}}{1+e^s}`, which randomised response
+      attains. It is at most :math:`\lambda(\lambda+1)\,s\tanh(s/2)`.
     """
     orders, size = np.asarray(order, dtype=np.float64), np.asarray(shift, dtype=np.float64)
     if law == "gaussian":
@@ -63,29 +63,30 @@ def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
 def update_moments(epsilon: ArrayLike) -> Floats:
     r"""Bound the moments of one update of the sparse-vector scheme and all answers before it.
 
-    If every answer is epsilon-differentially private, B updates reveal at most :math:`B\kappa`, and
-    other rounds cost nothing. The smallest :math:`\kappa(\lambda)` is the largest of three values,
-    and infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
+    If every answer is epsilon-differentially private, the moment of B updates is at most
+    :math:`B\kappa`, and other rounds cost nothing. The smallest :math:`\kappa(\lambda)` is the
+    largest of three values. It is infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
     size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)
     normal = np.logaddexp(0.0, size)
-    # The answer of the public model is likelier by e^epsilon, and the update less likely ...
+    # The answer of the public model becomes more likely by e^epsilon, and the update less likely
+    # ...
     room = np.minimum((1.0 + ORDERS) * size - normal, 0.0)
     with np.errstate(divide="ignore"):  # infinite, as documented
         common = -ORDERS * size - normal - np.log1p(-np.exp(room))
-    # ... or the other way round; ``both`` is an update in any case.
+    # ... or vice versa. ``both`` is an update in either case.
     rare = (1.0 + ORDERS) * size - normal - np.log1p(-np.exp(-ORDERS * size - normal))
     return np.maximum(np.maximum(common, rare), both)
 
 
 def epsilon_of_moments(bounds: Floats, delta: float) -> Floats:
-    """Compute the epsilon at this delta from bounds on the moments, by :func:`conversion`."""
+    """Compute the epsilon at this delta from bounds on the moments with :func:`conversion`."""
     values = (bounds + conversion(ORDERS, delta)) / ORDERS
     return np.maximum(values.min(axis=-1), 0.0)
 
 
 def conversion(order: ArrayLike, delta: float) -> Floats:
-    r"""Compute :math:`\lambda\epsilon` minus the largest moment allowed, at this delta.
+    r"""Compute :math:`\lambda\epsilon` minus the largest allowed moment at this delta.
 
     (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
     """
@@ -94,7 +95,7 @@ def conversion(order: ArrayLike, delta: float) -> Floats:
 
 
 def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
-    """Compute the epsilon at this delta of Gaussian noise of a shift in deviations, rounded up."""
+    """Compute the epsilon of Gaussian noise, rounded up, from its standardised shift and delta."""
     shifts = np.asarray(shift, dtype=np.float64)
     bounded = np.isfinite(shifts) & (shifts > 0)
     size = shifts[bounded]
@@ -113,7 +114,7 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
 def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
     """Compute the largest shift of Gaussian noise within epsilon, rounded down.
 
-    The same epsilon also covers a pure release of the smaller epsilon ``pure``.
+    The epsilon also covers a pure release of the smaller epsilon ``pure``.
     """
     budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
     budget = np.minimum(budget, other + LARGEST_EPSILON)

@@ -1,8 +1,8 @@
-"""Noise in floating point, with a proven bound on its distance from the exact law.
+"""Draw noise in floating point with a proven bound on its distance from the exact distribution.
 
-All randomness comes from uniform integers. Each coordinate has a relative error of a few roundings,
-which a second, discrete noise covers (:func:`~convexmarket.privacy.lattice.lattice_blur`). The
-proof, and its assumption on the C library, are in docs/theory.md, section 13.
+All randomness is drawn as uniform integers. A second, discrete noise covers the relative error of
+each coordinate, which is a few roundings (:func:`~convexmarket.privacy.lattice.lattice_blur`). The
+proof and its assumption on the C library are in docs/theory.md, section 13.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ WORD = 62  # bits of a random integer
 
 
 def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, within a proven distance."""
+    r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, up to a proven error."""
     radius, direction = fsum(_exponentials(n_features, rng)), _normals(n_features, rng)
     length = hypot(*direction)
     return np.array([radius * value / length for value in direction])
 
 
 def gamma_sphere_error(n_roundings: int = 0) -> float:
-    """Bound the relative distance of a drawn vector from the ideal one, also by coordinate.
+    """Bound the relative distance of a drawn vector, or of a coordinate, from its exact value.
 
-    Each coordinate may be rounded further, for example in a product with a scale.
+    The bound allows a few more roundings of each coordinate, such as a product with a scale.
     """
     return (count := (DRAW_ROUNDINGS + n_roundings) * UNIT) / (1.0 - count)
 
@@ -56,7 +56,7 @@ def _normals(size: int, rng: np.random.Generator) -> list[float]:
 
 
 def _uniforms(size: int, rng: np.random.Generator) -> list[float]:
-    """Draw uniform numbers from the unit interval, with all bits of each mantissa random."""
+    """Draw uniform numbers from the unit interval. All bits of each mantissa are random."""
     exponents = [-53 - min(zeros, LAST_EXPONENT) for zeros in _leading_zeros(size, rng)]
     parts = rng.integers(2**53, 2**54, size=size).tolist()
     return [ldexp((part + 1) // 2, e) for part, e in zip(parts, exponents, strict=True)]

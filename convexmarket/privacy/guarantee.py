@@ -1,4 +1,4 @@
-"""Guarantees of released objects, and the profiles by which accounts compose them."""
+"""Guarantees of released objects, and the profiles that accounts compose."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["WEAK", "Guarantee", "Law", "Profile", "check_delta", "odds_in_words"
 
 Floats = NDArray[np.float64]
 Texts = tuple[str, ...]
-#: Families of privacy-loss distributions that accounts distinguish.
+#: Families of privacy-loss distributions.
 Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 
 #: Epsilon above which a guarantee raises a warning: a guess is right with probability 99.995 %.
 WEAK = 10.0
 #: Smallest epsilon, or shift, of a row that is used.
 LEAST = float(np.finfo(np.float64).tiny)
-#: Relative; larger than the rounding of sums over a grid of losses.
+#: Relative margin that exceeds the rounding errors of sums over a grid of losses.
 GRID_SLACK = 1e-9
 
 
 def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
-    """Check that delta is a probability below one, and return it."""
+    """Check that delta is a probability below one, and return delta."""
     if not is_number(delta) or not (0.0 <= delta < 1.0) or (positive and delta == 0.0):
         least = "strictly between 0 and 1" if positive else "at least 0 and below 1"
         raise ParameterError(f"delta must be {least}{why}, got {delta!r}; try 1e-6")
@@ -38,7 +38,7 @@ def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
 
 
 def _set_rows(owner: Any, name: str) -> Floats:
-    """Replace a field by a read-only copy of it, with a number >= 0 for each row."""
+    """Replace a field by a read-only copy after checking for one nonnegative number per row."""
     rows = np.array(checked_numbers(name, getattr(owner, name))) + 0.0  # -0.0 becomes 0.0
     if rows.ndim != 1 or not np.all(rows >= 0):
         raise ParameterError(f"{name} has a negative or undefined entry; give a list, one per row")
@@ -49,16 +49,16 @@ def _set_rows(owner: Any, name: str) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The privacy-loss distribution that bounds a release, row by row.
+    """A privacy-loss distribution that bounds the loss of each row by a release.
 
     Parameters
     ----------
     law : {"pure", "laplace", "gaussian"}
-        ``"pure"`` is randomised response, the worst mechanism of a given epsilon.
+        ``"pure"`` is randomised response, the worst mechanism for a given epsilon.
     shift : ndarray of shape (n_rows,)
-        Epsilon of each row for ``"pure"``; otherwise the change of the answer when the row is
-        replaced, in the noise's scale and the L1 norm (Laplace), or in its standard deviation and
-        the Euclidean norm (Gaussian). Zero for rows that are not used.
+        Epsilon of each row for ``"pure"``. Otherwise, the change of the answer when the row is
+        replaced, divided by the scale (Laplace, L1 norm) or the standard deviation (Gaussian,
+        Euclidean norm) of the noise. It is zero for unused rows.
     failure : float, default 0.0
         Probability with which the release may reveal everything.
 
@@ -86,8 +86,8 @@ class Guarantee(Shown):
     Parameters
     ----------
     epsilon : ndarray of shape (n_rows,)
-        Guarantee of each row, in nats: replacing that row changes the probability of no event by
-        more than a factor ``exp(epsilon)`` plus ``delta``. Kept as a read-only copy.
+        Guarantee of each row, in nats. If the row is replaced, the probability of any event
+        increases at most by the factor ``exp(epsilon)`` plus ``delta``.
     delta : float
         Probability with which the factor may be exceeded; 0 for pure differential privacy.
     mechanism, accounting : str
@@ -96,8 +96,8 @@ class Guarantee(Shown):
         Conditions of the guarantee, one sentence each. A guarantee without assumptions is marked
         as declared by the user.
     profile : Profile, optional
-        By which accounts compose the release. The default is any mechanism of this epsilon that
-        fails with probability ``delta``; the other constructors set it.
+        Loss distribution that accounts compose. The default covers any mechanism of this epsilon
+        that fails with probability ``delta``. The other constructors set a sharper profile.
 
     Examples
     --------
@@ -141,14 +141,14 @@ class Guarantee(Shown):
     def pure(
         cls, epsilon: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
-        """Describe a release of these epsilons, shape (n_rows,), without a delta."""
+        """Describe a release of these epsilons, shape (n_rows,), with delta zero."""
         return cls(checked_numbers("epsilon", epsilon), 0.0, mechanism, "pure", assumptions)
 
     @classmethod
     def laplace(
         cls, shift: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
-        """Describe answers with Laplace noise, by the shift of a :class:`Profile`."""
+        """Describe answers with Laplace noise by the shift of a :class:`Profile`."""
         profile = Profile("laplace", shift)  # type: ignore[arg-type]  # converted there
         return cls(profile.shift, 0.0, mechanism, "laplace", assumptions, profile)
 
@@ -160,9 +160,9 @@ class Guarantee(Shown):
         mechanism: str = "a release",
         assumptions: Texts = (),
     ) -> Self:
-        """Describe answers with Gaussian noise, by the shift of a :class:`Profile`.
+        """Describe answers with Gaussian noise by the shift of a :class:`Profile`.
 
-        ``epsilon`` is stated at this delta; accounts of advanced composition use only the shift.
+        ``epsilon`` is stated at this delta. Accounts with advanced composition use only the shift.
         """
         profile = Profile("gaussian", shift)  # type: ignore[arg-type]  # converted there
         epsilon = gaussian_epsilon(profile.shift, check_delta(delta, positive=True))
@@ -181,18 +181,18 @@ class Guarantee(Shown):
     ) -> Self:
         r"""Describe a release by the distribution of its privacy loss on a grid.
 
-        Accounts compose it as Gaussian noise with a lower trade-off curve.
+        Accounts compose the release as Gaussian noise with a lower trade-off curve.
 
         Parameters
         ----------
         losses, probabilities : array_like of shape (n_losses,)
             Increasing values of the loss :math:`\log P/Q`, rounded up to a grid, and their
-            probabilities under P; the loss is infinite otherwise. The distribution must bound
-            the loss for either order of the two data sets.
+            probabilities under P. The remaining probability belongs to an infinite loss. The
+            distribution must bound the loss for both orders of the two data sets.
         n_rows : int
             Number of rows, each with this distribution.
         delta : float, default 1e-6
-            The delta at which ``epsilon`` is stated; at least the probability of an infinite loss.
+            The delta at which ``epsilon`` is stated. At least the probability of an infinite loss.
 
         Raises
         ------
@@ -215,7 +215,7 @@ class Guarantee(Shown):
                 f" and a loss >= 0; the probability of an infinite loss, here {infinite:.3g}, must"
                 f" be at most delta = {delta:g}: give the distribution of log(P/Q) under P"
             )
-        power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # of the tests "the loss is at least l"
+        power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # of tests "the loss is at least l"
         level = np.cumsum((mass * np.exp(-loss))[::-1])[::-1][loss >= 0]
         excess = power + infinite - delta
         used = excess > 0
@@ -260,12 +260,12 @@ class Guarantee(Shown):
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:
-    """Describe how much a reader may learn about one row at an epsilon, in nats.
+    """Describe how much a reader may learn about one row at an epsilon in nats.
 
     (Kairouz, Oh and Viswanath, The Composition Theorem for Differential Privacy, Theorem 2.1.)
     """
     if np.isinf(epsilon):
-        return "may learn the value of a row for certain: no noise protects it"
+        return "may learn the value of a row with certainty: no noise protects it"
     chance = expit(epsilon) + delta * expit(-epsilon)
     limit = f"at most {100.0 * chance:.{1 if chance < 0.999 else 3}f} %"
     limit = limit if chance < 0.99999 else "close to 1"

@@ -1,11 +1,11 @@
-r"""Exact noise on a lattice: an integer sampler per distribution, and rounded releases.
+r"""Exact noise on a lattice: integer samplers, and releases rounded to the lattice.
 
-The last digits of a value plus real noise can reveal the value at any epsilon (Mironov). Here
-values are rounded to multiples of a step q, a power of two, and integers of an exact law are added
+The last digits of a value plus floating-point noise can reveal the value at any epsilon (Mironov).
+Here values are rounded to multiples of a step q, a power of two, and exact integer noise is added
 (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithms 2 and 3).
-If replacing a row changes the *computed* values by :math:`\Delta` in L1, floating-point errors
-included, Laplace integers of scale t cost :math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md,
-section 12).
+Suppose that replacing a row changes the *computed* values by :math:`\Delta` in L1, including
+floating-point errors. Then Laplace integers of scale t cost
+:math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md, section 12).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ += ["lattice_release", "lattice_scale", "lattice_step", "whole_steps"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LARGEST_SCALE = 2**45  # in steps: products of an accepted draw stay below 2**63
-LARGEST_FLOAT = 2**53  # up to which every integer is a double
+LARGEST_SCALE = 2**45  # in steps; products stay below 2**63
+LARGEST_FLOAT = 2**53  # every smaller integer is a double
 STEPS = (2.0**-500, 2.0**500)
 MOST_STEPS = 2**60  # of one value; a sum of a few stays below 2**63
-LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # relative, above the errors of a length and of a quotient
+LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # above rounding errors of a length and a quotient
 
 
 def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integers:
@@ -50,13 +50,14 @@ def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integer
 def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Integers:
     r"""Draw integers of probability proportional to :math:`e^{-z^2/(2s^2)}`, exactly.
 
-    The scale s is the standard deviation to a relative ``1e-7``. A discrete Laplace number y of
-    scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With :math:`||y|-s| = ks +
-    r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and :math:`e^{-(r/s)^2/2}`.
+    The scale s is the standard deviation up to a relative error of ``1e-7``. A discrete Laplace
+    number y of scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With
+    :math:`||y|-s| = ks + r`, this probability is the product of :math:`e^{-k^2/2}`,
+    :math:`e^{-kr/s}` and :math:`e^{-(r/s)^2/2}`.
     """
     drawn, missing = [np.zeros(0, dtype=np.int64)], size
     while missing:
-        tries = discrete_laplace(scale, 2 * missing, rng)  # two in three are accepted
+        tries = discrete_laplace(scale, 2 * missing, rng)  # two of three are accepted
         whole, rest = np.divmod(np.abs(np.abs(tries) - scale), scale)
         accepted = _accept_fraction(rest, scale, rng, halved_square=True)
         accepted[accepted] = accept_exponential(whole[accepted] * rest[accepted], scale, rng)
@@ -78,7 +79,7 @@ def _accept_fraction(
 ) -> NDArray[np.bool_]:
     """Draw True with probability ``exp(-part / whole)``, for parts from 0 to the whole.
 
-    Round k of a series continues with probability part / (whole * k); the number of the last round
+    Round k of a series continues with probability part / (whole * k). The number of the last round
     is odd with the required probability (von Neumann). With ``halved_square`` the exponent is half
     the square of part / whole.
     """
@@ -96,7 +97,7 @@ def _accept_fraction(
 
 
 def _geometric(size: int, rng: np.random.Generator) -> Integers:
-    """Draw geometric numbers: the number of successes of probability 1/e before a failure."""
+    """Draw geometric numbers, the number of successes of probability 1/e before a failure."""
     counts, going = np.zeros(size, dtype=np.int64), np.arange(size)
     while len(going):
         going = going[_accept_fraction(np.ones(len(going), dtype=np.int64), 1, rng)]
@@ -114,8 +115,8 @@ def lattice_step(rounding: Any) -> float:
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
-    """Bound the total change of d rounded values, in whole steps, from the shift in L1."""
-    steps = np.asarray(shift, dtype=np.float64) / step  # exact: the step is a power of two
+    """Bound the total change of d rounded values in whole steps, given their shift in L1."""
+    steps = np.asarray(shift, dtype=np.float64) / step  # exact, because the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
             f"steps of {step:g} are too fine for values that change by {np.max(shift):g}; use a"
@@ -125,7 +126,7 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
 
 
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
-    """Compute a scale of noise, in whole steps, that satisfies the epsilon of every row."""
+    """Compute a noise scale, in whole steps, that satisfies the epsilon of every row."""
     moved = np.asarray(moves, dtype=np.float64)
     used = moved > 0
     needed = moved[used] / np.broadcast_to(epsilon, moved.shape)[used]
@@ -138,15 +139,15 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
 
 
 def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
-    """Compute the loss of each row from its moves and the scale, in steps, rounded up."""
+    """Compute the loss of each row, rounded up, from its moves and the scale in steps."""
     moved = np.asarray(moves, dtype=np.float64)
     return np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0)
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    """Choose the step and the scale of noise of a cost that covers the error of n values.
+    """Choose the step and scale of a noise with a given cost that covers the error of n values.
 
-    The error is at most the Euclidean distance (docs/theory.md, section 13).
+    ``distance`` is a bound on the Euclidean norm of the error (docs/theory.md, section 13).
     """
     check_positives(distance=distance, epsilon=epsilon)
     apart = 2.0 * sqrt(check_count("n_values", n_values)) * distance * (1.0 + SLACK)
@@ -155,7 +156,7 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
 
 
 def check_reach(largest: float, step: float) -> None:
-    """Refuse a step that is too small for values of this size."""
+    """Raise an error if a step is too small for values of this size."""
     if not largest / step <= LARGEST_FLOAT / 2:
         raise ParameterError(
             f"steps of {step:g} are too fine for values up to {largest:g}; use a larger rounding"
@@ -163,10 +164,10 @@ def check_reach(largest: float, step: float) -> None:
 
 
 def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Integers:
-    """Round values computed from private rows to whole numbers of steps, halves upwards.
+    """Round values computed from private rows to whole numbers of steps; halves are rounded up.
 
-    Values k steps apart give integers at most k apart, unlike with halves to even. Values are
-    clipped to their public bound. NaN counts as 0, because an error would reveal the rows.
+    Values k steps apart give integers at most k apart, unlike rounding halves to even. Values are
+    clipped to their public bound. NaN is treated as 0, because an error would reveal the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
@@ -176,10 +177,10 @@ def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Inte
 
 
 def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
-    r"""Clip vectors to a length, scale that length to a radius, and round to whole numbers.
+    r"""Clip vectors to a length, scale this length to a radius, and round to integers.
 
-    The result has length at most :math:`r + \sqrt d/2` for the radius r, to a millionth. A row that
-    is longer, or has an entry that is not finite, becomes 0.
+    The length of each result is at most :math:`r + \sqrt d/2` for the radius r, up to a millionth.
+    A row that is longer, or has an entry that is not finite, becomes 0.
     """
     usable = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
     lengths = np.maximum(row_norms(usable), clip)
@@ -192,7 +193,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
 def lattice_release(
     values: ArrayLike, step: float, scale: int, rng: np.random.Generator, *, gaussian: bool = False
 ) -> Floats:
-    """Round a vector to the lattice, add exact noise of a scale in steps, and return the sums."""
+    """Round a vector to the lattice, and add exact noise whose scale is given in steps."""
     if lattice_step(step) != step:
         raise ParameterError(f"step must be a power of two, got {step!r}; see lattice_step")
     draw, whole = discrete_gaussian if gaussian else discrete_laplace, whole_steps(values, step)

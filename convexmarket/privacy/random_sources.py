@@ -1,4 +1,4 @@
-"""Random sources of private releases; noise from a known seed protects no row."""
+"""Random sources of private releases. Noise from a known seed does not protect the rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Seed: TypeAlias = (
 
 @dataclass(frozen=True)
 class Simulation:
-    """A seed for experiments with reproducible noise, which protects no row.
+    """A seed for experiments with reproducible noise, which does not protect the rows.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ RandomSource: TypeAlias = Seed | Simulation | None
 
 
 def secure_generator() -> np.random.Generator:
-    """Return a generator over ChaCha20 with a fresh 256-bit key, for a single use."""
+    """Return a ChaCha20 generator with a fresh 256-bit key for a single use."""
     return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
 
 
@@ -60,7 +60,7 @@ def resolve_generator(
     Parameters
     ----------
     random_state : None, Simulation, int, SeedSequence, Generator or RandomState
-        ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed.
+        ``None`` gives a fresh :func:`secure_generator`, and a :class:`Simulation` gives its seed.
     protective : bool, default True
         Whether the draws protect rows.
 
@@ -71,7 +71,7 @@ def resolve_generator(
     Warns
     -----
     PrivacyLeakWarning
-        If a seed or generator is given for protective noise outside of a simulation.
+        If a seed or generator is given for protective noise outside a simulation.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def _check_seed(name: str, seed: object) -> None:
 
 
 def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
-    """Warn of noise in floating point, unless the release is a simulation."""
+    """Warn about floating-point noise, unless the release is a simulation."""
     if not isinstance(random_state, Simulation):
         warn_user(
             f"{argument}=None adds noise in plain floating point; its last digits can reveal rows"
@@ -121,7 +121,7 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
     ----------
     random_state : None, Simulation or another source
     any_noise : bool, default True
-        Whether noise is added.
+        Whether any noise is added.
 
     Returns
     -------
@@ -144,8 +144,8 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
 def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
     r"""Draw a vector whose density is proportional to :math:`\exp(-\|b\|)`.
 
-    Its norm follows the Gamma distribution with shape ``n_features``; its direction is uniform.
-    (Anjarlekar, Etesami and Srikant, Algorithm 1.)
+    The norm follows the Gamma distribution with shape ``n_features``, and the direction is uniform
+    (Anjarlekar, Etesami and Srikant, Algorithm 1).
     """
     check_count("n_features", n_features)
     direction = rng.standard_normal(n_features)
@@ -154,6 +154,6 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
 
 def gamma_sphere_log_density(norm: float, n_features: int) -> float:
     """Compute the log density of :func:`gamma_sphere_noise` at a vector of this norm."""
-    # of the unit sphere
+    # log surface of the unit sphere
     log_area = np.log(2.0) + xlogy(n_features / 2.0, np.pi) - gammaln(n_features / 2.0)
     return float(-norm - log_area - gammaln(n_features))

@@ -1,4 +1,4 @@
-"""Choice among models by their scores on private rows."""
+"""Choose among models by their scores on private rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convexmarket.privacy.random_sources import RandomSource, noise_assumption, 
 
 __all__ = ["private_selection"]
 
-FINEST = 2.0**-30  # step to which scores are rounded, in sensitivities
+FINEST = 2.0**-30  # rounding step of the scores, in sensitivities
 
 
 def private_selection(
@@ -31,25 +31,25 @@ def private_selection(
     rows: ArrayLike | None = None,
     random_state: RandomSource = None,
 ) -> int:
-    r"""Choose one of several candidates by its score on private rows, and return its position.
+    r"""Choose one of several candidates by scores on private rows, and return its position.
 
     Candidates are visited in random order. A candidate with a score d below the best is accepted
     with probability :math:`e^{-\epsilon d/(2\Delta)}` (McKenna and Sheldon, Permute-and-Flip). The
-    candidates themselves must be private; their fits are charged separately.
+    candidates themselves must be private. Their fits are charged separately.
 
     Parameters
     ----------
     scores : array_like of shape (n_candidates,)
-        Finite; larger is better.
+        Finite scores. Larger is better.
     X : array_like of shape (n_rows, ...)
         The private rows. Only their number and index are read.
     epsilon : float
-        Cost of the choice for each row, in nats. Positive.
+        Positive cost of the choice for each row, in nats.
     sensitivity : float
-        Largest change of a score when one row is replaced: positive and public. For accuracy it is
+        Public bound on the change of a score when one row is replaced. For accuracy it is
         ``1 / len(X)``.
     accountant, rows, random_state
-        As in ``fit``: the charged account, by default all open accounts, and the noise.
+        The charged account, by default all open accounts, and the source of noise, as in ``fit``.
 
     Returns
     -------
@@ -58,8 +58,8 @@ def private_selection(
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        If an argument is out of its range, X is empty, or the choice would exceed the budget of a
-        row; no candidate is chosen then.
+        If an argument is out of range, X is empty, or the choice would exceed the budget of a row.
+        No candidate is chosen then.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def private_selection(
     charge = reserve(guarantee, accountant, rows, names=X, random_state=random_state)
     step = lattice.lattice_step(sensitivity * FINEST)
     whole = lattice.whole_steps(values, step, np.inf)
-    moves = 2.0 * lattice.lattice_moves([sensitivity], step, 1)  # of the best and of another score
+    moves = 2.0 * lattice.lattice_moves([sensitivity], step, 1)  # both scores are rounded
     scale = lattice.lattice_scale(moves, epsilon)
     rng = resolve_generator(random_state)
     charge()

@@ -1,9 +1,9 @@
 r"""The sharp guarantee of objective perturbation, which some data sets nearly attain.
 
 Let p be the error of one version of a row at the output. Both versions together shift the noise by
-at most :math:`\tau(p) \le 1 + p` per unit of weight (docs/theory.md, section 14). Here
-:math:`\tau`, a function of :math:`\Lambda`, is bounded from above on cells of (p, the norm s
-of the output, the angle phi of the gradient, the angle alpha of the row), without approximations.
+at most :math:`\tau(p) \le 1 + p` per unit of weight (docs/theory.md, section 14). This module
+bounds :math:`\tau`, which depends on :math:`\Lambda`, from above on cells of p, the norm s of the
+output, the angle phi of the gradient and the angle alpha of the row.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ __all__ = ["pull_profile", "sharp_guarantee"]
 
 Floats = NDArray[np.float64]
 
-ERRORS, ANGLES = 240, 320  # cells of p, and of phi; even, so that pi/2 is an edge
-FINE = 4  # cells of alpha for one of phi
-WIDTH = 0.006  # number of the deciding cells of log s
-#: Relative margin for rounding, and for weights with a sum slightly above 1.
+ERRORS, ANGLES = 240, 320  # numbers of cells of p and of phi; even, so that pi/2 is an edge
+FINE = 4  # cells of alpha per cell of phi
+WIDTH = 0.006  # largest relative width of a deciding cell of s
+#: Relative margin for rounding errors and for weights whose sum is slightly above 1.
 SLACK = 2e-6
-FAR = 1e12  # replaces an infinite s
+FAR = 1e12  # used instead of an infinite s
 
 
 def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
-    """Bound each row's privacy loss at the curvature R^2 / Lambda, in nats, shape (n_rows,)."""
+    """Bound the privacy loss of each row in nats at the curvature R^2 / Lambda, shape (n_rows,)."""
     distinct, place = np.unique(weights, return_inverse=True)  # often only one
     bound = np.zeros_like(distinct)
     for pull, bend in zip(*pull_profile(1.0 / curvature), strict=True):
@@ -39,12 +39,12 @@ def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 
 @lru_cache(maxsize=256)
 def pull_profile(regularization: float) -> tuple[Floats, Floats]:
-    """Bound tau and p * (1 - p) from above on cells of p, for Lambda in units where R = 1."""
+    """Bound tau and p * (1 - p) from above on cells of p, for Lambda scaled to R = 1."""
     cells = _Cells(regularization)
     edges = np.concatenate([[0.0], np.geomspace(0.05, 50.0 + 20.0 / regularization, 32), [np.inf]])
     low, high = edges[:-1], edges[1:]
     bounds = cells.bound(low, high)
-    while True:  # the deciding cells of s are refined until they are narrow
+    while True:  # refine the deciding cells of s until they are narrow
         pull = np.minimum(bounds.max(axis=1), 1.0 + cells.errors[1:])
         best = _undominated(pull, cells.curvature)
         deciding = np.isin(np.arange(low.size), bounds[best].argmax(axis=1))
@@ -59,7 +59,7 @@ def pull_profile(regularization: float) -> tuple[Floats, Floats]:
 
 
 class _Cells:
-    """The grids of p, phi and alpha, and a bound of the bracket on each cell of p and s."""
+    """Grids of p, phi and alpha, and a bound of the bracket on each cell of p and s."""
 
     def __init__(self, regularization: float) -> None:
         self.regularization = regularization
@@ -76,14 +76,14 @@ class _Cells:
         self._near_cosine[-1, -1] = 1.0  # chi = pi: the maximum is at alpha = pi itself
 
     def support(self, s: Floats) -> Floats:
-        """Bound S from above, shape (s.size, ANGLES + 1): the maximum lies at alpha >= chi."""
+        """Bound S from above, shape (s.size, ANGLES + 1). The maximum is at alpha >= chi."""
         errors = expit(-s[:, None] * self._far_cosine)
         return np.stack([(row[:, None] * self._near_cosine).max(axis=0) for row in errors])
 
     def bound(self, low: Floats, high: Floats) -> Floats:
-        """Bound the bracket on cells of p and s, shape (ERRORS, low.size); -inf where empty."""
+        """Bound the bracket on cells of p and s, shape (ERRORS, low.size). Empty cells get -inf."""
         near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
-        # at each alpha the error is monotone in s, so S over a cell is at most S at its ends
+        # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
         support = (1.0 + SLACK) * np.maximum(self.support(near), self.support(far))
         second = support[:, :0:-1]  # at pi - phi, phi at the lower end of its cell
         half, pull = ANGLES // 2, self.regularization * near[:, None]
@@ -108,7 +108,7 @@ class _Cells:
 
 
 def _undominated(pull: Floats, curvature: Floats) -> NDArray[np.intp]:
-    """Return the Pareto-optimal cells, by decreasing pull."""
+    """Return the Pareto-optimal cells by decreasing pull."""
     order = np.lexsort((-curvature, -pull))
     best = np.maximum.accumulate(np.concatenate([[-1.0], curvature[order]]))
     return order[curvature[order] > best[:-1]]

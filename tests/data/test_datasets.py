@@ -104,7 +104,7 @@ def test_columns_of_the_market_are_not_features() -> None:
     assert other == ("Sensitivity",)
     with pytest.raises(ParameterError, match="'ill' is the label"):
         feature_columns(COLUMNS, "ill", ["ill"])
-    with pytest.raises(DataError, match="no column of features"):
+    with pytest.raises(DataError, match="no feature column"):
         feature_columns(["id", "ill"], "ill")
 
 

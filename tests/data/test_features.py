@@ -97,7 +97,7 @@ def test_an_undeclared_category_is_refused_or_counted_as_other():
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({}, "columns declares what is public of each feature"),
+        ({}, "columns must declare a public range"),
         ({"age": (100, 18)}, "'age'\\] is .*; a range is a pair"),
         ({"age": (18, np.inf)}, "'age'\\] is .*; a range is a pair"),
         ({"age": (1, 2, 3)}, "'age'\\] is .*; a range is a pair"),

@@ -326,7 +326,7 @@ def test_the_second_label_is_the_positive_class(classes) -> None:
     assert np.array_equal(erm.dual_coef_, reference.dual_coef_)
     assert np.array_equal(erm.predict(X) == classes[1], erm.decision_function(X) > 0)
     assert np.array_equal(erm.labels([-1.0, 0.0, 1e-9]), np.asarray(classes)[[0, 0, 1]])
-    with pytest.raises(ParameterError, match="hold NaN"):
+    with pytest.raises(ParameterError, match="contain NaN"):
         erm.labels([-1.0, np.nan])
     assert erm.score(X, labels) == pytest.approx(np.mean(erm.predict(X) == labels))
     assert erm.score(X, labels) > 0.7

@@ -329,7 +329,7 @@ def test_the_second_label_is_the_positive_class(classes) -> None:
         ({"y": [1, 3]}, DataError, "1 of 2 labels are not in the public classes"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": ["a lot", "little"]}, ParameterError, "epsilon must hold numbers"),
-        ({"epsilon": 1.7e308}, ParameterError, "epsilon must lie between"),
+        ({"epsilon": 1.7e308}, ParameterError, "epsilon must be between"),
     ],
 )
 def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> None:

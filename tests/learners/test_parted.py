@@ -81,7 +81,7 @@ def test_invalid_rows_are_refused_before_any_charge(make):
     X, y, _ = rows_of(20)
     X = np.abs(X)
     accountant = PrivacyAccountant(np.full(20, 1.0))
-    for bad, words in ((np.nan, "partition 2 of X: a row holds NaN"), (3.0, "2 of X: 1 of 6 rows")):
+    for bad, words in ((np.nan, "partition 2 of X: a row contains NaN"), (3.0, "2 of X: 1 of 6 rows")):
         changed = X.copy()
         changed[14] = bad
         with pytest.raises(DataError, match=words):
@@ -110,7 +110,7 @@ def test_rows_that_do_not_match_the_partitions_are_refused():
             rows(wrong)
     with pytest.raises(NotSupportedError, match="KernelERM needs its rows in memory"):
         cm.KernelERM().fit(rows(array), y, epsilon=epsilon, random_state=Simulation(0))
-    with pytest.raises(NotSupportedError, match="for memory"):
+    with pytest.raises(NotSupportedError, match="at least as many rows"):
         fitted(rows(array[:2]), y[:2], 10 * epsilon[:2])
     with pytest.raises(NotSupportedError, match="too small for rows in partitions"):
         output_ridge(1e-9, rounding=None).fit(

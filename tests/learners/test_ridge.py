@@ -327,7 +327,7 @@ def test_ranges_inferred_from_the_data_warn_at_the_caller() -> None:
         ({}, {"epsilon": None}, ParameterError, "epsilon is missing"),
         ({}, {"epsilon": [1.0] * 3}, ParameterError, "epsilon has shape"),
         ({}, {"epsilon": "many"}, ParameterError, "epsilon must hold numbers"),
-        ({}, {"epsilon": 1e-320}, ParameterError, "epsilon must lie between"),
+        ({}, {"epsilon": 1e-320}, ParameterError, "epsilon must be between"),
         ({"regularization": 0.0}, {}, ParameterError, "regularization"),
         ({"regularization": "large"}, {}, ParameterError, "regularization must be"),
         ({"max_norm": -1.0}, {}, ParameterError, "max_norm"),

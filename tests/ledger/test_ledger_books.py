@@ -194,7 +194,7 @@ def test_invalid_ledgers_are_refused(tmp_path, options, words):
 
 
 def test_a_file_holds_one_ledger(ledger, tmp_path):
-    with pytest.raises(DataError, match=r"sold\.sqlite exists, from an earlier ledger"):
+    with pytest.raises(DataError, match=r"sold\.sqlite exists from an earlier ledger"):
         cm.Ledger.create(ledger.path)
     with pytest.raises(
         DataError,

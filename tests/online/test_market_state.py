@@ -76,7 +76,7 @@ def test_refusals_name_the_seller_and_the_reason(tmp_path):
     with pytest.raises(MarketClosedError, match="'new' is number 4, but 3 sellers were expected"):
         market.quote("new", BOUGHT)
     market.close(lengths)
-    with pytest.raises(MarketClosedError, match=r"'new' comes too late: .* after 3 sellers"):
+    with pytest.raises(MarketClosedError, match=r"'new' arrives too late: .* after 3 sellers"):
         market.quote("new", BOUGHT)
     for batch in (0, True, 2.0):
         with pytest.raises(ParameterError, match=r"batch must be a whole number >= 1"):
@@ -148,7 +148,7 @@ def test_a_release_that_is_not_json_is_refused(market, result):
 
 def test_a_folder_holds_one_market(market):
     before = market.quote("s0", BOUGHT)
-    with pytest.raises(DataError, match="exists, from an earlier market"):
+    with pytest.raises(DataError, match="exists from an earlier market"):
         OnlineMarket.create(market.folder, fixed())
     assert OnlineMarket(market.folder).quote("s0", BOUGHT) == before
     assert not list(market.folder.glob("*.new"))
@@ -183,7 +183,7 @@ def test_the_journal_of_a_missing_market_is_not_applied_to_a_new_one(market):
     market.disconnect()
     database(market).unlink()
     assert (market.folder / "market.sqlite-journal").exists()
-    with pytest.raises(DataError, match="-journal exists, from an earlier market"):
+    with pytest.raises(DataError, match="-journal exists from an earlier market"):
         OnlineMarket.create(market.folder, fixed())
     with pytest.raises(DataError, match="there is no market"):
         market.quote("s0", BOUGHT)

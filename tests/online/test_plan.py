@@ -226,7 +226,7 @@ def test_algorithm_3_equals_the_leading_order(prior):
 @pytest.mark.parametrize(
     ("prior", "why"),
     [
-        (cm.Uniform(1, 5), "its density at 0 is 0, as its support starts at 1"),
+        (cm.Uniform(1, 5), "its density at 0 is 0, because its support starts at 1"),
         (cm.priors.Power(3, 1), "tends to 0 or to infinity"),
         (cm.priors.Power(0.5, 1), "tends to 0 or to infinity"),
         (cm.Beta(2, 5), "tends to 0 or to infinity"),

@@ -44,7 +44,7 @@ def test_guarantees_compare_by_value() -> None:
             0.0,
             "at most e^1e+307-fold, and guesses the right one with probability close to 1 ",
         ),
-        (np.inf, 0.0, "may learn the value of a row for certain: no noise protects it"),
+        (np.inf, 0.0, "may learn the value of a row with certainty: no noise protects it"),
     ],
 )
 def test_the_statement_describes_the_row_with_the_largest_epsilon(epsilon, delta, words) -> None:
