@@ -1,4 +1,4 @@
-"""Attacks on the guarantees of learners and releases: measured losses and claims."""
+"""Attack the guarantees of learners and releases by measuring privacy losses."""
 
 from __future__ import annotations
 
@@ -42,36 +42,35 @@ def audit_privacy(
 ) -> PrivacyAudit:
     r"""Attack the guarantee of a learner or of a release.
 
-    If the privacy loss has a formula, it is maximised over outputs and neighbouring data sets. The
-    conditions of the formula are tested by running the mechanism. Otherwise, the frequencies
-    of an event in releases on neighbouring data sets prove a lower bound on epsilon. Timing and the
-    digits of floating point are not tested.
+    If the privacy loss has a formula, the audit maximises it over outputs and neighbouring data
+    sets, and tests the conditions of the formula by running the mechanism. Otherwise, the
+    frequencies of an event in releases on neighbouring data sets prove a lower bound on epsilon.
+    Timing and floating-point digits are not tested.
 
     Parameters
     ----------
     mechanism : Learner, or callable
-        A learner, fitted or not. Learners that perturb their objective or their output are attacked
-        by formula, and any other :class:`~convexmarket.learners.Learner` by all numbers in
-        attributes whose names end in ``_``. For a release, a function ``mechanism(X, y)`` that fits
-        all parts without noise and returns a function from an integer seed to a release.
+        A learner, fitted or not. Learners with objective or output perturbation are attacked by
+        formula. Any other :class:`~convexmarket.learners.Learner` is attacked by the numbers in
+        attributes whose names end in ``_``. For a release, pass a function ``mechanism(X, y)`` that
+        fits all parts without noise and returns a function from an integer seed to a release.
     X, y : array_like of shape (n_rows, n_features) and (n_rows,)
-        Rows in the mechanism's public domain, and labels.
+        Rows in the public domain of the mechanism, and labels.
     epsilon : array_like of shape (n_rows,) or float, optional
-        For a learner, as in its ``fit``.
+        The epsilons that are passed to ``fit`` of a learner.
     view, points : callable, array_like, optional
-        For draws, from a release or learner to the numbers that it publishes, or the points at
-        which a release predicts.
+        For draws: a function from a release to its published numbers, or the points to predict.
     guarantee : Guarantee, optional
-        The claim of a release that does not state it.
+        The claim of a release that does not state a guarantee.
     replacements : pair of array_like, optional
-        For draws, rows and labels that replace an audited row; by default made of the data.
+        For draws: rows and labels that replace an audited row. The default uses the data.
     rows, n_rows : array_like of int, int, optional
-        Positions of the rows to audit. By default 5 used rows of small to large guarantees, or the
-        one of the largest guarantee where releases are drawn.
+        Positions of the audited rows, or their number. The default is 5 used rows with small to
+        large guarantees, or for draws the row with the largest guarantee.
     draws : int, default 200
-        Releases drawn on each data set. A frequency proves at most about ``log(draws / 10)``.
+        Number of releases drawn on each data set. They prove at most about ``log(draws / 10)``.
     confidence : float, default 0.999
-        Probability with which each check, and each statistical bound, is right.
+        Probability with which each check and each statistical bound is correct.
     random_state : None, int, SeedSequence or Generator, default None
 
     Returns
@@ -81,7 +80,7 @@ def audit_privacy(
     Raises
     ------
     DataError, ParameterError
-        If data are outside the mechanism's domain, or an argument does not apply to the mechanism.
+        If data are outside the domain, or an argument does not apply to the mechanism.
 
     Examples
     --------
@@ -101,7 +100,7 @@ def audit_privacy(
     passed = {name: value for name, value in options.items() if value is not None}
     if unknown := [name for name in passed if name not in names]:
         raise ParameterError(
-            f"{unknown[0]}= is not for this mechanism; audit_privacy takes {', '.join(names)} here"
+            f"{unknown[0]}= is not for this mechanism; use one of {', '.join(names)}"
         )
     vectors = {"epsilon": passed.pop("epsilon")} if epsilon is not None else {}
     X, y, *given = aligned(X=X, y=y, **vectors)

@@ -1,4 +1,4 @@
-"""The result of an audit: claims, measured losses and checks."""
+"""The result of an audit, with claims, measured losses and checks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit"]
 
 Floats = NDArray[np.float64]
 
-ROUNDING = 1e-9  # relative, by which a measured loss may exceed its claim
+ROUNDING = 1e-9  # relative amount by which a measured loss may exceed its claim
 
 
 class AuditCheck(NamedTuple):
-    """A condition under which the measured losses are losses of the mechanism."""
+    """A condition for the measured losses to be losses of the mechanism."""
 
     name: str
     passed: bool
@@ -34,23 +34,23 @@ class Neighbours(NamedTuple):
     y: NDArray[Any]
     X_other: Floats
     y_other: NDArray[Any]
-    output: Floats | None = None  # if the loss depends on this value
+    output: Floats | None = None  # None if the loss does not depend on this value
 
 
 @dataclass(frozen=True, eq=False)
 class PrivacyAudit(Shown):
-    """The largest measured privacy losses of rows, and their claims.
+    """The largest measured privacy losses of rows and their claims.
 
-    An audit gives lower bounds: it can refute a guarantee and cannot prove one.
+    An audit gives lower bounds, so it can refute a guarantee but not prove one.
 
     Attributes
     ----------
     mechanism, method : str, {"exact", "statistical"}
-        Whether the loss is a formula, evaluated at a witness, or the frequency of an event.
+        exact" if the loss is a formula evaluated at a witness, "statistical" for frequencies.
     rows, claimed, measured : ndarray of shape (n_audited,)
-        Positions of the audited rows, their epsilons, and the largest losses, in nats.
+        Positions of the audited rows, their epsilons, and the largest measured losses, in nats.
     delta, confidence : float
-        Delta of the guarantee, and the probability with which each check or bound is right.
+        Delta of the guarantee, and the probability with which each check or bound is correct.
     checks, witnesses : tuple of AuditCheck, tuple of Neighbours
 
     Examples
@@ -76,32 +76,32 @@ class PrivacyAudit(Shown):
 
     @property
     def witness(self) -> Neighbours:
-        """Pair of data sets behind the largest ratio."""
+        """Pair of data sets with the largest ratio."""
         return self.witnesses[int(np.argmax(self.ratios))]
 
     @property
     def ratios(self) -> Floats:
-        """Measured losses over their claims, shape (n_audited,); zero over zero is zero."""
+        """Measured losses over their claims, shape (n_audited,), where zero over zero is zero."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.measured == 0.0, 0.0, self.measured / self.claimed)
 
     @property
     def ratio(self) -> float:
-        """Largest measured loss over its claim; above one, a guarantee is refuted."""
+        """Largest measured loss over its claim. A ratio above one refutes a guarantee."""
         return float(self.ratios.max())
 
     @property
     def passed(self) -> bool:
-        """Whether no claim was exceeded and every check held."""
+        """Whether no claim was exceeded and every check passed."""
         return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one line for each audited row."""
+        """Return a table with one row for each audited row."""
         columns = {"row": self.rows, "claimed": self.claimed, "measured": self.measured}
         return pd.DataFrame(columns | {"ratio": self.ratios})
 
     def statement(self) -> str:
-        """Return the result in words, one line for each check."""
+        """Describe the result in text, with one line for each check."""
         kind = "a lower bound with confidence" if self.method == "statistical" else "exact; checks"
         verdict = "holds against what was tried" if self.passed else "is REFUTED"
         largest = f"Largest measured loss over its claim: {self.ratio:.3f} ({kind} at"

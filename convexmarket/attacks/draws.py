@@ -1,7 +1,7 @@
-"""The audit by draws: events that separate releases on neighbouring data sets.
+"""Audit by draws, with events that separate releases on neighbouring data sets.
 
-A third of the draws choose a threshold on the linear statistic that separates the data sets best.
-The other draws count that event, which proves a lower bound on epsilon.
+A third of the draws determine the linear statistic and threshold that separate the data sets best.
+The frequency of this event in the other draws proves a lower bound on epsilon.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ View = Callable[[Any], ArrayLike]
 Replacements = tuple[ArrayLike, ArrayLike] | None
 Rows = tuple[Floats, NDArray[Any]]
 
-PILOT = 0.025  # share of the draws, to choose two versions of a row
+PILOT = 0.025  # share of the draws that choose two versions of a row
 LEAK = "the mechanism warns that private data leak"
 THRESHOLDS = 40
 
 
 def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
-    """Return seeds for the noise of a mechanism."""
+    """Draw seeds for the noise of a mechanism."""
     return rng.integers(0, 2**62, size=count).tolist()
 
 
 def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
-    """Run a fit without its warnings; return its result, and whether it warned of a leak."""
+    """Run a fit without warnings. Return its result, and whether it warned of a leak."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fit()
@@ -65,14 +65,14 @@ def audit_learner(
     view: View | None = None,
     replacements: Replacements = None,
 ) -> PrivacyAudit:
-    """Audit any learner by its published numbers."""
+    """Audit a learner by its published numbers."""
     requested = getattr(mechanism, "epsilon", None) if epsilon is None else epsilon
     granted = Granted.of(X, requested).epsilon
     simulates = "random_state" in signature(mechanism.fit).parameters
 
     def release(X: Floats, y: NDArray[Any], seed: int) -> Learner:
         source: dict[str, Any] = {"random_state": Simulation(seed)}
-        if not simulates:  # draws are not published, so no open account pays for them
+        if not simulates:  # draws are not published, so they are not charged to open accounts
             source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
         return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
 
@@ -86,12 +86,12 @@ def audit_learner(
 
 
 def _published_numbers(model: Any) -> Floats:
-    """Return all numbers in attributes whose names end in ``_``."""
+    """Return the numbers in attributes whose names end in ``_``."""
     public = {name: v for name, v in sorted(vars(model).items()) if name[-1] == "_" != name[0]}
     arrays = [np.asarray(v) for v in public.values() if not isinstance(v, Guarantee)]
     numbers = [array.astype(np.float64).ravel() for array in arrays if array.dtype.kind in "fiub"]
     if not numbers:
-        raise ParameterError("the learner shows no numbers to attack in attributes such as coef_")
+        raise ParameterError("the learner has no numbers to attack in attributes such as coef_")
     return np.concatenate(numbers)
 
 
@@ -145,7 +145,7 @@ def audit_draws(
 
 
 def _answers(questions: Floats, release: Any) -> Floats:
-    """Return the predictions of a release, and their number, because the stop is an answer too."""
+    """Return the predictions of a release and their number, which is also an answer."""
     try:
         answers = release.predict(questions)
     except Exhausted as error:
@@ -163,7 +163,7 @@ def _best_neighbours(
     replacements: Replacements,
     few: int,
 ) -> list[Rows]:
-    """Choose the two versions of a row with the most different releases in a few draws."""
+    """Choose the two versions of a row whose releases differ most in a few draws."""
     norms = np.linalg.norm(X, axis=1)
     norms[row] = -1.0
     made = [X[row], -X[row], np.zeros_like(X[row]), X[norms.argmax()], X[(X @ X[row]).argmin()]]
@@ -177,7 +177,7 @@ def _best_neighbours(
     for version in versions:
         side = X.copy(), y.copy()
         side[0][row], side[1][row] = version
-        with suppress(DataError):  # neighbours lie in the mechanism's domain
+        with suppress(DataError):  # neighbours are in the domain of the mechanism
             samples.append(draw(side, few))
             sides.append(side)
     if len(sides) < 2:
@@ -193,13 +193,13 @@ def _best_neighbours(
 
 
 def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[float, str]:
-    """Bound epsilon from below by the best event; also describe its counts."""
+    """Bound epsilon from below by the best event, and describe its counts."""
     third = len(pair[0]) // 3
     learn, count = [sample[:third] for sample in pair], [sample[third:] for sample in pair]
     centre = (learn[0].mean(axis=0) + learn[1].mean(axis=0)) / 2.0
     spread = learn[0].var(axis=0) + learn[1].var(axis=0)
     apart = learn[0].mean(axis=0) - learn[1].mean(axis=0)
-    # A direction without noise separates the data sets fully, so its weight is kept finite.
+    # A direction without noise separates the data sets fully, so its weight must be limited.
     direction = apart / np.maximum(spread, 1e-12 * float(spread.max()) or 1.0)
     scores = [[(sample - centre) @ direction for sample in part] for part in (learn, count)]
     every = np.sort(np.concatenate(scores[0]))
@@ -207,7 +207,7 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
 
     def proved(scores: list[Floats], sign: int, cut: float) -> tuple[float, int, int]:
         here, there = (int(np.sum(sign * side >= sign * cut)) for side in scores[::sign])
-        # One bound for each order of the data sets, each with half of the error probability.
+        # Each order of the data sets has a bound with half of the error probability.
         sizes, each = [side.size for side in scores[::sign]], 1.0 - (1.0 - confidence) / 2.0
         return loss_of_frequencies(here, sizes[0], there, sizes[1], delta, each), here, there
 
@@ -224,7 +224,7 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
 def loss_of_frequencies(
     count: int, draws: int, other_count: int, other_draws: int, delta: float, confidence: float
 ) -> float:
-    """Compute the epsilon proven by two frequencies of an event (Clopper and Pearson)."""
+    """Compute the epsilon that two frequencies of an event prove (Clopper and Pearson)."""
     tail = (1.0 - confidence) / 2.0
     low = float(stats.beta.ppf(tail, count, draws - count + 1)) if count else 0.0
     high = 1.0

@@ -1,12 +1,13 @@
-r"""Audits by formula: losses of objective and output perturbation, and tests of the formulas.
+r"""Audits by formula of objective and output perturbation, and tests of the formulas.
 
-The noise of many releases is computed from the data and compared with the claimed law, and with
-itself on neighbouring data. Under objective perturbation the loss at the output w is then
-:math:`\frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J'` with gradients v and Hessians
-J of the noiseless objectives; output noise of rate r loses r times the distance of the models.
+The noise of many releases is computed from the data, and compared with the claimed distribution and
+with the noise on neighbouring data. Under objective perturbation, the loss at the output w is then
+:math:`\frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J'` with gradients v and Hessians J
+of the noiseless objectives. For output noise of rate r, the loss is r times the distance of the
+models.
 
-The search takes w on the first axis and rows of a ball in the plane of the first two axes, by
-symmetry. In a box features form at most three equal blocks. Other rows form two equal groups.
+By symmetry, the search considers w on the first axis and rows of a ball in the plane of the first
+two axes. In a box, features form at most three equal blocks. Other rows form two equal groups.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ Floats = NDArray[np.float64]
 Rows = tuple[Floats, NDArray[Any]]
 Check = tuple[AuditCheck, float]
 
-REFERENCE = 40  # draws of the claimed law, for each release
-AGREEMENT = 1e-5  # relative tolerance for two computations of the same noise
-LARGEST_ALLOWED = 0.1  # difference of two computations, in units of the noise
+REFERENCE = 40  # draws of the claimed distribution for each release
+AGREEMENT = 1e-5  # relative tolerance between two computations of the same noise
+LARGEST_ALLOWED = 0.1  # allowed difference of two computations, in units of the noise
 #: Attributes of fitted learners that must not depend on rows.
 PUBLIC = ("classes_", "data_norm_", "eta_", "noise_rate_", "regularization_", "rounding_")
 SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": False}
@@ -68,7 +69,7 @@ def audit_by_formula(
     if isinstance(mechanism, PersonalizedRidge):
         if mechanism.perturbation == "output":
             return _OutputAudit(mechanism, X, y, granted).run(n_rows, *terms)
-        # A Huber regression on the unit scale, with rows in the ball around the box.
+        # This is a Huber regression on the unit scale with rows in the ball around the box.
         domain = mechanism._domain(X.shape[1], X, y)
         plan: Any = mechanism._plan(granted, X.shape[1], domain)
         X, y = mechanism._checked(X, y, granted, domain)
@@ -78,7 +79,7 @@ def audit_by_formula(
 
 
 class _ObjectiveAudit:
-    """Objective perturbation with rows in a ball, on one data set; one attack of each row."""
+    """Objective perturbation with rows in a ball on one data set, attacked row by row."""
 
     scale = 1.0  # relative size of the noise
 
@@ -98,7 +99,7 @@ class _ObjectiveAudit:
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
         self.loss: Any = getattr(plan, "loss", None)
-        self.spread = np.eye(2, self.n_features)  # from the search to all features
+        self.spread = np.eye(2, self.n_features)  # embeds points of the search in all features
 
     def run(
         self,
@@ -108,7 +109,7 @@ class _ObjectiveAudit:
         confidence: float,
         rng: np.random.Generator,
     ) -> PrivacyAudit:
-        """Return the audit of some rows."""
+        """Audit some rows."""
         data = self.X, self.y
         self.model: Any = self.fit(*data, draw_seeds(rng, 1)[0])
         claim = self.model.guarantee_
@@ -133,12 +134,12 @@ class _ObjectiveAudit:
         return PrivacyAudit(claim.mechanism, "exact", *claims, checks, tuple(witnesses))
 
     def fit(self, X: Floats, y: NDArray[Any], seed: int) -> Any:
-        """Release on a data set, with a seed of the noise."""
+        """Release on a data set with a seed of the noise."""
         terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(seed)}
         return quietly(lambda: clone(self.mechanism).fit(X, y, **terms))[0]
 
     def noise(self, data: Rows, seed: int) -> Floats:
-        """Return the noise that explains a released model, in units of the claimed scale."""
+        """Compute the noise of a released model, in units of the claimed scale."""
         checked = self.mechanism._checked(*data, self.granted, self.domain)
         return self._noise(self.fit(*data, seed), *checked)
 
@@ -148,13 +149,13 @@ class _ObjectiveAudit:
         return -model.eta_ / (2.0 * self.loss.lipschitz * model.data_norm_) * gradient
 
     def reference(self, count: int, rng: np.random.Generator) -> Floats:
-        """Draw from the claimed law, shape (count, n_features)."""
+        """Draw from the claimed distribution, shape (count, n_features)."""
         return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
 
     def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return points (4, dimensions, n_candidates), labels and lengths of outputs of the search.
+        """Return points (4, dimensions, n_candidates), labels and output lengths of candidates.
 
-        The points are both versions of the row and the rows of both groups.
+        The points are both versions of the row and one row of each group.
         """
         loss, bounds = self.loss, self.domain.labels.numbers(self.labels)
         length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / self.model.data_norm_
@@ -165,7 +166,7 @@ class _ObjectiveAudit:
         x = radius * np.cos(2.0 * np.pi * angle)
         if loss.classifies:
             y = np.where(side < 0.5, *bounds)
-        else:  # by the residual, where the ends of the parabola are the same for all outputs
+        else:  # of the residual, so that the ends of the parabola do not depend on outputs
             slope = 2.0 * side - 1.0
             bent = np.clip(1.6 * slope, -1.0 + 1e-9, 1.0 - 1e-9)
             residual = np.where(np.abs(slope) > 0.8, 2.0 * np.sign(slope), bent)
@@ -174,7 +175,7 @@ class _ObjectiveAudit:
         return np.stack([x, z], axis=1), y, length
 
     def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
-        """Compute the loss of each candidate, with the weights of the four points."""
+        """Compute the loss of each candidate with the weights of the four points."""
         weights = weights[:, None]
         _, slopes, curvatures = self.loss.derivatives(length * x[:, 0], y)
         pulls = (weights * slopes)[:, None] * x
@@ -200,20 +201,20 @@ class _ObjectiveAudit:
         return values[0] - values[1]
 
     def data(self, rows: Floats, labels: Floats) -> Rows:
-        """Return rows and labels of the search in the units of the data."""
+        """Convert rows and labels of the search to the units of the data."""
         interval = isinstance(self.domain.labels, Interval)
         return rows, labels if interval else self.labels[(labels > 0).astype(int)]
 
     @property
     def rounding(self) -> float:
-        """Largest shift of the noise by the tolerance of the fit."""
+        """Largest shift of the noise due to the tolerance of the fit."""
         pull = self.model.data_norm_ * self.loss.lipschitz
         return float(2.0 * self.model.tol_ * self.granted.epsilon.sum() / pull)
 
     def without_second_noise(
         self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
-        """Return the audit without a second noise, and the check of that noise."""
+        """Return the audit without the second noise, and a check of the second noise."""
         if not getattr(self.model, "solver_epsilon_", None):
             return self, []
         model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
@@ -230,7 +231,7 @@ class _ObjectiveAudit:
         return first, [check._replace(passed=bool(check.passed and on_lattice))]
 
     def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
-        """Compare the noise of one seed on neighbouring data: audited rows, and some others."""
+        """Compare the noise of one seed on neighbouring data for audited and some other rows."""
         name, seed = "rows do not change the noise, by their weights", draw_seeds(rng, 1)[0]
         noise = self.noise((self.X, self.y), seed)
         allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self.rounding
@@ -246,9 +247,9 @@ class _ObjectiveAudit:
         return AuditCheck(name, max(shifts) <= allowed, detail)
 
     def worst(self, row: int, rng: np.random.Generator) -> tuple[float, Neighbours]:
-        """Return the largest loss of a row under the search, with its witness."""
+        """Search for the largest loss of a row, and return it with its witness."""
         weight, data = float(self.weights[row]), (self.X, self.y)
-        if not weight:  # no output distinguishes versions of a row that is not used
+        if not weight:  # no output distinguishes versions of an unused row
             return 0.0, Neighbours(row, *data, *data)
         place = np.argsort(np.argsort(-self.weights, kind="stable"))
         place = (place + 1) // 2 % 2 + 2  # two groups of about equal weight
@@ -273,7 +274,7 @@ class _ObjectiveAudit:
         return self.loss_at(witness), witness
 
     def published(self, rows: NDArray[np.intp]) -> AuditCheck:
-        """Compare the facts published without noise on neighbours, also at the domain's ends."""
+        """Compare facts published without noise on neighbours, including the ends of the domain."""
         name, tried = "nothing else that is published depends on rows", 0
         flat = np.tile(self.extremes[0], (len(self.X), 1)), np.full(len(self.X), self.labels[0])
         few = np.union1d(rows[:3], [np.argmax(self.weights)]).tolist()
@@ -287,7 +288,7 @@ class _ObjectiveAudit:
         return AuditCheck(name, True, f"the same on {tried} data sets, which differ by one row")
 
     def _sides(self, X: Floats, y: NDArray[Any], row: int) -> list[Rows]:
-        """Return copies of the data with other versions of a row, also at ends of the domain."""
+        """Return copies of the data with other versions of a row, including ends of the domain."""
         versions = list(product((X[row], *self.extremes), self.labels))
         sides = [(X.copy(), y.copy()) for _ in versions]
         for side, (x, label) in zip(sides, versions, strict=True):
@@ -295,13 +296,13 @@ class _ObjectiveAudit:
         return sides
 
     def _facts(self, X: Floats, y: NDArray[Any]) -> str:
-        """Describe the published facts of a fit that have no noise, or its error."""
+        """Describe the facts of a fit that are published without noise, or its error."""
         terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(0)}
         try:
             model, leaked = quietly(lambda: clone(self.mechanism).fit(X, y, **terms))
         except ConvexMarketError as error:
             return f"{type(error).__name__}: {error}"
-        # The intercept follows from the coefficients and the public ranges.
+        # The intercept is a function of the coefficients and the public ranges.
         shift = model.intercept_
         if isinstance(self.domain.rows, Box):
             shift = shift + model.coef_ @ self.domain.rows.low
@@ -311,7 +312,7 @@ class _ObjectiveAudit:
 
 
 class _OutputAudit(_ObjectiveAudit):
-    """Output perturbation of ridge regression; models are compared on the unit scale."""
+    """Output perturbation of ridge regression, with models compared on the unit scale."""
 
     rounding = 0.0
 
@@ -369,10 +370,10 @@ class _OutputAudit(_ObjectiveAudit):
 
 
 def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -> Check:
-    """Compare norms and projections of noise vectors with draws of the claimed law.
+    """Compare norms and projections of noise vectors with draws of the claimed distribution.
 
-    The second result is one if the law is not refuted, and otherwise an upper confidence bound on
-    the relative size of the noise, at most one.
+    The second result is one if the distribution is not refuted. Otherwise, it is an upper
+    confidence bound, at most one, on the relative size of the noise.
     """
     lines = np.eye(noises.shape[1])[:LINES]
     if noises.shape[1] > 1:
@@ -397,10 +398,10 @@ def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Fl
 
 
 def _spread(size: int, count: int) -> NDArray[np.intp]:
-    """Return positions spread evenly."""
+    """Return evenly spaced positions."""
     return np.linspace(0, size - 1, min(count, size)).astype(np.intp)
 
 
 def _stretched(numbers: Floats) -> Floats:
-    """Return numbers in [0, 1]; one eighth is exactly 0, and one eighth exactly 1."""
+    """Stretch numbers in [0, 1] so that one eighth is exactly 0, and one eighth exactly 1."""
     return np.clip(4.0 / 3.0 * numbers - 1.0 / 6.0, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Audits of every learner and release of the package on the Wisconsin breast-cancer data."""
+"""Audit every learner and release of the package on the Wisconsin breast cancer data."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Audit = Callable[..., PrivacyAudit]
 Jobs = dict[tuple[str, str], Audit]
 Progress = Callable[[str, int, int], None]
 
-DRAWS, SLOW_DRAWS = 1_200, 300  # of releases on each data set
+DRAWS, SLOW_DRAWS = 1_200, 300  # number of releases on each data set
 
 
 def audit_mechanisms(
     seed: int = 0, mechanisms: Collection[str] = (), *, progress: Progress | None = None
 ) -> pd.DataFrame:
-    """Attack the guarantee of every mechanism of the package on the cancer data.
+    """Attack the guarantee of every mechanism of the package on the breast cancer data.
 
-    The table has one line per mechanism and settings, with the row of the largest ratio.
-    ``mechanisms`` are names of mechanisms or of settings.
+    The table has one line for each mechanism and setting, with the row of the largest ratio.
+    ``mechanisms`` are names of mechanisms or settings.
     """
     market, rng = wdbc(), np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(len(market.X_train), 4.0))
@@ -88,7 +88,7 @@ def _releases(market: MarketData) -> Jobs:
     def of(release: Callable[..., Any], draws: int, *terms: Any, **options: Any) -> Audit:
         def mechanism(rows: NDArray[Any], y: NDArray[Any]) -> Callable[[int], Any]:
             erm = KernelERM("hinge", "linear", regularization=2.0, data_norm=1.0).fit(rows, y)
-            # The delta is large enough for frequencies to bound Gaussian noise.
+            # The delta is large enough for frequencies to bound the loss of Gaussian noise.
             given = {"epsilon": 3.0, "delta": 0.01, **options}
             return lambda seed: release(erm, *terms, random_state=Simulation(seed), **given)
 

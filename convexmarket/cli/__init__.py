@@ -1,4 +1,4 @@
-"""The command line: each command reads its input, calls one function, and prints the result."""
+"""The command line. Each command reads its input, calls a function, and prints the result."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _options(version: Annotated[bool, _VERSION] = False) -> None:
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of problem files, for editors that complete and check TOML."""
+    """Print the JSON Schema of problem files for editors that complete and check TOML."""
     from convexmarket.studies.files import json_schema
 
     sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Options, printing, errors and exit codes of all commands; docs/failures.md lists the codes."""
+"""Options, output, errors and exit codes of all commands (see docs/failures.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FORMATS = ("csv", "tex", "svg", "pdf")
 
 
 def list_of(kind: Callable[[str], Any], help: str) -> Any:
-    """Build an option for a list separated by commas."""
+    """Create an option for a comma-separated list."""
 
     def parse(text: str) -> list[Any]:
         return [kind(part.strip()) for part in text.split(",") if part.strip()]
@@ -45,7 +45,7 @@ def list_of(kind: Callable[[str], Any], help: str) -> Any:
 
 def _format(name: str) -> str:
     if name not in _FORMATS:
-        raise typer.BadParameter(f"{name!r} is none of {', '.join(_FORMATS)}")
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(_FORMATS)}")
     return name
 
 
@@ -73,7 +73,7 @@ def say(text: object, *, to: Console = _out, style: str = "") -> None:
 
 
 def stages(status: Any) -> Callable[[str], None]:
-    """Return a function that shows a stage; without a terminal, it prints one line per stage."""
+    """Return a function that shows a stage, with one line per stage if there is no terminal."""
 
     def show(stage: str) -> None:
         status.update(f"{stage} ...")
@@ -111,7 +111,7 @@ def print_table(title: str, rows: pd.DataFrame | Sequence[Any], names: Sequence[
 
 
 def print_report(report: Report, page: Path, show: bool = False) -> None:
-    """Print the title of a report, its finding, its claims and its place; open it on request."""
+    """Print title, finding, claims and path of a report, and open it on request."""
     say("\n".join(filter(None, (report.title, report.finding))))
     for claim in report.claims.itertuples():
         say(f"- {claim.claim}: {claim.verdict}. {claim.detail}")
@@ -121,7 +121,7 @@ def print_report(report: Report, page: Path, show: bool = False) -> None:
 
 
 def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
-    """Write a table as JSON or CSV, by the ending of the file's name; print its path."""
+    """Write a table as JSON or CSV, depending on the file extension, and print its path."""
     from convexmarket.data.csv_cells import write_csv
     from convexmarket.io import Content, write_together
     from convexmarket.report.results import plain
@@ -134,13 +134,13 @@ def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
 
 
 def check_ending(file: Path, option: str = "--out") -> None:
-    """Refuse the name of a table that ends in neither .csv nor .json."""
+    """Raise an error if the name of a table ends in neither .csv nor .json."""
     if file.suffix.lower() not in (".csv", ".json"):
         raise ParameterError(f"{option} {file} is neither .csv nor .json; name such a file")
 
 
 def warn_of_reports() -> None:
-    """Warn that epsilons and payments reveal reports; docs/threat-model.md has the numbers."""
+    """Warn that epsilons and payments reveal reports (see docs/threat-model.md)."""
     note = "Note: an epsilon or a payment reveals the report of its seller. If reports depend on "
     say(f"{note}rows, it also reveals information on the row, which no guarantee covers.", to=err)
 
@@ -148,7 +148,7 @@ def warn_of_reports() -> None:
 def check_other_place(
     file: Path, source: Path, what: str, option: str = "--out", *, force: bool
 ) -> None:
-    """Refuse an output file that cannot be written, or that is the input file."""
+    """Raise an error for an output file that cannot be written, or that is the input file."""
     from convexmarket.io import check_place
 
     if file.exists() and source.exists() and file.samefile(source):
@@ -157,7 +157,7 @@ def check_other_place(
 
 
 def check_report_folder(folder: Path, *, force: bool = False) -> None:
-    """Refuse a folder in which a report cannot be written, before any work."""
+    """Raise an error, before any work, if a report cannot be written to a folder."""
     from convexmarket.io import check_place
     from convexmarket.report.document import check_folder
 
@@ -166,13 +166,13 @@ def check_report_folder(folder: Path, *, force: bool = False) -> None:
 
 
 def needs(option: str, given: object, **others: object) -> None:
-    """Refuse options without the option on which they depend."""
+    """Raise an error for options without the option on which they depend."""
     for flag in _given(others) if given in (None, False) else ():
         raise ParameterError(f"{flag} requires {option}; add {option}, or remove {flag}")
 
 
 def excludes(option: str, **others: object) -> None:
-    """Refuse options together with an option that disables them."""
+    """Raise an error for options together with an option that disables them."""
     for flag in _given(others):
         raise ParameterError(f"{option} and {flag} exclude each other; leave one of them out")
 
@@ -183,7 +183,7 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 
 def reason(error: BaseException) -> str:
-    """Describe an error in one line; of an OSError, the reason and the path."""
+    """Describe an error in one line, or reason and path of an OSError."""
     if isinstance(error, MemoryError):
         return f"not enough memory ({error}); use fewer rows, sellers, draws or jobs"
     line = "; ".join(str(error).splitlines())
@@ -195,18 +195,18 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Turn errors of the package into a message and exit code 2; others are defects and pass."""
+    """Convert errors of the package to a message and exit code 2. Other errors are raised."""
     if signal.getsignal(signal.SIGINT) is _stop_loading:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
-    except BrokenPipeError:  # standard output failed; run_to_the_end handles it
+    except BrokenPipeError:  # error of standard output, which run_to_the_end handles
         raise
     except (ConvexMarketError, OSError) as error:
         say(f"error: {reason(error)}", to=err, style="red")
         raise typer.Exit(WRONG) from None
     except KeyboardInterrupt:
-        say("stopped; the files are complete, or as they were before", to=err)
+        say("stopped; the files are complete or unchanged", to=err)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -214,7 +214,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     """Run the command line, and exit with its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop_loading)
-    for name in ("stdout", "stderr"):  # print every character; skip a closed stream
+    for name in ("stdout", "stderr"):  # print every character, and skip a closed stream
         stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         setattr(sys, name, stream)
         if hasattr(stream, "reconfigure"):
@@ -234,7 +234,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     except MemoryError as error:
         print(f"error: {reason(error)}", file=sys.stderr)
         code = WRONG
-    except OSError as error:  # standard output failed: a command handles errors of its files
+    except OSError as error:  # of standard output; commands handle errors of files
         code = code or WRONG
         if isinstance(error, BrokenPipeError):
             code = READER_GONE
@@ -249,7 +249,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
 
 
 def _in_one_line(usual: Callable[..., str]) -> Callable[..., str]:
-    """Return a format of warnings; a warning of the package is shown without a line of code."""
+    """Return a format of warnings that omits the line of code for warnings of the package."""
 
     def form(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
         ours = category.__module__ == ConvexMarketError.__module__
@@ -259,7 +259,7 @@ def _in_one_line(usual: Callable[..., str]) -> Callable[..., str]:
 
 
 def _stop_loading(*_: object) -> None:
-    """End the process: a library that is interrupted while loading raises another error."""
+    """End the process, because a library interrupted while loading may raise another error."""
     try:
         os.write(2, b"stopped while loading; nothing was done\n")
     finally:
@@ -267,7 +267,7 @@ def _stop_loading(*_: object) -> None:
 
 
 def _output() -> tuple[object, ...]:
-    """Identify the standard output: the object, and the file behind it, if there is one."""
+    """Identify the standard output by its object and, if possible, its file."""
     try:
         file = os.fstat(sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):
@@ -276,7 +276,7 @@ def _output() -> tuple[object, ...]:
 
 
 def _discard_output() -> None:
-    """Discard all further output, including the output at the exit of Python."""
+    """Discard all output from now on, including the output at the exit of Python."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""``convexmarket run``, ``compare``, ``report`` and ``diff``: experiments and their reports."""
+"""The commands ``convexmarket run``, ``compare``, ``report`` and ``diff``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(
 ) -> None:
     """Run the experiment of a problem file and write its report.
 
-    The report is a folder: index.html opens in any browser, without a network.
+    The report is a folder. Its index.html opens in any browser without a network.
     """
     from convexmarket.studies.files import load_file
 
@@ -53,15 +53,15 @@ def compare_command(
         "out/study"
     ),
     time_limit: Annotated[float, typer.Option(help="Seconds of a run.")] = 60.0,
-    jobs: Annotated[int, typer.Option(help="Runs at a time, -1: one per core.")] = -1,
+    jobs: Annotated[int, typer.Option(help="Parallel runs; -1: one per core.")] = -1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Also repeat recorded runs.")] = False,
     show: ui.Open = False,
     formats: ui.Formats = "",
 ) -> None:
     """Compare solvers and formulations on the subproblems of problem files.
 
-    The same command resumes an interrupted comparison: each run is recorded next to the report's
-    folder, in out/study.runs.jsonl. A file of kind "solvers" states these and further options.
+    The same command resumes an interrupted comparison, because each run is recorded next to the
+    report's folder, in out/study.runs.jsonl. A file of kind "solvers" has these and more options.
     """
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of
@@ -90,7 +90,7 @@ def compare_command(
 def run_file(
     problem: ProblemFile, folder: Path, *, fresh: bool = False, formats: Any = ()
 ) -> tuple[Report, Path]:
-    """Run or resume a problem; return its report and the written page."""
+    """Run or resume a problem, and return its report and the written page."""
     from convexmarket.studies.files.loading import subproblems_of
 
     ui.check_report_folder(folder)
@@ -108,7 +108,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
-    """Work with a journal, and print the findings, or after an interrupt the command to resume."""
+    """Use a journal, and print the findings or, after an interrupt, the command to resume."""
     journal = journal_of(folder)
     if fresh:
         journal.unlink(missing_ok=True)
@@ -137,10 +137,10 @@ def report_command(
     formats: ui.Formats = "",
     force: ui.Force = False,
 ) -> None:
-    """Rewrite one report, all reports or their index from results; or audit guarantees.
+    """Rewrite a report, all reports or their index from results, or audit guarantees.
 
-    --all runs the problem files that have changed since their report. --audit takes two to three
-    minutes; its exit code is 3 if a guarantee was refuted.
+    --all runs the problem files that have changed since their report. --audit needs two to three
+    minutes, and its exit code is 3 if a guarantee is refuted.
     """
     from convexmarket.report import read_report, write_index
 
@@ -159,7 +159,7 @@ def report_command(
         elif folder is not None:
             if target is not None:
                 ui.check_report_folder(target, force=force)
-            report = read_report(folder)  # opening the report may restore the folder
+            report = read_report(folder)  # opening a report may restore its folder
             place = target or (folder if folder.is_dir() else folder.parent)
             ui.say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
 
@@ -178,7 +178,7 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 
 def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
-    """Run the problem files that changed and write the index; failures decide the exit code."""
+    """Run changed problem files, and write the index. Failures determine the exit code."""
     from convexmarket.io import check_place
     from convexmarket.report import write_index
     from convexmarket.studies.files import load_file
@@ -217,7 +217,7 @@ def _outdated(problem: Any, folder: Path) -> str:
 
 
 def _audit(mechanisms: list[str], file: Path | None, force: bool) -> None:
-    """Attack the guarantees and print the measured losses; exit with 3 if one was refuted."""
+    """Attack the guarantees, print the measured losses, and exit with 3 if one is refuted."""
     from convexmarket.attacks.mechanisms import audit_mechanisms
     from convexmarket.io import check_place
     from convexmarket.studies.progress import ProgressLines
@@ -245,7 +245,7 @@ def diff_command(
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 1 if they differ.")] = False,
     as_json: ui.AsJson = False,
 ) -> None:
-    """Print the differences between two reports in settings, versions and results but times."""
+    """Print the differences between two reports in settings, versions and results, except times."""
     from convexmarket.report import compare_reports
 
     with ui.errors_in_one_line():

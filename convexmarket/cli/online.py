@@ -1,4 +1,4 @@
-"""``convexmarket online``: steps of a market whose state lies in a folder."""
+"""``convexmarket online``: steps of a market whose state is stored in a folder."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ EXAMPLES = """
   convexmarket online close market
 
 The market is the file market.sqlite in the folder. Several processes may use it at once, and each \
-may be killed at any instant: printed offers are stored, and a command can be given again.
+may be killed at any time: printed offers are stored, and a command can be repeated.
 """
 online_app = typer.Typer(
-    help="Run a market whose sellers come one by one and are quoted on arrival.",
+    help="Run a market whose sellers arrive one by one and are quoted on arrival.",
     epilog=EXAMPLES,
     rich_markup_mode="rich",
     no_args_is_help=True,
@@ -47,9 +47,9 @@ def open_(
     file: Annotated[Path, typer.Argument(help='Problem file of kind "online".')],
     settings: ui.Settings = None,
 ) -> None:
-    """Check a problem file and the files that it names, and open its market.
+    """Check a problem file and its files, and open a market.
 
-    Files that the problem names are relative to it. The rows are read when the market closes.
+    Paths in the problem file are relative to it. The rows are read when the market closes.
     """
     from convexmarket.online.outcome import planned
     from convexmarket.studies.files import OnlineFile, load_file
@@ -73,7 +73,7 @@ def open_(
             if market.policy.opening.plan.eta == 0:
                 ui.say(f"Nothing is bought before seller {stages[0] + 1}.")
     if isinstance(problem.data, OwnSellers) and not problem.place(problem.data.file).exists():
-        ui.say(f"{problem.data.file} does not exist yet; the market needs it to close")
+        ui.say(f"{problem.data.file} does not exist yet, but closing the market requires it")
     ui.say(f"Opened {folder}")
     ui.warn_of_reports()
 
@@ -90,10 +90,10 @@ def quote(
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
-    """Quote a seller or a list: the privacy that is bought, and its payment.
+    """Quote the privacy to buy and its payment to a seller or a list.
 
-    A list is checked before its first seller is quoted; an interrupted list continues when it is
-    given again. If it has more sellers than the market expects, the exit code is 3.
+    A list is checked before its first seller is quoted. Repeating the command continues an
+    interrupted list. If the list has more sellers than the market expects, the exit code is 3.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.quote_lists import quote_list
@@ -117,7 +117,7 @@ def quote(
             offers, repeated, turned_away = quote_list(market, file, **columns, progress=progress)
         pairs = {
             "quoted": len(offers),
-            "of them before, at the same terms": repeated,
+            "of them before, with the same terms": repeated,
             "offered something": int((offers["epsilon"] > 0).sum()),
             "privacy offered to them": float(offers["epsilon"].sum()),
             "payments offered to them": float(offers["payment"].sum()),
@@ -139,10 +139,10 @@ def answer(
     file: Annotated[ui.File, typer.Option("--csv", help="List of ids.")] = None,
     id_column: ui.IdColumn = None,
 ) -> None:
-    """Record the answer of a seller, or one answer of all sellers of a list.
+    """Record the answer of a seller, or the same answer for all sellers of a list.
 
-    A file of offers written by quote is accepted: sellers without an offer are skipped. A list is
-    checked before anything is recorded. An answer is final; giving it again changes nothing.
+    The list may be a file of offers written by quote; sellers without an offer are skipped. It is
+    checked before anything is recorded. An answer is final, and repeating it has no effect.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.quote_lists import answer_list
@@ -170,7 +170,7 @@ def status(
     backup: Annotated[ui.File, typer.Option(help="Copy the database, while it is in use.")] = None,
     force: ui.Force = False,
 ) -> None:
-    """Print the sellers, privacy sold, payments and plans of a market, or back it up."""
+    """Print sellers, sold privacy, payments and plans of a market, or copy its database."""
     from convexmarket.io import check_place
     from convexmarket.online.online_market import OnlineMarket
 
@@ -207,9 +207,9 @@ def close(
     regularization: Annotated[float | None, typer.Option(help="Lambda, not the file's.")] = None,
     show: ui.Open = False,
 ) -> None:
-    """Train on the sold rows, close the market for good, and write its report.
+    """Train on the sold rows, close the market, and write its report.
 
-    The model is trained once and kept in the market; closing again writes the report again.
+    The model is trained once and stored in the market. Closing again writes the report again.
     """
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.release import close_without_model
@@ -221,10 +221,10 @@ def close(
             ui.excludes("--without-model", **others)
             with OnlineMarket(folder) as market:
                 close_without_model(market, lapse=lapse)
-            ui.say("The market is closed without a model; the accepted payments stay due.")
+            ui.say("The market is closed without a model; the accepted payments remain due.")
             return
         target = target or folder / "report"
-        ui.check_report_folder(target)  # before the market closes for good
+        ui.check_report_folder(target)  # before the market is closed finally
         with OnlineMarket(folder) as market:
             options: Any = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)
@@ -235,12 +235,12 @@ def close(
 
 
 def _sentence(offer: Offer) -> str:
-    """Describe an offer in sentences for the seller."""
+    """Describe an offer to the seller."""
     from convexmarket.report import format_number
 
     who = f"Seller {offer.id}, number {offer.number:,}, at a sensitivity of {offer.sensitivity:g}"
     if offer.status == "nothing bought":
-        return f"{who}: nothing is bought, nothing is paid, and the row is not used."
+        return f"{who}: nothing is bought or paid, and the row is not used."
     factor = format_number(math.exp(offer.epsilon)) if offer.epsilon < 700 else "∞"
     answered = "" if offer.status == "offered" else f" The seller has {offer.status}."
     return (
@@ -261,7 +261,7 @@ def _state_of(market: OnlineMarket) -> dict[str, Any]:
     if market.is_closed:
         state = "closed" if market.released is not None else "closing: close it again"
     elif counts["quoted"] == counts["expected"]:
-        state = "full: answers are taken, no more sellers"
+        state = "full: answers are accepted, but no more sellers"
     names = ("plan", "after", "bought up to", "expected eta", "expected loss")
     plans = []
     for number, after, terms in market.plans():
@@ -273,7 +273,7 @@ def _state_of(market: OnlineMarket) -> dict[str, Any]:
         "privacy planned in all": start.plan.eta,
         "payments promised": paid.get("accepted", 0.0),
         "payments in unanswered offers": paid.get("offered", 0.0),
-        "payments planned in all, about": planned(start)["payments"],
+        "planned total payments, about": planned(start)["payments"],
     }
     folder = str(market.folder)
     return {"market": folder, "state": state, "sellers": counts, "totals": totals, "plans": plans}

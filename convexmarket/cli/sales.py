@@ -1,4 +1,4 @@
-"""``convexmarket price``, ``init``, ``buy`` and ``ledger``: offers, purchases, and their books."""
+"""The commands ``convexmarket price``, ``init``, ``buy`` and ``ledger``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convexmarket.errors import DataError, ParameterError
 if TYPE_CHECKING:
     from convexmarket.ledger import Ledger
 
-Budget = Annotated[float | None, typer.Option(help="Average payments, in place of --gamma.")]
+Budget = Annotated[float | None, typer.Option(help="Average payments, instead of --gamma.")]
 Gamma = Annotated[float | None, typer.Option(help="Weight of the payments.")]
 GroupColumn = Annotated[ui.Text, typer.Option(help="Column of the sellers' groups.")]
 _EMPTY = typer.Option(metavar="TEXT", help='Text of an empty cell, such as "k.A.". Repeatable.')
@@ -27,16 +27,16 @@ _DASK = typer.Option(help="Parquet in partitions, --out a folder: local, or a Da
 _TRUST = typer.Option("--trust-scheduler", help="Scheduler without TLS: others can run code.")
 _MARKET = Path("market.toml")
 Label = Literal["class", "number"]
-#: Consequences if no column has a common name of a role.
+#: Consequences if no column has a common name for a role.
 _WITHOUT = {
     "id": "not recognised; sellers are named by their lines",
-    "report": "not recognised; reports would be simulated, and nothing could be bought",
+    "report": "not recognised; reports are simulated, and nothing can be bought",
     "label": "not recognised; declare it in the file",
 }
 
 
 def price(
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet file, an id and a report per row.")],
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file of ids and reports.")],
     prior: Annotated[str, typer.Option(help="Distribution, such as uniform:0.02,0.10.")],
     target: Annotated[Path, typer.Option("--out", help="CSV or Parquet file for the offers.")],
     mu: Annotated[float | None, typer.Option(help="Weight of the spread. Required.")] = None,
@@ -54,9 +54,9 @@ def price(
     trust_scheduler: Annotated[bool, _TRUST] = False,
     force: ui.Force = False,
 ) -> None:
-    """Make an offer to every seller of a list.
+    """Compute an offer to every seller of a list.
 
-    The certificate is stored with the offers, as offers.certificate.json. A learner's risk
+    The certificate is stored next to the offers as offers.certificate.json. The risk of a learner
     gives --mu and --sigma: 3.15 and 45.3 for a logistic regression with ten features
     (docs/howto/choose.md). --budget bounds the average payments over the prior.
     """
@@ -70,7 +70,7 @@ def price(
 
     with ui.errors_in_one_line(), ui.err.status("") as status, ExitStack() as stack:
         if (gamma is None) == (budget is None):
-            raise ParameterError("give one of --gamma and --budget; the budget decides gamma")
+            raise ParameterError("give one of --gamma and --budget; the budget determines gamma")
         if mu is None or sigma is None:
             risk = "cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3"
             raise ParameterError(
@@ -122,7 +122,7 @@ def price(
     }
     ui.print_pairs(pairs)
     if (largest := totals["largest_epsilon"]) > WEAK:
-        odds = f"a reader with all other rows {odds_in_words(largest, 0.0)}"
+        odds = f"a reader who knows all other rows {odds_in_words(largest, 0.0)}"
         ui.say(f"An epsilon of {largest:.4g} is a weak promise: {odds}. A larger gamma sells less.")
     ui.say("\n".join(f"Wrote {path}" for path in written))
     ui.warn_of_reports()
@@ -149,8 +149,8 @@ def init(
 ) -> None:
     """Write a draft of a problem file for your table.
 
-    Id, report and label are recognised by the names of the columns. Ranges, categories, classes,
-    the prior and the public rows are marked "?" until you declare them.
+    The columns of id, report and label are recognised by name. Ranges, categories, classes, the
+    prior and the public rows are marked "?" until you declare them.
     """
     from convexmarket.io import check_place, write_together
     from convexmarket.studies.files.drafts import draft_problem
@@ -162,12 +162,12 @@ def init(
         write_together({target: draft.text.encode()}, force=force)
     for role, without in _WITHOUT.items():
         ui.say(f"{role}: {draft.roles.get(role, without)}")
-    ui.say(f'Wrote {target}\nDeclare what it marks "{UNDECLARED}", then: convexmarket run {target}')
+    ui.say(f'Wrote {target}\nReplace every "{UNDECLARED}", then run: convexmarket run {target}')
 
 
 def buy(
     file: Annotated[Path, typer.Argument(help="Problem file with your data.")],
-    target: Annotated[Path, typer.Option("--out", help="Folder for what is bought.")],
+    target: Annotated[Path, typer.Option("--out", help="Folder for the purchase.")],
     budget: Budget = None,
     gamma: Gamma = None,
     settings: ui.Settings = None,
@@ -179,9 +179,9 @@ def buy(
     again: Annotated[bool, typer.Option("--again", help="Record a table once more.")] = False,
     force: ui.Force = False,
 ) -> None:
-    """Buy from the sellers of a table: offers, a model and a certificate, in a folder.
+    """Buy from the sellers of a table, and write offers, a model and a certificate.
 
-    A second model would spend the guarantees twice, so the sale of a table is recorded once.
+    The sale of a table is recorded once, because a second model would spend it twice.
     """
     from convexmarket.data.lists import digest
     from convexmarket.io import check_place
@@ -219,18 +219,18 @@ _TOTALS = ("sold", "spent", "left", "paid")
 
 def ledger_command(
     path: Annotated[Path, typer.Argument(help="A ledger, or the folder of an online market.")],
-    create: Annotated[bool, typer.Option("--create", help="Make a ledger without sales.")] = False,
-    record: Annotated[ui.File, typer.Option(help="List whose sales are recorded.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also a file recorded before.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create an empty ledger.")] = False,
+    record: Annotated[ui.File, typer.Option(help="List of sales to record.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also record a file again.")] = False,
     export: Annotated[ui.File, typer.Option(help="Write the balance, as .csv or .json.")] = None,
     backup: Annotated[ui.File, typer.Option(help="Copy the ledger, while it is in use.")] = None,
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:
-    """Show, record, export or copy the guarantees sold and the releases that spent them.
+    """Show, record, export or copy sold guarantees and the releases that used them.
 
-    A list to record has the columns id, epsilon, and payment or price, and perhaps status (all
-    accepted). All of its sales are recorded, or none. docs/ledger.md explains backups.
+    A list to record has the columns id, epsilon, and payment or price, and optionally status (all
+    accepted). Either all of its sales are recorded or none. docs/ledger.md explains backups.
     """
     from convexmarket.data.lists import digest, read_sales
     from convexmarket.io import check_place
@@ -256,8 +256,8 @@ def ledger_command(
             if record is not None:
                 if ledger.of_market:
                     raise DataError(
-                        f"{ledger.path} is an online market's, which records a sale when an offer "
-                        "is accepted; record lists in another ledger"
+                        f"{ledger.path} belongs to an online market, which records a sale when an "
+                        "offer is accepted; record lists in another ledger"
                     )
                 table = read_sales(record)
                 source = None if again else f"sha256:{digest(record)}"

@@ -1,25 +1,26 @@
-r"""Alternating minimisation, and a global certificate where the problem is convex for each eta.
+r"""Alternating minimisation, and a global certificate if the problem is convex for each eta.
 
-Each step is solved to the last digits, so that the objective never rises.
+Each step is solved to machine precision, so the objective never increases.
 
-Where the problem is convex in (w, a) for a fixed eta (:func:`convexity_ratio` below 1), linear in
-the payments and without realised noise, alternation at a fixed eta finds its global optimum, and a
-tangent there bounds the objective for *every* eta. Write the objective as ``Phi(w, a) +
-2*r*||w||/eta + gamma*eta*psi'a + sigma/eta``, r = 0 for expected noise. With rho the ratio, ``(1 -
-sqrt(rho))`` of the curvature of the spread and of the regularization may be split off before Phi is
-replaced by its tangent, since the sum stays convex. The bound keeps both, like the cuts of
-:mod:`convexmarket.allocation.cuts`, and the same search over eta uses it. Its minimum over the
-models has a closed form, concave and nondecreasing in 1/eta.
+Assume that the problem is convex in (w, a) for a fixed eta (:func:`convexity_ratio` below 1),
+linear in the payments and without realised noise. Then alternation at a fixed eta finds the global
+optimum, and a tangent at the optimum bounds the objective for *every* eta. Write the objective as
+``Phi(w, a) + 2*r*||w||/eta + gamma*eta*psi'a + sigma/eta``, with r = 0 for expected noise, and let
+rho be the ratio. A share ``(1 - sqrt(rho))`` of the curvature of the spread and of the
+regularization can be separated before Phi is replaced by its tangent, because the remainder is
+still convex. The bound includes both shares, like the cuts of :mod:`convexmarket.allocation.cuts`,
+and is used in the same search over eta. Its minimum over the models has a closed form, concave and
+nondecreasing in 1/eta.
 
-The best model for purchases is a weighted logistic regression with a priced norm,
+The best model for given purchases is a weighted logistic regression with a cost of the norm,
 
 .. math:: \min_{\|w\| \le \beta}\; \sum_i a_i \log(1 + e^{-y_i w^\top x_i})
           + \tfrac{\Lambda}{2}\|w\|^2 + v^\top w + \kappa\|w\|
 
-More regularization replaces the norm and the bound: for nu >= 0 let w(nu) minimise without either
-under Lambda + nu. It is the answer when ``nu*||w(nu)|| = kappa``, or ``||w(nu)|| = beta`` if that
-takes a larger nu; both sides are monotone in nu. It is 0 when kappa is at least the norm of the
-gradient at 0.
+Additional regularization replaces the norm and its bound. For nu >= 0 let w(nu) be the minimiser
+with regularization Lambda + nu and without cost and bound. The solution is w(nu) with
+``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if this requires a larger nu. Both sides are
+monotone in nu. The solution is 0 if kappa is at least the norm of the gradient at 0.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ from convexmarket.terms import EtaRange, Losses
 
 Floats = NDArray[np.float64]
 
-#: Alternations before a descent, its most steps, and alternations at a fixed eta.
+#: Alternations before a descent, largest number of its steps, and alternations at a fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
-_TOLERANCE = 1e-10  # norm of a model's gradient, relative to the largest row
-#: Relative gap and largest number of exact evaluations over eta, and the gap of a conic search.
+_TOLERANCE = 1e-10  # norm of the gradient of a model, relative to the largest row
+#: Relative gap and largest number of exact evaluations over eta; gap of a conic search.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
-_POLISHES = 3  # steps after such a search
+_POLISHES = 3  # steps after a conic search
 
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
-    """Return the part of the objective that is smooth in the model."""
+    """Return the smooth part of the objective as a function of the model."""
     used, shift = weights > 0, np.zeros(joint.X.shape[1])
     if joint.noise_vector is not None:
         shift = 2.0 / eta * joint.noise_vector
@@ -66,7 +67,7 @@ def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjecti
 
 
 def norm_price(joint: JointMarket, eta: float) -> float:
-    """Return the price of the norm of the model at an eta, due to worst-case noise."""
+    """Return the cost of the norm of the model at an eta, due to worst-case noise."""
     return 2.0 * joint.noise_radius / eta if joint.noise == "worst-case" else 0.0
 
 
@@ -105,7 +106,7 @@ def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
         return float(np.linalg.norm(at(nu)))
 
     nu = 0.0
-    if kappa > 0:  # nu*||w(nu)|| rises from 0 to the slope at 0
+    if kappa > 0:  # nu*||w(nu)|| increases from 0 to the slope at 0
         nu = _crossing(lambda x: x * length(x) - kappa, kappa / max(length(0.0), 1e-300))
     beta = joint.max_norm
     if beta is not None and length(nu) > beta:
@@ -125,7 +126,7 @@ def _crossing(rising: Callable[[float], float], guess: float, low: float = 0.0) 
 def model_gradient(
     joint: JointMarket, model: Floats, weights: Floats, eta: float, smooth: bool = False
 ) -> Floats:
-    """Compute the smallest subgradient of the objective, or of its smooth part, in the model."""
+    """Compute the smallest subgradient in the model of the objective or of its smooth part."""
     gradient = _smooth(joint, weights, eta).gradient(model)
     kappa, norm = norm_price(joint, eta), float(np.linalg.norm(model))
     if smooth:
@@ -141,7 +142,7 @@ def model_gradient(
 
 
 class Purchase(NamedTuple):
-    """Weights and eta, and a bound on the possible improvement of both for the same model."""
+    """Weights and eta for a model, and a bound on the possible improvement of both."""
 
     weights: Floats
     eta: float
@@ -149,18 +150,18 @@ class Purchase(NamedTuple):
 
 
 class PurchaseStep:
-    """The best weights and eta for a model; exact without a solver if the market allows it."""
+    """The best weights and eta for a model, computed exactly if the market permits it."""
 
     def __init__(self, joint: JointMarket, solver: str | None = None) -> None:
         self.joint, self.solver = joint, solver
 
     @cached_property
     def form(self) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """The market in numbers, of the sellers who can sell; None if it has another piece."""
+        """Numbers of the market for the sellers who can sell, or None if it has other pieces."""
         return None if self.solver else ProjectableForm.of(self.joint.market.form)
 
     def priced(self, model: Floats) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Return the market with the losses and the noise of a model."""
+        """Return the market for the losses and noise of a model."""
         if self.form is None:
             return None
         form, active = self.form
@@ -168,10 +169,11 @@ class PurchaseStep:
         return replace(form, losses=losses, sigma=self.joint.noise_price(model)), active
 
     def __call__(self, model: Floats, start: float | None = None) -> Purchase:
-        """Compute the best weights and eta for a model, starting at an eta."""
+        """Compute the best weights and eta for a model from an initial eta."""
         low = self.joint.market.form.eta_low
         if self.joint.noise_price(model) <= 0 < low:
-            # Less privacy costs less and the noise lowers the objective: the range determines eta.
+            # Less privacy costs less, and the noise lowers the objective, so the range determines
+            # eta.
             return self.at(model, low)
         if (priced := self.priced(model)) is None:
             return self._allocated(self.joint.purchase_market(model))
@@ -187,7 +189,7 @@ class PurchaseStep:
         return Purchase(embed(best.weights, priced[1]), best.eta, best.objective - bound)
 
     def at(self, model: Floats, eta: float) -> Purchase:
-        """Compute the best weights for a model at one eta."""
+        """Compute the best weights for a model at a given eta."""
         if (priced := self.priced(model)) is not None:
             priced[0].check_sold(eta)
             return Purchase(embed(priced[0].weights(eta), priced[1]), eta, 0.0)
@@ -203,7 +205,7 @@ class PurchaseStep:
 
 
 class Descent:
-    """The best point so far of a descent in the joint problem."""
+    """The best point of a descent in the joint problem."""
 
     def __init__(self, joint: JointMarket, step: PurchaseStep, model: Floats) -> None:
         self.joint, self.step, self.model = joint, step, model
@@ -223,11 +225,11 @@ class Descent:
             self.objective = objective
 
     def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
-        """Alternate from the present model, at a fixed eta if one is given.
+        """Alternate from the current model, at a fixed eta if given.
 
-        Alternation converges linearly. A quasi-Newton method therefore updates the model every few
-        steps. After minimisation over weights and eta, the gradient of the objective is that at the
-        best purchase (envelope theorem).
+        Alternation converges linearly, so a quasi-Newton method updates the model every few steps.
+        The gradient of the objective minimised over weights and eta is the gradient at the best
+        purchase (envelope theorem).
         """
         joint = self.joint
 
@@ -254,7 +256,7 @@ class Descent:
                 return
 
     def measure(self) -> None:
-        """Set the residual: the largest gain of a change of only the model or only the purchase."""
+        """Set the residual, the largest gain by changing only the model or only the purchase."""
         best = self.step(self.model, self.eta)
         objective = self.joint.objective(self.model, best.weights, best.eta)
         gradient = model_gradient(self.joint, self.model, self.weights, self.eta)
@@ -265,9 +267,9 @@ class Descent:
 
 @dataclass(eq=False)
 class _JointCut(KeptSpreadCut):
-    """A cut plus the minimum over the models, a concave nondecreasing function of s = 1/eta.
+    """A cut plus the minimum over models, a concave and nondecreasing function of s = 1/eta.
 
-    Between two values of s, its chord is a lower bound: a constant plus noise.
+    Between two values of s, the chord is a lower bound: a constant plus noise.
     """
 
     model: Callable[[float], float] = float
@@ -296,14 +298,14 @@ class _JointCut(KeptSpreadCut):
 
 
 class GlobalSearch:
-    """Solver of a convex joint problem at given eta, with cuts that are valid for every eta."""
+    """Solver of a convex joint problem at a given eta, with cuts that are valid for every eta."""
 
     def __init__(self, start: Descent, tol: float) -> None:
         assert start.step.form is not None
         self.joint, self.step, self.tol = start.joint, start.step, tol
         self.ends = Projections(start.step.form[0]).ends
         self.records: list[SolveRecord] = []
-        self.best, self.model = start, start.model  # of the eta before
+        self.best, self.model = start, start.model  # model at the previous eta
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and a bound on the optimum at every eta."""
@@ -319,7 +321,7 @@ class GlobalSearch:
         return Evaluated(descent.weights, eta, descent.objective, cut, descent.scale)
 
     def _cut(self, model: Floats, weights: Floats, eta: float) -> KeptSpreadCut:
-        """Return the tangent of the convex part, with the curvature that may be kept."""
+        """Return the tangent of the convex part with the separated curvature."""
         joint, root = self.joint, float(np.sqrt(convexity_ratio(self.joint)))
         form = self.step.priced(model)
         assert form is not None
@@ -329,7 +331,8 @@ class GlobalSearch:
         slope = root * priced.slope(a)
         rest = float(priced.prices(eta) @ a) + joint.sigma / eta
         spread = root * (priced.objective(a, eta) - rest)
-        # With g the slope of Phi the model's part is keep/2*||w - v||^2 + 2*r*s*||w||, v = w - g.
+        # With the slope g of Phi, the part of the model is keep/2*||w - v||^2 + 2*r*s*||w||, v = w
+        # - g.
         radius, norm = norm_price(joint, 1.0), float(np.linalg.norm(model))
         gradient = model_gradient(joint, model, weights, eta, smooth=norm == 0)
         if norm > 0:

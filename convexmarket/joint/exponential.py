@@ -1,15 +1,15 @@
 r"""The joint problem in the variables ``z = log(a)``, by the convex-concave procedure.
 
-In (w, z) the objective is convex (B, Theorem 4.1) where the regularization is at least
-:func:`convexmarket.joint.convexity_threshold`, but the set ``sum exp(z) = 1`` is not. CVXPY's rules
-accept a piece in ``exp(z)`` only if it is convex and *nondecreasing* in every weight, so that ``sum
-exp(z) <= 1`` may be dropped: scaling weights down to a sum of one never costs. The remaining ``sum
-exp(z) >= 1`` is replaced by its tangent at a point z0, which is stricter: the convex-concave
-procedure.
+The objective is convex in (w, z) if the regularization is at least
+:func:`convexmarket.joint.convexity_threshold` (B, Theorem 4.1), but the set ``sum exp(z) = 1`` is
+not convex. CVXPY's rules accept a piece in ``exp(z)`` only if it is convex and *nondecreasing* in
+every weight. So ``sum exp(z) <= 1`` can be omitted, because scaling weights down to a sum of one
+does not increase the objective. The convex-concave procedure replaces the remaining
+``sum exp(z) >= 1`` by its tangent at a point z0, which is stricter.
 
 One round computes the best model and a few tangents of the z-block (:class:`ExponentialBlock`) with
-eta. A tangent multiplies every weight by a factor: the weight of a seller who should sell nothing
-only tends to zero. Weights that end below a billionth of the average are set to zero.
+eta. A tangent multiplies every weight by a factor, so the weight of a seller who should sell
+nothing only tends to zero. Final weights below a billionth of the average are set to zero.
 """
 
 from __future__ import annotations
@@ -37,32 +37,33 @@ from convexmarket.terms import Constraint, MarketNumbers, Piece, Quantities
 
 Floats = NDArray[np.float64]
 
-#: Smallest share of the average weight in a logarithm, and the largest that counts as zero.
+#: Smallest share of the average weight in a logarithm, and the largest share treated as zero.
 _SMALLEST, _NOTHING = 1e-12, 1e-9
 #: Tangents of the z-block in one round; the model is updated before z converges fully.
 _MAX_TANGENTS = 10
 
 
 class ExponentialBlock(DeclaredMarket):
-    """Program for the best weights, and eta on request, in z = log(a), around a point z0.
+    """Program for the best weights, and optionally eta, in z = log(a) around a point z0.
 
-    A :class:`cvxpy.Problem`, compiled once for all losses, noise and z0. Its value is the joint
+    The :class:`cvxpy.Problem` is compiled once for all losses, noise and z0. Its value is the joint
     objective without the parts that depend only on the model.
 
     Parameters
     ----------
     joint : JointMarket
     losses : array_like, shape (m,)
-        Of a model, >= 0: ``joint.losses(model)``.
+        Nonnegative losses of a model, ``joint.losses(model)``.
     eta, choose_eta : float, bool
-        The total privacy; a guess of it, to which numbers are scaled, if the block chooses it.
+        The total privacy, and whether the block chooses it. Then ``eta`` is only a scale of
+        numbers.
     around : array_like, shape (m,), optional
-        The weights ``exp(z0)``; equal where left out.
+        The weights ``exp(z0)``. The default is equal weights.
 
     Raises
     ------
     CurvatureError
-        If a piece of the market is not convex by CVXPY's rules; the message names it.
+        If a piece of the market is not convex by CVXPY's rules.
 
     Examples
     --------
@@ -124,9 +125,9 @@ class ExponentialBlock(DeclaredMarket):
         self.place(losses, np.full(m, 1.0 / m) if around is None else around, joint.sigma)
 
     def _written(self, piece: Constraint, quantities: Quantities) -> list[cp.Constraint]:
-        """Return a constraint in z and log(eta)."""
+        """Express a constraint in z and log(eta)."""
         form = MarketNumbers(quantities.virtual_costs).plus(constraints=[piece])
-        if form.budgets or form.is_bounded:  # of the guarantees: psi'eps <= B, eps <= e
+        if form.budgets or form.is_bounded:  # bounds on guarantees: psi'eps <= B, eps <= e
             one = cp.Constant(1.0)
             quantities = replace(quantities, weights=quantities.epsilon, inverse_eta=one)
         elif form.eta_high < np.inf:
@@ -135,7 +136,7 @@ class ExponentialBlock(DeclaredMarket):
         return piece.constraints(quantities)
 
     def place(self, losses: ArrayLike, around: ArrayLike, noise: float | None = None) -> None:
-        """Set losses, the weights exp(z0), shape (m,), and the price of 1/eta; compiled once."""
+        """Set losses and weights exp(z0), both of shape (m,), and the cost of 1/eta."""
         m = self._sellers.size
         self._losses.value = checked_vector("losses", losses, m, 0.0)[self._sellers]
         if noise is not None:
@@ -147,12 +148,12 @@ class ExponentialBlock(DeclaredMarket):
 
     @property
     def eta(self) -> float:
-        """Total privacy of the last solve; the given value before a solve or if eta is fixed."""
+        """Total privacy of the last solve, or the given value before a solve or if eta is fixed."""
         return self._given * float(np.exp(0.0 if self._v.value is None else self._v.value))
 
     @property
     def weights(self) -> Floats:
-        """Weights a of the last solve, or of the start, scaled to a sum of one, shape (m,)."""
+        """Weights a of the last solve or the start, scaled to a sum of one, shape (m,)."""
         weights = embed(np.exp(self.solution(self._z)), self._sellers)
         return weights / weights.sum()
 
@@ -165,9 +166,9 @@ def solve_exponential(
     tol: float = 1e-9,
     max_iterations: int = 200,
 ) -> Descent:
-    """Solve the joint problem in z = log(a), from a total privacy and positive weights.
+    """Solve the joint problem in z = log(a) from a given total privacy and positive weights.
 
-    The descent ends when a round gains less than ``tol``, relative to the objective.
+    The descent ends when the relative gain of a round is less than ``tol``.
     """
     solver = check_solver(solver)
     sellers = joint.market.form.active
@@ -175,7 +176,7 @@ def solve_exponential(
     model = best_model(joint, weights, float(eta))
     descent = Descent(joint, PurchaseStep(joint), model)
     block = ExponentialBlock(joint, joint.losses(model), eta, choose_eta=True)
-    # Equal weights may violate a bound, so the first point follows a solve.
+    # Equal weights may violate a bound, so the first point is the result of a solve.
     descent.weights, descent.eta = _tangent(joint, block, solver, model, weights)
     for _ in range(max_iterations):
         before = descent.objective
@@ -197,13 +198,13 @@ def solve_exponential(
 def _tangent(
     joint: JointMarket, block: ExponentialBlock, solver: str, model: Floats, around: Floats
 ) -> tuple[Floats, float]:
-    """Return the best weights and eta where ``sum exp(z) >= 1`` is linear."""
+    """Return the best weights and eta for the tangent of ``sum exp(z) >= 1``."""
     block.place(joint.losses(model), around, max(joint.noise_price(model), 0.0))
     status = run_solver(block, solver)
     if status.startswith("infeasible"):
         raise InfeasibleMarketError(
-            "the z-block is infeasible: the market's bounds leave no weights that sum to one; "
-            "loosen them"
+            "the z-block is infeasible: no weights within the market's bounds sum to one; loosen "
+            "the bounds"
         )
     if status not in SOLVED:
         raise SolverError(
@@ -215,9 +216,9 @@ def _tangent(
 def _further(
     joint: JointMarket, model: Floats, first: Floats, weights: Floats, eta: float
 ) -> tuple[Floats, float]:
-    """Continue in the direction of a step of z, doubling its length while the objective falls.
+    """Continue along a step of z, and double its length while the objective decreases.
 
-    Tangents converge linearly, at last by less in a step than a conic solver's error.
+    Tangents converge linearly, and their last steps are below the error of a conic solver.
     """
     form, sells = joint.market.form, joint.market.form.active
     if form.other_constraints or not (np.all(weights[sells] > 0) and np.all(first[sells] > 0)):
@@ -235,10 +236,10 @@ def _further(
 
 
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
-    """Return the best total privacy for a given model and weights, near a feasible value.
+    """Return the best total privacy near a feasible value, for a given model and weights.
 
-    Linear payments give a closed form. With other terms in eta, the given value is returned within
-    the constraints. A NotSupportedError means that a user's constraint may bound eta.
+    Linear payments give a closed form. With other terms in eta, the given value is clipped to the
+    constraints. A NotSupportedError is raised if a custom constraint may bound eta.
     """
     form, bought = joint.market.form, weights > 0
     for piece in form.other_constraints:
@@ -263,5 +264,5 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
 
 
 def _reads_eta(piece: Piece, n_sellers: int) -> bool:
-    """Whether a piece may depend on eta."""
+    """Test whether a piece may depend on eta."""
     return bool(piece.quantities_used(n_sellers) & {"epsilon", "inverse_eta"})

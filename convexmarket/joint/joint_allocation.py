@@ -1,4 +1,4 @@
-"""``allocate_jointly``: alternating minimisation, or the exponential change of variables."""
+"""``allocate_jointly`` by alternating minimisation or the exponential change of variables."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ Floats = NDArray[np.float64]
 JointMethod = Literal["alternating", "exponential"]
 JointStatus = Literal["global", "global for this eta", "best of several starts"]
 
-#: Relative gap that rounding may cause.
+#: Relative gap that may be due to rounding errors.
 _ROUNDING = 1e-12
-#: Largest residual at which the first-order conditions count as satisfied.
+#: Largest residual for which the first-order conditions are considered satisfied.
 _STATIONARY = 1e-6
-#: By method: relative gain of an iteration at which a descent ends, and the most iterations.
+#: Relative gain at which a descent ends, and largest number of iterations, by method.
 _DEFAULTS = {"alternating": (1e-12, 1000), "exponential": (1e-9, 200)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JointAllocation(CertifiedPurchase):
-    """A model, weights and total privacy, with the evidence of their optimality.
+    """A model, weights and total privacy, with evidence of their optimality.
 
-    ``lower_bound`` bounds the objective over all models, weights and eta; -inf if none is known.
-    ``residual`` is the largest relative gain of changing only the model, or only weights and eta.
-    ``status`` is "global" (proven by the lower bound, up to the gap), "global for this eta" (the
+    ``lower_bound`` bounds the objective over all models, weights and eta, and is -inf if unknown.
+    ``residual`` is the largest relative gain by changing only the model, or only weights and eta.
+    ``status`` is "global" (proven by the lower bound up to the gap), "global for this eta" (the
     problem is convex for a fixed eta), or "best of several starts". ``solves`` is the search that
     proves the lower bound, ``starts`` are the final objectives of all starts, and ``binding`` are
-    the bounds of an EtaRange that decided the answer.
+    the active bounds of an EtaRange.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class JointAllocation(CertifiedPurchase):
         self.model.flags.writeable = self.weights.flags.writeable = False
 
     def statement(self) -> str:
-        """Describe the limits of the guarantee in a sentence."""
+        """Describe the limits of the guarantee."""
         return (
             "neither the model nor the payments carry a privacy guarantee: weights, eta and model"
             " depend on the data; for privacy, sell what allocate() chooses and train under it"
@@ -112,24 +112,24 @@ def allocate_jointly(
     ----------
     joint : JointMarket
     method : {"alternating", "exponential"}
-        "alternating": the best model for the purchases and the best purchases for the model, in
-        turn, with a global certificate where the problem is convex for a fixed eta. Without a
-        spread (the papers' naive model) it compares purchases from one seller, which is exact.
-        "exponential": weights as a = exp(z), by the convex-concave procedure (B, section 4).
+        "alternating" computes the best model for the purchases and the best purchases for the model
+        in turn, with a global certificate if the problem is convex for a fixed eta. Without a
+        spread (the papers' naive model) it compares purchases from single sellers, which is exact.
+        "exponential" applies the convex-concave procedure to weights a = exp(z) (B, section 4).
     starts : int
-        Descents to run where the problem is not known to be convex: from no model, from the
-        direction of the class means, and from random ones; with realised noise one more, where
-        noise lowers the objective most.
+        Number of descents if the problem is not known to be convex: from the zero model, from the
+        direction of the class means, and from random directions. With realised noise, one more
+        descent starts where noise lowers the objective most.
     gap : float
-        Relative gap at which the search over eta ends, where a lower bound is known.
+        Relative gap at which the search over eta ends if a lower bound is known.
     solver : str, optional
-        A conic solver of CVXPY for the purchases of "alternating" (exact by default), and for the
-        weights of "exponential" (CLARABEL by default).
+        A conic solver of CVXPY for the purchases of "alternating" (by default solved exactly) and
+        the weights of "exponential" (CLARABEL by default).
     tol, max_iterations : float and int, optional
-        Relative gain at which a descent ends, by default 1e-12 ("exponential": 1e-9), and the most
-        iterations of a descent, by default 1000 (200).
+        Relative gain at which a descent ends, and largest number of its iterations. The defaults
+        are 1e-12 and 1000, or 1e-9 and 200 for "exponential".
     random_state : numpy.random.Generator or int, default 0
-        Draws random starts.
+        Source of random starts.
 
     Returns
     -------
@@ -138,8 +138,8 @@ def allocate_jointly(
     Raises
     ------
     UnattainedOptimumError, InfeasibleMarketError, ParameterError, NotSupportedError, SolverError
-        If the problem has no minimum, the market is infeasible, an argument is out of its range,
-        the method cannot serve this market, or the solver fails.
+        If the problem has no minimum, the market is infeasible, an argument is out of range, the
+        method does not support this market, or the solver fails.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def allocate_jointly(
     if method == "exponential":
         for model in _starts(joint, starts, rng):
             bought = step(model)
-            # A descent in z only multiplies weights: no weight may start from zero.
+            # A descent in z only multiplies weights, so no initial weight may be zero.
             weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
             conic = solver or "CLARABEL"
             descents.append(solve_exponential(joint, bought.eta, weights, conic, tol, most))
@@ -181,7 +181,7 @@ def allocate_jointly(
         if convex and step.form is not None and joint.noise != "realised":
             search = GlobalSearch(descents[0], tol)
             bound = search_eta(search, descents[0].eta, gap, MAX_SOLVES, None).bound
-            if search.best is not descents[0]:  # alternation continues at another eta
+            if search.best is not descents[0]:  # alternation continues from another eta
                 descents.append(Descent(joint, step, search.best.model))
                 descents[-1].eta = search.best.eta
                 descents[-1].run(tol, most)
@@ -209,16 +209,15 @@ def allocate_jointly(
     if bound > -np.inf and status != "global":
         result.warn_if_loose(
             gap,
-            "the problem is at the edge of where it is convex; try a larger mu or regularization",
+            "the problem is at the limit of convexity; try a larger mu or regularization",
         )
     return result
 
 
 def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Floats]:
-    """Return starting models: none, the class means, and random models of the same length.
+    """Return initial models: zero, the class means, and random models of the same length.
 
-    With realised noise another model comes first, along the ray on which noise lowers the objective
-    most.
+    With realised noise, the first model is on the ray on which noise lowers the objective most.
     """
     n, longest = joint.X.shape[1], joint.max_norm or np.inf
     means = joint.X.T @ joint.y / (2 * joint.X.shape[0]) / joint.regularization
@@ -236,10 +235,10 @@ def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Fl
 
 
 def _best_alone(joint: JointMarket) -> Descent | None:
-    """Return the global optimum of a market without a spread, or None for another market.
+    """Return the global optimum of a market without a spread, or None for other markets.
 
-    Such a market is the papers' naive model: noise, linear payments, losses, at most an EtaRange.
-    With the best model the objective is concave in the weights, so a single seller is optimal.
+    The papers' naive model has noise, linear payments and losses, and optionally an EtaRange. With
+    the best model the objective is concave in the weights, so a single seller is optimal.
     """
     form = joint.market.form
     low, high = form.eta_range
@@ -249,9 +248,9 @@ def _best_alone(joint: JointMarket) -> Descent | None:
     costs = form.gamma * form.virtual_costs
     able = np.flatnonzero(np.isfinite(costs))
     if not able.size:
-        raise InfeasibleMarketError("every seller has an infinite virtual cost: no seller can sell")
+        raise InfeasibleMarketError("all virtual costs are infinite: no seller can sell")
     if joint.sigma > 0 and high == np.inf and np.any(costs[able] == 0):
-        return None  # the privacy of a seller is free: no optimum is attained
+        return None  # a seller has cost zero, so no optimum is attained
     best = Descent(joint, PurchaseStep(joint), np.zeros(joint.X.shape[1]))
     for seller in able:
         eta, weights = low, np.zeros(costs.size)

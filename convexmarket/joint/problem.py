@@ -1,20 +1,20 @@
-r"""The joint problem: model, weights and total privacy together, as data.
+r"""The joint problem of model, weights and total privacy.
 
 .. math:: \min_{w,\, a,\, \eta}\; \sum_i a_i \log(1 + e^{-y_i w^\top x_i})
           + \tfrac{\Lambda}{2}\|w\|^2 + \frac{\mathrm{noise}(w)}{\eta} + \mathrm{market}(a, \eta)
 
-(A, Eq. 17; B, Eq. 10). The market is any :class:`Market`; its spread is A's square or B's norm. As
-published, with ``noise(w) = 2*b'w`` for a noise vector b that was drawn beforehand, the objective
-has no minimum: along ``w = -(2/(Lambda*eta))*b`` it falls like ``-2*||b||^2/(Lambda*eta^2)`` as eta
-tends to 0. Such a problem is refused; there are three remedies.
+(A, Eq. 17; B, Eq. 10). The market is any :class:`Market`, and its spread is A's square or B's norm.
+The published objective has ``noise(w) = 2*b'w`` for a noise vector b that was drawn beforehand, and
+has no minimum. Along ``w = -(2/(Lambda*eta))*b`` it decreases like ``-2*||b||^2/(Lambda*eta^2)`` as
+eta tends to 0. Such a problem raises an error with three remedies.
 
 For a fixed eta, with the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a)
 if ``2*Lambda*mu >= sigma_max(X)^2``: the Schur complement of its Hessian is at least
-``Lambda*I - X'D^2X/(2*mu)`` with D between -1 and 1. A's Theorem VIII.1 requires m in place of
-``sigma_max(X)^2``, which is never larger (rows of norm at most one).
+``Lambda*I - X'D^2X/(2*mu)`` with D between -1 and 1. A's Theorem VIII.1 requires m instead of
+``sigma_max(X)^2``, which is at most m for rows of norm at most one.
 
-With the norm ``mu*||a||`` it suffices that ``Lambda*mu >= m*r^3*sigma_max(X)^2`` with r the
-largest norm that the cap allows (docs/theory.md, section 10).
+With the norm ``mu*||a||``, the condition ``Lambda*mu >= m*r^3*sigma_max(X)^2`` is sufficient, where
+r is the largest norm that the cap allows (docs/theory.md, section 10).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from convexmarket.terms import Losses, Noise
 Floats = NDArray[np.float64]
 NoiseModel = Literal["expected", "worst-case", "realised"]
 
-#: Relative excess of sigma over the largest gain from noise, for a minimum to be attained.
+#: Required relative excess of sigma over the largest gain from noise for a minimum to exist.
 _MARGIN = 1e-6
-#: Largest ratio of the norm of a row to the root of the regularization, whose square is finite.
+#: Largest ratio of the norm of a row to the root of the regularization. Its square is finite.
 _LARGEST_NORM = 1e150
 #: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z): the maximum of
 #: ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
@@ -55,29 +55,29 @@ CONVEXITY = 0.2620117781146428
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JointMarket:
-    """A buyer's problem in which the model is chosen with the purchases.
+    """A problem of a buyer who chooses the model together with the purchases.
 
-    Neither the model nor the payments have a privacy guarantee: weights and eta depend on the
-    data, which A, Proposition II.2, excludes.
+    Neither the model nor the payments have a privacy guarantee, because weights and eta depend on
+    the data, which A, Proposition II.2, excludes.
 
     Parameters
     ----------
     market : Market
         The buyer's other terms: spread, noise, payments.
     X, y : array_like, shapes (m, n_features) and (m,)
-        One row for each seller, and labels, -1 or 1.
+        One row for each seller, and labels -1 or 1.
     regularization, max_norm : float, float or None
-        Lambda, > 0, and beta, a bound on ``||w||``.
+        Lambda > 0, and a bound beta on ``||w||``.
     noise : {"expected", "worst-case", "realised"}
-        The addition of objective perturbation, over eta: zero on average; at most
-        ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded with
-        ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a known ``noise_vector`` b.
+        The noise term of objective perturbation, times eta. "expected" is zero. "worst-case" is
+        ``2*r*||w||``, where ``||b||`` exceeds r with ``failure_probability`` (A, Theorem II.4).
+        "realised" is ``2*b'w`` for a known ``noise_vector`` b.
     noise_vector, failure_probability : array_like of shape (n_features,), float
 
     Raises
     ------
     ParameterError, DataError
-        If an argument is not of its kind.
+        If an argument is not valid.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class JointMarket:
         return np.logaddexp(0.0, -self.y * (self.X @ model))
 
     def noise_price(self, model: Floats) -> float:
-        """Compute the factor of 1/eta in the objective at a model, the market's sigma included.
+        """Compute the factor of 1/eta in the objective at a model, including the market's sigma.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class JointMarket:
         return market + fit + (self.noise_price(model) - self.sigma) / eta
 
     def purchase_market(self, model: Floats) -> Market:
-        """Return the market in weights and eta that remains for a given model.
+        """Return the market for weights and eta at a given model.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class JointMarket:
         return Market(self.market.sellers, objective, self.market.constraints)
 
     def check_bounded(self) -> None:
-        """Refuse a problem without a minimum, with the remedies.
+        """Raise an error with remedies if the problem has no minimum.
 
         Raises
         ------
@@ -220,7 +220,7 @@ def _checked_rows(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, F
     elif labels.shape != (n_sellers,):
         fault = f"y has shape {labels.shape}; give one label for each of {n_sellers} rows"
     elif not np.isfinite(rows).all():
-        fault = "X holds entries that are not finite; fill or drop them"
+        fault = "X contains entries that are not finite; fill or drop them"
     elif not np.isin(labels, (-1.0, 1.0)).all():
         fault = "labels must be -1 or 1"
     if fault:
@@ -230,7 +230,7 @@ def _checked_rows(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, F
 
 
 def checked_vector(name: str, values: Any, size: int, least: float = -np.inf) -> Floats:
-    """Check a vector of finite numbers of at least ``least``, and return a read-only copy."""
+    """Check a vector of finite numbers >= ``least``, and return a read-only copy."""
     array = np.array(checked_numbers(name, () if values is None else values))
     if array.shape != (size,) or not np.all(np.isfinite(array) & (array >= least)):
         what = f"{size} finite numbers" + f" >= {least:g}" * (least > -np.inf)
@@ -240,10 +240,10 @@ def checked_vector(name: str, values: Any, size: int, least: float = -np.inf) ->
 
 
 def convexity_threshold(X: ArrayLike) -> float:
-    """Return lambda_conv, above which the objective is jointly convex in (w, z), a = exp(z).
+    """Compute lambda_conv, above which the objective is convex in (w, z), with a = exp(z).
 
-    Convex on ``sum exp(z) <= 1`` (B, Theorem 4.1, with the right constant). The feasible set
-    ``sum exp(z) = 1`` is not convex, so that several local minima remain possible.
+    The objective is convex on ``sum exp(z) <= 1`` (B, Theorem 4.1, with a corrected constant). The
+    feasible set ``sum exp(z) = 1`` is not convex, so several local minima may exist.
 
     Parameters
     ----------
@@ -270,9 +270,9 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Compute the ratio that certifies convexity in (w, a) for a fixed eta, if it is below 1.
+    """Compute a ratio below 1 if the problem is certified convex in (w, a) for a fixed eta.
 
-    It is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
+    The ratio is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
 
     Parameters
@@ -303,11 +303,11 @@ def convexity_ratio(joint: JointMarket) -> float:
 
 
 class FirstOrderResiduals(NamedTuple):
-    """Residuals of a point in the first-order conditions of B's Theorem 3.3.
+    """Residuals of the first-order conditions of B's Theorem 3.3 at a point.
 
-    They are ``a_i - (||a||/mu)*(tau - gamma*eta*psi_i - loss_i)_+``; the multiplier tau that makes
-    the sum of ``(...)_+`` equal to ``mu/||a||``; the excess of their norm over mu; and ``eta -
-    sqrt(noise(w)/(gamma*psi'a))``, relative to eta.
+    The fields are ``a_i - (||a||/mu)*(tau - gamma*eta*psi_i - loss_i)_+``; the multiplier tau for
+    which the sum of ``(...)_+`` is ``mu/||a||``; the excess of their norm over mu; and
+    ``eta - sqrt(noise(w)/(gamma*psi'a))``, relative to eta.
     """
 
     weights: Floats
@@ -317,21 +317,21 @@ class FirstOrderResiduals(NamedTuple):
 
     @property
     def largest(self) -> float:
-        """The largest residual; weights are counted relative to the largest weight."""
+        """The largest residual, with weights relative to the largest weight."""
         return max(float(np.max(np.abs(self.weights))), abs(self.normalisation), abs(self.eta))
 
 
 def first_order_residuals(
     joint: JointMarket, model: ArrayLike, weights: ArrayLike, eta: float
 ) -> FirstOrderResiduals:
-    """Evaluate the first-order conditions of B's Theorem 3.3 at any candidate.
+    """Evaluate the first-order conditions of B's Theorem 3.3 at a point.
 
     Parameters
     ----------
     joint : JointMarket
-        With ``mu*Spread()``, noise and linear payments, without a cap.
+        A problem with ``mu*Spread()``, noise and linear payments, without a cap.
     model, weights, eta
-        Of shapes (n_features,) and (m,), and a number.
+        Arrays of shape (n_features,) and (m,), and a number.
 
     Returns
     -------
@@ -340,7 +340,7 @@ def first_order_residuals(
     Raises
     ------
     NotSupportedError, ParameterError
-        If the market has other pieces than the theorem, or shapes do not fit.
+        If the market has pieces that the theorem does not cover, or shapes do not match.
 
     Examples
     --------
@@ -357,7 +357,7 @@ def first_order_residuals(
     form = joint.market.standard_form
     if form is None or form.max_weight < 1 or form.mu == 0:
         raise NotSupportedError(
-            "Theorem 3.3 is about Spread(), Noise() and linear Payments() without a cap; this is "
+            "Theorem 3.3 requires Spread(), Noise() and linear Payments() without a cap, got "
             f"{shown(joint.market)}"
         )
     m, n = joint.X.shape

@@ -1,4 +1,4 @@
-"""Releases of predictions instead of a model: private learning with kernels (K)."""
+"""Release predictions instead of a model: private learning with kernels (K)."""
 
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.release.bounds import ErrorBounds

@@ -1,6 +1,6 @@
-r"""Bounds on the error of released predictions: the papers' theorems with their constants.
+r"""Bounds on the error of released predictions: the theorems of the papers with constants.
 
-The theorems of Jain and Thakurta omit constants; the derivations with constants are in
+The theorems of Jain and Thakurta omit constants. The derivations with constants are in
 docs/theory.md, section 12. Bounds depend only on public numbers, so they can be computed before
 data are collected.
 """
@@ -50,13 +50,13 @@ class ErrorBounds:
     Parameters
     ----------
     sensitivity : float
-        S, change of a prediction when one row is replaced. Positive.
+        Positive bound S on the change of a prediction when one row is replaced.
     epsilon, delta : float
-        Of the whole release. Delta may be zero for Laplace noise at given points and for rounds on
-        a net.
+        Guarantee of the whole release. Delta may be zero for Laplace noise at given points and for
+        rounds on a net.
     max_norm : float, default 1.0
-        C, public bound on the norm of the model, and of a fit. The bounds of answers to questions
-        do not use it.
+        Public bound C on the norms of the model and of a fit. Bounds for interactive answers do not
+        use it.
     feature_bound : float, default 1.0
         R_phi.
     failure_probability : float, default 0.05
@@ -66,7 +66,7 @@ class ErrorBounds:
     Raises
     ------
     ParameterError
-        Here and in every method: if an argument is out of its range.
+        If an argument is out of range. Every method may raise this error.
 
     Examples
     --------
@@ -106,8 +106,9 @@ class ErrorBounds:
     def interactive(self, max_queries: int, max_updates: int) -> float:
         r"""Bound the error of every answer of an interactive release (K, Theorems 3 and 10).
 
-        It is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, with s the
-        scale of the noise: the threshold plus the largest noise, while updates remain.
+        The bound is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, where
+        s is the scale of the noise. It is the threshold plus the largest noise, and holds while
+        updates remain.
 
         Parameters
         ----------
@@ -119,9 +120,9 @@ class ErrorBounds:
     def suggest_updates(self, max_queries: int) -> int:
         r"""Compute the smallest sufficient number B of updates (K, Theorem 3).
 
-        Every update decreases the squared distance of the public model, at most :math:`C^2`, by at
-        least :math:`\tau^2/(2R_\phi^2)`. So at most :math:`2R_\phi^2C^2/\tau^2` updates are needed,
-        where the threshold :math:`\tau` grows with B.
+        The squared distance of the public model is at most :math:`C^2` initially, and every update
+        decreases it by at least :math:`\tau^2/(2R_\phi^2)`. So at most :math:`2R_\phi^2C^2/\tau^2`
+        updates are needed, where the threshold :math:`\tau` increases with B.
 
         Parameters
         ----------
@@ -131,7 +132,7 @@ class ErrorBounds:
         Returns
         -------
         int
-            At least 1; with the probability of the bound no :class:`UpdatesExhaustedError` is
+            At least 1. With the probability of the bound, no :class:`UpdatesExhaustedError` is
             raised.
 
         Raises
@@ -158,31 +159,31 @@ class ErrorBounds:
     def semi_interactive(
         self, n_points: int, noise: NoiseKind | None = None
     ) -> SemiInteractiveBound:
-        r"""Bound the error of a test-set release's predictor (K, Theorems 5 and 13).
+        r"""Bound the error of the predictor of a test-set release (K, Theorems 5 and 13).
 
         The error of an L-Lipschitz loss is at most L times larger. Half of the failure probability
-        is for the noise, half for the draw of the points.
+        is for the noise, and half for the draw of the points.
 
         Parameters
         ----------
         n_points : int
-            T, number of points, drawn from the distribution of fresh points.
+            Number T of points, which are drawn from the distribution of fresh points.
         noise : {"laplace", "process"}, optional
             See :class:`~convexmarket.TestSetRelease`.
 
         Returns
         -------
         SemiInteractiveBound
-            fit: :math:`2\nu\log(2T/\beta)` with :math:`\nu` the scale (for few points, as in the
-            paper), or :math:`2\sqrt{Cr/T}` (for many points, where noise averages) with
-            :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`; for
-            "process" :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. generalization:
+            ``fit`` is :math:`2\nu\log(2T/\beta)` for few points, with the scale :math:`\nu`, as in
+            the paper. For many points, where noise averages, it is :math:`2\sqrt{Cr/T}` with
+            :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`. For
+            "process" it is :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. ``generalization`` is
             :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
 
         Notes
         -----
-        The scale is for the worst case, points with equal changes of their predictions.
-        :class:`~convexmarket.TestSetRelease` computes the scale of given points.
+        The scale is for the worst case, in which all predictions change equally.
+        :class:`~convexmarket.TestSetRelease` computes the scale for given points.
         """
         check_count("n_points", n_points)
         if noise is None:
@@ -216,27 +217,27 @@ class ErrorBounds:
     def non_interactive(
         self, rounds: int, net_size: float, net_radius: float, feature_lipschitz: float
     ) -> float:
-        r"""Bound the error of a public release's predictor, everywhere in the ball (K, Theorem 8).
+        r"""Bound the error of the predictor of a public release in the whole ball (K, Theorem 8).
 
         Parameters
         ----------
         rounds : int
             B.
         net_size : float
-            N, number of points of the net.
+            Number N of points of the net.
         net_radius : float
-            nu, largest distance of a point of the ball from the net.
+            Largest distance nu of a point of the ball from the net.
         feature_lipschitz : float
-            L_phi, change of the features per distance of points.
+            Lipschitz constant L_phi of the feature map.
 
         Returns
         -------
         float
-            :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/M}`, with s the scale of the noise, M
-            the number of models, B + 1, a bound on the noise, :math:`x = s\log(2M/\beta)`, and on
-            the loss by selection, :math:`g = s\log(2MN/\beta)` (under "paper" four times as
-            large). With the best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does
-            not follow.
+            :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/M}`. Here s is the scale of the noise,
+            M = B + 1 the number of models, :math:`x = s\log(2M/\beta)` a bound on the noise, and
+            :math:`g = s\log(2MN/\beta)` a bound on the loss by selection (four times as large for
+            "paper"). With the best B the error decreases as :math:`n^{-1/2}`. The printed rate
+            :math:`n^{-2/3}` does not follow.
         """
         check_count("rounds", rounds)
         check_positives(
@@ -248,7 +249,7 @@ class ErrorBounds:
         return self.on_net(scale, rounds, net_size, between)
 
     def on_net(self, scale: float, rounds: int, net_size: float, between: float) -> float:
-        """Compute :meth:`non_interactive` for a scale of the noise.
+        """Compute :meth:`non_interactive` for a given scale of the noise.
 
         ``between`` bounds the additional disagreement of the models between points of the net.
         """
@@ -274,8 +275,8 @@ class ErrorBounds:
     def function(self, n_queries: int) -> float:
         r"""Bound the error of T = ``n_queries`` answers of a function release.
 
-        It is :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise, for questions that do
-        not depend on the answers.
+        The bound is :math:`s\sqrt{2\log(2T/\beta)}`, where s is the scale of the noise, for
+        questions that do not depend on the answers.
         """
         check_count("n_queries", n_queries)
         log = np.log(2.0 * n_queries / self.failure_probability)
@@ -297,7 +298,7 @@ class ErrorBounds:
 
 
 def _best_count(value: Callable[[int], float], largest: int) -> int:
-    """Search the count with the smallest value on successively finer grids."""
+    """Search for the count with the smallest value on successively finer grids."""
     low, high = 1, check_count("largest", largest)
     while True:
         grid = np.unique(np.geomspace(low, high, 60).round().astype(int))

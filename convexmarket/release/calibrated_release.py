@@ -1,4 +1,4 @@
-"""The common part of all releases: a fitted model, calibrated noise, and the guarantee."""
+"""The common base of all releases: a fitted model, calibrated noise, and the guarantee."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Release(Shown):
         accounting: Composition = "tight",
         why_delta: str = "",
     ) -> Floats:
-        """Copy a fitted model, and return the largest loss of each row, shape (n_rows,).
+        """Copy a fitted model, and return the largest epsilon of each row, shape (n_rows,).
 
-        ``why_delta`` is the reason for a positive delta; it is empty where zero is allowed.
+        ``why_delta`` is the reason for a positive delta, or empty if zero is allowed.
         """
         if not isinstance(erm, KernelERM):
             raise DataError(f"erm must be a fitted KernelERM, got {erm!r}")
@@ -60,7 +60,7 @@ class Release(Shown):
         self._erm, self._names = deepcopy(erm), None
         if hasattr(self._erm, "feature_names_in_"):
             self._names = tuple(self._erm.feature_names_in_.tolist())
-            del self._erm.feature_names_in_  # rows are arrays from here on
+            del self._erm.feature_names_in_  # rows are arrays from now on
         self._delta, self._accounting = delta, accounting
         n_rows = erm.row_sensitivities_.size
         if erm._labels is not None:
@@ -95,7 +95,7 @@ class Release(Shown):
     ) -> np.random.Generator:
         """Set the guarantee, charge it in full, and return the source of the noise.
 
-        If the account refuses, no epsilon is charged and ``random_state`` does not advance.
+        If a budget is exceeded, nothing is charged and ``random_state`` does not advance.
         """
         assumptions = (
             noise_assumption(random_state),
@@ -116,7 +116,7 @@ class Release(Shown):
         return generator
 
     def _checked_points(self, X: ArrayLike, name: str = "X") -> Floats:
-        """Return rows of the public domain."""
+        """Check that rows are in the public domain, and return them."""
         points = check_rows(X, self._erm.n_features_in_, self._names)
         self._erm.kernel_.check_domain(points, name)
         return points
@@ -124,7 +124,7 @@ class Release(Shown):
     def _public(
         self, points: Floats | None = None, coefficients: Floats | None = None
     ) -> PublicPredictor:
-        """Return a combination of kernels as a predictor; by default it is zero everywhere."""
+        """Return a combination of kernels as a predictor. The default is zero everywhere."""
         erm = self._erm
         if points is None or coefficients is None:
             points, coefficients = np.zeros((0, erm.n_features_in_)), np.zeros(0)
@@ -143,7 +143,7 @@ class FixedRelease(Release):
     predictor: PublicPredictor
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictor's values at any rows, shape (n_samples,), without further cost."""
+        """Return predictions for any rows, shape (n_samples,), without additional cost."""
         return self.predictor.predict(X)
 
 
@@ -151,7 +151,7 @@ class SingleCopy(Release):
     """A release with secret noise as its state, which must not be copied."""
 
     def _check_process(self) -> None:
-        """Refuse to answer in a forked process."""
+        """Raise an error in a forked process."""
         if os.getpid() != self._process_id:
             raise NotSupportedError(
                 f"this {type(self).__name__} was created in another process, which draws the same "
@@ -161,7 +161,7 @@ class SingleCopy(Release):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise NotSupportedError(
-            f"a {type(self).__name__} cannot be copied or pickled: a copy would repeat its noise, "
+            f"a {type(self).__name__} cannot be copied or pickled: a copy would repeat the noise, "
             "or draw it twice; publish .predictor, or create and charge a release in each process"
         )
 
@@ -169,8 +169,8 @@ class SingleCopy(Release):
 def bounded_predictions(erm: KernelERM, points: Floats) -> Floats:
     """Compute a model's predictions, clipped to their public bound, shape (n_points,).
 
-    Clipping does not increase the distance of two models' predictions. NaN counts as 0, because an
-    error would reveal the rows.
+    Clipping does not increase the distance between the predictions of two models. NaN is treated as
+    0, because an error would reveal the rows.
     """
     largest = erm.feature_bound_ * erm.norm_bound_
     return np.clip(np.nan_to_num(erm.decision_function(points), nan=0.0), -largest, largest)

@@ -2,10 +2,10 @@ r"""The fit of a public model to noisy predictions (K, Algorithm 2).
 
 .. math:: \min_f\; \sum_{t} (f(z_t) - p_t)^2 \quad\text{s.t.}\quad \|f\|_{\mathcal H} \le C
 
-By the representer theorem f is a combination of kernels at the points. With the kernel matrix
+By the representer theorem, f is a combination of kernels at the points. With the kernel matrix
 :math:`K = U\,\mathrm{diag}(d)\,U^\top`, :math:`\beta = \mathrm{diag}(\sqrt d)\,U^\top c` are the
 coordinates of :math:`f = \sum_s c_s k(z_s, \cdot)` in an orthonormal basis, so that
-:math:`\|f\|_{\mathcal H} = \|\beta\|`. (K has the mean where this has the sum.)
+:math:`\|f\|_{\mathcal H} = \|\beta\|`. (The objective in K is the mean instead of the sum.)
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Floats = NDArray[np.float64]
 
 
 class KernelBasis:
-    """An orthonormal basis of the span of the kernels at T points, from their kernel matrix.
+    """An orthonormal basis of the span of the kernels at T points.
 
-    ``roots`` are the square roots of the eigenvalues above rounding, shape (rank,), and ``vectors``
-    the eigenvectors, shape (T, rank).
+    ``roots`` are the square roots of the eigenvalues above the rounding errors, shape (rank,), and
+    ``vectors`` are the eigenvectors, shape (T, rank).
     """
 
     def __init__(self, gram: Floats) -> None:
@@ -35,13 +35,13 @@ class KernelBasis:
         return self.vectors @ (self.roots * beta)
 
     def coefficients(self, beta: Floats) -> Floats:
-        """Return the coefficients of a function in the kernels at the points, shape (T,)."""
+        """Return the kernel coefficients of a function at the points, shape (T,)."""
         return self.vectors @ (beta / self.roots)
 
     def fit(self, predictions: Floats, max_norm: float) -> Floats:
-        r"""Return the coordinates of the best function.
+        r"""Compute the coordinates of the best function.
 
-        With a multiplier nu of the bound on the norm they are
+        Let nu be the multiplier of the bound on the norm. The coordinates are
         :math:`\beta_i = \sqrt{d_i}\,u_i^\top p / (d_i + \nu)`. The norm decreases in nu, so nu is
         zero or the unique root.
         """

@@ -1,8 +1,9 @@
-r"""Release of the whole prediction function with the noise of a Gaussian process.
+r"""Release the whole prediction function with the noise of a Gaussian process.
 
 Replacing row i changes the model by at most :math:`2LR_\phi a_i/\lambda` in the RKHS, in any
-direction. A Gaussian process with the kernel as its covariance is isotropic there, so any number of
-answers, to adaptive questions, costs as much as one. This model is not in Jain and Thakurta.
+direction. A Gaussian process with the kernel as covariance is isotropic in this space, so any
+number of answers, even to adaptive questions, has the cost of one answer. This model is not in Jain
+and Thakurta.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 class FunctionRelease(SingleCopy):
-    r"""Private predictions at up to 5,000 points, at the cost of one prediction.
+    r"""Private predictions at up to 5,000 points at the cost of one prediction.
 
     Parameters
     ----------
@@ -42,12 +43,12 @@ class FunctionRelease(SingleCopy):
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        If an argument is out of its range, the model is not fitted, or the accountant refuses.
+        If an argument is out of range, the model is not fitted, or a budget is exceeded.
 
     Notes
     -----
     The noise is drawn at each new point and stored. It is exact discrete Gaussian noise in the
-    model's coordinates, and covers the rounding error; the epsilon is exact (Balle and Wang).
+    coordinates of the model, and covers the rounding error. The epsilon is exact (Balle and Wang).
 
     References
     ----------
@@ -102,14 +103,14 @@ class FunctionRelease(SingleCopy):
         Returns
         -------
         ndarray of shape (n_questions,)
-            Released predictions; their signs are the labels of a model that classifies.
+            Released predictions. Their signs are the labels of a classifier.
 
         Raises
         ------
         DataError
             If a row is malformed or outside the domain.
         NotSupportedError
-            If there are more than 5,000 answers in all; use :attr:`predictor` for the others.
+            If the total number of answers exceeds 5,000. Use :attr:`predictor` for more points.
         """
         self._check_process()
         points = self._checked_points(X)

@@ -1,8 +1,9 @@
-r"""Interactive answers, most of which are free (K, Algorithm 1).
+r"""Interactive answers, most of them without cost (K, Algorithm 1).
 
-The prediction of a public model is compared with the true one plus Laplace noise. Within a
-threshold the public prediction is the answer. Otherwise the answer is the noisy prediction, and the
-public model is updated. Only updates cost privacy, and there are at most B.
+The prediction of a public model is compared with the true prediction plus Laplace noise. If the
+difference is within a threshold, the answer is the public prediction. Otherwise, the answer is the
+noisy prediction, and the public model is updated. Only updates cost privacy, and their number is at
+most B.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from convexmarket.release.scales import interactive_epsilon
 
 Floats = NDArray[np.float64]
 
-BLOCK = 64  # number of answers with noise drawn together
+BLOCK = 64  # number of answers whose noise is drawn together
 
 
 class Counts(NamedTuple):
-    """Questions and updates of an interactive release."""
+    """Numbers of questions and updates of an interactive release."""
 
     queries: int
     updates: int
@@ -42,26 +43,26 @@ class InteractiveRelease(SingleCopy):
     erm : KernelERM
         Fitted model.
     epsilon : float or array_like of shape (n_rows,)
-        Cost of the whole release, in nats: one number, or one for each row.
+        Cost of the whole release in nats, as one number or one for each row.
     delta : float
         Strictly between 0 and 1.
     max_queries : int
-        T, number of questions; the threshold depends on it, the cost does not.
+        Number T of questions. The threshold depends on T, but the cost does not.
     max_updates : int
-        B, number of updates of the public model. See
+        Number B of updates of the public model. See
         :func:`~convexmarket.release.ErrorBounds.suggest_updates`.
     failure_probability : float, default 0.05
-        beta, the probability that the error of an answer exceeds :attr:`error_bound`.
+        Probability beta that the error of an answer exceeds :attr:`error_bound`.
     accounting : {"tight", "paper"}, default "tight"
-        Bound for the scale of the noise. ``"paper"``:
-        ``200*sqrt(B)*S*log(4/delta)/epsilon`` (K, Theorem 9; printed there with S inside the root).
-        ``"tight"``: from the moments of the privacy loss, hundreds of times smaller
-        (docs/theory.md, section 12).
+        Bound for the scale of the noise. ``"paper"`` is ``200*sqrt(B)*S*log(4/delta)/epsilon`` (K,
+        Theorem 9, which prints S inside the root). ``"tight"`` uses the moments of the privacy
+        loss, and is hundreds of times smaller (docs/theory.md, section 12).
     threshold : float, optional
-        Disagreement that causes an update, by default ``4*scale*log(2*T/failure_probability)``, as
-        in the paper. The guarantee does not depend on it; a lower value uses updates faster.
+        Difference that causes an update. The default is ``4*scale*log(2*T/failure_probability)``,
+        as in the paper. The guarantee does not depend on the threshold. A lower value uses updates
+        faster.
     accountant : Account, optional
-        Charged in full before noise is drawn; by default all open accounts, see
+        Account that is charged in full before noise is drawn. The default is all open accounts; see
         :func:`convexmarket.privacy.account`.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
@@ -72,13 +73,13 @@ class InteractiveRelease(SingleCopy):
     ----------
     guarantee : Guarantee
     scale, threshold : float
-        Scale of the Laplace noise, and threshold, in units of the predictions. Public.
+        Public scale of the Laplace noise, and threshold, in units of the predictions.
     error_bound : float
-        Bound on the error of all answers, with probability ``1 - failure_probability``: the
-        threshold plus a quarter of its default.
+        Bound on the error of all answers with probability ``1 - failure_probability``. It is the
+        threshold plus a quarter of the default threshold.
     predictor : PublicPredictor
-        The public model: a combination of at most B kernels, at the points of updates. It may be
-        published, and answers any number of questions.
+        The public model, a combination of at most B kernels at the points of updates. It may be
+        published and evaluated at any points.
 
     Raises
     ------
@@ -87,8 +88,8 @@ class InteractiveRelease(SingleCopy):
 
     Notes
     -----
-    Rounds without an update are free: with the privacy loss L of the transcript and U updates,
-    :math:`e^{\lambda L - \kappa U}` is a supermartingale, and U never exceeds B.
+    Rounds without an update have no cost. With the privacy loss L of the transcript and U updates,
+    :math:`e^{\lambda L - \kappa U}` is a supermartingale, and U is at most B.
 
     References
     ----------
@@ -135,7 +136,7 @@ class InteractiveRelease(SingleCopy):
         noise = laplace_noise(self._erm, sold, calibration, delta)
         usual = 4.0 * noise.scale * float(np.log(2.0 * self._max_queries / failure_probability))
         self.threshold = usual if threshold is None else float(threshold)
-        # Rounding and discreteness shift the tail of the noise by half a step each.
+        # Rounding and the lattice each shift the tail of the noise by half a step.
         self.error_bound = self.threshold + usual / 4.0 + noise.step
         self._generator = self._charge(
             noise,
@@ -152,7 +153,7 @@ class InteractiveRelease(SingleCopy):
 
     @property
     def spent(self) -> Counts:
-        """Questions and updates so far; the cost covers the whole release."""
+        """Questions and updates so far. The cost covers the whole release."""
         return Counts(self._queries, self._updates)
 
     @property
@@ -161,7 +162,7 @@ class InteractiveRelease(SingleCopy):
         return Counts(self._max_queries - self._queries, self._max_updates - self._updates)
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Answer questions, in order.
+        """Answer questions in order.
 
         Parameters
         ----------
@@ -176,17 +177,17 @@ class InteractiveRelease(SingleCopy):
         Raises
         ------
         DataError
-            If a row is malformed or outside the domain; no question is answered then.
+            If a row is malformed or outside the domain. No question is answered then.
         QueriesExhaustedError
-            If there are more rows than remaining questions; no question is answered then.
+            If there are more rows than remaining questions. No question is answered then.
         UpdatesExhaustedError
-            If no update remains; the answers of this call are in ``answers``.
+            If no update remains. The attribute ``answers`` has the answers of this call.
         """
         self._check_process()
         points = self._checked_points(X)
         if not len(points):
             return np.zeros(0)
-        free = "The public model in .predictor answers any number for free; a new release costs"
+        free = "The public model in .predictor answers any number at no cost; a new release costs"
         values = self._noise.rounded(bounded_predictions(self._erm, points)).tolist()
         answers: list[float] = []
         with self._lock:
@@ -204,7 +205,7 @@ class InteractiveRelease(SingleCopy):
                         f"in X were answered, see .answers of this error. {free} epsilon again",
                         tuple(answers),
                     )
-                if not self._drawn:  # many questions together, which is faster
+                if not self._drawn:  # process many questions together for speed
                     self._drawn = self._noise.added_to(np.zeros(BLOCK), self._generator).tolist()
                 answers.append(self._answer(point, value + self._drawn.pop()))
         return np.array(answers)

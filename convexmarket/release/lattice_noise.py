@@ -1,17 +1,18 @@
-r"""Exact noise of releases, on a lattice with a step far below the sensitivity.
+r"""Exact noise of releases on a lattice with a step far below the sensitivity.
 
-Values are rounded to multiples of a power of two, and the noise is drawn with integers
-(:mod:`convexmarket.privacy.lattice`). There are two kinds,
+Values are rounded to multiples of a power of two, and the noise is drawn as integers
+(:mod:`convexmarket.privacy.lattice`). There are two kinds of noise:
 
-- *Laplace*, in single predictions;
-- *a process*: the model's coordinates in an orthonormal basis of the functions at public points,
-  with independent discrete Gaussian noise. The answers are a public function of these.
+- *Laplace* noise in single predictions;
+- a *process*: independent discrete Gaussian noise in the coordinates of the model in an orthonormal
+  basis of the functions at public points. The answers are a public function of the noisy
+  coordinates.
 
-The basis follows from the Cholesky factor L of :math:`K + JR^2 I`, K being the kernel matrix of the
-points: the coordinates of a model with predictions p are :math:`L^{-1}p`, and new points only add
-rows to L. If replacing a row changes the model by d and the computed predictions by
-:math:`\Phi d + e`, then :math:`\|L^{-1}(\Phi d + e)\| \le \|d\| + \|e\|/(R\sqrt J)`. J is far above
-the rounding errors of K and its factor, and far below the noise.
+Let L be the Cholesky factor of :math:`K + JR^2 I`, where K is the kernel matrix of the points. The
+coordinates of a model with predictions p are :math:`L^{-1}p`, and new points only add rows to L. If
+replacing a row changes the model by d and the computed predictions by :math:`\Phi d + e`, then
+:math:`\|L^{-1}(\Phi d + e)\| \le \|d\| + \|e\|/(R\sqrt J)`. J is far above the rounding errors of K
+and L, and far below the noise.
 """
 
 from __future__ import annotations
@@ -32,37 +33,37 @@ from convexmarket.release.scales import Calibration, calibrate, function_epsilon
 
 Floats = NDArray[np.float64]
 
-#: Error of a computed prediction, in sensitivities. Measured errors are below a
-#: millionth of it.
+#: Bound on the error of a computed prediction, in sensitivities. Measured errors are a million
+#: times smaller.
 ARITHMETIC = 1e-8
-#: Variance of independent noise in addition to a process, over the squared bound on features.
+#: Variance of independent noise added to a process, over the squared bound on features.
 JITTER = 1e-6
 MOST_POINTS = 5_000  # number of points with correlated noise
-#: Steps, as shares of the smaller of sensitivity and scale.
+#: Steps as shares of the smaller of sensitivity and scale.
 LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
 LEAST_STEP = 2.0**-43  # smallest share of the scale, to limit its number of steps
 FINEST = 2.0**-50  # share of the largest value
-#: Largest relative increase of a sensitivity, and then a scale, by a step; for scales up to ten
+#: Largest relative increase of a sensitivity, and of a scale, due to a step, for scales up to ten
 #: million sensitivities.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
-CONDITION = 1.01  # of the inverse factor's norm, over 1 / (R sqrt(J))
-#: Steps by which a discrete Gaussian's square exceeds the real one's (docs/theory.md).
+CONDITION = 1.01  # bound on the norm of the inverse factor, relative to 1 / (R sqrt(J))
+#: Excess of the square of a discrete Gaussian over a continuous one, in steps (docs/theory.md).
 NARROWER = 3.0
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Exact noise of a release, calibrated."""
+    """Calibrated exact noise of a release."""
 
-    scale: float  # of a prediction, or a process's standard deviation per unit of feature norm
+    scale: float  # of a prediction, or standard deviation of a process per feature norm
     step: float  # of the lattice
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row
     profile: Profile  # profile of the privacy loss; Gaussian for a process
-    accounting: str = ""  # name of the bound that gives epsilon, unless the release has one
+    accounting: str = ""  # name of the bound on epsilon, unless the release names it
 
     def rounded(self, values: Floats) -> Floats:
-        """Round values to the lattice; noise that was added to zeros may be added to them."""
+        """Round values to the lattice, so that noise drawn for zeros may be added."""
         return np.rint(values / self.step) * self.step
 
     def added_to(self, values: Floats, generator: np.random.Generator) -> Floats:
@@ -74,7 +75,7 @@ class Noise:
 def noise_scale(
     sensitivity: float, epsilon: float, calibration: Calibration, slack: float
 ) -> float:
-    """Bound a release's scale of noise, if a lattice increases sensitivity and scale by a slack."""
+    """Bound the scale of noise of a release if a lattice adds a slack to sensitivity and scale."""
     shift, sold = np.array([[sensitivity * (1.0 + slack)], [epsilon]], dtype=float)
     return calibrate(shift, sold, calibration)[0] * (1.0 + slack)
 
@@ -84,7 +85,7 @@ def laplace_noise(
 ) -> Noise:
     """Calibrate Laplace noise from public quantities.
 
-    ``spread`` is the weight of the errors of all predictions, relative to a change of one.
+    ``spread`` is the effect of errors of all predictions relative to a change of one prediction.
     """
     moved = erm.row_sensitivities_
     scale, _ = calibrate(moved, sold, epsilon_of)
@@ -99,8 +100,8 @@ def laplace_noise(
 def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
     """Calibrate the noise of a process from public quantities.
 
-    Predictions and residuals may have an error of :data:`ARITHMETIC` sensitivities at every point,
-    for either of two neighbours.
+    The calibration allows errors of :data:`ARITHMETIC` sensitivities in predictions and residuals
+    at every point, for both neighbouring data sets.
     """
     moved = erm.row_sensitivities_ / erm.feature_bound_
     scale, _ = calibrate(moved, sold, function_epsilon(delta))
@@ -116,9 +117,10 @@ def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
 
 
 class Process:
-    """Answers of a model with the noise of a process, each conditional on all earlier answers.
+    """Answers with the noise of a process, each conditional on all earlier answers.
 
-    The released ``coordinates`` are in the basis of the functions at ``points``; answers follow.
+    The released ``coordinates`` are in the basis of the functions at ``points``, and determine
+    answers.
     """
 
     def __init__(self, erm: KernelERM, noise: Noise, generator: np.random.Generator) -> None:
@@ -152,7 +154,8 @@ class Process:
         true = np.asarray(solve_triangular(corner, left, lower=True))
         if not np.linalg.norm(left - corner @ true) <= self._residual:
             raise SolverError(
-                "the coordinates of the predictions are less accurate than the noise covers; use "
+                "the error of the coordinates of the predictions exceeds the error that the noise "
+                "covers; use "
                 "fewer points or a larger regularization"
             )
         released = self._noise.added_to(true, self._generator)
@@ -166,7 +169,7 @@ class Process:
 
 
 def _step(share: float, sensitivity: float, scale: float, largest: float) -> float:
-    """Choose a step, and check that values up to the largest are in its range."""
+    """Choose a step that can represent values up to the largest."""
     step = lattice_step(max(share * min(sensitivity, scale), LEAST_STEP * scale, FINEST * largest))
     check_reach(largest, step)
     return step

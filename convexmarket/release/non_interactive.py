@@ -1,8 +1,8 @@
 r"""A public predictor without questions (K, Algorithm 3, the non-interactive model).
 
-In every round the exponential mechanism selects, from a net of the public ball, a point where the
-public model and the true one disagree. The true prediction is measured there with noise, and the
-public model is updated.
+In every round, the exponential mechanism selects a point of a net of the public ball where the
+predictions of the public and the true model differ. The true prediction at this point is measured
+with noise, and the public model is updated.
 """
 
 from __future__ import annotations
@@ -40,21 +40,22 @@ class PublicRelease(FixedRelease):
     Parameters
     ----------
     erm, epsilon, accountant, rows, random_state
-        See :class:`~convexmarket.InteractiveRelease`. The model needs ``data_norm``, the radius
+        See :class:`~convexmarket.InteractiveRelease`. The model must have ``data_norm``, the radius
         of the public ball, and a kernel with Lipschitz features ("rbf", "linear" or "poly").
     delta : float
-        At least 0 and below 1; with zero, the epsilons of all rounds are added.
+        At least 0 and below 1. With zero, the epsilons of all rounds add up.
     rounds : int
-        B. See :func:`~convexmarket.release.ErrorBounds.suggest_rounds`.
+        Number B of rounds. See :func:`~convexmarket.release.ErrorBounds.suggest_rounds`.
     net_radius : float, optional
-        nu, largest distance of a point of the ball from the net. By default the error of the net is
-        that of the noise, or the net has 100,000 points. A net has at most a million points.
+        Largest distance nu of a point of the ball from the net. By default the error of the net
+        equals the error of the noise, or the net has 100,000 points. A net has at most a million
+        points.
     failure_probability : float, default 0.05
-        beta, the probability that the error exceeds ``error_bound``.
+        Probability beta that the error exceeds ``error_bound``.
     accounting : {"tight", "paper"}, default "tight"
-        Bound for the scale of the noise. ``"paper"``: as for
-        :class:`~convexmarket.InteractiveRelease`, with selections by an exponent a quarter as large
-        (K, Theorem 7). ``"tight"``: from the moments of the privacy loss.
+        Bound for the scale of the noise. ``"paper"`` is as for
+        :class:`~convexmarket.InteractiveRelease`, with a quarter of the exponent in selections (K,
+        Theorem 7). ``"tight"`` uses the moments of the privacy loss.
 
     Attributes
     ----------
@@ -62,8 +63,8 @@ class PublicRelease(FixedRelease):
     scale : float
         Scale of the Laplace noise in a measurement.
     error_bound : float
-        Bound on the predictor's error everywhere in the ball, with probability
-        ``1 - failure_probability``: see :func:`~convexmarket.release.ErrorBounds.non_interactive`.
+        Bound on the error of the predictor in the whole ball with probability
+        ``1 - failure_probability``; see :func:`~convexmarket.release.ErrorBounds.non_interactive`.
     net_radius, net_size : float, int
         Radius and number of points of the net.
     predictor : PublicPredictor
@@ -74,7 +75,7 @@ class PublicRelease(FixedRelease):
     ParameterError, DataError, BudgetExceededError
         If an argument is out of its range, the model is not fitted, or the accountant refuses.
     NotSupportedError
-        If the net would be too large, or the kernel's features are not Lipschitz.
+        If the net is too large, or the features of the kernel are not Lipschitz.
 
     References
     ----------
@@ -140,17 +141,17 @@ class PublicRelease(FixedRelease):
         )
         between = 2.0 * erm.norm_bound_ * lipschitz * self.net_radius
         self.error_bound = bounds.on_net(self.scale, rounds, len(net), between)
-        self.error_bound += 2.0 * noise.step  # rounding, in a selection and in a measurement
+        self.error_bound += 2.0 * noise.step  # rounding in a selection and in a measurement
         self.predictor = self._run(net, rounds, generator)
 
     def _run(self, net: Floats, rounds: int, generator: np.random.Generator) -> PublicPredictor:
-        """Run the rounds, and return the mean of all models, the first of which is zero."""
+        """Run the rounds, and return the mean of all models. The first model is zero."""
         erm, noise, model = self._erm, self._noise, self._public()
         sharpness = round(noise.steps / selection_factor(self._accounting))
         pieces = int(np.ceil(len(net) * max(len(erm.pivots_), 1) / CHUNK))
-        parts = np.array_split(net, max(1, pieces))  # no kernel matrix is large
+        parts = np.array_split(net, max(1, pieces))  # all kernel matrices are small
         truth = np.concatenate([bounded_predictions(erm, part) for part in parts])
-        kernels = np.empty((len(net), rounds), order="F")  # of the net with the model's points
+        kernels = np.empty((len(net), rounds), order="F")  # of net and points
         total = np.zeros(rounds)
         for _ in range(rounds):
             count = len(model.coefficients)
@@ -168,10 +169,10 @@ class PublicRelease(FixedRelease):
 
 
 def _selected(values: Floats, step: float, scale: int, generator: np.random.Generator) -> int:
-    """Draw a place of probability proportional to ``exp(value / (scale * step))``, exactly.
+    """Draw a position of probability proportional to ``exp(value / (scale * step))``, exactly.
 
-    Values are rounded to whole steps. Uniform proposals are accepted or rejected by their distance
-    from the largest value.
+    Values are rounded to whole steps. Uniform proposals are accepted with a probability that
+    depends on the distance to the largest value.
     """
     whole = whole_steps(values, step, np.inf)
     behind = whole.max() - whole
@@ -208,7 +209,7 @@ def _net(
 def net_size(n_features: int, data_norm: float, radius: float) -> float:
     """Estimate the number of points of :func:`ball_net`.
 
-    It is the volume of the ball, enlarged by the net's radius, over that of a cube of the grid.
+    The estimate is the volume of the ball, enlarged by the radius, over the volume of a cube.
 
     >>> round(net_size(2, 1.0, 0.5))
     14
@@ -222,12 +223,12 @@ def net_size(n_features: int, data_norm: float, radius: float) -> float:
 def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
     """Return points of a ball within a radius of every point of the ball.
 
-    They are the centres of a grid of cubes; centres outside are projected onto the ball.
+    The points are the centres of a grid of cubes. Centres outside the ball are projected onto it.
 
     Parameters
     ----------
     n_features, data_norm, radius : float
-        Dimension and radius of the ball, and half the diagonal of a cube; positive.
+        Dimension and radius of the ball, and half the diagonal of a cube. Positive.
 
     Returns
     -------

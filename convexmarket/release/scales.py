@@ -1,7 +1,7 @@
-r"""Calibration of the noise of releases.
+r"""Calibrate the noise of releases.
 
 The privacy loss of a row depends on the change of a prediction when that row is replaced, in units
-of the scale of the noise. A function from this change to an epsilon is a :data:`Calibration`. A
+of the scale of the noise. A :data:`Calibration` is a function from this change to an epsilon. A
 root finder computes the smallest scale for the epsilons of all rows.
 """
 
@@ -26,23 +26,23 @@ from convexmarket.privacy.composition import (
 
 Floats = NDArray[np.float64]
 
-#: Increasing function from the change of a prediction, in units of the scale, to the epsilon.
+#: Increasing function from the change of a prediction, in units of the scale, to epsilon.
 Calibration: TypeAlias = Callable[[Floats], Floats]
 
 #: Independent Laplace noise in every prediction, or one draw of a Gaussian process.
 NoiseKind: TypeAlias = Literal["laplace", "process"]
 
-#: Largest logarithm of the scale of the noise, in units of the smallest scale for one epsilon.
+#: Largest logarithm of the scale, in units of the smallest scale for one epsilon.
 LARGEST_LOG = 100.0
-#: Largest change of a prediction or epsilon, and inverse of the smallest.
+#: Largest change of a prediction or epsilon, and inverse of the smallest one.
 EXTREME = 1e150
-ROUNDING = 1e-9  # relative increase of every scale for rounding errors
+ROUNDING = 1e-9  # relative increase of every scale, for rounding errors
 MOST_UPDATES = 10**12
-CONSTANT = 200.0  # of Gupta, Roth and Ullman, Theorem 4.1
+CONSTANT = 200.0  # constant of Gupta, Roth and Ullman, Theorem 4.1
 
 
 def interactive_epsilon(max_updates: int, delta: float, accounting: Composition) -> Calibration:
-    """Return the calibration of the sparse-vector scheme with a number of updates."""
+    """Return the calibration of the sparse-vector scheme for a number of updates."""
     if max_updates > MOST_UPDATES:
         raise ParameterError(
             f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}; with more, "
@@ -60,8 +60,8 @@ def semi_interactive_epsilon(
 ) -> Calibration:
     """Return the calibration of T independently noisy predictions at given points.
 
-    ``effective`` is the largest eigenvalue of the points' kernel matrix over R_phi^2, from 1 to T;
-    only "tight" uses it.
+    ``effective`` is the largest eigenvalue of the kernel matrix over R_phi^2, from 1 to T. Only
+    "tight" uses this number.
     """
     if accounting == "paper":
         if delta == 0.0:
@@ -69,7 +69,7 @@ def semi_interactive_epsilon(
         return lambda shifts: advanced_composition(shifts, n_points, delta)
 
     def tight(shifts: Floats) -> Floats:
-        # the sum of T changes whose squares add up to ``effective`` of one
+        # the sum of T changes whose squares sum to ``effective`` times one square
         pure = np.sqrt(n_points * effective) * shifts
         if delta == 0.0:
             return np.asarray(pure)
@@ -81,9 +81,9 @@ def semi_interactive_epsilon(
 
 
 def non_interactive_epsilon(rounds: int, delta: float, accounting: Composition) -> Calibration:
-    """Return the calibration of rounds of a selection and a measurement.
+    """Return the calibration of rounds with a selection and a measurement each.
 
-    Selections have the exponent ``|disagreement| / scale``, under "paper" a quarter of it.
+    The exponent of a selection is ``|difference| / scale``, or a quarter of it for "paper".
     """
     sharpness = selection_factor(accounting)
 
@@ -98,7 +98,7 @@ def non_interactive_epsilon(rounds: int, delta: float, accounting: Composition) 
 
 
 def selection_factor(accounting: Composition) -> float:
-    """Return the exponent of a selection, times the scale of the noise."""
+    """Return the exponent of a selection times the scale of the noise."""
     return 0.25 if accounting == "paper" else 1.0
 
 
@@ -116,8 +116,8 @@ def _published(count: int, delta: float, proven: Calibration) -> Calibration:
 def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[float, Floats]:
     """Compute the smallest scale of noise for the epsilons of all rows, and the epsilons.
 
-    ``shifts`` are changes of a prediction when the row is replaced; zero for rows that are not
-    used. ``sold`` are the largest epsilons; positive for rows that are used.
+    ``shifts`` are the changes of a prediction when a row is replaced, and zero for unused rows.
+    ``sold`` are the largest epsilons, and positive for used rows.
     """
     pairs, places = np.unique(np.column_stack([shifts, sold]), axis=0, return_inverse=True)
     used = pairs[:, 0] > 0
@@ -128,14 +128,14 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
             f"floating point, for changes of {moves.min():g} to {moves.max():g}; use "
             "another epsilon, or leave out the smallest"
         )
-    # Few rows determine the scale: add the most violated row until no row is violated.
+    # Few rows determine the scale, so add the most violated row until no row is violated.
     ratios = np.log(moves) - np.log(bounds)
     deciding = [int(np.argmax(ratios))]
     scale = 0.0
     while True:
         decided = _smallest_scale(moves[deciding], bounds[deciding], epsilon_of) * (1.0 + ROUNDING)
         scale = max(decided, scale * (1.0 + ROUNDING))
-        # A thousand rows at a time: moments are large tables.
+        # Process a thousand rows at a time, because moments are large tables.
         pieces = np.array_split(moves / scale, max(1, len(moves) // 1000))
         priced = np.concatenate([epsilon_of(piece) for piece in pieces])
         worst = int(np.argmax(priced / bounds))
@@ -143,7 +143,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
             break
         deciding.append(worst)
     epsilon = np.zeros(len(pairs))
-    # The epsilon of a row that is used is positive, even where it rounds to zero.
+    # The epsilon of a used row is positive, even if it rounds to zero.
     epsilon[used] = np.maximum(priced, np.minimum(bounds, np.finfo(np.float64).tiny))
     return scale, epsilon[places.reshape(-1)]
 

@@ -1,7 +1,7 @@
 r"""Noisy predictions at public points, and a public model fitted to them.
 
-(K, Algorithm 2, the semi-interactive model.) All predictions are released together, so everything
-computed from them is public.
+(K, Algorithm 2, the semi-interactive model.) All predictions are released together, so any function
+of them is public.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ class TestSetRelease(FixedRelease):
     erm, epsilon, accountant, rows, random_state
         See :class:`~convexmarket.InteractiveRelease`.
     X : array_like of shape (n_points, n_features)
-        Public points without labels, in the public domain; 5,000 at most.
+        At most 5,000 public points without labels in the public domain.
     delta : float
-        At least 0 and below 1. With zero, the epsilons of all predictions are added.
+        At least 0 and below 1. With zero, the epsilons of all predictions add up.
     noise : {"laplace", "process"}, optional
-        ``"process"``: a Gaussian process with the kernel as its covariance, the default for a
-        positive delta. ``"laplace"``: independent noise in every prediction, as in the paper, the
-        default for delta zero; it grows with the number of points.
+        ``"process"`` is a Gaussian process with the kernel as covariance, and the default for a
+        positive delta. ``"laplace"`` is independent noise in every prediction, as in the paper, and
+        the default for delta zero. It increases with the number of points.
     accounting : {"tight", "paper"}, default "tight"
-        Bound for the scale of Laplace noise. ``"paper"``: advanced composition (K, Theorem 11).
-        ``"tight"``: moments of the privacy loss, with the points' kernel matrix.
+        Bound for the scale of Laplace noise. ``"paper"`` uses advanced composition (K, Theorem 11).
+        ``"tight"`` uses moments of the privacy loss and the kernel matrix of the points.
     max_norm : float, optional
-        C, public bound on the norm of the fit; by default ``erm.norm_bound_``, the model's bound.
+        Public bound C on the norm of the fit. The default is ``erm.norm_bound_``, the bound of the
+        model.
 
     Attributes
     ----------
@@ -51,15 +52,15 @@ class TestSetRelease(FixedRelease):
     noisy_predictions : ndarray of shape (n_points,)
         The released predictions.
     coordinates : ndarray of shape (n_points,), optional
-        Of a process, in multiples of the step.
+        Coordinates of a process, in multiples of the step.
     predictor : PublicPredictor
-        The public fit; solver studies declare it in CVXPY.
+        The public fit, which solver studies declare in CVXPY.
 
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        If an argument is out of its range, the model is not fitted, points are outside the domain,
-        or the accountant refuses.
+        If an argument is out of range, the model is not fitted, points are outside the domain, or a
+        budget is exceeded.
     NotSupportedError
         If there are more than 5,000 points.
 
@@ -80,7 +81,7 @@ class TestSetRelease(FixedRelease):
     array([ 1, -1])
     """
 
-    __test__ = False  # excludes the class from collection by pytest
+    __test__ = False  # pytest does not collect the class
 
     def __init__(
         self,

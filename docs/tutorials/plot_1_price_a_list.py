@@ -2,8 +2,8 @@
 Price a list of sellers
 =======================
 
-Three people state their cost of one unit of epsilon. How much is bought from each, and what are
-they paid?
+Three people state their cost of one unit of epsilon. How much privacy should a buyer purchase from
+each person, and for what payment?
 """
 
 import pandas as pd
@@ -26,12 +26,12 @@ deal = cm.price(
 deal.offers.round(3)
 
 # %%
-# Ada asks the least, so she sells the most: her row may be used under 1.01-differential privacy.
-# Her cost is 0.031 * 1.01 = 0.031, and she is paid 0.082. The surplus of 0.051 is the price of
-# truth: without it, a higher report would be profitable.
+# Ada reports the lowest cost, so she sells the most: her row may be used under 1.01-differential
+# privacy. Her cost is 0.031 * 1.01 = 0.031, and she receives 0.082. The surplus of 0.051 is
+# necessary for truthful reports. Without it, a higher report would be profitable.
 #
-# ``gap`` is the relative distance from the best purchase. It is 0 up to rounding, because all
-# stationary points were enumerated:
+# ``gap`` is the relative distance from the best purchase. It is 0 up to rounding errors, because
+# all stationary points were enumerated:
 deal.certificate["gap"]
 
 # %%
@@ -39,5 +39,5 @@ deal.certificate["gap"]
 deal.audit().max_gain
 
 # %%
-# In the plot, a seller with a higher ask sells less, and each payment exceeds the cost:
+# The plot shows that a seller with a higher ask sells less, and that each payment exceeds the cost:
 deal.plot()

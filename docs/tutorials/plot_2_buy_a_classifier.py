@@ -2,7 +2,7 @@
 Buy a classifier
 ================
 
-341 patients state what their privacy costs them. A budget of 20 buys a classifier of tumours.
+341 patients report their cost of privacy. A budget of 20 buys a classifier of tumours.
 """
 
 import matplotlib.pyplot as plt
@@ -16,10 +16,10 @@ people["ask"] = prior.sample(len(people), random_state=0)
 people["malignant"] = data.y_train
 
 # %%
-# The learner provides mu and sigma, the weights of the objective, from its error bound. gamma, the
-# weight of money, is chosen such that the *expected* payments over the prior are 20. It does not
-# depend on the reports, so the payments of these 341 people differ a little: 20.64. ``Cap(2)``
-# limits each weight to twice the average.
+# The error bound of the learner gives mu and sigma, the weights of the objective. gamma, the weight
+# of money, is chosen such that the *expected* payments over the prior are 20. It does not depend on
+# the reports, so the actual payments of these 341 people differ slightly: 20.64. ``Cap(2)`` limits
+# each weight to twice the average.
 deal = cm.buy(
     people,
     ask="ask",
@@ -32,7 +32,7 @@ deal = cm.buy(
 print(f"payments: {deal.offers['payment'].sum():.2f}")
 
 # %%
-# Each offer has the epsilon sold, the payment, and the surplus of the seller:
+# Each offer contains the epsilon sold, the payment, and the surplus of the seller:
 deal.offers.head().round(3)
 
 # %%
@@ -41,11 +41,13 @@ test = pd.DataFrame(data.X_test, columns=data.feature_names)
 print(f"accuracy on test rows: {deal.model.score(test, data.y_test):.2f}")
 
 # %%
-# The account lists what each person sold and what the model used. Almost all is used:
+# The account lists the epsilon that each person sold and the epsilon that the model used. The model
+# uses almost all of it:
 deal.account.to_frame().head().round(4)
 
 # %%
-# Sellers with low asks sell the most. Sellers above 0.075 sell nothing, and lose no privacy:
+# Sellers with low asks sell the most. Sellers with asks above 0.075 sell nothing, and lose no
+# privacy:
 fig, ax = plt.subplots()
 ax.scatter(deal.offers["ask"], deal.offers["epsilon"], s=8)
 ax.set(xlabel="ask per unit of epsilon", ylabel="epsilon sold")

@@ -30,13 +30,13 @@ deal = cm.buy(
 print(f"standard deviation of the noise in a prediction: {deal.expected_error:,.0f} dollars")
 
 # %%
-# That number is known before training. The published rows show the errors after training, of the
-# model and of the best constant prediction:
+# This number is computed before training. After training, the errors of the model and of the best
+# constant prediction are measured on the published rows:
 print({name: f"{error:,.0f} dollars" for name, error in deal.test_errors.items()})
 
 # %%
-# More privacy costs more money and gives a better model. The noise falls with the budget, while the
-# model's other errors stay:
+# More privacy costs more money and gives a better model. The noise decreases with the budget, but
+# the other errors of the model do not:
 budgets, noise = (3, 10, 30, 100), []
 for budget in budgets:
     offers = cm.price(

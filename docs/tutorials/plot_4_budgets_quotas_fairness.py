@@ -43,8 +43,8 @@ fig.tight_layout()
 print([str(market.incentives) for market in markets.values()])
 
 # %%
-# A budget replaces the price of money. As a parameter, it is swept in one compiled market. Twenty
-# times the budget lowers the errors to a quarter:
+# A budget can replace gamma. As a parameter, the budget is swept in one compiled market. Twenty
+# times the budget reduces the errors to a quarter:
 budget = cp.Parameter(nonneg=True, name="budget")
 market = cm.Market(sellers, cm.Spread() + 10 * cm.Noise(), [cm.Budget(budget)])
 budgets = [1, 2, 5, 10, 20]

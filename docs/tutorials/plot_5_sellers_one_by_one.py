@@ -17,8 +17,8 @@ epsilon, payment = policy.quote(1.05)
 print(f"a report of 1.05 sells epsilon = {epsilon:.3f} for {payment:.3f}")
 
 # %%
-# A higher report sells less, and from 1.12 on nothing. The payment exceeds the report times
-# epsilon, so no seller loses by accepting:
+# A higher report sells less, and a report of 1.12 or more sells nothing. The payment exceeds the
+# report times epsilon, so no seller loses by accepting:
 reports = np.linspace(1, 1.2, 200)
 sold, paid = policy.quote(reports)
 fig, ax = plt.subplots()
@@ -35,7 +35,7 @@ cm.online.audit_quotes(policy).is_incentive_compatible
 
 # %%
 # How much is lost because later sellers are unknown? The baseline is a buyer who knows all 2,000
-# reports. The adaptive policy plans again as sellers arrive:
+# reports. The adaptive policy computes new plans while sellers arrive:
 arrivals = prior.sample(2_000, np.random.default_rng(0))
 fixed = cm.run_online(policy, arrivals)
 adaptive = cm.run_online(cm.online.AdaptivePolicy(policy), arrivals)

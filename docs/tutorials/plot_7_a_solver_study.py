@@ -16,8 +16,8 @@ market = cm.Market.standard(sellers, mu=1, sigma=100, gamma=0.001, cap=5)
 exact = cm.allocate(market)
 
 # %%
-# The problem at a fixed eta in three formulations. The last column is the largest error of a weight
-# in units of the average weight:
+# The problem at a fixed eta has three formulations. The last column is the largest error of a
+# weight in units of the average weight:
 rows = []
 for formulation, solver in (("primal", "CLARABEL"), ("dual", "CLARABEL"), ("projection", "OSQP")):
     problem = cm.declare(market, eta=exact.eta, formulation=formulation)
@@ -27,7 +27,8 @@ for formulation, solver in (("primal", "CLARABEL"), ("dual", "CLARABEL"), ("proj
 pd.DataFrame(rows, columns=["formulation", "solver", "status", "error of the weights"])
 
 # %%
-# The certified search does not rely on a solver's status: its lower bound is valid for any answer.
+# The certified search does not rely on the status of a solver, because its lower bound is valid for
+# any answer.
 certified = cm.allocate(market, method="line_search", formulation="projection", solver="OSQP")
 print("bound <= exact optimum:", certified.lower_bound <= exact.objective)
 print("gap below 1e-6:", certified.gap < 1e-6)

@@ -16,7 +16,7 @@ import convexmarket as cm
 
 @dataclass(frozen=True)
 class WorstImbalance(cm.Term):
-    """The largest distance of a weighted average of features from the plain average."""
+    """The largest distance between a weighted average of a feature and its plain average."""
 
     features: np.ndarray
 
@@ -27,8 +27,8 @@ class WorstImbalance(cm.Term):
 
 
 # %%
-# The term is added like any other, and the answer is certified although the term has kinks. As its
-# weight grows, the purchased rows become more representative, at a higher cost of the other terms:
+# The term is added like any other term, and the answer is certified although the term has kinks.
+# With a larger weight, the purchased rows become more representative, and the other terms increase:
 rng = np.random.default_rng(0)
 sellers = cm.Sellers(rng.uniform(1, 5, 60), prior=cm.Uniform(1, 5))
 features = rng.normal(size=(60, 3))
@@ -47,9 +47,9 @@ ax.set(xlabel="weight of the term", ylabel="largest imbalance")
 fig.tight_layout()
 
 # %%
-# Payments stay truthful, because the term does not depend on the reports:
+# Payments remain truthful, because the term does not depend on the reports:
 print(market.incentives)
 
 # %%
-# ``objective=`` of ``cm.price`` and ``cm.buy`` accepts the term too. A user-defined constraint is a
-# :class:`convexmarket.terms.Constraint` with a method that returns CVXPY constraints.
+# ``objective=`` of ``cm.price`` and ``cm.buy`` also accepts the term. A user-defined constraint is
+# a :class:`convexmarket.terms.Constraint` with a method that returns CVXPY constraints.

@@ -400,7 +400,7 @@ def test_errors_name_missing_and_unsupported_arguments():
     X, y, _ = rows()
     with pytest.raises(ParameterError, match="epsilon is missing"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y)
-    with pytest.raises(ParameterError, match=r"points= is not for.* takes epsilon"):
+    with pytest.raises(ParameterError, match=r"points= is not for.* use one of epsilon"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y, points=X)
     with pytest.raises(ParameterError, match="epsilon= is not for"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, epsilon=1.0)

@@ -25,7 +25,7 @@ def test_init_and_buy_lead_from_a_table_to_a_recorded_sale(here):
     assert done.exit_code == 0, done.output
     text = plain(done.stdout)
     assert text.startswith("id: patient report: ask label: not recognised; declare it in the file")
-    assert "Wrote market.toml Declare what" in text
+    assert "Wrote market.toml Replace every" in text
     refused = invoke("run", "market.toml")
     assert refused.exit_code == 2
     assert "data.features.age is '?', which is not declared yet" in plain(refused.stderr)

@@ -308,7 +308,7 @@ def test_theorem_3_3_of_b_holds_at_the_solution(noise, m):
     )
     moved = cm.joint.first_order_residuals(joint, result.model + 1.0, result.weights, result.eta)
     assert moved.largest > 1e-3
-    with pytest.raises(NotSupportedError, match=r"Theorem 3\.3 is about"):
+    with pytest.raises(NotSupportedError, match=r"Theorem 3\.3 requires"):
         cm.joint.first_order_residuals(convex_joint(0), result.model, result.weights, result.eta)
 
 
@@ -433,7 +433,7 @@ def test_status_global_requires_the_gap():
         joint.market.sellers, edge * cm.terms.SquaredSpread() + cm.Noise() + cm.Payments()
     )
     on_edge = cm.JointMarket(market, X, [1, -1, -1], regularization=regularization * (1 + 1e-15))
-    with pytest.warns(LooseCertificateWarning, match="edge of where it is convex"):
+    with pytest.warns(LooseCertificateWarning, match="limit of convexity"):
         result = cm.allocate_jointly(on_edge)
     assert result.status == "global for this eta"
     assert result.gap > 1e-8

@@ -97,5 +97,5 @@ def test_inaccurate_arithmetic_is_refused(monkeypatch):
         return solve(*args, **kwargs) * (1 + 1e-5)
 
     monkeypatch.setattr(noise_of, "solve_triangular", careless)
-    with pytest.raises(SolverError, match="less accurate than the noise covers"):
+    with pytest.raises(SolverError, match="exceeds the error that the noise covers"):
         cm.TestSetRelease(erm, X, 1.0, 1e-6)
