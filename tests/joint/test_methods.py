@@ -197,7 +197,7 @@ def test_the_exponential_method_refuses_unsupported_pieces():
     unbounded = instance(noise="realised", noise_vector=[1.0, 0.0, 0.0])
     with pytest.raises(UnattainedOptimumError, match="no minimum"):
         cm.allocate_jointly(unbounded, "exponential")
-    with pytest.raises(InfeasibleMarketError, match="no weights within .* sum to one"):
+    with pytest.raises(InfeasibleMarketError, match=r"no weights within .* sum to one"):
         solve_exponential(instance(constraints=[cm.MaxEpsilon(0.1), cm.EtaRange(5, 9)]), 6.0)
     with pytest.raises(ParameterError, match="eta must"):
         solve_exponential(instance(), 0.0)

@@ -81,7 +81,10 @@ def test_invalid_rows_are_refused_before_any_charge(make):
     X, y, _ = rows_of(20)
     X = np.abs(X)
     accountant = PrivacyAccountant(np.full(20, 1.0))
-    for bad, words in ((np.nan, "partition 2 of X: a row contains NaN"), (3.0, "2 of X: 1 of 6 rows")):
+    for bad, words in (
+        (np.nan, "partition 2 of X: a row contains NaN"),
+        (3.0, "2 of X: 1 of 6 rows"),
+    ):
         changed = X.copy()
         changed[14] = bad
         with pytest.raises(DataError, match=words):

@@ -199,7 +199,9 @@ def test_a_failed_model_is_not_drawn_again_without_remaining_budget(market, rele
     with pytest.raises((SolverError, ParameterError)):
         market.close(release)
     for _ in range(2):
-        with pytest.raises(BudgetExceededError, match=r"An earlier attempt failed.*--without-model"):
+        with pytest.raises(
+            BudgetExceededError, match=r"An earlier attempt failed.*--without-model"
+        ):
             OnlineMarket(market.folder).close(never)
     assert len(market.ledger.releases()) == 2
     close_without_model(market)
