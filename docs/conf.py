@@ -1,4 +1,4 @@
-"""Configure Sphinx; CONTRIBUTING.md has the command."""
+"""Configure Sphinx. CONTRIBUTING.md has the command."""
 
 import sys
 from pathlib import Path

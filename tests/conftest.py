@@ -25,7 +25,7 @@ for profile, count in EXAMPLES.items():
         profile,
         max_examples=count,
         stateful_step_count=20,
-        deadline=None,  # processes that share a core slow each other down
+        deadline=None,  # processes that share a core are slower
         derandomize=not drawn_anew,
         print_blob=drawn_anew,
         suppress_health_check=[HealthCheck.too_slow],
@@ -92,7 +92,7 @@ LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
 
 
 def refuse_the_network(event, arguments):
-    """Fail a test, a doctest or a forked child that connects to another machine.
+    """Raise an error if a test, a doctest or a forked child connects to another machine.
 
     Local sockets, whose addresses are file names, are allowed.
     """

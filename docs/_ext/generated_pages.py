@@ -34,7 +34,7 @@ MODULES = {
     "convexmarket.online": "Sellers who arrive one by one",
     "convexmarket.release": "Private predictions instead of a private model",
     "convexmarket.attacks": "Attacks on the guarantees",
-    "convexmarket.ledger": "Privacy loss that was sold and spent",
+    "convexmarket.ledger": "Privacy losses that were sold and spent",
     "convexmarket.data": "Tables, public preprocessing, and the included data sets",
     "convexmarket.partitions": "Sellers and rows in the partitions of Dask; optional",
     "convexmarket.errors": "Exceptions and warnings",
@@ -50,7 +50,7 @@ def public(module: str) -> dict[str, Any]:
 
 
 def documented() -> dict[str, dict[str, Any]]:
-    """Return the objects of each module; the top level has what no other module exports."""
+    """Return the objects of each module, and for the top level those not exported elsewhere."""
     pages: dict[str, dict[str, Any]] = {}
     seen = set[int]()
     for module in [*list(MODULES)[1:], *list(MODULES)[:1]]:
@@ -228,7 +228,7 @@ def gallery_page() -> str:
 
 
 def write_pages(_app: Sphinx) -> None:
-    """Write the pages that have changed, so that Sphinx reads only these again."""
+    """Write only the pages that have changed, so that Sphinx does not read the others again."""
     GENERATED.mkdir(exist_ok=True)
     pages = {
         **api_pages(),
@@ -247,14 +247,14 @@ def write_pages(_app: Sphinx) -> None:
 
 
 def present(path: str) -> str:
-    """Return a path in the repository; warn if it does not exist."""
+    """Return a path in the repository, and warn if it does not exist."""
     if not (ROOT / path).exists():
         getLogger(__name__).warning("a link leads to %s, which does not exist", path)
     return path
 
 
 def link_into_repository(app: Sphinx, name: str, source: list[str]) -> None:
-    """Resolve links to reports and to files of the repository; spell out papers."""
+    """Resolve links to reports and to files of the repository, and spell out papers."""
     up = "../" * name.count("/")
     markdown = str(app.env.doc2path(name)).endswith(".md")
     source[0] = spelled_out(source[0], links=markdown)

@@ -8,7 +8,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-#: The parts of each report on several experiments.
+#: The experiments of each report with several parts.
 PARTS = {
     "joint": ["joint_published", "joint_noise", "joint_spread", "joint_variance"],
     "limits": ["limits_promise", "limits_variants"],
@@ -21,7 +21,7 @@ NAMES = sorted([*PARTS, "joint_methods", "joint_wdbc", "online_fraction", "onlin
 
 
 def experiment(name):
-    """Return the experiment of a name: a module or an object with compute, claims and report."""
+    """Return the module or object with compute, claims and report that has this name."""
     group = import_module(f"problems.papers.{name.partition('_')[0]}")
     if made := getattr(group, "EXPERIMENTS", {}).get(name):
         parts = {part.replace("_", "-"): experiment(part) for part in PARTS.get(name, ())}
@@ -33,7 +33,7 @@ def main() -> None:
     """Run the named experiments, or all of them."""
     parser = argparse.ArgumentParser(prog="python -m problems.papers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--quick", action="store_true", help="a few draws of each, to try it out")
+    parser.add_argument("--quick", action="store_true", help="use only a few draws")
     parser.add_argument("--out", type=Path, default=Path("reports"), help="folder of the reports")
     given = parser.parse_args()
     names = [name.replace("-", "_") for name in given.names] or NAMES

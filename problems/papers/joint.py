@@ -1,7 +1,7 @@
 """Effects of single parameters on the joint problem (A, section X; B, appendix B).
 
-The papers do not give the numbers of rows and features, mu, sigma and Lambda. Here: 100 rows of 5
-features and Lambda = 0.01, unless an experiment states other values.
+The papers do not state the numbers of rows and features, mu, sigma and Lambda. The experiments use
+100 rows of 5 features and Lambda = 0.01, unless they state other values.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ NARROW = ((0.057, 0.063), (0.059, 0.061), (0.0599, 0.0601))
 
 
 class Joint(Experiment):
-    """A sweep over values; a claim consists of the measure of a curve, a check and a text."""
+    """A sweep over values. A claim consists of the measure of a curve, a check and a text."""
 
     values, draws, quick_draws, eta_fixed, source, stated, axis = (), 20, 1, False, "", (), ""
     m, noise, starts = 100, "expected", 3
@@ -35,7 +35,7 @@ class Joint(Experiment):
             yield text, holds, self.source, detail
 
     def ends(self, values):
-        """Return the points of curves that the finding compares."""
+        """Return the points of the curves that the finding compares."""
         return values.shape[1] - 1, 0
 
     def finding(self, frames):
@@ -50,11 +50,11 @@ class Joint(Experiment):
 
 
 class Noise(Joint):
-    """The cost of noise: equal weights, with an increasing amount of privacy bought.
+    """The cost of noise, for equal weights and increasing amounts of purchased privacy.
 
-    Source: A, section X, and B, appendix B, Figure 5: a_i = 1/m, which a cap of 1 forces, and eta =
-    m eps for an average guarantee eps. Here: 200 rows, average guarantees from 0.01 to 10. Payments
-    and spread have no effect. Varied: eta. Each draw has one noise vector, the same at every eta.
+    Source: A, section X, and B, appendix B, Figure 5: a_i = 1/m, which a cap of 1 enforces, and eta
+    = m eps for an average guarantee eps. Setting: 200 rows, average guarantees from 0.01 to 10.
+    Payments and spread have no effect. Varied: eta. Each draw uses one noise vector for every eta.
     """
 
     axis, eta_fixed = "eta", True
@@ -66,8 +66,8 @@ class Noise(Joint):
         ("test_error", falls, "The test error falls as eta grows"),
     )
     note = (
-        "Weights and eta are given here and not chosen by looking at the data, so that a model of "
-        "this experiment, by itself, keeps the guarantee of objective perturbation for its eta."
+        "In this experiment weights and eta are given and do not depend on the data. So a single "
+        "model has the guarantee of objective perturbation for its eta."
     )
 
     def declare(self, eta, ranks, _granted):
@@ -78,11 +78,11 @@ class Noise(Joint):
 
 
 class Spread(Joint):
-    """Given guarantees: the effect of mu, the weight of the spread.
+    """The effect of mu, the weight of the spread, under given guarantees.
 
-    Source: A, section X, Figure 4, and B, appendix B, Figure 3 (given guarantees: B, Eq. 3). Here:
-    guarantees uniform on [0.1, 10], sigma = 1. The noise counts as its mean while model, weights
-    and eta are chosen; the model is then trained again with noise. Varied: mu.
+    Source: A, section X, Figure 4, and B, appendix B, Figure 3 (given guarantees: B, Eq. 3).
+    Setting: guarantees uniform on [0.1, 10], sigma = 1. Model, weights and eta are chosen with the
+    mean of the noise. The model is then trained again with noise. Varied: mu.
     """
 
     axis = "mu"
@@ -94,10 +94,11 @@ class Spread(Joint):
         ("empirical_loss", rises, "The empirical loss rises with mu"),
     )
     note = (
-        "With a small mu the buyer takes the few rows that fit. A larger mu spreads the weights "
-        "over more rows, which helps. Equal weights are possible only with a small eta, since no "
-        "seller may carry more than it granted, and a small eta means much noise. The papers say "
-        "that the errors rise slightly; how much depends on how far mu goes."
+        "With a small mu the buyer uses the few rows that fit well. A larger mu distributes the "
+        "weights over more rows, which reduces the errors. Equal weights require a small eta, "
+        "because no weight may exceed the granted guarantee, and a small eta requires much noise. "
+        "The papers state that the errors increase slightly. The increase depends on the range of "
+        "mu."
     )
 
     def declare(self, mu, ranks, granted):
@@ -118,9 +119,9 @@ class Spread(Joint):
 class Variance(Joint):
     """The variance of the weights as a function of the variance of c.
 
-    Source: B, appendix B, Figure 4: c uniform on [p, q], gamma = 1. Here: a mean of 0.06, mu = 3,
-    sigma = 100; with them the purchase begins with few sellers and ends with many. Varied: the
-    prior. A seller has the same quantile under every prior.
+    Source: B, appendix B, Figure 4: c uniform on [p, q], gamma = 1. Setting: a mean of 0.06, mu =
+    3, sigma = 100. With these values the number of sellers increases from few to many. Varied: the
+    prior. A seller has the same quantile in every prior.
     """
 
     axis = "variance_of_c"
@@ -132,9 +133,9 @@ class Variance(Joint):
         ("two_step_weight_variance", vanishes, ALONE),
     )
     note = (
-        "In the joint problem the weight of a row falls with its loss as well as with its price "
-        "(B, Theorem 3.3). The rows differ in their losses whatever sellers charge, so that equal "
-        "sellers do not get equal weights. Where weights are chosen without the rows they do."
+        "In the joint problem the weight of a row decreases with its loss and with its price (B, "
+        "Theorem 3.3). Rows differ in their losses for all prices, so equal sellers do not have "
+        "equal weights. If weights do not depend on the rows, equal sellers have equal weights."
     )
 
     def declare(self, ends, ranks, _granted):
@@ -144,7 +145,7 @@ class Variance(Joint):
         return cm.Market(cm.Sellers(prior.quantile(ranks), prior), objective)
 
     def compute(self, quick=False):
-        """Solve the joint problem under every prior; x is the variance of 20,000 quantiles."""
+        """Solve the joint problem for every prior. x is the variance of 20,000 quantiles."""
         levels = (np.arange(20_000) + 0.5) / 20_000
         variance = [float(np.var(cm.Uniform(*ends).quantile(levels))) for ends in self.values]
         low, high = zip(*self.values, strict=True)
@@ -161,17 +162,17 @@ class Variance(Joint):
         )
         return compare(*pair).sentence(
             "The variance of the weights of all but equal sellers in the joint problem",
-            "that of the mechanism that ignores the rows",
+            "the variance of the mechanism that ignores the rows",
         )
 
 
 class Published(Joint):
-    """The joint problem as published: its answer is the end of the line search.
+    """The joint problem as published, whose answer is the end of the line search.
 
     Source: A, Algorithm 4, and B, section 4.2, which search eta = m eps over a grid of eps in
-    [0, L]. Here: c uniform on [0.02, 0.10], mu = 3, sigma = 100, gamma = 1; with them the mechanism
-    without access to the data has an eta inside every range. Varied: the lower
-    end of the range; its upper end stays at 1000. The best point of the range is computed; the best
+    [0, L]. Setting: c uniform on [0.02, 0.10], mu = 3, sigma = 100, gamma = 1. With these values
+    the mechanism without access to the data has an eta inside every range. Varied: the lower end of
+    the range, with a fixed upper end of 1000. The best point of the range is computed. The best
     point of a grid cannot have a smaller objective.
     """
 
@@ -179,11 +180,10 @@ class Published(Joint):
     values, draws, noise = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 40, "realised"
     measure, words = "eta", "The mean eta that the joint problem buys"
     note = (
-        "The objective as published has no minimum over eta: a model that points against the noise "
-        "vector gains more from a smaller eta than sigma/eta takes away. The smallest eta of the "
-        "range is then the answer, and the model is the noise vector scaled up. Without a range "
-        'the package refuses the problem; with noise="expected" or noise="worst-case" it has an '
-        "answer."
+        "The published objective has no minimum over eta. In the direction opposite to the noise "
+        "vector, it decreases faster than sigma/eta increases. So the answer is the smallest eta "
+        "of the range, with a large multiple of the noise vector as model. Without a range the "
+        'package raises an error. With noise="expected" or noise="worst-case" an answer exists.'
     )
 
     def declare(self, low, ranks, _granted):
@@ -205,14 +205,14 @@ class Published(Joint):
     def finding(self, frames):
         points = frames["points"]
         share = f"{points.eta_decided.sum()} of {points.solved.sum()}"
-        return f"The end of the range decides {share} answers. {super().finding(frames)}"
+        return f"The end of the range determines {share} answers. {super().finding(frames)}"
 
 
 class Parameters(Together):
     """All experiments on the joint problem.
 
-    Question: model, weights and total privacy are chosen together. What do the range of eta, the
-    noise, the weight of evenness and the differences among sellers do to what is bought?
+    Question: model, weights and total privacy are chosen together. How do the range of eta, the
+    noise, the weight of the spread and the differences between sellers affect the purchase?
     """
 
     title = "Effects of the parameters of the joint problem"

@@ -1,14 +1,14 @@
 """Ways to solve the joint problem.
 
-Question: model, weights and total privacy are chosen at once, a problem that is convex for each eta
-only where spread and regularization are strong enough. Which method finds the best point, and how
-fast, inside and outside of that region?
+Question: model, weights and total privacy are chosen together. For each eta this problem is convex
+only if spread and regularization are sufficiently large. Which method finds the best point, and how
+fast, inside and outside this region?
 
 Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. Methods: alternating
 minimisation (with exact steps or a conic solver), the exponential change of variables, CVXPY's
 nonlinear interface, and the papers' projected gradient descent on a grid of eta.
 
-Varied: the spread (norm or square), and the distance of an instance from the edge of the convex
+Varied: the spread (norm or square), and the distance of an instance from the boundary of the convex
 region. Instances are Gaussian rows with a linear separator, and the Wisconsin breast-cancer data.
 """
 
@@ -26,7 +26,7 @@ from problems.papers.methods.joint_gradient import Terms, descend, projected_gra
 from problems.papers.methods.joint_nonlinear import solve_nonlinear
 
 PRIOR = cm.Uniform(np.exp(-4), 5 * np.exp(-4))
-#: Relative excess below which a method has found the best, methods agree, and descents coincide.
+#: Relative excess below which a method found the best point, methods agree, and descents coincide.
 BEST, AGREE, SAME = 1e-6, 1e-5, 1e-6
 RESTARTS = 5
 INSIDE = ["alternating", "alternating, CLARABEL", "exponential", "nlp"]
@@ -55,7 +55,7 @@ OPTIONS["alternating, CLARABEL"]["tol"] = 1e-9
 
 
 def random(purpose, group, number, *more):
-    """Generate random numbers: branch 0 is for sizes, 1 sensitivities, 2 starts, 3 restarts."""
+    """Create a generator for a branch: 0 sizes, 1 sensitivities, 2 starts, 3 restarts."""
     key = (purpose, list(GROUPS).index(group), number, *more)
     return np.random.default_rng(np.random.SeedSequence(0, spawn_key=key))
 
@@ -96,7 +96,7 @@ def described(group, joint):
 
 
 def attempt(group, number, name):
-    """Run one method on one instance; every method draws the same starts."""
+    """Run one method on one instance. Every method draws the same starts."""
     joint, terms, rng = instance(group, number), GROUPS[group][2], random(2, group, number)
     began, starts = time.perf_counter(), [np.nan]
     try:
@@ -116,7 +116,7 @@ def attempt(group, number, name):
 
 
 def _nonlinear(joint, terms, rng):
-    """Return the best end of three starts: no model, the class means and a random model."""
+    """Return the best result of three starts: the zero model, the class means, a random model."""
     slope = joint.X.T @ joint.y / (2 * len(joint.y)) / joint.regularization
     drawn = np.linalg.norm(slope) * rng.normal(size=slope.size) / np.sqrt(slope.size)
     ends = []
@@ -130,7 +130,7 @@ def _nonlinear(joint, terms, rng):
 
 
 def study(group, number, quick=False):
-    """Run every method on one instance, and descend from random models at the best eta."""
+    """Run every method on one instance, and descents from random models at the best eta."""
     joint, labels = instance(group, number), {"group": group, "instance": number}
     runs = []
     for name in GROUPS[group][5]:
@@ -171,14 +171,14 @@ def compute(quick=False):
 
 
 def ranges(frames):
-    """Measure, by instance, the range of the ends of random descents relative to the lowest."""
+    """Compute the relative range of the results of random descents for each instance."""
     ends = frames["descents"].groupby(["group", "instance"], sort=False).objective
     spread = ((ends.max() - ends.min()) / ends.min().abs()).rename("range").reset_index()
     return frames["instances"].merge(spread, on=["group", "instance"])
 
 
 def claims(frames):
-    """Check the claims of the papers and of our design about the methods."""
+    """Check the claims of the papers and of this package about the methods."""
     solved = frames["runs"].query("status == 'solved'")
     runs = solved.merge(frames["instances"], on=["group", "instance"])
     inside, spread = runs[runs.inside], ranges(frames)
@@ -245,11 +245,11 @@ def report(frames):
     page.add(summary.reset_index(), caption="Methods by group.", name="summary")
     shares = finds.mul(100).rename("share").reset_index()
     figure = bars(shares, "share", "name", xlabel=f"Instances within {BEST:g} of the best (%)")
-    page.add(figure, caption="How often each method found the best point.")
+    page.add(figure, caption="Frequency with which each method found the best point.")
     page.add(
-        "Projected gradient descent looks at a grid of eta, and the best eta lies between. In z "
-        "the objective is convex for Lambda above lambda_conv, but the set on which the weights "
-        "sum to one is not, so that several local minima remain possible. Times are those of these "
+        "Projected gradient descent uses a grid of eta, but the best eta is between its points. "
+        "In z the objective is convex for Lambda above lambda_conv, but the set on which the "
+        "weights sum to one is not convex, so several local minima may exist. Times are for these "
         "implementations at their tolerances on one machine. None of these answers is private."
     )
     for name in ("instances", "runs", "descents"):

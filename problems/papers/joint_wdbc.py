@@ -1,17 +1,16 @@
-"""Breast-cancer records: the joint problem against two steps.
+"""The joint problem compared with two steps on breast cancer records.
 
-Question: a buyer wants a classifier of tumours and pays patients for the privacy that it costs
-them. Does choosing model, weights and total privacy together, by looking at the records, beat the
-two-step mechanism, which decides from reports alone, and the naive model?
+Question: a buyer needs a classifier of tumours and pays patients for their privacy loss. Is the
+joint choice of model, weights and total privacy, which uses the records, better than the two-step
+mechanism, which uses only reports, and the naive model?
 
-Source: Fig. 2 of A and B with the joint objective of B, Eq. (10). The papers draw the noise first
-and let it take part in the choice, which has no minimum; here the noise counts as its mean while
-the purchase is planned, and the released model is trained with noise. The candidates were
-fixed before this experiment was run.
+Source: Fig. 2 of A and B with the joint objective of B, Eq. (10). In the papers, the noise is drawn
+first and is part of the choice, which has no minimum. Here the purchase is planned with the mean of
+the noise, and the released model is trained with noise. The candidates were fixed before this run.
 
-Varied: gamma, and whether sensitivities are correlated with the mean radius. For every gamma each
-model tries several (mu, sigma, Lambda), or (eta, Lambda); the choice is by the public validation
-rows, payments included, under 15 noise draws that all candidates share.
+Varied: gamma, and whether sensitivities are correlated with the mean radius. For every gamma, each
+model has several candidates (mu, sigma, Lambda), or (eta, Lambda). The choice minimises the error
+on public validation rows plus payments, with 15 common noise draws for all candidates.
 """
 
 from itertools import product
@@ -41,7 +40,7 @@ def stream(*key):
 
 
 def buy(market, rows, model, regularization):
-    """Buy for one candidate; the two-step mechanism does not use the rows."""
+    """Compute the purchase of one candidate. The two-step mechanism does not use the rows."""
     if model == "two-step":
         return cm.allocate(market)
     joint = cm.JointMarket(market, rows.X_train, rows.y_train, regularization=regularization)
@@ -49,9 +48,9 @@ def buy(market, rows, model, regularization):
 
 
 def errors(rows, epsilon, regularization):
-    """Return the validation and test errors of each noise draw; NaN if the model is refused.
+    """Return the validation and test errors of each noise draw, or NaN if the model is refused.
 
-    As in Algorithm 1, the privacy bought determines the noise of all three models.
+    As in Algorithm 1, the purchased privacy determines the noise of all three models.
     """
     learner = cm.PrivateLogisticRegression(
         regularization, data_norm=1.0, calibration="noise", solver_epsilon=None
@@ -68,7 +67,7 @@ def errors(rows, epsilon, regularization):
 
 
 def compute(quick=False):
-    """Select a candidate by the validation rows, and measure it on the test rows."""
+    """Select a candidate on the validation rows, and evaluate it on the test rows."""
     rows, prior = wdbc(0, (0.6, 0.2, 0.2)), cm.Uniform(np.exp(-4), 5 * np.exp(-4))
     drawn = prior.sample(len(rows.X_train), np.random.default_rng(stream(0)))
     radius = rows.feature_names.index("mean radius")
@@ -191,12 +190,12 @@ def report(frames):
     page.add(figure, caption="Expected payments.")
     page.add(curve, caption="Parameters chosen on validation rows.", name="curve", appendix=True)
     page.add(
-        "Which candidates there are matters more than which model it is: with small mu as well the "
-        "joint problem buys from a handful of patients, and is no longer told from the naive "
-        "model, its limit. Payments are expected ones, psi'eps, for all three: those of Eq. (8) "
-        "need the global optimum at every report. Parameters were chosen on public rows with "
-        f"models trained on the sellers' rows, which the two-step guarantees do not cover. "
-        f"{WARNING}"
+        "The set of candidates is more important than the model. If the candidates include a "
+        "small mu, the joint problem buys from a few patients, and its results are close to "
+        "those of the naive model, its limit. Payments of all three models are expected "
+        "payments, psi'eps, because Eq. (8) requires the global optimum at every report. "
+        "Parameters were chosen on public rows with models trained on the sellers' rows, which "
+        f"the two-step guarantees do not cover. {WARNING}"
     )
     for name in ("candidates", "draws", "sellers"):
         page.add(frames[name], caption=name.capitalize(), name=name, appendix=True)

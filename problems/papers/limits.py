@@ -1,4 +1,4 @@
-"""The cost of a small epsilon: limits on guarantees and on weights."""
+"""The cost of a small epsilon under limits on guarantees and on weights."""
 
 from itertools import product
 from pathlib import Path
@@ -22,14 +22,14 @@ FALLING = ("expected_payments", KEYS[0], 1e-6, "A, section VI (the trade-off of 
 
 
 def efficient(values):
-    """Mark rows that no other row dominates (no entry larger, at least one entry smaller)."""
+    """Mark the Pareto-efficient rows, where smaller entries are better."""
     no_larger = (values[:, None] <= values).all(axis=2)  # entry i, j: row i <= row j
     smaller = (values[:, None] < values).any(axis=2)
     return ~(no_larger & smaller).any(axis=0)
 
 
 def distinct(points):
-    """Return the distinct efficient points: promises that do not bind have the same point."""
+    """Return the distinct efficient points. Promises that do not bind have the same point."""
     return points[points.efficient & ~points[CRITERIA].round(9).duplicated()]
 
 
@@ -49,19 +49,19 @@ def solve(seed, gamma, promise):
 
 
 class Promise(Experiment):
-    """The cost of a promise of privacy: error, payments and the largest epsilon.
+    """Error, payments and the largest epsilon as functions of a promised epsilon.
 
-    A, section III, with a bound on every epsilon. Varied: gamma, and the promise, over the same 200
-    sellers. The error of a point is its objective without payments. No learner is involved.
+    A, section III, with a bound on every epsilon. Varied: gamma and the promise, for the same 200
+    sellers. The error of a point is its objective without payments. No model is trained.
     """
 
     note = (
-        "Points are those of one draw of sellers. Efficiency is relative to the computed points; "
-        "better points may lie between them."
+        "All points are for one draw of sellers. Efficiency is relative to the computed points, "
+        "and better points may exist between them."
     )
 
     def compute(self, quick=False):
-        """Solve the market at every gamma and promise, and at the ends for more draws."""
+        """Solve the market for every gamma and promise, and at the ends for more draws."""
         grid = product([1], GAMMA[::3] if quick else GAMMA, PROMISE)
         points = pd.DataFrame([solve(*each) for each in grid]).drop(columns="seed")
         ends = product(range(1, 3 if quick else 21), GAMMA[:1], PROMISE[:: len(PROMISE) - 1])
@@ -97,17 +97,17 @@ class Promise(Experiment):
     def pages(self, page, frames):
         points, promise = frames["points"], KEYS[1]
         figure = lines(points, "expected_payments", "error", hue=promise, log="xy")
-        page.add(figure, caption="Error over payments, a curve for each promised epsilon.")
+        page.add(figure, caption="Error over payments, with one curve for each promised epsilon.")
         figure = lines(points, "epsilon_max", "error", hue=KEYS[0], log="xy")
-        page.add(figure, caption="Error over the largest epsilon, a curve for each gamma.")
+        page.add(figure, caption="Error over the largest epsilon, with one curve for each gamma.")
         frontier = distinct(points)[[*KEYS, *CRITERIA, "n_bought", "eta"]]
         page.add(frontier, caption="The distinct efficient points.", name="frontier")
-        page.add(points, caption="Every market, with its certificate.", name="points")
+        page.add(points, caption="Every market with its certificate.", name="points")
         page.add(frames["draws"], caption="Draws of sellers.", name="draws", appendix=True)
 
 
 class Variants(Experiment):
-    """A cap on weights compared with a limit on guarantees, each varied at one gamma."""
+    """A comparison of a cap on weights with a limit on guarantees at one gamma."""
 
     def compute(self, quick=False):
         """Run the problem file limits.toml."""
@@ -115,7 +115,7 @@ class Variants(Experiment):
         return problem.perform(progress=False).tables
 
     def change(self, frames):
-        """Compute the increase of the objective by a cap, at the largest epsilon of a limit."""
+        """Compute the increase of the objective by a cap instead of a limit with equal epsilon."""
         runs = frames["runs"][frames["runs"].status == "solved"].sort_values("epsilon_max")
         base, other = (runs[runs.market == name] for name in (LIMIT, CAP))
         base = base.drop_duplicates("epsilon_max")
@@ -135,15 +135,15 @@ class Variants(Experiment):
     def finding(self, frames):
         change = self.change(frames)
         return (
-            f"At equal largest epsilon a cap on weights changes the objective by "
-            f"{change.min():+.1%} to {change.max():+.1%} against a limit on guarantees "
-            f"({len(change)} points; the curve of limits is interpolated)."
+            "At equal largest epsilon, a cap on weights changes the objective by "
+            f"{change.min():+.1%} to {change.max():+.1%} relative to a limit on guarantees "
+            f"({len(change)} points, with an interpolated curve of limits)."
         )
 
     def pages(self, page, frames):
         runs = frames["runs"][frames["runs"].status == "solved"]
         figure = lines(runs, "expected_payments", "error", hue="market", log="x")
-        page.add(figure, caption="Error over expected payments, a point for each swept value.")
+        page.add(figure, caption="Error over expected payments, with one point for each value.")
         figure = lines(runs, "epsilon_max", "objective", hue="market", log="x")
         page.add(figure, caption="Objective over the largest epsilon sold.")
         for name, frame in frames.items():

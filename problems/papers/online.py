@@ -13,7 +13,7 @@ ENOUGH = "Payments fall to theirs, so that a bounded budget is enough"
 
 
 class Online(Experiment):
-    """Policies that buy from the same streams.
+    """Policies that buy from the same streams of sellers.
 
     A claim is (text, source, check, measure, *pairs of further arguments of :func:`claim`).
     """
@@ -30,11 +30,11 @@ class Online(Experiment):
     def finding(self, frames, share=1.0):
         draws = frames["draws"].query("policy == @self.rule and fraction == @share")
         last = draws[draws["size"] == draws["size"].max()]
-        came = "" if share == 1 else f" if {share:.0%} of them come"
+        came = "" if share == 1 else f" if {share:.0%} of them arrive"
         size = last["size"].iloc[0]
         words = f"The loss of “{self.rule}” with {size:,} sellers expected from {self.prior}{came}"
         gap = compare(last.loss, last.offline)
-        return gap.sentence(words, "that of the optimum in hindsight")
+        return gap.sentence(words, "the loss of the optimum in hindsight")
 
     def pages(self, page, frames):
         pages(page, frames)
@@ -43,11 +43,11 @@ class Online(Experiment):
 class Uniform15(Online):
     """A's Figure 3 on U[1, 5].
 
-    Source: A, section VI.B, Figure 3. The paper does not give mu, sigma, gamma and the number of
-    draws; here 1, 1, 1 and 20. Its prior violates its own Assumption IV.3, which asks for sellers
-    whose privacy is nearly free: Algorithm 3 has no cut-off here. "expectation" is the rule that
-    Algorithm 3 approximates, A's Eq. (14) with its sums replaced by expectations, and needs no such
-    assumption. Varied: the number of sellers m.
+    Source: A, section VI.B, Figure 3. The paper does not state mu, sigma, gamma and the number of
+    draws, which are 1, 1, 1 and 20 here. The prior of the paper violates its Assumption IV.3, which
+    requires sellers with sensitivities near zero. So Algorithm 3 is not defined. "expectation" is
+    the rule that Algorithm 3 approximates, A's Eq. (14) with expectations instead of sums, and does
+    not need this assumption. Varied: the number of sellers m.
     """
 
     prior, policies = cm.Uniform(1.0, 5.0), ["expectation", "replanned"]
@@ -57,10 +57,11 @@ class Uniform15(Online):
         ("The loss is O(m^(-1/4)), so that it vanishes", "A, Lemma IX.2", falls_as_power, "loss"),
     )
     note = (
-        "Privacy is never nearly free here, so the loss tends to 2 sqrt(sigma gamma psi) = 2 with "
-        "psi the lowest virtual cost. The excess falls like m^(-1/3): buying up to psi + "
-        "delta costs of the order of delta, and leaves a spread of the order of 1/sqrt(m delta). "
-        "The lemma assumes a prior with density at zero; online-uniform04 tests it with one."
+        "All sensitivities are at least 1, so the loss tends to 2 sqrt(sigma gamma psi) = 2, "
+        "where psi is the lowest virtual cost. The excess decreases like m^(-1/3), because "
+        "purchases up to psi + delta have an additional cost of order delta and a spread of order "
+        "1/sqrt(m delta). The lemma assumes a prior with positive density at zero, which "
+        "online-uniform04 uses."
     )
 
 
@@ -68,8 +69,8 @@ class Uniform04(Online):
     """Both rules on U[0, 4].
 
     Source: A, section VI.B, Figure 3, and Lemma IX.2. The paper's figure uses U[1, 5], for which
-    Algorithm 3 is not defined; this prior has the same width and satisfies Assumption IV.3. For
-    U[0, q] Algorithm 3 and the general rule are the same. Varied: m, and the policy.
+    Algorithm 3 is not defined. This prior has the same width and satisfies Assumption IV.3. For
+    U[0, q], Algorithm 3 and the general rule are equal. Varied: m and the policy.
     """
 
     prior, rule = cm.Uniform(0.0, 4.0), "algorithm-3"
@@ -84,17 +85,17 @@ class Uniform04(Online):
         ("The loss of Algorithm 3 is O(m^(-1/4))", "A, Lemma IX.2", falls_as_power, "loss"),
     )
     note = (
-        "In the limit the loss falls like m^(-1/4) exactly, so that the interval of a fitted "
-        'exponent may end on either side of -1/4. "replanned" is not in the paper: it plans for '
-        "the rest of the sellers anew."
+        "In the limit the loss decreases exactly like m^(-1/4), so the interval of a fitted "
+        'exponent may end on either side of -1/4. The policy "replanned" is not in the paper. It '
+        "computes new plans for the remaining sellers."
     )
 
 
 class NearZero(Online):
-    """Many sellers whose privacy is never free: U[0.01, 4.01].
+    """Many sellers with sensitivities of at least 0.01: U[0.01, 4.01].
 
-    Source: B, Theorem 3.4: the loss tends to 2 sqrt(sigma gamma p), 0.2 here, half of it noise and
-    half payments. So payments of sqrt(sigma p/gamma) = 0.1 are enough for any number of
+    Source: B, Theorem 3.4: the loss tends to 2 sqrt(sigma gamma p) = 0.2, half from noise and half
+    from payments. So payments of sqrt(sigma p/gamma) = 0.1 are sufficient for any number of
     sellers. Varied: m.
     """
 
@@ -105,8 +106,8 @@ class NearZero(Online):
         ("The loss is O(m^(-1/4))", ABOVE, falls_as_power, "loss"),
     )
     note = (
-        "The limit is 10 times nearer to zero than with p = 1, and takes far more sellers to be "
-        "seen: until then the loss falls as if p were 0. The rate does not hold for ever."
+        "The limit is 10 times smaller than with p = 1 and is reached only with many more "
+        "sellers. Before, the loss decreases as for p = 0. This rate does not continue."
     )
 
     def finding(self, frames):
@@ -116,16 +117,15 @@ class NearZero(Online):
 
 
 class Fraction(Online):
-    """Fewer sellers than expected: a fraction xi of m arrives.
+    """Fewer sellers than expected, with a fraction xi of m arriving.
 
-    Question: a buyer plans for m sellers and only a fraction xi of them arrives. Earlier offers
-    stay valid, so that less privacy is bought and more noise is needed. How large is the loss
-    relative to a buyer who knows all reports and the number of sellers?
+    Question: a buyer plans for m sellers, but only a fraction xi of them arrives. Earlier offers
+    remain valid, so less privacy is bought and more noise is needed. How large is the loss relative
+    to a buyer who knows all reports and the number of sellers?
 
-    Source: A, Theorem V.1, a bound whose constants the paper does not give, on an objective with a
-    trained model. The loss is the bound of A, Eq. (11), after xi*m sellers.
-    For U[0, 4] the general rule is Algorithm 3, and no policy uses the fraction. Varied: the
-    fraction, and m.
+    Source: A, Theorem V.1, which bounds an objective with a trained model, without constants. The
+    loss is the bound of A, Eq. (11), after xi*m sellers. For U[0, 4] the general rule is Algorithm
+    3, and no policy uses the fraction. Varied: the fraction and m.
     """
 
     title, prior, rule = "Fewer sellers than expected", cm.Uniform(0.0, 4.0), "algorithm-3"
@@ -135,11 +135,11 @@ class Fraction(Online):
         (LARGER, "A, Theorem V.1", falls, "ratio", ("along", "fraction")),
     )
     note = (
-        "With few sellers a rule may buy nothing at all: the loss is infinite then. Such draws are "
-        "counted, and averages are over the others. The limit of the ratio is not in the paper; it "
-        "follows from A, Eqs. (36) and (37): half of the planned loss is spread, a quarter noise "
-        "and a quarter payments, which change by xi^(-1/2), 1/xi and xi, and the optimum of the "
-        "sellers who came by xi^(-1/4)."
+        "With few sellers a rule may buy nothing, and the loss is infinite. Such draws are "
+        "counted, and averages are over the other draws. The limit of the ratio is not in the "
+        "paper, but follows from A, Eqs. (36) and (37). Half of the planned loss is spread, a "
+        "quarter is noise and a quarter is payments. They change by xi^(-1/2), 1/xi and xi, and "
+        "the optimum of the arrived sellers changes by xi^(-1/4)."
     )
 
     def compute(self, quick=False):
@@ -157,27 +157,26 @@ class Fraction(Online):
 
 
 class Learning(Online):
-    """A prior learnt while sellers arrive, compared with a known prior.
+    """A prior learnt during arrivals, compared with a known prior.
 
     Question: the buyer does not know the prior, starts from a guess, and uses the reports of
-    earlier sellers when it plans for later ones. How much larger is its loss than the loss of the
+    earlier sellers in plans for later sellers. How much larger is the loss than the loss of the
     same policy with the true prior?
 
-    Source: not in the papers, which assume a known prior (A, section V). The prior is U[0, 4]
-    and the guess U[0, 10]: sellers are cheaper than the buyer expects. "learnt" is measured against
-    "replanned", and "guess", which keeps its guess to the end, against "expectation". Varied: m,
-    and the policy.
+    Source: the papers assume a known prior (A, section V). The prior is U[0, 4] and the guess is
+    U[0, 10], so sellers are cheaper than the buyer expects. "learnt" is compared with "replanned".
+    "guess", which always uses the guess, is compared with "expectation". Varied: m and the policy.
     """
 
     title, prior = "Learning the prior while sellers arrive", cm.Uniform(0.0, 4.0)
     policies, sizes = ["replanned", "expectation", "learnt", "guess"], [10**k for k in range(2, 7)]
     note = (
-        "The learning policy takes the reports so far, and 20 quantiles of the guess, for the "
-        "prior, and plans anew whenever the number of sellers has grown by half, or the number to "
-        "come has shrunk as much. It buys nothing from the first 10 sellers. A quote uses earlier "
-        "reports only, so that the truth stays each seller's best reply. A guess that is too low "
-        "is worse than a guess that is too high: the policy waits for cheap sellers who do not "
-        "exist."
+        "The learning policy uses the reports so far and 20 quantiles of the guess as prior. It "
+        "computes a new plan whenever the number of sellers has increased by half, or the number "
+        "of remaining sellers has decreased by the same factor. It buys nothing from the first 10 "
+        "sellers. A quote uses only earlier reports, so the truth remains each seller's best "
+        "reply. A guess that is too low is worse than a guess that is too high, because the "
+        "policy waits for cheap sellers who do not exist."
     )
 
     def compute(self, quick=False):
@@ -203,9 +202,8 @@ class Learning(Online):
 class Uniform(Together):
     """The online experiments with three priors.
 
-    Question: every seller receives an offer on arrival, from its report and the prior alone. How
-    large is the loss relative to a buyer who knows all reports, where privacy is free, nearly free,
-    or never free?
+    Question: every seller receives an offer on arrival that depends only on the seller's report and
+    the prior. How large is the loss relative to a buyer who knows all reports, for several priors?
     """
 
     title = "Sellers who arrive one by one: the value of hindsight"

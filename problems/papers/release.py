@@ -1,7 +1,8 @@
-"""Predictions of a kernel model instead of the model (K, Algorithms 1 to 3; K has no experiments).
+"""Release of predictions of a kernel model (K, Algorithms 1 to 3; K has no experiments).
 
-The comparison includes the function with a Gaussian process (Hall, Rinaldo and Wasserman) and a
-linear model by objective perturbation. Each way of K has the paper's accounting and a tight one.
+The comparison includes a function with the noise of a Gaussian process (Hall, Rinaldo and
+Wasserman) and a linear model by objective perturbation. Each release of K has the paper's
+accounting and a tight accounting.
 """
 
 import numpy as np
@@ -17,8 +18,8 @@ def releases(updates, low, rounds):
     return {
         "interactive, paper": ("interactive", {"max_updates": updates, "accounting": "paper"}),
         "interactive": ("interactive", {"max_updates": updates}),
-        # Theory's threshold, 4 log(2T/beta) = 39.6 scales, is for the worst case. The guarantee
-        # does not depend on it.
+        # The threshold of the theory, 4 log(2T/beta) = 39.6 scales, is for the worst case. The
+        # guarantee does not depend on the threshold.
         "interactive, low threshold": ("interactive", {"max_updates": low, "threshold": 5.0}),
         "semi-interactive, paper": ("semi-interactive", laplace | {"accounting": "paper"}),
         "semi-interactive, Laplace": ("semi-interactive", laplace),
@@ -31,7 +32,7 @@ def releases(updates, low, rounds):
 
 
 class Predictions(Study, Experiment):
-    """Releases of the same models over sizes and epsilons."""
+    """Releases of the same models for several sizes and epsilons."""
 
     claims, finding, pages = release_draws.claims, release_draws.finding, release_draws.pages
 
@@ -44,8 +45,8 @@ class Predictions(Study, Experiment):
 class Circles(Predictions):
     """Two circles.
 
-    lambda = 0.01 is the best of 0.01, 0.03 and 0.1 without noise at gamma = 4, on draws that are
-    not used here. There are as many public points as a release takes.
+    lambda = 0.01 is the best of 0.01, 0.03 and 0.1 without noise at gamma = 4, on other draws. The
+    number of public points is the largest that a release accepts.
     """
 
     shape = (0.15, 0.4)
@@ -67,8 +68,8 @@ class Wdbc(Predictions):
     """Breast-cancer records.
 
     gamma = 2 and lambda = 0.01 are the best without noise in ten folds of the public validation
-    rows (95.6%). In 31 dimensions a net of the ball has more points than a computer holds, so that
-    the non-interactive release is refused. Public points are the validation rows, without labels.
+    rows (95.6%). In 31 dimensions a net of the ball has too many points for memory, so there is no
+    non-interactive release. Public points are the validation rows without labels.
     """
 
     where, gamma, fits, draws = "breast-cancer records", 2.0, 3, 3
@@ -76,9 +77,10 @@ class Wdbc(Predictions):
     releases = releases(updates=10, low=10, rounds=10)
     del releases["non-interactive, paper"]
     note = (
-        "An interactive release whose noise hides every prediction never corrects its public "
-        "model, which answers zero everywhere, that is benign: its accuracy is the share of benign "
-        "rows. The linear model does not release predictions of the kernel model, and has delta 0."
+        "If the noise of an interactive release is larger than every prediction, the public model "
+        "is never updated and answers zero, that is, benign. Its accuracy is then the share of "
+        "benign rows. The linear model does not release predictions of the kernel model, and has "
+        "delta 0."
     )
 
     def __init__(self):
@@ -97,8 +99,8 @@ class Wdbc(Predictions):
 class Releases(Together):
     """The releases on both data sets.
 
-    Question: how good are the predictions of a kernel model, released in the three ways of K or by
-    a Gaussian process, next to those of a private linear model?
+    Question: how accurate are released predictions of a kernel model, by the three methods of K or
+    a Gaussian process, compared with a private linear model?
     """
 
     title = "Predictions instead of a model"

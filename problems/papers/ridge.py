@@ -1,4 +1,4 @@
-"""Personalised privacy for ridge regression: R's tables, and uses of its error bound."""
+"""Personalised privacy for ridge regression: the tables of R, and uses of its error bound."""
 
 from dataclasses import replace
 
@@ -9,15 +9,15 @@ from convexmarket.report.figures import lines
 from problems.papers.methods import Experiment, Together
 from problems.papers.methods.ridge_losses import CLOSE, ORDER, Levels, Study, Sweep, run
 
-#: Shares of groups in the later tables of R, and the values of R's sweeps on both data sets.
+#: Shares of groups in the later tables of R, and the values of its sweeps on both data sets.
 OTHER = Levels(f_conservative=0.54, f_medium=0.37)
 CONSERVATIVE, SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 MEDIUM, ROWS = tuple(np.arange(1, 11) / 20), tuple(np.arange(1, 11) / 10)
 CAVEAT = (
-    "The baseline of Jorgensen et al. is run as published, with noise that shrinks as the sample "
-    "grows; with one row replaced its promise is then not established. The paper reports one draw "
-    "of data and privacy levels; here are medians and ranges over draws. Losses on test rows are "
-    "facts about private models, not releases, and lambda must not be chosen by them."
+    "The baseline of Jorgensen et al. is run as published, with noise that decreases with the "
+    "size of the sample. Its guarantee when one row is replaced is not proven. The paper reports "
+    "one draw of data and privacy levels, and this report has medians and ranges over draws. "
+    "Losses on test rows are not released, and lambda must not be chosen by them."
 )
 
 
@@ -28,7 +28,7 @@ TITLES = {
 
 
 class Ridge(Study, Experiment):
-    """Losses of all methods over the sweeps of a study; the report shows some of the sweeps."""
+    """Losses of all methods over the sweeps of a study. The report shows some of the sweeps."""
 
     where = "On synthetic data"
     methods, versus = (*ORDER, "pdp_op_tight"), ("pdp_op", "jorgensen_max")
@@ -71,17 +71,17 @@ class Ridge(Study, Experiment):
         shown = wide.melt(ignore_index=False, value_name="ratio").reset_index()
         for (sweep, parameter, loss), rows in shown.groupby(keys[:3], sort=False):
             named = rows.rename(columns={"value": parameter})
-            look = {"hue": "method", "log": "xy", "ylabel": "loss over that of PDP-OP"}
+            look = {"hue": "method", "log": "xy", "ylabel": "loss relative to PDP-OP"}
             figure = lines(named, parameter, "ratio", **look)
-            caption = f"Median {loss} loss of each method over that of PDP-OP (sweep {sweep})."
+            caption = f"Median {loss} loss of each method relative to PDP-OP (sweep {sweep})."
             page.add(figure, caption=caption)
         bound = frames["bound"].melt("regularization", var_name="term", value_name="bound")
         figure = lines(bound, "regularization", "bound", hue="term", log="xy")
         page.add(figure, caption="The bound of Theorem 3.6 over lambda, and its terms.")
         for name, caption in {
             "published": "Published cells and ours.",
-            "orderings": "Where the order of the methods holds.",
-            "gains": "Tight sensitivity and optimal weights over PDP-OP.",
+            "orderings": "Values for which the order of the methods holds.",
+            "gains": "Tight sensitivity and optimal weights relative to PDP-OP.",
             "confirmation": "Simulation of some cells.",
         }.items():
             if len(frames.get(name, ())):
@@ -92,7 +92,7 @@ class Ridge(Study, Experiment):
 
 
 class Published(Ridge):
-    """R's order of the methods and its tables: at least 80% of the cells of each are close."""
+    """Claims of R: the order of the methods, and tables with at least 80% of cells reproduced."""
 
     def claims(self, frames):
         orders = frames["orderings"]
@@ -113,10 +113,10 @@ class Published(Ridge):
 class Synthetic(Published):
     """Synthetic data.
 
-    Source: R, section 4 and appendix B, tables 1, 3, 5, 7, 9, 11 and 13. The paper does not give
-    the number of rows for tables 1 and 3; 100, split 80/20, reproduces its figures. Varied: lambda,
-    the levels of privacy and their shares, and the number of rows. The caption of table 11 says
-    shares of .34/.43; its figures fit .54/.37, so that both are run.
+    Source: R, section 4 and appendix B, tables 1, 3, 5, 7, 9, 11 and 13. The paper does not state
+    the number of rows for tables 1 and 3. With 100 rows, split 80/20, its figures are reproduced.
+    Varied: lambda, the levels of privacy and their shares, and the number of rows. The caption of
+    table 11 states shares of .34/.43, but its figures fit .54/.37, so both are run.
     """
 
     lambdas = (1, 3, 5, 7, 10, 15, 20, 25, 50, 75, 100, 125, 150, 175, 200, 300, 400, 500)
@@ -147,9 +147,9 @@ class Medical(Published):
     """Medical costs.
 
     Source: R, section 4 and appendix B, tables 2, 4, 6, 8, 10, 12 and 14. The paper does not list
-    its columns; three numbers, the full coding of three categories and a constant reproduce its
-    figures. It scales with the extremes of the private rows, which leaks them; here the ranges are
-    public. Varied: lambda, the levels of privacy and their shares, and the number of rows.
+    its columns. Three numbers, the full coding of three categories and a constant reproduce its
+    figures. The paper scales by the extremes of the private rows, which leaks them. Here the ranges
+    are public. Varied: lambda, the levels of privacy and their shares, and the number of rows.
     """
 
     data, where = "medical", "On medical costs"
@@ -161,16 +161,16 @@ class Medical(Published):
         Sweep("row_fraction", ROWS, (12,)),
     )
     regularization, label_noise, coef_norm = 1.0, 0.1, 1.0  # possible public assumptions
-    smallest_eigenvalue = 0.0  # the columns of a category add up to the constant one
+    smallest_eigenvalue = 0.0  # the columns of a category sum to the constant one
 
 
 class Bound(Ridge):
     """The choice of lambda and of the perturbed quantity.
 
-    Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. 5
-    features, labels with a standard deviation of 0.05; the levels of privacy are the paper's. Sums
-    and the objective have the noise of the learners, exact on a lattice; PDP-OP has the noise of
-    the paper. Varied: lambda, and the number of rows.
+    Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. Setting:
+    5 features, labels with a standard deviation of 0.05, and the paper's levels of privacy. Sums
+    and the objective have the exact lattice noise of the learners, and PDP-OP has the noise of the
+    paper. Varied: lambda and the number of rows.
     """
 
     data = (100_000, 5, 0.05)
@@ -208,12 +208,12 @@ class Bound(Ridge):
 
 
 class Weights(Ridge):
-    """The choice of weights for the same guarantees.
+    """The choice of weights under the same guarantees.
 
-    Source: R, Theorem 3.6; the experiment is ours. 2 features, 4,000 people, labels with a standard
-    deviation of 0.5 around a weak linear signal. Liberals grant 100, which is no protection; with
-    10 the paper's weights are as good at every lambda. Varied: lambda, and the assumed noise of the
-    labels.
+    Source: R, Theorem 3.6, without an experiment. Setting: 2 features, 4,000 people, labels with a
+    standard deviation of 0.5 around a weak linear signal. Liberals grant an epsilon of 100, which
+    gives no protection. With 10, the paper's weights are equally good at every lambda. Varied:
+    lambda and the assumed noise of the labels.
     """
 
     data = (5000, 2, 0.5)
@@ -229,8 +229,8 @@ class Weights(Ridge):
     methods = ("pdp_op", "pdp_op_optimal", "nonpersonalized", "nonprivate")
     versus = ("pdp_op_optimal", "pdp_op")
     note = (
-        "The bound overstates the noise of the labels, by dividing by lambda where the data's own "
-        "curvature counts too, so that a smaller bound need not be a smaller loss."
+        "The bound overestimates the effect of label noise, because it divides by lambda without "
+        "the curvature of the data. So a smaller bound need not imply a smaller loss."
     )
 
     def claims(self, frames):
@@ -250,8 +250,8 @@ class Weights(Ridge):
 class Tables(Together):
     """Both data sets of R.
 
-    Question: some people require much more privacy than others. How much better are weights in
-    proportion to the epsilons (PDP-OP) than the smallest epsilon for all rows, and than sampling
+    Question: some people require much more privacy than others. How much better are weights
+    proportional to the epsilons (PDP-OP) than the smallest epsilon for all rows, or than sampling
     the rows with small epsilons?
     """
 
@@ -262,7 +262,7 @@ class Choices(Together):
     """Choices of a buyer under the same guarantees.
 
     Question: which lambda and which weights should a buyer choose, and which perturbation: of the
-    model, of the objective, or of the statistics that ridge regression solves?
+    model, the objective, or the statistics?
     """
 
     title = "Ridge regression: the choice of lambda, of the weights, and of the perturbation"

@@ -1,4 +1,4 @@
-"""Short searches: the tests need a large loss, not the maximal one."""
+"""Shorten searches, because the tests need a large loss but not the maximum."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Correct mechanisms pass with losses close to their claims; broken mechanisms are refuted."""
+"""Audits pass correct mechanisms with losses close to their claims, and refute broken ones."""
 
 import warnings
 
@@ -95,14 +95,14 @@ class SecondNoiseHalved(cm.PrivateLogisticRegression):
 
 
 class NoiseInOneDirection(OtherNoise):
-    """Draw correct norms, but nonuniform directions."""
+    """Draw correct norms with nonuniform directions."""
 
     def drawn(self, n_features, generator):
         return np.abs(gamma_sphere_noise(n_features, generator))
 
 
 class NoiseAlongAnAxis(OtherNoise):
-    """Draw correct norms and mean direction, with noise in the first coordinate only."""
+    """Draw correct norms and mean direction, with noise only in the first coordinate."""
 
     def drawn(self, n_features, generator):
         drawn = gamma_sphere_noise(n_features, generator)
@@ -139,7 +139,7 @@ class EtaOfUsedLabels(cm.PrivateLogisticRegression):
 
 
 class DeltaLeftOut(cm.PrivateLogisticRegression):
-    """Calibrate the noise to the granted epsilon, as in the paper, and claim only that."""
+    """Calibrate the noise to the granted epsilon, as in the paper, and claim only this epsilon."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.calibration = "noise"
@@ -154,14 +154,14 @@ class DeltaLeftOut(cm.PrivateLogisticRegression):
 
 
 class WeightsAboveTheCap(DeltaLeftOut):
-    """Claim the guarantee of capped weights, but train with the uncapped ones."""
+    """Claim the guarantee of capped weights, but train with uncapped weights."""
 
     def _claim(self, epsilon):
         super()._claim(np.minimum(epsilon, 1.5 * epsilon.mean()))
 
 
 class HeavierRow(cm.PrivateLogisticRegression):
-    """Claim the guarantee of the given weights, but double the largest one."""
+    """Claim the guarantee of the given weights, but double the largest weight."""
 
     def fit(self, X, y, *, epsilon, **options):
         honest = cm.PrivateLogisticRegression(**self.get_params())

@@ -50,7 +50,7 @@ def by_draws(release, X, y, share, **options):
     return cm.audit_privacy(release, X, y, guarantee=claim, rows=[0], random_state=0, **options)
 
 
-@pytest.mark.campaign  # a statistical audit; one query to other releases has a smaller loss
+@pytest.mark.campaign  # audited by draws; one query to other releases has a smaller loss
 @pytest.mark.parametrize("share", SHARES)
 def test_a_release_passes_with_its_claim_and_fails_with_half_of_it(share):
     X, y = np.vstack([POINT, np.zeros((9, 2))]), np.repeat([-1, 1], 5)

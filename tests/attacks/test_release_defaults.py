@@ -94,9 +94,9 @@ def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
     source, residues = Simulation(np.random.default_rng(1)), []
     for erm in (first, second):
         step, numbers = released(monkeypatch, kind, erm, source, 120)
-        steps = numbers / step  # exact: the step is a power of two
+        steps = numbers / step  # exact, because the step is a power of two
         assert np.array_equal(steps, np.rint(steps))
-        assert np.unique(steps).size > 100  # far more numbers than draws
+        assert np.unique(steps).size > 100  # far more possible numbers than draws
         residues.append(np.bincount((steps % 4).astype(int), minlength=4))
         assert stats.chisquare(residues[-1]).pvalue > REJECTED
     assert stats.chi2_contingency(residues).pvalue > REJECTED

@@ -31,7 +31,7 @@ def plain(text):
 
 
 def draw_nothing(figure, kind, name):
-    """Replace ``figures.saved``: drawing is slow, and other tests cover figures."""
+    """Replace ``figures.saved``, because drawing is slow and other tests cover figures."""
     return b""
 
 

@@ -70,9 +70,9 @@ def filled(here):
 
 
 def refused_before_any_work(name, place, monkeypatch):
-    """Check that a command refuses an unwritable path before any work; return its error.
+    """Check that a command raises an error for an unwritable path before any work.
 
-    Only methods are replaced: a module that is first imported here would keep a replaced class.
+    Only methods are replaced, because modules imported here would retain a replaced class.
     """
     (arguments, option), (module, work) = (WRITERS | FOLDERS)[name], WORK[name]
 

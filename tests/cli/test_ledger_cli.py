@@ -44,7 +44,7 @@ def tables(path=BOOKS):
 
 
 def refused(*arguments):
-    """Check that a command is refused without changing the ledger; return its error line."""
+    """Check that a command fails without changing the ledger, and return its error."""
     before = tables()
     result = invoke(*arguments)
     assert result.exit_code == 2, result.output

@@ -90,7 +90,7 @@ def quoted(folder="m"):
 
 
 def refused(*arguments):
-    """Check that a command is refused without changing the market; return its error line."""
+    """Check that a command fails without changing the market, and return its error."""
     before = quoted() if Path("m/market.sqlite").exists() else None
     result = invoke(*arguments)
     assert result.exit_code == 2, result.output

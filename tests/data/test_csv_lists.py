@@ -1,4 +1,4 @@
-"""Untrusted CSV lists are read unambiguously, or refused with the number of the bad line."""
+"""Untrusted CSV lists are read unambiguously, or raise an error with the number of the line."""
 
 import csv
 import io

@@ -57,7 +57,7 @@ def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
 
 
 def instance(m=40, n=3, seed=0, *, terms=None, constraints=(), sellers=None, **options):
-    """Return a joint market; the default terms lie in the convex region."""
+    """Return a joint market. The default terms are in the convex region."""
     rng = np.random.default_rng(seed)
     X, y = data(m, n, rng)
     options = {"regularization": 0.1, **options}

@@ -178,7 +178,7 @@ def test_ranges_norm_bounds_and_other_noises_restore_a_minimum():
 
 @given(seed=st.integers(0, 2**32))
 def test_the_start_on_the_unbounded_ray_is_always_tried(seed):
-    """Towards the lower end of eta the objective decreases like -1/eta^2 for every b."""
+    """The objective decreases like -1/eta^2 towards the lower end of eta for every b."""
     rng = np.random.default_rng(seed)
     X, y = data(8, 3, rng)
     b = 0.3 * rng.normal(size=3)
@@ -332,7 +332,7 @@ def test_forms_that_are_not_in_the_papers_are_solved():
 @pytest.mark.parametrize("convex", [True, False])
 @pytest.mark.parametrize("m", one_in(2, [6, 25]))
 def test_given_guarantees_are_supported(convex, m):
-    """Given guarantees (B, Eq. 3): the solver chooses weights, eta and model."""
+    """With given guarantees (B, Eq. 3), the method chooses weights, eta and model."""
     rng = np.random.default_rng(3)
     X, y = data(m, 3, rng)
     granted = rng.uniform(0.1, 3, m) * rng.choice([0, 1, 1], size=m)

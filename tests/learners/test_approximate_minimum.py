@@ -55,8 +55,8 @@ def test_no_row_loses_more_than_a_tiny_granted_epsilon(learner, least):
         np.testing.assert_array_equal(again.coef_, fitted.coef_)
 
 
-#: The telltale's cells. A point moved by 1.5 cells has a gradient that grows by 0.9 TOL at most,
-#: because the objective's curvature is at most LAMBDA + 1/4.
+#: Cells of the telltale solver. Moving a point by 1.5 cells changes the gradient by at most 0.9
+#: TOL, because the curvature of the objective is at most LAMBDA + 1/4.
 CELL = 0.6 * TOL / (LAMBDA + 0.25)
 
 
@@ -68,7 +68,7 @@ def telltale(objective, tolerance):
     return w
 
 
-def told_labels(solver_epsilon, label, n_draws):
+def decoded_labels(solver_epsilon, label, n_draws):
     """Return the labels of the first row that an attacker decodes from the coefficients."""
     X, y, weights = sample(1, 12, 2)
     weights[0] = 0.01
@@ -88,7 +88,7 @@ def test_a_solver_within_tolerance_can_reveal_a_label(monkeypatch) -> None:
     """Each output has probability one under one label and zero under the other."""
     monkeypatch.setattr("convexmarket.learners.perturbed.minimise", telltale)
     for label in (1, -1):
-        message, epsilon = told_labels(None, label, 50)
+        message, epsilon = decoded_labels(None, label, 50)
         assert np.all(message == label)
         assert epsilon < 0.15
 
@@ -101,7 +101,7 @@ def check_second_noise_hides(monkeypatch, n_draws) -> None:
     monkeypatch.setattr("convexmarket.learners.perturbed.minimise", telltale)
     right = 0
     for label in (1, -1):
-        message, epsilon = told_labels(0.2, label, n_draws)
+        message, epsilon = decoded_labels(0.2, label, n_draws)
         right += np.count_nonzero(message == label)
     allowed = stats.binom.isf(1e-4, 2 * n_draws, 1.0 / (1.0 + np.exp(-epsilon)))
     assert right <= allowed < 2 * n_draws
@@ -179,7 +179,7 @@ def test_only_the_coefficients_of_a_default_fit_depend_on_the_rows() -> None:
 def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> None:
     """In one dimension, quadrature gives the densities of the published coefficient.
 
-    The solver has a positive error on one data set and a negative one on its neighbour.
+    The solver has a positive error on one data set and a negative error on its neighbour.
     """
     gradient_norm, strength, eta = 0.5, 1.0, 2000.0
     y, weights = [1, 1], [1e-6, 1 - 1e-6]
@@ -289,7 +289,7 @@ def test_an_invalid_solver_epsilon_is_refused(paid) -> None:
 
 
 def test_the_rounding_of_the_first_noise_counts_against_the_tolerance() -> None:
-    """A noise of norm 1e5 has a rounding error of 1e-9, above the default tolerance."""
+    """Noise of norm 1e5 has a rounding error of 1e-9, above the default tolerance."""
     X, y, _ = sample(0, 10, 2)
     model = algorithm_1(10.0, solver_epsilon=0.1)
     with pytest.raises(SolverError, match="nothing is released"):

@@ -57,7 +57,7 @@ def fitted(name):
 @pytest.mark.parametrize("hidden", [0, 3])
 @pytest.mark.parametrize("row", [[1.7e308, -1.7e308] * 2, [1e-165] * 4, [1.7e308] * 4])
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
-    """Formerly, a margin of inf - inf became -2**63 and was visible in 11 of 12 fits."""
+    """Without clipping, a margin of inf - inf became -2**63, visible in 11 of 12 fits."""
     identified = 0
     for seed in range(3):
         X, y = rows(seed, 200)
@@ -103,7 +103,7 @@ def test_norms_neither_overflow_nor_underflow(found):
 
 
 def test_tiny_rows_above_a_tiny_bound_are_refused():
-    """Formerly, the norm of a row of 1e-165 underflowed to 0, below the bound of 1e-170."""
+    """Without scaling, the norm of a row of 1e-165 underflows to 0, below the bound of 1e-170."""
     with pytest.raises(DataError, match="1 of 1 rows are longer"):
         Ball(1e-170).rows(np.full((1, 2), 1e-165))
     for learner in (cm.PrivateLogisticRegression, cm.learners.PrivateHuberRegressor):
@@ -165,7 +165,7 @@ SECRET = 123456.789
 SEEN = ("123456", "123457", "1.2345")
 
 
-def said(error):
+def texts_of(error):
     """Return all texts of an exception and of its causes."""
     texts = []
     while error is not None:
@@ -235,7 +235,7 @@ def test_errors_and_warnings_never_quote_a_row(name, kind):
             try:
                 call()
             except ConvexMarketError as error:  # other errors fail the test
-                texts.append(said(error))
+                texts.append(texts_of(error))
         texts += [str(single.message) for single in caught]
         for text in texts:
             assert not any(mark in text for mark in SEEN), text

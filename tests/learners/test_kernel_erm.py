@@ -97,7 +97,7 @@ def test_the_model_is_within_its_certificate_of_the_declared_optimum(
     assert erm.prediction_error_ <= erm.tol * erm.sensitivity_
     declared = solve(declared_kernel_erm(erm, X, y, weights))
     result = objective(erm, X, y, weights)
-    # the certificate is a duality gap: no point is better by more
+    # the certificate is a duality gap, which bounds the improvement by any point
     gap = erm.regularization / 2 * (erm.prediction_error_ / erm.feature_bound_) ** 2
     assert result <= declared + gap + 1e-7 * (1 + abs(declared))
     # the declaration has no lower optimum than the problem of the model
@@ -174,7 +174,7 @@ def test_a_model_that_misses_its_tolerance_is_refused() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
-    """A single row nearly attains it with strong, and for the hinge with weak regularisation."""
+    """A single row nearly attains the bound with strong, or for the hinge weak, regularisation."""
     for regularization, least in [(50.0, 0.49 if loss == "logistic" else 0.99), (1.0, 0.4)]:
         y = [1e6] if loss == "huber" else [1]
         erm = kernel_erm(loss, "linear", regularization, tol=1e-9).fit([[1.0]], y)
@@ -233,7 +233,7 @@ def test_no_replaced_row_moves_a_prediction_beyond_its_sensitivity(
 @pytest.mark.parametrize("loss", ["hinge", "huber"])
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "laplacian", "cosine"])
 def test_the_sensitivity_is_attained(loss, kernel) -> None:
-    """If all slopes are extreme, flipping a label changes its prediction by the sensitivity."""
+    """If all slopes are extreme, changing a label changes its prediction by the sensitivity."""
     X, y = sample(0, 12, "hinge", kernel)
     X[0] = [1.0 - 1e-13, 0.0, 0.0]
     far = 1e4 if loss == "huber" else 1
@@ -249,8 +249,8 @@ def test_the_sensitivity_is_attained(loss, kernel) -> None:
 def moved_by_two_rows(point, regularization, share) -> float:
     """Return the distance of two logistic models after one row is replaced by another.
 
-    One row has the remaining weight and determines the direction of the model. Both exchanged
-    rows contradict it, so that their slopes are extreme, and point in different directions.
+    One row has the remaining weight and determines the direction of the model. Both exchanged rows
+    contradict it, so their slopes are extreme, and have different directions.
     """
     along, across = np.cos(point), np.sin(point)
     models = []

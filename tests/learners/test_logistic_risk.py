@@ -72,7 +72,7 @@ def test_noise_and_coins_exceed_the_bound_as_rarely_as_stated(eta, least):
 
 
 def test_the_error_bound_exceeds_the_true_error_of_released_models():
-    """With four kinds of rows the true error is a sum; 60 purchases have unequal weights."""
+    """With four kinds of rows the true error is a sum. The 60 purchases have unequal weights."""
     kinds = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     heads = expit(8.0 * kinds[:, 0])
     missed, message = 0, []

@@ -80,7 +80,7 @@ def test_no_solution_error_exceeds_its_bound(seed, d, log_alpha, alike) -> None:
 def test_a_solution_that_passes_the_check_is_within_the_distance(
     seed, d, log_alpha, log_off
 ) -> None:
-    """A perturbed solution fails the check or lies within the stated distance."""
+    """A perturbed solution fails the check or is within the stated distance."""
     rng = np.random.default_rng(seed)
     X, y, weights = rng.random((6, d)), rng.uniform(-1, 1, 6), rng.dirichlet(np.ones(6))
     alpha = 10.0**log_alpha
@@ -142,7 +142,7 @@ def test_no_privacy_loss_exceeds_the_guarantee(estimator, case) -> None:
 
 
 def test_the_sensitivity_uses_the_actual_sum_of_the_weights() -> None:
-    """User-defined weights may have rounding errors; the sensitivity uses their actual sum."""
+    """The sensitivity uses the actual sum of weights, which may have rounding errors."""
     epsilon = ridge_sample(1, 8, 2)[2]
     scales = []
     for total in (1.0, 1.0 + 9e-7):
@@ -257,7 +257,7 @@ def test_lattice_noise_exceeds_its_constant_as_rarely_as_stated():
 
 @pytest.mark.parametrize("distance", [0.0, 0.25])
 def test_the_sensitivity_on_the_lattice_equals_its_formula(distance, monkeypatch) -> None:
-    """The sum has the real sensitivity, two solution errors and one step per coordinate."""
+    """It is the sum of the exact sensitivity, two solution errors and one step per coordinate."""
     monkeypatch.setattr(
         ridge_math, "solve_error", lambda *_: ridge_math.SolveError(1.0, 1.0, distance)
     )
@@ -271,7 +271,7 @@ def test_the_sensitivity_on_the_lattice_equals_its_formula(distance, monkeypatch
 
 
 def test_a_row_with_a_tiny_weight_is_left_out_without_loss_to_others():
-    """Tiny rows lower the mean, so that the last row is left out only because of its weight."""
+    """Tiny rows reduce the mean, so the last row is dropped only because of its weight."""
     sold = np.concatenate((np.full(10, 1.0), np.full(990, 1e-12), [1e-7]))
     learner = output_ridge(10.0, weighting="bound", label_noise=0.1)
     epsilon = learner.promise(sold, 2).epsilon

@@ -1,4 +1,4 @@
-"""Saved models: round trips, excluded contents and refusals."""
+"""Saved models: round trips, excluded contents and errors."""
 
 import hashlib
 import json

@@ -21,7 +21,7 @@ def search(**options):
 
 @pytest.mark.parametrize("gamma", [0.5, 0.1, 1e-3, 1e-6])
 def test_the_best_of_random_trials_costs_exactly_twice_one_trial(gamma):
-    """The law of the published result has a closed form; check the ratios for adverse pairs."""
+    """Check ratios for adverse pairs with the closed-form distribution of the published result."""
 
     def published(law):
         above = np.append(np.cumsum(law[::-1])[::-1], 0.0)  # of results at least as good

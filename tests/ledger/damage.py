@@ -122,7 +122,7 @@ def build_states(folder):
 
 
 def place_in(content, rng, length):
-    """Draw an offset; half of the draws avoid the empty parts of the file."""
+    """Draw an offset, which in half of the draws is not in an empty part of the file."""
     end = max(1, len(content) - length)
     if rng.random() < 0.5:
         written = np.flatnonzero(np.frombuffer(content, dtype=np.uint8)[:end])
@@ -143,7 +143,7 @@ def overwrite(content, rng):
 
 
 def copy_within(content, rng):
-    """Copy a block over another, as if a row had been written in the wrong place."""
+    """Copy a block over another block, as if a row were written in the wrong place."""
     length = int(2 ** rng.uniform(3, 9))
     source, target = (place_in(content, rng, length) for _ in range(2))
     content[target : target + length] = content[source : source + length]
@@ -187,9 +187,9 @@ def damaged_copy(state, folder, rng):
 
 
 def use(state):
-    """Use a database in every way; return a description of undetected damage.
+    """Use a database in every way, and describe undetected damage.
 
-    Results must equal the results of the intact database, and every refusal must be a DataError
+    Results must equal the results of the intact database, and every error must be a DataError
     without private values.
     """
     try:
@@ -239,7 +239,7 @@ def use_ledger(state):
 
 
 def use_commands(state):
-    """Run the commands that read or copy a database; return one with an unexpected end."""
+    """Run the commands that read or copy a database, and describe unexpected results."""
     place, out = state.folder / state.name, state.folder / "out"
     commands = [
         ("ledger", place),

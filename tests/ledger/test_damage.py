@@ -1,4 +1,4 @@
-"""A damaged database gives an error: checks, backups and links."""
+"""A damaged database raises an error in checks, backups and links."""
 
 import json
 import os

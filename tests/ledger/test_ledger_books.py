@@ -1,4 +1,4 @@
-"""Sales and charges of a ledger, and its refusals and messages."""
+"""Sales, charges, errors and messages of a ledger."""
 
 import math
 import tempfile
@@ -254,7 +254,7 @@ NAMES = st.sampled_from([None, "x", "y", "z"])
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """Compare with a dictionary; dyadic amounts are exact in floating point."""
+    """Compare with a dictionary, using dyadic amounts that are exact in floating point."""
 
     @initialize()
     def start(self):

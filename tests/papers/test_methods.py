@@ -78,7 +78,7 @@ def test_payments_equal_the_cost_plus_the_integral_over_higher_reports():
     area = 0.3 * sold[0] + simpson(sold, x=reports)
     assert joint_payment(make(), 0, terms.gamma) == pytest.approx(area, rel=3e-3)
     assert unavoidable_gain(make(), 0, reports[::4]) < 1e-9
-    with pytest.raises(NotSupportedError, match="payments at a local one may not exist"):
+    with pytest.raises(NotSupportedError, match="payments at a local optimum may not exist"):
         joint_payment(make(regularization=1e-3), 0, terms.gamma)
 
 

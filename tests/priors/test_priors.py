@@ -1,4 +1,4 @@
-"""Virtual costs against their definition, ironing against a convex hull, and refusals."""
+"""Virtual costs compared with their definition, ironing with a convex hull, and errors."""
 
 from __future__ import annotations
 

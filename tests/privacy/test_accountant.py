@@ -153,7 +153,7 @@ def expected_divergence(law: str, shift: float, square: float, loss: float) -> f
     [(1.0, 0.1, (1, 4), 0.1), (2.0, 0.02, (1, 10), 0.2), (0.6, 0.3, (1, 3), 0.15)],
 )
 def test_no_adaptive_choice_of_releases_exceeds_delta(budget, delta, steps, unit) -> None:
-    """Dynamic programming finds the best adversary, who sees each loss and chooses or stops."""
+    """Dynamic programming computes the best adversary, who observes each loss."""
 
     def fits(many) -> bool:
         account = PrivacyAccountant([budget], delta)
@@ -375,7 +375,7 @@ def test_an_account_cannot_be_copied(copied) -> None:
 
 @pytest.mark.parametrize(("epsilon", "budget"), [(0.02, 1.0), (0.3, 10.0), (0.5, 30.0)])
 def test_the_spent_epsilon_is_not_understated(epsilon, budget):
-    """One more release costs at most its epsilon, so a refusal bounds the spent epsilon below."""
+    """A release costs at most its epsilon, so an error gives a lower bound on the spent epsilon."""
     account, release = PrivacyAccountant([budget], 1e-6), Guarantee.pure([epsilon])
     with contextlib.suppress(BudgetExceededError):
         while True:

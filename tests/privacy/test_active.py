@@ -163,7 +163,7 @@ def test_nested_accounts_are_all_charged_or_none() -> None:
             charge([0.75])
         assert account() is inner
         assert outer.spent_unnamed == inner.spent_unnamed == 0.75
-        with outer:  # opened twice, but charged once
+        with outer:  # the account is opened twice, but charged once
             charge([0.25])
         assert outer.spent_unnamed == inner.spent_unnamed == 1.0
     assert account() is not inner

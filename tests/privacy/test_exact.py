@@ -93,7 +93,7 @@ def ideal(drawn, n, fractions):
 def test_every_coordinate_is_within_the_claimed_distance_of_the_ideal(
     n, seed, zero_words, fraction
 ):
-    """The ideal draw continues the drawn one with arbitrary digits after the 53rd."""
+    """The ideal draw has arbitrary digits after the 53 digits of the actual draw."""
     recorded = Recorded(seed, zero_words)
     vector = gamma_sphere_draw(n, recorded)
     with localcontext() as context:

@@ -83,7 +83,7 @@ def test_the_secure_stream_is_chacha20_with_the_whole_key(key, monkeypatch) -> N
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_processes_do_not_share_a_stream() -> None:
-    """Each process gets a new seed, but a generator created before a fork repeats its numbers."""
+    """Each process has a new seed, but a generator created before a fork repeats its numbers."""
     before, draws = secure_generator(), []
     for _ in range(2):
         reader, writer = os.pipe()

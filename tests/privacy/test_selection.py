@@ -1,4 +1,4 @@
-"""Searches are charged for every fit; the private selection is charged for its choice."""
+"""Searches are charged for every fit, and the private selection for its choice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def learner(**options):
 
 
 def test_every_fit_of_a_search_is_charged() -> None:
-    """The winner states the guarantee of one fit, but the account has the total of all fits."""
+    """The best model states the guarantee of one fit, but the account has the total of all fits."""
     X, y = people()
     search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
     with account(budget=np.inf) as spent:

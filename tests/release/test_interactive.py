@@ -165,7 +165,7 @@ GRID = np.stack(np.meshgrid(*[np.linspace(-0.7, 0.7, 25)] * 2), axis=-1).reshape
 
 
 def ask_where_it_hurts(erm, release, n_questions, check):
-    """Query the point where the public model has the largest error, until all are small."""
+    """Query the point where the public model has the largest error, until all errors are small."""
     truth = erm.decision_function(GRID)
     for _ in range(n_questions):
         before, used = release.predictor, release.spent.updates

@@ -1,4 +1,4 @@
-"""Regression tests of an adversarial review: leaks outside the guarantee, and late failures."""
+"""Regression tests for leaks outside the guarantee and for late failures."""
 
 from __future__ import annotations
 

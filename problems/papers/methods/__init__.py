@@ -1,4 +1,4 @@
-"""Functions shared by the experiments, and methods that only the papers use."""
+"""Functions shared by the experiments, and methods used only by the papers."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from convexmarket.report.document import Text
 
 
 def begin(title, doc, finding, claims):
-    """Begin a report whose question is the paragraph "Question:" of a docstring."""
+    """Begin a report with the question in the paragraph "Question:" of a docstring."""
     words = doc.split("Question: ")[1].split("\n\n")[0].split()
     page = cm.Report(title, question=" ".join([words[0].capitalize(), *words[1:]]))
     page.headline(finding)
@@ -18,10 +18,10 @@ def begin(title, doc, finding, claims):
 
 
 class Experiment:
-    """An experiment in a module of several; its methods are the three functions of a script.
+    """An experiment of a module with several; its methods are the three functions of a script.
 
-    A subclass has the docstring of a script, the title of its report, and a note for the reader.
-    Its method ``finding`` returns the result of the tables as a sentence; ``pages`` adds figures
+    A subclass defines the docstring of a script, the title of its report, and a note for the
+    reader. ``finding`` describes the result of the tables in a sentence, and ``pages`` adds figures
     and tables to the report.
     """
 
@@ -37,7 +37,7 @@ class Experiment:
 
 
 class Together:
-    """Experiments on one question, on one page; the first part gives the headline.
+    """Experiments on one question, on one page. The first part determines the headline.
 
     The name of a table or figure begins with the name of its part. The page shows the first figure
     of each part, and the appendix the others. A part needs no title and no question.

@@ -1,8 +1,8 @@
-"""One joint problem along a sweep, over paired draws (A, section X; B, appendix B).
+"""Sweeps of a joint problem over paired draws (A, section X; B, appendix B).
 
 A draw consists of the sellers' ranks in the prior, the ranks of their guarantees, and a noise
-vector. Every point of a sweep uses the same draws, so that points differ only in the swept value.
-The rows are the same in every draw: Gaussian, with a linear boundary through the origin.
+vector. Every point of a sweep uses the same draws, so points differ only in the swept value. All
+draws use the same Gaussian rows with a linear boundary through the origin.
 """
 
 import numpy as np
@@ -20,14 +20,15 @@ MEASURES += ["two_step_weight_variance", "expected_payments", "train_error", "te
 MEASURES += ["noiseless_train_error", "noiseless_test_error", "empirical_loss", "mean_loss"]
 MEASURES += ["residual"]
 WARNING = (
-    "The joint problem chooses weights, eta and model by looking at the data: neither its model "
-    "nor its payments carry a privacy guarantee. Averages are over sensitivities, given guarantees "
-    "and noise; the rows are the same in every draw, and other rows would give other numbers."
+    "The joint problem chooses weights, eta and model by looking at the data, so neither the "
+    "model nor the payments have a privacy guarantee. Averages are over sensitivities, given "
+    "guarantees and noise. The rows are the same in every draw, and other rows would give other "
+    "numbers."
 )
 
 
 def random(purpose, draw):
-    """Generate random numbers: branch 0 is for sensitivities, 1 guarantees, 2 noise, 3 starts."""
+    """Create a generator for a branch: 0 sensitivities, 1 guarantees, 2 noise, 3 starts."""
     return np.random.default_rng(np.random.SeedSequence(0, spawn_key=(purpose, draw)))
 
 
@@ -78,7 +79,7 @@ def _solve(declare, value, draw, rows, noise, starts):
 
 
 def _variance(weights):
-    """Return the variance of the weights; 0 if they differ only by rounding."""
+    """Return the variance of the weights, or 0 if they differ only by rounding errors."""
     off = np.abs(weights - weights.mean()).max()
     return 0.0 if off <= 1e-12 * weights.mean() else weights.var()
 
@@ -113,9 +114,9 @@ def pages(page, frames, axis, log="x"):
     long, ends = pd.DataFrame(long), {"low": "mean_low", "high": "mean_high"}
     for caption, names in {
         "Misclassified rows, and test rows without noise": [*MEASURES[7:9], MEASURES[10]],
-        "Logistic loss, weighted by what was bought and equally": MEASURES[11:13],
-        "Total privacy, with a look at the data and without": MEASURES[1:3],
-        "Variance of the weights, with a look at the data and without": MEASURES[4:6],
+        "Logistic loss with purchased weights and with equal weights": MEASURES[11:13],
+        "Total privacy with and without access to the data": MEASURES[1:3],
+        "Variance of the weights with and without access to the data": MEASURES[4:6],
     }.items():
         shown = long[long.measure.isin(names)]
         figure = lines(shown, axis, "mean", hue="measure", log=log, ylabel="error", **ends)

@@ -1,9 +1,9 @@
-"""The papers' own method for the joint problem: projected gradient descent on a grid of eta.
+"""The papers' method for the joint problem: projected gradient descent on a grid of eta.
 
-For each eta = m*eps_avg of a grid, model and weights descend together, from a random model
-and equal weights; then it selects the best point (A, Algorithm 4). The best eta may lie between two
-points, and a descent may stop early. With ``logarithms`` the descent moves z = log(a) and takes the
-nearest z with sum exp(z) = 1, a set that is not convex (B, section 4.2).
+For each eta = m*eps_avg of a grid, model and weights are updated together, from a random model and
+equal weights. Then the best point is selected (A, Algorithm 4). The best eta may be between two
+points, and a descent may stop early. With ``logarithms`` the descent updates z = log(a) and
+projects onto sum exp(z) = 1, a set that is not convex (B, section 4.2).
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def slopes(joint, terms, model, weights, eta):
 
 
 def project_logarithms(v):
-    """Project v onto sum exp(z) = 1, by z + tau*exp(z) = v; NaN without a solution."""
+    """Project v onto sum exp(z) = 1 by z + tau*exp(z) = v, or return NaN without a solution."""
 
     def nearest(tau):
         turn = -(1 - 1e-12) / np.e
@@ -58,10 +58,10 @@ def project_logarithms(v):
 
 
 def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations=10_000):
-    """Descend at one eta from a model and equal weights; return model, weights and objective.
+    """Descend at one eta from a model and equal weights. Return model, weights and objective.
 
-    A step is halved until the objective is below the bound of its curvature, and grows by a tenth
-    in each iteration. Curvature is computed from gradients if differences are rounding errors.
+    A step is halved until the objective is below a quadratic bound, and increased by a tenth in
+    each iteration. The bound uses gradients if differences are rounding errors.
     """
     m = len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)

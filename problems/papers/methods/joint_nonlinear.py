@@ -1,7 +1,7 @@
-"""The joint problem as one nonlinear program, by CVXPY's nonlinear interface.
+"""The joint problem as a nonlinear program in CVXPY's nonlinear interface.
 
-Products of variables violate DCP, but not the rules of ``solve(nlp=True)``, which
-hands derivatives to a local solver. It needs CVXPY 1.9 and the package unopy with the solver Uno.
+Products of variables violate DCP, but not the rules of ``solve(nlp=True)``, which passes
+derivatives to a local solver. The method requires CVXPY 1.9 and the solver Uno (unopy).
 """
 
 import contextlib
@@ -15,7 +15,7 @@ PRESETS = ("ipopt", "filtersqp")
 
 
 def solve_nonlinear(joint, terms, model, weights, eta):
-    """Solve from a start; return model, weights and eta, or None if the solver fails.
+    """Solve from a start. Return model, weights and eta, or None if the solver fails.
 
     The unknowns are the model, ``m*a`` and ``eta/eta_start``, all of order one.
     """

@@ -1,10 +1,10 @@
-"""Payments for the joint problem (A, Theorem III.3); a local optimum has no truthful payments.
+"""Payments for the joint problem (A, Theorem III.3). A local optimum has no truthful payments.
 
-With the model minimised out the optimal objective V is concave in the virtual cost of a seller,
-with slope gamma*eps_i. For a uniform prior psi'(c) = 2, so that the rent of Eq. (8) is
-(V(psi(c_hi)) - V(psi(c_i)))/(2*gamma). This requires global optima. At a local optimum a
-higher report may sell more: z < z' with eps < eps'. Then the two misreports, z' for z and z for z',
-gain (z' - z)(eps' - eps) in sum for any payments, so that no payment is truthful.
+The optimal objective V, minimised over the model, is concave in the virtual cost of a seller, with
+slope gamma*eps_i. For a uniform prior psi'(c) = 2, so the rent of Eq. (8) is (V(psi(c_hi)) -
+V(psi(c_i)))/(2*gamma). This requires global optima. At a local optimum a higher report may sell
+more: z < z' with eps < eps'. Then the total gain of the two misreports, z' for z and z for z', is
+(z' - z)(eps' - eps) for any payments, so no payment is truthful.
 """
 
 import numpy as np
@@ -28,8 +28,8 @@ def joint_payment(joint, seller, gamma):
     for each in (result, highest):
         if each.status != "global":
             raise cm.errors.NotSupportedError(
-                f"an optimum is {each.status!r}, and payments at a local one may not exist; raise "
-                "mu or the regularization until cm.joint.convexity_ratio is below 1"
+                f"an optimum is {each.status!r}, and payments at a local optimum may not exist; "
+                "increase mu or the regularization until cm.joint.convexity_ratio is below 1"
             )
     cost = joint.market.sellers.sensitivities[seller] * result.epsilon[seller]
     return cost + (highest.objective - result.objective) / (2.0 * gamma)

@@ -1,9 +1,9 @@
 """Policies for sellers who arrive one by one, and the optimum in hindsight (A, Fig. 3).
 
-A draw is a stream of sellers; a shorter stream is the beginning of a longer one. All policies use
-the same stream, as does a buyer who knows all reports in advance. The loss is A, Eq. (11), with
-the virtual costs of the prior, mu = sigma = gamma = 1. A policy that buys nothing has an infinite
-loss: such draws are counted, and averages are over the other draws.
+A draw is a stream of sellers. Shorter streams are beginnings of longer streams. All policies, and a
+buyer who knows all reports in advance, use the same stream. The loss is A, Eq. (11), with the
+virtual costs of the prior, mu = sigma = gamma = 1. A policy that buys nothing has an infinite loss.
+Such draws are counted, and averages are over the other draws.
 """
 
 from itertools import product
@@ -27,9 +27,9 @@ KNOWING = {"learnt": "replanned", "guess": "expectation"}
 def policy(name, size, prior, guess=None):
     """Return a policy for an expected number of sellers.
 
-    "expectation" and "algorithm-3" are the rules of A. "replanned" repeatedly makes a new plan for
-    the remaining sellers. "learnt" does the same with a prior learnt from the guess and the
-    reports. "guess" always uses the guess as the prior.
+    "expectation" and "algorithm-3" are the rules of A. "replanned" repeatedly computes a new plan
+    for the remaining sellers, and "learnt" does so with a prior learnt from the guess and the
+    reports. "guess" always uses the guess as prior.
     """
     rule = {"rule": "algorithm-3"} if name == "algorithm-3" else {}
     start = cm.OnlinePolicy(guess if name in KNOWING else prior, size, **BUYER, **rule)
@@ -68,7 +68,7 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
 
 
 def floor(prior):
-    """Bound all losses from below: noise and payments if all virtual costs are the lowest."""
+    """Bound all losses from below by noise and payments for the lowest virtual cost."""
     cheapest = float(np.asarray(prior.ironed_virtual_cost(prior.support[0])))
     return 2.0 * np.sqrt(BUYER["sigma"] * BUYER["gamma"] * max(cheapest, 0.0))
 
@@ -88,7 +88,7 @@ def average(draws):
 
 
 def claim(frames, text, source, check, measure, policy, along="size"):
-    """Check a claim about a policy at each fraction or size; describe the first and the last."""
+    """Check a claim about a policy at each fraction or size, and describe the first and last."""
     subset = frames["draws"][frames["draws"].policy == policy]
     at = "fraction" if along == "size" else "size"
     result = {}
@@ -116,7 +116,7 @@ def pages(page, frames, x="size", by="policy"):
     page.add(points, caption="Means and 95% intervals.", name="points", appendix=True)
     page.add(
         "No model is trained here, and sellers accept every offer. With few sellers, a few draws "
-        "that buy almost nothing have large losses and dominate the mean; compare medians as well. "
-        "Intervals of exponents come from the scatter around a straight line."
+        "that buy almost nothing have large losses and dominate the mean, so compare medians as "
+        "well. Intervals of exponents are computed from the residuals of a straight line."
     )
     page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)

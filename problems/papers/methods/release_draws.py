@@ -1,9 +1,9 @@
-"""A comparison of releases of a kernel model's predictions (K).
+"""A comparison of releases of predictions of a kernel model (K).
 
 For every size, data sets are drawn and a model is fitted to each. Every release uses the same
-models and answers the test rows in order. Its loss relative to the model without noise is measured
-and compared with the bound of the theory. The noise of a release does not depend on the other
-releases. Every row has the same guarantee: epsilon with delta, and delta 0 for the linear model.
+models and answers the test rows in order. The loss relative to the model without noise is compared
+with the bound of the theory. The noise of a release does not depend on the other releases. Every
+row has the same guarantee: epsilon with delta, and delta 0 for the linear model.
 """
 
 import math
@@ -38,12 +38,12 @@ KEY = ["size", "epsilon", "release"]
 
 
 class Study:
-    """Rows, one kernel model, and the releases of its predictions; a subclass names them.
+    """Rows, a kernel model, and the releases of its predictions, as defined by a subclass.
 
-    ``training`` maps a size and a generator to rows and labels; ``test`` holds rows and labels;
-    ``points`` maps a generator to public points, at most ``most_points``. ``releases`` maps a label
-    to a kind and its options; each is made ``draws`` times for each of ``fits`` models of every
-    size in ``sizes``, at every epsilon in ``epsilons``.
+    ``training`` maps a size and a generator to rows and labels, ``test`` has rows and labels, and
+    ``points`` maps a generator to at most ``most_points`` public points. ``releases`` maps a label
+    to a kind and its options. Each release is drawn ``draws`` times for each of ``fits`` models of
+    every size in ``sizes``, at every epsilon in ``epsilons``.
     """
 
     def model(self):
@@ -111,7 +111,7 @@ def measured(study, truth, found):
 
 
 def release(study, erm, data, label, epsilon, seed):
-    """Make a release once, and query the test rows."""
+    """Draw a release once, and query the test rows."""
     (kind, options), (X, y, fit) = study.releases[label], data
     X_test, source, sold = study.test[0], Simulation(seed), (epsilon, DELTA)
     terms = (erm.norm_bound_, erm.feature_bound_, FAILURE, options.get("accounting", "tight"))
@@ -138,9 +138,9 @@ def release(study, erm, data, label, epsilon, seed):
 
 
 def interactive(study, erm, epsilon, seed, max_updates, threshold=None, accounting="tight"):
-    """Query the test rows in order; after the last update the public model answers.
+    """Query the test rows in order. After the last update the public model answers.
 
-    The threshold is given in scales of the noise, which are known before it is drawn.
+    The threshold is given in units of the noise scale, which is computed before the draw.
     """
     X_test = study.test[0]
     terms = {"max_queries": len(X_test), "max_updates": max_updates, "accounting": accounting}
@@ -160,7 +160,7 @@ def interactive(study, erm, epsilon, seed, max_updates, threshold=None, accounti
 
 
 def average(models, draws, stated):
-    """Average over fits and draws; NaN for a release that is refused in any fit."""
+    """Average over fits and draws, with NaN for a release that is refused in any fit."""
     without, table = models.groupby("size").accuracy.mean(), []
     groups = dict(list(draws.groupby(KEY)))
     for key, written in stated.groupby(KEY, sort=False):
@@ -179,9 +179,9 @@ def average(models, draws, stated):
 def useful(study, erm, points):
     """Compute the numbers of rows from which a release is useful, by theory and as measured.
 
-    ``n_bound``: theory's bound is at most USEFUL_ERROR, with the best numbers of updates, points
-    and rounds; ``least``: the bound at 10^12 rows; ``n_measured``: the size from which at most
-    USEFUL_LOSS of the accuracy is lost.
+    ``n_bound`` is the size for which the bound of the theory is at most USEFUL_ERROR, with the best
+    numbers of updates, points and rounds. ``least`` is the bound at 10^12 rows, and ``n_measured``
+    the size from which the loss of accuracy is at most USEFUL_LOSS.
     """
     table = []
     for epsilon, (label, (kind, options)) in product(study.epsilons, study.releases.items()):
@@ -196,7 +196,7 @@ def useful(study, erm, points):
             if row["least"] <= USEFUL_ERROR:
                 enough = smallest(partial(_suffices, promised), LARGEST_N)
                 row["n_bound"] = float(enough)
-        except ParameterError:  # no amount of noise gives this epsilon
+        except ParameterError:  # no noise gives this epsilon
             pass
         table.append(row)
     return pd.DataFrame(table)
@@ -227,7 +227,7 @@ class Theory:
 def best_bound(study, theory, kind, epsilon, **options):
     """Return the smallest error bound of the theory as a function of the number of rows.
 
-    Every number of updates, points or rounds is calibrated once. NaN if there is no bound.
+    Every number of updates, points or rounds is calibrated once. Without a bound, return NaN.
     """
     reach, n_answers = theory.kernel.feature_bound, len(study.test[1])
     terms = (reach, FAILURE, options.get("accounting", "tight"))
@@ -304,7 +304,7 @@ def tried(most):
 
 
 def smallest(enough, largest):
-    """Return the smallest sufficient number: exact up to 1,000, within a thousandth above."""
+    """Return the smallest sufficient number, exactly up to 1,000 and within a thousandth above."""
     low, high = 0, largest
     while high - low > max(1, low // 1000):
         middle = max(low + 1, math.isqrt(max(low, 1) * high))
@@ -378,16 +378,17 @@ def pages(study, page, frames):
     page.add(figure, caption=f"Accuracy at epsilon = {epsilon:g}.", name="accuracy-size")
     figure = lines(subset[np.isfinite(subset.error)], "size", "error", hue="release", log="xy")
     page.add(figure, caption=f"Mean distance from the predictions without noise, {epsilon:g}.")
-    page.add(frames["useful"], caption="From how many rows on a release is useful.", name="useful")
+    page.add(frames["useful"], caption="Number of rows for a useful release.", name="useful")
     refused = points[points.refused != ""][[*KEY, "refused"]]
     if len(refused):
         page.add(refused, caption="Refused releases, with reasons.", name="refused", appendix=True)
     page.add(
-        "K has no experiments; rows, sizes and constants here are ours. A guarantee is of one "
-        "release: all of those compared here together would lose the sum. Intervals are over fits "
-        "and draws, which share the test rows. Once the updates of an interactive release are used "
-        "its public model answers the remaining rows, which its bound does not cover. With a "
-        "threshold below theory's nothing promises that updates last."
+        "K has no experiments, so rows, sizes and constants were chosen for this report. Each "
+        "guarantee covers one release, and the losses of all compared releases add up. Intervals "
+        "are over fits and draws with the same test rows. After the last update of an interactive "
+        "release, its public model answers the remaining rows, which its bound does not cover. "
+        "With a threshold below the threshold of the theory, the number of updates may not "
+        "suffice."
     )
     for name in ("models", "points", "draws"):
         page.add(frames[name], caption=name.capitalize(), name=name, appendix=True)

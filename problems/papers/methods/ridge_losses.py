@@ -1,9 +1,9 @@
 """Expected test losses of private ridge regressions over a parameter (R, section 4).
 
-Losses are exact over the noise: with Z of density proportional to exp(-eta_z ||z||) the test loss
-is a quadratic in Z with known moments. A draw is the data with its split, the privacy levels and,
-for the baseline of Jorgensen et al., the sample of rows. All methods and all values share a draw.
-"objective", "huber" and "statistics" are simulated with the package's learners.
+Expectations over the noise are exact, because for Z of density proportional to exp(-eta_z ||z||)
+the test loss is a quadratic in Z with known moments. A draw consists of the data with its split,
+the privacy levels and, for the baseline of Jorgensen et al., the sample of rows. All methods and
+values use the same draws. "objective", "huber" and "statistics" are simulated with learners.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ ORDER = ["pdp_op", "jorgensen_max", "jorgensen_mean", "nonpersonalized"]
 LOSSES = ("unreg", "reg")
 CELL = ["sweep", "parameter", "value", "method", "loss"]
 KEYS = ["sweep", "parameter", "value", "loss"]
-#: Factor within which a published cell counts as reproduced, and the factor that "<<" denotes.
+#: Factor within which a published cell is considered reproduced, and the meaning of "<<".
 CLOSE, MUCH = 1.5, 10.0
 
 
@@ -54,7 +54,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep over one parameter; ``tables`` are the numbers of its tables in R."""
+    """A sweep over one parameter. ``tables`` are the numbers of its tables in R."""
 
     parameter: str
     values: tuple
@@ -64,7 +64,7 @@ class Sweep:
 
 
 class Study:
-    """Settings of a comparison of ridge regressions; a subclass adds data and sweeps.
+    """Settings of a comparison of ridge regressions. A subclass adds data and sweeps.
 
     ``label_noise``, ``coef_norm`` and ``smallest_eigenvalue`` are public assumptions of the bound
     of Theorem 3.6, which fails with ``failure_probability``. ``data`` is "medical" or the number of
@@ -123,7 +123,7 @@ def sampling_chances(epsilon, threshold):
 
 
 def sample(epsilon, threshold, n_samples, rng):
-    """Draw samples of rows as zeros and ones; R reduces noise for larger samples without proof."""
+    """Draw samples of rows as zeros and ones. R reduces noise for larger samples without proof."""
     drawn = rng.random((n_samples, epsilon.size)) < sampling_chances(epsilon, threshold)
     return drawn.astype(float)
 
@@ -141,7 +141,7 @@ def solutions(scene, weights, alphas):
 def evaluate(scene, weights, rates, alphas):
     """Compute mean, standard deviation and simulation error of each loss, shape (3, n_lambdas).
 
-    ``weights`` has a line for each sample, ``rates`` (of the noise) one for each sample and a
+    ``weights`` has a row for each sample. ``rates`` of the noise has a row for each sample and a
     column for each lambda. With R = ||Z||: E R^2 = d(d+1)/rate^2, E R^4 = d(d+1)(d+2)(d+3)/rate^4,
     and on the sphere E (u'Hu)^2 = (tr(H)^2 + 2 tr(H^2))/(d(d+2)).
     """
@@ -186,14 +186,14 @@ def method_losses(study, scene, alphas, rng):
         result["pdp_op_optimal"] = {
             loss: np.concatenate([part[loss] for part in parts], axis=1) for loss in LOSSES
         }
-    if type(study).perturbations:  # drawn in a quick run as well, which simulates no release
+    if type(study).perturbations:  # drawn even in a quick run, which does not simulate releases
         seeds = rng.integers(0, 2**62, study.samples).tolist()
         for name in study.perturbations:
             result[name] = simulated(scene, alphas, name, seeds)
     losses = {(name, loss): pair[loss] for name, pair in result.items() for loss in LOSSES}
     # The paper's non-private loss without regularisation is the loss of least squares.
     root = np.sqrt(1.0 / n_rows)
-    rows = np.vstack([scene.X * root, np.zeros((d, d))])  # exactly as with lambda > 0
+    rows = np.vstack([scene.X * root, np.zeros((d, d))])  # the same as with lambda > 0
     plain = np.linalg.lstsq(rows, np.append(scene.y * root, np.zeros(d)), rcond=None)[0]
     error = np.mean((scene.y_test - scene.X_test @ plain) ** 2)
     losses["nonprivate", "unreg"] = np.outer([error, 0.0, 0.0], np.ones(alphas.size))
@@ -201,7 +201,7 @@ def method_losses(study, scene, alphas, rng):
 
 
 def optimal(study, scene, alpha, kappa):
-    """Return the losses of the weights that minimise Theorem 3.6's bound, guarantees unchanged."""
+    """Return the losses of the weights that minimise the bound of Theorem 3.6."""
     d = scene.X.shape[1]
     deviation = np.sqrt(2.0 * d / study.failure_probability)
     mu, sigma = scene.label_noise / alpha * deviation, kappa * (d + deviation)
@@ -211,11 +211,11 @@ def optimal(study, scene, alpha, kappa):
 
 
 def simulated(scene, alphas, name, seeds):
-    """Return the losses of released models; NaN if no noise keeps the guarantees.
+    """Return the losses of released models, or NaN if no noise satisfies the guarantees.
 
-    Half of the squares is the Huber loss if no residual reaches the threshold ("objective");
-    "huber" has the largest label as threshold, for less noise. The default tolerance is for
-    residuals as large as the threshold; these are smaller, and the solver is more accurate.
+    Half of the squares is the Huber loss if no residual reaches the threshold ("objective").
+    "huber" has the largest label as threshold and needs less noise. Residuals are smaller than the
+    threshold, so the tolerance is below the default.
     """
     (n, d), values = scene.X.shape, np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
     tol = 1e-12 + 2.0**-53 * (8 * n + 2e6 / scene.epsilon.sum())
@@ -299,13 +299,13 @@ def orderings(cells, draws):
 
 
 def in_order(table, much):
-    """Check the order of the methods' losses in each row."""
+    """Check the order of the losses of the methods in each row."""
     first, second, third, last = (table[name] for name in ORDER)
     return (first < second) & (second < third) & (much * third < last)
 
 
 def gains(draws):
-    """Divide the losses with tight sensitivity and optimal weights by the losses of PDP-OP."""
+    """Divide losses with tight sensitivity and optimal weights by the losses of PDP-OP."""
     table = draws.pivot_table(index=[*KEYS, "draw"], columns="method", values="mean", sort=False)
     parts = []
     for method in ("pdp_op_tight", "pdp_op_optimal"):
@@ -363,7 +363,7 @@ def release(study, scene, alpha, method, rng, number):
 
 
 def bound(study):
-    """Return the terms of Theorem 3.6's bound over lambda, for the levels of the first draw."""
+    """Return the terms of the bound of Theorem 3.6 over lambda for the levels of the first draw."""
     data = study.load(0)
     d = data.X_train.shape[1]
     epsilon = study.levels.draw(data.y_train.size, np.random.default_rng([0, 0, 1]))

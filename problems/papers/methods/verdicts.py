@@ -1,8 +1,8 @@
-"""Verdicts on curves, from paired draws.
+"""Verdicts on curves from paired draws.
 
-Each draw has a value at every point of a curve. Points are compared within each draw, so that the
-level of a draw has no effect. A function below takes curves, a row for each draw and a
-column for each point. It returns whether the parts of a claim hold, and the measurement.
+Each draw has a value at every point of a curve. Points are compared within each draw, so the level
+of a draw has no effect. Each function accepts curves with a row for each draw and a column for each
+point. It returns whether the parts of a claim hold, and the measurement.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from convexmarket.report import compare
 
 
 def falls(values):
-    """Check that curves fall from end to end, without a significant rise between neighbours."""
+    """Check that curves decrease from end to end without a significant increase between points."""
     steps = [
         compare(b, a).verdict != "higher" for a, b in zip(values.T, values.T[1:], strict=False)
     ]
@@ -23,20 +23,20 @@ def falls(values):
 
 
 def rises(values):
-    """Check that curves rise, as :func:`falls` does."""
+    """Check that curves increase, as in :func:`falls`."""
     ends = compare(values[:, -1], values[:, 0])
     return falls(-values)[0], f"from {ends.mean_b:.3g} to {ends.mean_a:.3g} ({ends.interval})"
 
 
 def falls_then_rises(values):
-    """Check that curves fall to their lowest point and rise from there."""
+    """Check that curves decrease to their lowest point and then increase."""
     first, lowest, last = (values[:, k] for k in (0, values.mean(axis=0).argmin(), -1))
     text = f"{first.mean():.3g}, at its lowest {lowest.mean():.3g}, at last {last.mean():.3g}"
     return [compare(lowest, end).verdict == "lower" for end in (first, last)], text
 
 
 def vanishes(values):
-    """Check that the mean falls to at most 1% of its first value."""
+    """Check that the mean decreases to at most 1% of its first value."""
     ends = compare(values[:, -1], values[:, 0])
     gone = bool(abs(ends.mean_a) <= 0.01 * abs(ends.mean_b))
     return [ends.verdict == "lower", gone], f"from {ends.mean_b:.3g} to {ends.mean_a:.3g}"
@@ -50,7 +50,7 @@ def stays(values):
 
 
 def approaches_one(values):
-    """Check that the distance to 1 falls, on a log scale, to at most 0.01."""
+    """Check that the distance to 1 decreases, on a log scale, to at most 0.01."""
     distance = np.abs(values - 1.0)
     holds, _ = falls(np.log(np.maximum(distance, 1e-12)))
     first, last = distance.mean(axis=0)[[0, -1]]
@@ -75,7 +75,7 @@ def power_fit(sizes, means):
 
 
 def falls_as_power(sizes, values, exponent):
-    """Check that the ends of the exponent's interval are at most the claimed exponent."""
+    """Check that the ends of the interval of the exponent are at most the claimed exponent."""
     fit = power_fit(sizes, values.mean(axis=0))
     interval = f"95% interval {fit.low:.3f} to {fit.high:.3f}" if fit.n_points > 2 else "two sizes"
     text = f"exponent {fit.slope:.3f} ({interval})"
