@@ -18,7 +18,6 @@ from tests.process.failures.builders import (
     FORMER_CSV,
     FORMER_JSON,
     INTERRUPTED,
-    NO_ROOM,
     PRICE,
     at,
     check_one_line,
@@ -43,23 +42,6 @@ def check_all_new(folder):
     assert run(COMMAND, folder)[0] == 0
     assert (folder / "offers.csv").read_text().startswith('"id","ask",')
     assert (folder / "offers.certificate.json").read_text().startswith("{")
-
-
-@needs_fork
-@pytest.mark.parametrize(
-    ("list_of", "full_disk"),
-    [(SELLERS, NO_ROOM), (SELLERS + "Cid,x\n", None)],
-    ids=["full disk", "bad list"],
-)
-def test_an_error_prints_one_line_and_changes_nothing(priced, list_of, full_disk):
-    (priced / "sellers.csv").write_text(list_of)
-    before = contents(priced)
-    code, command = run(COMMAND, priced, limit=full_disk)
-    assert code == 2
-    check_one_line(command.said, "error:", "File too large" if full_disk else "line 4")
-    assert contents(priced) == before
-    (priced / "sellers.csv").write_text(SELLERS)
-    check_all_new(priced)
 
 
 @needs_fork

@@ -133,16 +133,6 @@ def test_no_privacy_loss_exceeds_the_guarantee(mode, weights, case) -> None:
     assert np.all(plan.epsilon <= epsilon)
 
 
-def test_the_guarantee_is_nearly_attained_under_strong_regularisation() -> None:
-    d, alpha = 5, 1e4
-    X, y = np.zeros((3, d)), np.zeros(3)
-    X[0], epsilon = 1.0, np.array([0.3, 1.0, 2.0])
-    plan = released(output_ridge(alpha), X, y, epsilon)
-    up = solution(X, np.array([1.0, 0, 0]), plan.weights, alpha)
-    down = solution(X, np.array([-1.0, 0, 0]), plan.weights, alpha)
-    assert plan.rate * np.linalg.norm(up - down) == pytest.approx(0.3, rel=1e-3)
-
-
 def test_optimal_weights_lower_the_bound_and_keep_the_guarantee() -> None:
     X, y, epsilon = ridge_sample(7)
     for noise in (0.01, 0.1, 1.0):
@@ -274,18 +264,14 @@ CONSTANTS = {"regularization": 1.0, "n_features": 2, "label_noise": 0.1, "failur
 BOUND = CONSTANTS | {"rate": 100.0, "coef_norm": 1.0, "smallest_eigenvalue": 1.0}
 REFUSED = [
     ("regularization", 0.0, "regularization must be a finite number > 0, got 0.0"),
-    ("regularization", np.inf, "regularization must be a finite number > 0, got inf"),
     ("n_features", 0, "n_features must be a whole number >= 1, got 0"),
     ("label_noise", -0.1, "label_noise must be a finite number >= 0, got -0.1"),
-    ("label_noise", np.nan, "label_noise must be a finite number >= 0, got nan"),
-    ("failure_probability", 0.0, "failure_probability must lie strictly between 0 and 1, got 0.0"),
     ("failure_probability", 1.0, "failure_probability must lie strictly between 0 and 1, got 1.0"),
 ]
 OF_BOUND = [
     ("coef_norm", -1.0, "coef_norm must be a finite number >= 0, got -1.0"),
     ("smallest_eigenvalue", np.inf, "smallest_eigenvalue must be a finite number >= 0, got inf"),
     ("rate", 0.0, "rate must be positive"),
-    ("rate", np.nan, "rate must be positive"),
 ]
 
 
@@ -339,6 +325,9 @@ def test_ranges_inferred_from_the_data_warn_at_the_caller() -> None:
         ({"feature_range": "unit"}, {}, ParameterError, "feature_range"),
         ({"target_range": (0, 0)}, {}, ParameterError, "target_range"),
         ({"target_range": ([0, 1], 2)}, {}, ParameterError, "target_range"),
+        ({"weighting": "best"}, {}, ParameterError, "weighting"),
+        ({"weighting": "bound"}, {}, ParameterError, "label_noise"),
+        ({"weighting": [0.5, 0.6]}, {}, ParameterError, "sum to one"),
     ],
 )
 def test_invalid_input_is_named(parameters, change, error, words) -> None:
@@ -346,20 +335,6 @@ def test_invalid_input_is_named(parameters, change, error, words) -> None:
     for estimator in PRIVATE_RIDGES:
         with pytest.raises(error, match=words):
             estimator(**parameters).fit(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        (output_ridge(weighting="best"), "weighting"),
-        (output_ridge(weighting="bound"), "label_noise"),
-        (output_ridge(weighting=[0.5, 0.6]), "sum to one"),
-        (output_ridge(-1.0), "regularization"),
-    ],
-)
-def test_invalid_parameters_are_named(model, words) -> None:
-    with pytest.raises(ParameterError, match=words):
-        model.fit([[0.2], [0.5]], [0, 0], epsilon=1.0)
 
 
 @pytest.mark.parametrize(

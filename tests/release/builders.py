@@ -1,5 +1,6 @@
 """Shared code of the tests of releases, and checks that also run at campaign size."""
 
+from functools import cache
 from inspect import signature
 
 import numpy as np
@@ -31,6 +32,31 @@ def bound_of(method, sensitivity, epsilon, delta, **arguments):
 
 
 TERMS = {"epsilon": 1.0, "delta": 1e-6}
+QUESTIONS = np.random.default_rng(1).uniform(-0.6, 0.6, (5, 2))
+
+
+@cache
+def model(kernel="rbf", n_features=2, n_rows=40, regularization=0.1):
+    """Return a classifier with rows of norm at most one."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (n_rows, n_features)) * min(1.0, np.sqrt(2.0 / n_features))
+    erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
+    return erm.fit(X, np.where(X[:, 0] > 0.1, 1, -1))
+
+
+def made_of(kind, erm, **changes):
+    """Create a release of a kind; its random state is fixed unless it is given."""
+    terms = TERMS | {"random_state": Simulation(0)} | changes
+    if kind == "interactive":
+        return cm.InteractiveRelease(erm, **({"max_queries": 20, "max_updates": 5} | terms))
+    if kind == "function":
+        return cm.release.FunctionRelease(erm, **terms)
+    if kind == "public":
+        return cm.release.PublicRelease(erm, **({"rounds": 2, "net_radius": 0.4} | terms))
+    noise = "process" if kind == "process" else "laplace"
+    return cm.TestSetRelease(erm, **({"X": QUESTIONS, "noise": noise} | terms))
+
+
 #: Epsilons and deltas that adversaries attack.
 ATTACKS = [(1.0, 1e-3), (1.0, 1e-6), (0.3, 1e-4), (5.0, 1e-2)]
 

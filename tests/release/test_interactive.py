@@ -1,7 +1,5 @@
 """The sparse-vector release: its noise, its privacy loss under attack, and its stopping."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,25 +23,13 @@ from tests.release.builders import (
     calibrate_once,
     check_a_little_above,
     check_the_adversary_stays_below_the_claim,
+    model,
     source,
     worst_delta,
 )
 
 REJECTED = 1e-6  # p-values below this refute a distribution
 TERMS = {"epsilon": 1.0, "delta": 1e-6, "max_queries": 30, "max_updates": 4}
-
-
-@cache
-def model(kernel="rbf", n_rows=40, regularization=0.1, weighted=False, loss="logistic"):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.7, 0.7, (n_rows, 2))
-    y = np.where(X[:, 0] > 0.1, 1, -1)
-    weights = None
-    if weighted:
-        weights = np.arange(n_rows, dtype=float)  # the first row is not used
-        weights /= weights.sum()
-    erm = cm.KernelERM(loss, kernel, regularization, data_norm=1.0)
-    return erm.fit(X, y, epsilon=weights)
 
 
 def release_of(erm, random_state=0, **changes):

@@ -16,20 +16,10 @@ from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.non_interactive import _selected
 from convexmarket.release.scales import calibrate, non_interactive_epsilon
 from tests import one_in
-from tests.release.builders import bound_of, calibrate_once, source
+from tests.release.builders import bound_of, calibrate_once, model, source
 
 REJECTED = 1e-6  # p-values below this refute a distribution
 N_ROWS = 40
-
-
-@cache
-def model(kernel="rbf", n_features=2, n_rows=N_ROWS, regularization=0.1, weighted=False):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.7, 0.7, (n_rows, n_features)) * min(1.0, np.sqrt(2.0 / n_features))
-    y = np.where(X[:, 0] > 0.1, 1, -1)
-    weights = np.arange(n_rows) / (n_rows * (n_rows - 1) / 2) if weighted else None
-    erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
-    return erm.fit(X, y, epsilon=weights)
 
 
 def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):

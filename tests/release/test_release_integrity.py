@@ -30,7 +30,7 @@ from convexmarket.release.scales import (
     interactive_epsilon,
     non_interactive_epsilon,
 )
-from tests.release.builders import source
+from tests.release.builders import made_of, source
 
 RELEASES = ["interactive", "test set", "public", "function"]
 
@@ -46,15 +46,7 @@ def model(**options):
 
 
 def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
-    if kind == "interactive":
-        made = cm.InteractiveRelease(erm, epsilon, delta, max_queries=20, max_updates=3, **options)
-    elif kind == "test set":
-        made = cm.TestSetRelease(erm, rows(1, 5)[0], epsilon, delta, **options)
-    elif kind == "public":
-        made = cm.release.PublicRelease(erm, epsilon, delta, rounds=2, net_radius=0.3, **options)
-    else:
-        made = cm.release.FunctionRelease(erm, epsilon, delta, **options)
-    return made
+    return made_of(kind, erm, epsilon=epsilon, delta=delta, **options)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])

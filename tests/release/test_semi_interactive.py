@@ -1,7 +1,5 @@
 """Noisy predictions at public points: noise, guarantee and fit."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -10,19 +8,9 @@ import convexmarket as cm
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import LAPLACE_SLACK
 from convexmarket.studies.subproblems.models import fit
-from tests.release.builders import source
+from tests.release.builders import model, source
 
 N_ROWS = 40
-
-
-@cache
-def model(kernel="rbf", n_features=2, weighted=False, regularization=0.1):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.4, 0.4, (N_ROWS, n_features)) * np.sqrt(2.0 / n_features)
-    y = np.where(X[:, 0] > 0.05, 1, -1)
-    weights = np.arange(N_ROWS) / (N_ROWS * (N_ROWS - 1) / 2) if weighted else None
-    erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
-    return erm.fit(X, y, epsilon=weights)
 
 
 def public(n_points, n_features=2, seed=1):
