@@ -59,8 +59,8 @@ def fitted(name):
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
     """Formerly, a margin of inf - inf became -2**63 and was visible in 11 of 12 fits."""
     identified = 0
-    for seed in range(3):
-        X, y = rows(seed, 200)
+    for seed in range(2):
+        X, y = rows(seed, 100)
         fits = []
         for other in (row, np.zeros(4)):
             X[0] = other
@@ -143,7 +143,7 @@ PARAMETERS = {
 LIMITS = (5e-324, 1e-310, 1e-160, 1e-99, 1e-20, 1e20, 1e99, 1e160, 1.7e308, 2**60, 10**400)
 
 
-@pytest.mark.parametrize(("name", "limit"), one_in(5, itertools.product(LEARNERS, LIMITS)))
+@pytest.mark.parametrize(("name", "limit"), one_in(9, itertools.product(LEARNERS, LIMITS)))
 def test_any_parameter_gives_finite_numbers_or_a_typed_error(name, limit):
     X, y = rows()
     for parameter in PARAMETERS[name]:

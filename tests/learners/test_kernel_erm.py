@@ -14,12 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from convexmarket.data.datasets import scale_rows
-from convexmarket.errors import (
-    DataError,
-    ParameterError,
-    PrivacyLeakWarning,
-    SolverError,
-)
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning, SolverError
 from convexmarket.learners import HingeLoss, HuberLoss, KernelERM
 from convexmarket.learners.kernel_erm import certified_distance
 from convexmarket.learners.losses import loss_of

@@ -11,15 +11,8 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
-from convexmarket.errors import (
-    DataError,
-    ParameterError,
-    PrivacyLeakWarning,
-    SolverError,
-)
-from convexmarket.learners import (
-    PrivateLogisticRegression,
-)
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning, SolverError
+from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Simulation
 from convexmarket.privacy.accounting import (
@@ -163,12 +156,8 @@ def log_density(w, X, y, weights, eta, regularization, data_norm=1.0):
 
 
 def test_the_density_integrates_to_one_in_two_dimensions() -> None:
-    check_density_in_two_dimensions(80)
-
-
-def check_density_in_two_dimensions(n_nodes) -> None:
     X, y, weights = sample(5, 4, 2)
-    nodes, node_weights = np.polynomial.legendre.leggauss(n_nodes)
+    nodes, node_weights = np.polynomial.legendre.leggauss(80)
     grid, grid_weights = 60 * nodes**3, 60 * 3 * nodes**2 * node_weights  # dense around zero
     total = sum(
         u * v * np.exp(log_density([a, b], X, y, weights, 4.0, 0.5))

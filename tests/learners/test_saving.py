@@ -41,9 +41,9 @@ def ridge(cls=output_ridge, X=ROWS, **parameters):
     return cls(0.5, **parameters).fit(X, TARGETS, epsilon=EPSILON, random_state=Simulation(3))
 
 
-def predictor(n_points=4, classes=("no", "yes"), names=None):
+def predictor(n_points=4, classes=("no", "yes"), names=None, kernel="rbf", **parameters):
     rng = np.random.default_rng(2)
-    kernel = Kernel("rbf", gamma=0.7, data_norm=1.0)
+    kernel = Kernel(kernel, data_norm=1.0, **parameters)
     points = np.asfortranarray(rng.uniform(-0.5, 0.5, (n_points, 3)))
     return PublicPredictor(kernel, points, rng.standard_normal(n_points), GUARANTEE, classes, names)
 
@@ -72,7 +72,9 @@ MODELS = {
     "predictor": predictor,
     "predictor of a table": lambda: predictor(names=tuple(TABLE.columns)),
     "predictor of numbers": lambda: predictor(classes=None),
-    "empty predictor": lambda: predictor(n_points=0),
+    "empty predictor": lambda: predictor(n_points=0, classes=(False, True)),
+    "polynomial": lambda: predictor(kernel="poly", gamma=0.3, degree=2, coef0=0.5),
+    "laplacian": lambda: predictor(kernel="laplacian", gamma=1 / 3, classes=(0.5, 1.5)),
 }
 
 

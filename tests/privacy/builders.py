@@ -39,11 +39,7 @@ def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:
 # ------------------------------------------------------------------------- sequences of releases
 
 #: Constructors of guarantees by the name of their profile.
-MAKERS = {
-    "pure": Guarantee.pure,
-    "laplace": Guarantee.laplace,
-    "gaussian": Guarantee.gaussian,
-}
+MAKERS = {"pure": Guarantee.pure, "laplace": Guarantee.laplace, "gaussian": Guarantee.gaussian}
 
 
 def cycle(*releases):

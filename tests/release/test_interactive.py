@@ -216,18 +216,14 @@ def test_suggested_updates_never_run_out(seed):
 @pytest.mark.campaign
 def test_the_error_bound_holds_with_the_stated_probability(monkeypatch):
     calibrate_once(monkeypatch, noise_of)
-    check_error_bound_of_answers(n_rows=2_000, epsilon=80.0)
-
-
-def check_error_bound_of_answers(n_rows, epsilon):
-    erm, failure_probability = model(n_rows=n_rows, regularization=0.01), 0.3
+    erm, failure_probability = model(n_rows=2_000, regularization=0.01), 0.3
     points = np.random.default_rng(5).uniform(-0.7, 0.7, (40, 2))
     truth, missed, halved = erm.decision_function(points), 0, 0
     for seed in range(200):
         release = release_of(
             erm,
             seed,
-            epsilon=epsilon,
+            epsilon=80.0,
             max_queries=40,
             max_updates=40,
             failure_probability=failure_probability,
@@ -269,11 +265,7 @@ class Asking(RuleBasedStateMachine):
         erm = model()
         plain = release_of(erm, max_queries=queries, max_updates=updates)
         self.release = release_of(
-            erm,
-            seed,
-            max_queries=queries,
-            max_updates=updates,
-            threshold=ratio * plain.scale,
+            erm, seed, max_queries=queries, max_updates=updates, threshold=ratio * plain.scale
         )
         self.limits, self.asked = (queries, updates), 0
 

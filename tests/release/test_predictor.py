@@ -64,31 +64,6 @@ def distance(one, other):
     return float(coefficients @ one.kernel(points, points) @ coefficients)
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        RBF,
-        Kernel("linear", data_norm=2.0),
-        Kernel("poly", gamma=0.3, degree=2, coef0=0.5, data_norm=1.5),
-        Kernel("laplacian", gamma=1 / 3),
-        Kernel("cosine"),
-    ],
-)
-@pytest.mark.parametrize("classes", [None, (-1, 1), ("no", "yes"), (False, True), (0.5, 1.5)])
-@pytest.mark.parametrize("n_points", [1, 6])
-def test_a_round_trip_through_a_file_is_exact(kernel, classes, n_points, tmp_path):
-    here = predictor(kernel, n_points, classes)
-    there = cm.load_model(cm.save_model(here, tmp_path / "p.json", guarantee="rows"))
-    X = np.random.default_rng(1).uniform(-0.7, 0.7, (9, 2))
-    assert np.array_equal(there.predict(X), here.predict(X))
-    assert there.kernel == kernel
-    assert there.classes == classes
-    assert np.array_equal(there.guarantee.epsilon, here.guarantee.epsilon)
-    assert there.guarantee.statement() == here.guarantee.statement()
-    if classes is not None:
-        assert there.classify(X).tolist() == here.classify(X).tolist()
-
-
 @pytest.mark.parametrize("kind", ["interactive", "test set", "public", "function"])
 def test_published_predictors_survive_a_round_trip(kind, tmp_path):
     erm, X = model(), QUESTIONS

@@ -25,11 +25,7 @@ from convexmarket.errors import (
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.non_interactive import _selected
-from convexmarket.release.scales import (
-    calibrate,
-    interactive_epsilon,
-    non_interactive_epsilon,
-)
+from convexmarket.release.scales import calibrate, interactive_epsilon, non_interactive_epsilon
 from tests.release.builders import made_of, source
 
 RELEASES = ["interactive", "test set", "public", "function"]
@@ -190,10 +186,7 @@ def test_a_noisy_answer_changes_the_model_only_slightly(seed, noise, divisor):
     erm, guarantee = hinge(seed % 7)
     truth = erm.pivots_.T @ erm.dual_coef_
     start = cm.release.PublicPredictor(
-        erm.kernel_,
-        rng.uniform(-0.7, 0.7, (2, 2)),
-        rng.normal(size=2),
-        guarantee,
+        erm.kernel_, rng.uniform(-0.7, 0.7, (2, 2)), rng.normal(size=2), guarantee
     )
     z = rng.uniform(-0.7, 0.7, 2) * rng.choice([1.0, 0.01])
     moved = start.corrected(z, float(truth @ z) + noise, np.inf, divisor)

@@ -170,8 +170,7 @@ def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
         require(str(error).startswith(wanted), "the error does not name the file:", error)
         raise
     require(
-        problem == parse_file(text, overrides, path="fuzz.toml"),
-        "the same text parses differently",
+        problem == parse_file(text, overrides, path="fuzz.toml"), "the same text parses differently"
     )
     if not overrides:
         faults = [error.message for error in _validator().iter_errors(tomllib.loads(text))]
