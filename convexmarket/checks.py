@@ -201,7 +201,7 @@ def finite_entries(
     if not good.all():
         first = int(np.argmin(good))
         what = "a finite number" + (f" >= {least:g}" if least > -np.inf else "")
-        raise error(f"{name}[{first}] must be {what}, got {values[first]}")
+        raise error(f"{name}[{first}] must be {what}, got {values.flat[first]}")
     copy = values.copy()
     copy.flags.writeable = False
     return copy

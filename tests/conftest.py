@@ -5,10 +5,13 @@ import gc
 import os
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
 from typer.main import get_command
+
+from convexmarket.studies import execution
 
 TESTS = Path(__file__).parent
 #: Groups outside the default group; each has a folder with its name.
@@ -75,6 +78,34 @@ def commands_built_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.testing._get_command", functools.cache(get_command), raising=False)
         yield
+
+
+class SharedWorker:
+    """A worker that outlives its study; the libraries take seconds to import in a new one."""
+
+    idle: ClassVar[list[Any]] = []
+
+    def __init__(self, start):
+        self._worker = self.idle.pop() if self.idle else start()
+        self.submit = self._worker.submit
+
+    def shutdown(self, kill_workers):
+        if kill_workers:
+            self._worker.shutdown(kill_workers=True)
+        else:
+            self.idle.append(self._worker)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def workers_shared_by_studies(request):
+    """Share the workers of studies in the default group; other groups kill workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.option.markexpr.partition(" ")[0] not in PROFILE_OF:
+            patch.setattr(execution, "_IDLE", 3600)
+            patch.setattr(execution, "_worker", functools.partial(SharedWorker, execution._worker))
+        yield
+    for worker in SharedWorker.idle:
+        worker.shutdown()
 
 
 def pytest_collection_finish():

@@ -6,6 +6,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket import terms
+from convexmarket.attacks import formula_audits
 from convexmarket.checks import aligned
 from convexmarket.errors import DataError, ParameterError
 
@@ -49,7 +50,8 @@ def test_epsilon_in_another_order_is_matched_to_the_rows():
     )
 
 
-def test_logistic_regression_and_its_audit_match_columns():
+def test_logistic_regression_and_its_audit_match_columns(monkeypatch):
+    monkeypatch.setattr(formula_audits, "STARTS", 1)
     table = patients()
     X, y = table[["age", "bmi"]], table["ill"]
     granted = table["granted"]

@@ -38,10 +38,6 @@ def drawn(a, eps, s):
     return np.array([-5.0, 0.0, 0.0]) @ a
 
 
-def times(factor, term):
-    return lambda a, eps, s: factor * term(a, eps, s)
-
-
 #: The term of the package for each term above.
 SHIPPED = {norm: cm.Spread(), noise: cm.Noise(), paid: cm.Payments()}
 

@@ -17,9 +17,9 @@ SHORT = ("accounting sharp", "output perturbation", "one point, Laplace")
 
 
 def few_rows(features=None):
-    """Return forty rows of the breast-cancer data."""
+    """Return twenty rows of the breast-cancer data."""
     market = wdbc()
-    return replace(market, X_train=market.X_train[:40, :features], y_train=market.y_train[:40])
+    return replace(market, X_train=market.X_train[:20, :features], y_train=market.y_train[:20])
 
 
 def audited(draws, data, slow_draws, **options):

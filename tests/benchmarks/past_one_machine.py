@@ -13,7 +13,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -72,23 +71,15 @@ class Meter:
 
     def _begin(self) -> None:
         self._passes = self._fetched = 0
-        self._since = self._used(), time.perf_counter()
+        self._since = self._used()
 
-    def record(self, job: str, **more: Any) -> None:
+    def record(self, job: str) -> None:
         """Record the resources used since the last call."""
-        seconds, used = time.perf_counter() - self._since[1], self._used()
-        cpu = sum(now - before for (now, _), (before, _) in zip(used, self._since[0], strict=True))
-        self.lines.append(
-            {
-                "job": job,
-                "passes": self._passes,
-                "fetched": self._fetched / 2**20,
-                "cpu": cpu,
-                "seconds": seconds,
-                "peak": [peak for _, peak in used],
-                **more,
-            }
-        )
+        used = self._used()
+        cpu = sum(now - before for (now, _), (before, _) in zip(used, self._since, strict=True))
+        peak = [peak for _, peak in used]
+        line = {"job": job, "passes": self._passes, "fetched": self._fetched / 2**20}
+        self.lines.append({**line, "cpu": cpu, "peak": peak})
         self._begin()
 
 
@@ -114,27 +105,11 @@ def sellers(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None
 
 def price(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
     """Compute offers for all sellers of a file with ids, including payments and the audit."""
-    stages: dict[str, float] = {}
-    since = time.perf_counter()
-
-    def begin(stage: str) -> None:
-        nonlocal since
-        now = time.perf_counter()
-        if stages:
-            stages[list(stages)[-1]] = now - since
-        stages[stage], since = 0.0, now
-
     table = partitions.table(folder / "sellers") if parted else folder / "sellers.csv"
-    deal = price_list(table, PRIOR, **WEIGHTS, cap=cap, id="id", progress=begin)
-    begin("auditing")
-    audit = deal.audit()
-    begin("writing")
-    deal.write(folder / ("offers" if parted else "offers.csv"), audit=audit)
-    begin("end")
-    meter.record("price, Parquet" if parted else "price, CSV", stages=stages)
-    if parted:
-        return
-    if cap is not None:
+    deal = price_list(table, PRIOR, **WEIGHTS, cap=cap, id="id")
+    deal.write(folder / ("offers" if parted else "offers.csv"), audit=deal.audit())
+    meter.record("price, Parquet" if parted else "price, CSV")
+    if parted or cap is not None:
         return
     written = pa.Table.from_pandas(deal.offers.reset_index(), preserve_index=False)
     meter.record("")
@@ -240,49 +215,23 @@ def table(lines: list[dict[str, Any]]) -> str:
     The cells contain CPU seconds and the peak memory of the calling process and of the workers.
     """
     cells = [["job", "rows", "cap", "passes", "MiB fetched", *WHERE], ["---"] * (5 + len(WHERE))]
-    jobs = list(dict.fromkeys(line["job"] for line in lines))
-    keys = dict.fromkeys((line["job"], line["rows"], line["cap"]) for line in lines)
-    for key in sorted(keys, key=lambda key: (jobs.index(key[0]), key[1], key[2] or 0)):
-        custom = {
-            line["where"]: line for line in lines if (line["job"], line["rows"], line["cap"]) == key
-        }
-        apart = custom.get("two workers")
-        job, rows, cap = key
-        cells.append(
-            [
-                job,
-                f"10^{rows}",
-                "" if cap is None else f"{cap:g}",
-                str(apart["passes"]) if apart else "",
-                f"{apart['fetched']:.1f}" if apart else "",
-                *(
-                    f"{custom[place]['cpu']:.2g} ({', '.join(map(str, custom[place]['peak']))})"
-                    if place in custom
-                    else ""
-                    for place in WHERE
-                ),
-            ]
-        )
+    of = {}
+    for line in lines:
+        of.setdefault((line["job"], line["rows"], line["cap"]), {})[line["where"]] = line
+    jobs = list(dict.fromkeys(job for job, *_ in of))
+    for job, rows, cap in sorted(of, key=lambda key: (jobs.index(key[0]), key[1], key[2] or 0)):
+        places = of[job, rows, cap]
+        row = [job, f"10^{rows}", "" if cap is None else f"{cap:g}", "", ""]
+        if apart := places.get("two workers"):
+            row[3:] = [str(apart["passes"]), f"{apart['fetched']:.1f}"]
+        for line in map(places.get, WHERE):
+            row.append(f"{line['cpu']:.2g} ({', '.join(map(str, line['peak']))})" if line else "")
+        cells.append(row)
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
-def exponents(lines: list[dict[str, Any]]) -> str:
-    """Return the growth of costs with the number of rows, as slopes in log-log coordinates."""
-    text = []
-    for job in ("allocate", "payments"):
-        points = [
-            (line["rows"], np.log10(line["cpu"]))
-            for line in lines
-            if (line["job"], line["where"], line["cap"]) == (job, "two workers", None)
-        ]
-        if len(points) > 1:
-            slope = np.polyfit(*zip(*points, strict=True), 1)[0]
-            text.append(f"{job} on two workers costs rows^{slope:.2f}")
-    return "; ".join(text)
-
-
 def main() -> None:
-    """Measure and print the table, the times of the stages and the exponents."""
+    """Measure and print the table."""
     given = argparse.ArgumentParser(description=__doc__)
     given.add_argument("--rows", type=int, nargs="+", default=[6], help="exponents of 10")
     given.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
@@ -294,11 +243,6 @@ def main() -> None:
         return
     lines = [line for exponent in options.rows for line in measured(exponent, options.jobs)]
     print(table(lines))
-    for line in lines:
-        if "stages" in line:
-            stages = ", ".join(f"{name} {taken:.2g} s" for name, taken in line["stages"].items())
-            print(f"{line['job']}, 10^{line['rows']}, cap {line['cap']}, {line['where']}: {stages}")
-    print(exponents(lines))
 
 
 if __name__ == "__main__":

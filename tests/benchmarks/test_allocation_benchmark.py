@@ -89,11 +89,7 @@ def test_certified_searches_find_the_exact_optimum(benchmark, cap):
 
             def search(formulation=formulation, solver=solver):
                 return cm.allocate(
-                    market,
-                    method="line_search",
-                    formulation=formulation,
-                    solver=solver,
-                    gap=1e-7,
+                    market, method="line_search", formulation=formulation, solver=solver, gap=1e-7
                 )
 
             searched = search()

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from convexmarket.allocation import declare
-from convexmarket.allocation.formulations import line_search
 from convexmarket.market import Market
 from convexmarket.sellers import Sellers
 
@@ -65,26 +64,3 @@ def test_a_compiled_problem_is_solved_at_another_eta(benchmark, m, formulation, 
     benchmark.extra_info["outside the solver"] = built[1] / again[1]
     etas = cycle(ETAS)
     benchmark(lambda: solve_again(next(etas)))
-
-
-@pytest.mark.parametrize("cap", [None, 5])
-@pytest.mark.parametrize(
-    ("formulation", "solver"),
-    [
-        ("primal", "CLARABEL"),
-        ("primal", "ECOS"),
-        ("dual", "CLARABEL"),
-        ("dual", "ECOS"),
-        ("projection", "CLARABEL"),
-        ("projection", "OSQP"),
-    ],
-)
-def test_a_line_search_reaches_its_gap(benchmark, formulation, solver, cap):
-    """Line search to a gap of 1e-7 with 1,000 sellers."""
-    market = uniform_market(1000, cap)
-    allocation = benchmark.pedantic(
-        line_search, (market, formulation, solver), {"gap": 1e-7}, rounds=3, warmup_rounds=1
-    )
-    benchmark.extra_info["solves"] = len(allocation.solves)
-    benchmark.extra_info["gap"] = allocation.gap
-    assert allocation.gap <= 1e-7

@@ -8,7 +8,6 @@ import pytest
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
-from sklearn.svm import SVC
 
 from convexmarket.data.datasets import scale_rows
 from convexmarket.learners import KernelERM
@@ -83,19 +82,6 @@ def test_a_low_rank_fit_equals_newtons_method_at_full_rank(benchmark, gamma) -> 
     benchmark.extra_info["rank"] = len(erm.pivots_)
     benchmark.extra_info["off"] = off
     assert off <= erm.prediction_error_ + 1e-8
-
-
-def test_a_hinge_fit_and_svc_predict_similar_labels(benchmark) -> None:
-    """A hinge loss on 1500 rows, relative to scikit-learn's SVC (which also fits an intercept)."""
-    X, y = problem(1500)
-    erm = KernelERM("hinge", regularization=REGULARIZATION, gamma=0.3)
-    reference = SVC(kernel="rbf", gamma=0.3, C=1 / (REGULARIZATION * len(X)), tol=1e-4)
-    benchmark.pedantic(lambda: erm.fit(X, y), rounds=5, warmup_rounds=1)
-    times = ratio(lambda: erm.fit(X, y), lambda: reference.fit(X, y), rounds=3)
-    benchmark.extra_info["/ SVC"] = times
-    agree = np.mean(erm.predict(X) == reference.predict(X))
-    benchmark.extra_info["labels in common"] = agree
-    assert agree > 0.95
 
 
 def test_a_linear_kernel_equals_newton_cholesky(benchmark) -> None:

@@ -6,13 +6,12 @@ import os
 
 import pytest
 
-import convexmarket as cm
 from convexmarket import deal, ledger
 from convexmarket import io as writing
 from convexmarket import report as reports
 from convexmarket.attacks import mechanisms
 from convexmarket.cli import experiments
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import ParameterError
 from convexmarket.io import write_together
 from convexmarket.online import OnlineMarket
 from convexmarket.studies import files, solver_study
@@ -160,22 +159,6 @@ def test_a_folder_that_is_not_a_report_is_kept(filled, command, files):
 def test_a_device_cannot_be_replaced(filled):
     text = refused(filled, "price", "sellers.csv", *PRICE, "--out", "/dev/null", "--force")
     assert "/dev/null is a device or a pipe" in text
-
-
-@pytest.mark.parametrize("of", ["ledger", "online"])
-def test_a_backup_never_replaces_its_own_database(filled, of):
-    command = ["online", "status"] if of == "online" else ["ledger"]
-    path, place = ("m", "m/market.sqlite") if of == "online" else ("books.sqlite", "books.sqlite")
-    for option in ([], ["--force"]):
-        assert f"{place} exists" in refused(filled, *command, path, "--backup", place, *option)
-    with pytest.raises(DataError, match="exists"):
-        cm.Ledger(path).backup(place, force=True)
-
-
-def test_an_export_never_replaces_its_own_ledger(filled):
-    a_database(filled / "books.csv")
-    text = refused(filled, "ledger", "books.csv", "--export", "books.csv", "--force")
-    assert "--export books.csv is the ledger itself" in text
 
 
 def test_a_file_created_during_the_work_is_kept(filled):

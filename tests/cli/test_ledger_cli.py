@@ -74,18 +74,6 @@ def test_a_list_of_offers_is_recorded_once(here):
     ]
 
 
-def test_offers_written_by_price_can_be_recorded(here):
-    Path("reports.csv").write_text("id,sensitivity\nAnn,0.1\nBob,0.6\nCyd,0.3\n")
-    terms = ["--prior", "uniform:0,1", "--mu", "1", "--sigma", "1", "--gamma", "0.5"]
-    priced = builders.invoke("price", "reports.csv", *terms, "--out", "o.csv")
-    assert priced.exit_code == 0, priced.output
-    done(BOOKS, "--record", "o.csv")
-    offers = pd.read_csv("o.csv").query("epsilon > 0")
-    sales = tables()[0].rename(columns={"price": "payment"})
-    for column in ("id", "epsilon", "payment"):
-        assert sales[column].tolist() == offers[column].tolist()
-
-
 def test_a_list_with_a_bad_row_records_nothing(here):
     for text, words in [
         ("id,epsilon,payment\nAnn,1,1\nBob,-1,1\n", r"line 3: the cell of the column 'epsilon'"),

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
@@ -116,16 +115,8 @@ def test_an_invalid_declaration_is_refused(columns, words):
 @pytest.mark.parametrize(
     ("cells", "categories", "words"),
     [
-        (
-            [1, 2, 3],
-            ["1", "2", "3"],
-            "holds numbers, and its category '1' is",
-        ),
-        (
-            [1.0, np.nan, 3.0],
-            [1, "2", 3],
-            "holds numbers, and its category '2' is",
-        ),
+        ([1, 2, 3], ["1", "2", "3"], "holds numbers, and its category '1' is"),
+        ([1.0, np.nan, 3.0], [1, "2", 3], "holds numbers, and its category '2' is"),
         (["1", "2", None], [1, 2, 3], "holds words, and its category 1 is"),
     ],
 )
@@ -162,19 +153,6 @@ def test_a_learner_with_features_accepts_a_table(learner):
     if hasattr(learner, "feature_range"):
         rows = custom.features.transform_to_box(table)
     assert np.array_equal(predicted, clone(learner).fit(rows, labels, **fit).predict(rows))
-
-
-def test_public_features_work_in_a_pipeline():
-    table = pd.concat([PATIENTS] * 20, ignore_index=True)
-    labels = np.where(table["smoker"] == "yes", 1, -1)
-    whole = make_pipeline(cm.PublicFeatures(COLUMNS), cm.PrivateLogisticRegression())
-    whole.fit(
-        table,
-        labels,
-        privatelogisticregression__epsilon=9.0,
-        privatelogisticregression__random_state=Simulation(0),
-    )
-    assert whole.predict(table).shape == (60,)
 
 
 def test_objects_that_are_not_tables_are_refused():

@@ -1,88 +1,21 @@
-"""A failing or stopped command ends with an exit code, one line and intact files.
+"""A report is old or new after a kill or a failed rename.
 
 docs/failures.md states this contract; tests/process/failures tries all commands and moments.
 """
 
-import json
 import signal
 
 import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket import io as writing
 from convexmarket.errors import DataError
 from convexmarket.report import folders, read_report
 from tests.process.builders import Child, needs_fork
 from tests.process.failures.builders import (
-    FORMER_CSV,
-    FORMER_JSON,
-    INTERRUPTED,
-    NO_ROOM,
-    PRICE,
     at,
-    check_one_line,
     contents,
-    run,
-    stop,
 )
-
-COMMAND = ["price", "sellers.csv", *PRICE, "--out", "offers.csv", "--force"]
-SELLERS = "id,sensitivity\nAnn,0.03\nBob,0.05\n"
-
-
-@pytest.fixture
-def priced(tmp_path):
-    (tmp_path / "sellers.csv").write_text(SELLERS)
-    for name in ("offers.csv", "offers.certificate.json"):
-        (tmp_path / name).write_text(FORMER_JSON if name.endswith("json") else FORMER_CSV)
-    return tmp_path
-
-
-def check_all_new(folder):
-    assert run(COMMAND, folder)[0] == 0
-    assert (folder / "offers.csv").read_text().startswith('"id","ask",')
-    assert (folder / "offers.certificate.json").read_text().startswith("{")
-
-
-@needs_fork
-@pytest.mark.parametrize(
-    ("list_of", "full_disk"),
-    [(SELLERS, NO_ROOM), (SELLERS + "Cid,x\n", None)],
-    ids=["full disk", "bad list"],
-)
-def test_an_error_prints_one_line_and_changes_nothing(priced, list_of, full_disk):
-    (priced / "sellers.csv").write_text(list_of)
-    before = contents(priced)
-    code, command = run(COMMAND, priced, limit=full_disk)
-    assert code == 2
-    check_one_line(command.said, "error:", "File too large" if full_disk else "line 4")
-    assert contents(priced) == before
-    (priced / "sellers.csv").write_text(SELLERS)
-    check_all_new(priced)
-
-
-@needs_fork
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_stopped_command_leaves_old_or_new_files(priced, number):
-    before = contents(priced)
-    code, command = stop(COMMAND, priced, at(writing.os, "replace", 2), number)
-    now = contents(priced)
-    if number == signal.SIGINT:
-        assert code == INTERRUPTED
-        check_one_line(command.said, "stopped")
-        assert now == before
-        return
-    assert code == -signal.SIGKILL
-    check_all_new(priced)
-    new = contents(priced)
-    assert now["sellers.csv"] == before["sellers.csv"]
-    assert now["offers.csv"] in (before["offers.csv"], new["offers.csv"])
-    certificate = now["offers.certificate.json"]
-    assert certificate == before["offers.certificate.json"] or json.loads(certificate)
-
-
-# ------------------------------------------------------------------------------- reports
 
 
 def write_report(title, folder):

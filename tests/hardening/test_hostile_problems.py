@@ -10,28 +10,6 @@ from convexmarket.studies.files.file_tables import RunTable
 from convexmarket.studies.files.learning import ClassifierFile
 from tests.studies.files.builders import TWO_SELLERS
 
-MARKET = """
-kind = "online"
-title = "Rows from a file"
-[prior]
-family = "uniform"
-low = 1.0
-high = 5.0
-[buyer]
-expected_sellers = 4
-mu = 1.0
-sigma = 1.0
-gamma = 0.01
-[data]
-source = "csv"
-file = "rows.csv"
-label = "label"
-classes = ["no", "yes"]
-features = { x = [-1, 1] }
-[learner]
-regularization = 0.1
-"""
-
 
 def refusal(text, *settings):
     with pytest.raises(ProblemFileError) as caught:

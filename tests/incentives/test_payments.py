@@ -119,7 +119,7 @@ def test_each_seller_is_paid_by_its_own_prior():
     groups = ["young", "old", "young", "old"]
     sellers = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups)
     market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5, cap=2)
-    paid = assert_paid_exactly(market, range(4))
+    paid = assert_paid_exactly(market, range(2))
     # Equal reports in different groups have different payments.
     swapped = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups[::-1])
     other = cm.Market.standard(swapped, mu=2, sigma=1, gamma=0.5, cap=2)

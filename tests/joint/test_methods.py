@@ -17,7 +17,7 @@ from convexmarket.errors import (
 from convexmarket.joint.alternating import PurchaseStep
 from convexmarket.joint.exponential import ExponentialBlock, best_eta, solve_exponential
 from tests import one_in
-from tests.joint.builders import data, instance
+from tests.joint.builders import instance
 
 SOLVERS = ["CLARABEL", "ECOS", "SCS"]
 NOISES = {
@@ -53,15 +53,6 @@ SMOOTH = {
     "exponential": norm_terms(cm.Payments(cm.terms.ExponentialCost())),
     "both": norm_terms() + 3.0 * cm.terms.SquaredSpread(),
 }
-
-
-def outside(seed):
-    """Return a market far outside the convex region, in which one of ten sellers sells."""
-    rng = np.random.default_rng(seed)
-    X, y = data(10, 3, rng)
-    sellers = cm.Sellers(rng.uniform(0.02, 1, 10), prior=cm.Uniform(0, 1))
-    terms = 0.05 * cm.Spread() + 0.3 * cm.Noise() + 0.05 * cm.Payments()
-    return cm.JointMarket(cm.Market(sellers, terms), X, y, regularization=0.002)
 
 
 def test_the_exponential_block_is_tight_at_the_optimum_and_an_upper_bound():

@@ -6,16 +6,12 @@ from types import ModuleType
 
 import cvxpy as cp
 import numpy as np
+from hypothesis import strategies as st
 from scipy import integrate, stats
 from sklearn.base import clone
 
 import convexmarket as cm
-from convexmarket.learners import (
-    AbsoluteLoss,
-    HuberLoss,
-    LogisticLoss,
-    PrivateLogisticRegression,
-)
+from convexmarket.learners import AbsoluteLoss, HuberLoss, LogisticLoss, PrivateLogisticRegression
 from convexmarket.learners.losses import loss_of
 from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.learners.ridge_math import solve_ridge
@@ -40,10 +36,7 @@ def output_ridge(regularization=1.0, **options) -> cm.PersonalizedRidge:
     return cm.PersonalizedRidge(regularization, **given)
 
 
-PRIVATE_RIDGES = [
-    output_ridge,
-    partial(output_ridge, weighting="equal"),
-]
+PRIVATE_RIDGES = [output_ridge, partial(output_ridge, weighting="equal")]
 
 
 def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
@@ -57,6 +50,22 @@ def ridge_sample(seed, n=60, d=3):
     X = rng.random((n, d))
     y = np.clip(X @ rng.normal(size=d) / d + 0.1 * rng.normal(size=n), -1, 1)
     return X, y, rng.uniform(0.05, 1.0, n)
+
+
+@st.composite
+def neighbours(draw):
+    """Draw rows and labels in the box, the same with one replaced row, epsilons and lambda."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    d = draw(st.integers(1, 5))
+    n = d + draw(st.integers(0, 6))
+    X, y = rng.random((n, d)), rng.uniform(-1, 1, n)
+    if draw(st.booleans()):
+        X, y = np.round(X), np.where(y > 0, 1.0, -1.0)
+    X2, y2, row = X.copy(), y.copy(), int(rng.integers(n))
+    X2[row] = np.round(rng.random(d))
+    y2[row] = -y[row] if draw(st.booleans()) else rng.choice([-1.0, 1.0])
+    epsilon = rng.exponential(size=n) + 1e-3
+    return X, y, X2, y2, row, epsilon, 10.0 ** draw(st.floats(-2, 2))
 
 
 def solution(X, y, weights, alpha):

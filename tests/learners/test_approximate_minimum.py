@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from convexmarket.errors import ParameterError, PrivacyLeakWarning, SolverError
-from convexmarket.learners import (
-    PersonalizedRidge,
-    PrivateLogisticRegression,
-)
+from convexmarket.learners import PersonalizedRidge, PrivateLogisticRegression
 from convexmarket.learners.minimiser import minimise
 from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Simulation
@@ -94,10 +91,7 @@ def test_a_solver_within_tolerance_can_reveal_a_label(monkeypatch) -> None:
 
 
 def test_the_second_noise_hides_the_solver_error(monkeypatch) -> None:
-    check_second_noise_hides(monkeypatch, 150)
-
-
-def check_second_noise_hides(monkeypatch, n_draws) -> None:
+    n_draws = 150
     monkeypatch.setattr("convexmarket.learners.perturbed.minimise", telltale)
     right = 0
     for label in (1, -1):
@@ -137,12 +131,8 @@ def second_noises(solver_epsilon, n_draws, n_features=3):
 
 @pytest.mark.campaign
 def test_the_second_noise_has_the_claimed_law() -> None:
-    check_second_noise(250)
-
-
-def check_second_noise(n_draws) -> None:
-    """Check that coordinates are Laplace and independent of each other and of the first noise."""
-    paid = 0.5
+    """Coordinates are Laplace and independent of each other and of the first noise."""
+    paid, n_draws = 0.5, 250
     drawn = second_noises(paid, n_draws)
     scale = 2 * np.sqrt(3) * TOL / (LAMBDA * paid)
     laplace = stats.laplace(scale=scale).cdf

@@ -59,8 +59,8 @@ def fitted(name):
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
     """Without clipping, a margin of inf - inf became -2**63, visible in 11 of 12 fits."""
     identified = 0
-    for seed in range(3):
-        X, y = rows(seed, 200)
+    for seed in range(2):
+        X, y = rows(seed, 100)
         fits = []
         for other in (row, np.zeros(4)):
             X[0] = other
@@ -143,7 +143,7 @@ PARAMETERS = {
 LIMITS = (5e-324, 1e-310, 1e-160, 1e-99, 1e-20, 1e20, 1e99, 1e160, 1.7e308, 2**60, 10**400)
 
 
-@pytest.mark.parametrize(("name", "limit"), one_in(5, itertools.product(LEARNERS, LIMITS)))
+@pytest.mark.parametrize(("name", "limit"), one_in(9, itertools.product(LEARNERS, LIMITS)))
 def test_any_parameter_gives_finite_numbers_or_a_typed_error(name, limit):
     X, y = rows()
     for parameter in PARAMETERS[name]:
@@ -244,16 +244,8 @@ def test_errors_and_warnings_never_quote_a_row(name, kind):
 @pytest.mark.parametrize("kind", ["complex", "complex cells", "text", "a table of text", "dates"])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_rows_of_another_type_are_refused(name, kind):
-    X, y = rows()
-    bad = {
-        "complex": X.astype(complex),
-        "complex cells": X.astype(complex).tolist(),
-        "text": X.astype(str),
-        "a table of text": pd.DataFrame(X).astype(str),
-        "dates": X.astype("M8[s]"),
-    }[kind]
     with pytest.raises(DataError, match="X must hold numbers"):
-        fit(LEARNERS[name], bad, y)
+        fit(LEARNERS[name], malformed()[kind], rows()[1])
 
 
 @pytest.mark.parametrize("epsilon", ["1", ["1"] * 40, True, [True] * 40, 1 + 0j, b"1", [None] * 40])

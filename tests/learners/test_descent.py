@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 import convexmarket as cm
 from convexmarket.errors import ParameterError
@@ -22,28 +21,6 @@ def test_a_shift_has_the_stated_epsilon(epsilon, delta):
     shift = gaussian_shift(epsilon, delta)
     assert gaussian_epsilon([shift], delta)[0] == pytest.approx(epsilon, rel=1e-5)
     assert gaussian_epsilon([shift * (1 - LENGTH_ROUNDING)], delta)[0] <= epsilon
-
-
-def composed_delta(shift, steps, epsilon, width=2e-3):
-    """Return delta by convolving the privacy losses of the steps on a grid, rounded up."""
-    reach = int(np.ceil(12 * shift / width)) + 2
-    edges = (np.arange(-reach, reach + 1) - 0.5) * width
-    law = norm.sf(edges[:-1], shift**2 / 2, shift) - norm.sf(edges[1:], shift**2 / 2, shift)
-    law = np.append(law, norm.sf(edges[-1], shift**2 / 2, shift))  # the upper ends
-    total = law
-    for _ in range(steps - 1):
-        total = np.convolve(total, law)
-    loss = (np.arange(total.size) - reach * steps + 0.5 * steps) * width
-    return np.sum(total * -np.expm1(np.minimum(epsilon - loss, 0.0)))
-
-
-@pytest.mark.parametrize(("steps", "epsilon"), [(1, 0.5), (4, 1.0), (9, 3.0)])
-def test_steps_compose_as_one_gaussian(steps, epsilon):
-    delta = 1e-4
-    shift = float(gaussian_shift(epsilon, delta)) / np.sqrt(steps)
-    result = composed_delta(shift, steps, epsilon)
-    assert delta * 0.999 <= result <= delta * 1.1
-    assert composed_delta(1.1 * shift, steps, epsilon) > delta * 1.5
 
 
 def learner_and_parameters(hidden, seed):

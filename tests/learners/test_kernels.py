@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics.pairwise import (
-    linear_kernel,
-    polynomial_kernel,
-)
+from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel
 
 from convexmarket.data.datasets import scale_rows
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
@@ -39,9 +36,7 @@ def rows(seed: int, n_rows: int, n_features: int) -> np.ndarray:
 
 
 @given(
-    seed=st.integers(0, 10**6),
-    n_features=st.sampled_from([1, 2, 8]),
-    name=st.sampled_from(NAMES),
+    seed=st.integers(0, 10**6), n_features=st.sampled_from([1, 2, 8]), name=st.sampled_from(NAMES)
 )
 def test_features_exist_and_satisfy_the_norm_bound(seed, n_features, name) -> None:
     X, kernel = rows(seed, 25, n_features), KERNELS[name]

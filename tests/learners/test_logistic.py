@@ -11,15 +11,8 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
-from convexmarket.errors import (
-    DataError,
-    ParameterError,
-    PrivacyLeakWarning,
-    SolverError,
-)
-from convexmarket.learners import (
-    PrivateLogisticRegression,
-)
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning, SolverError
+from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Simulation
 from convexmarket.privacy.accounting import (
@@ -163,12 +156,8 @@ def log_density(w, X, y, weights, eta, regularization, data_norm=1.0):
 
 
 def test_the_density_integrates_to_one_in_two_dimensions() -> None:
-    check_density_in_two_dimensions(80)
-
-
-def check_density_in_two_dimensions(n_nodes) -> None:
     X, y, weights = sample(5, 4, 2)
-    nodes, node_weights = np.polynomial.legendre.leggauss(n_nodes)
+    nodes, node_weights = np.polynomial.legendre.leggauss(80)
     grid, grid_weights = 60 * nodes**3, 60 * 3 * nodes**2 * node_weights  # dense around zero
     total = sum(
         u * v * np.exp(log_density([a, b], X, y, weights, 4.0, 0.5))
@@ -309,22 +298,15 @@ def test_a_norm_inferred_from_the_data_gives_a_leak_warning() -> None:
     assert "VIOLATED: data_norm" in str(model.guarantee_)
 
 
-@pytest.mark.parametrize("classes", [(0, 1), ("B", "M"), (1, -1), (False, True)])
-def test_the_second_label_is_the_positive_class(classes) -> None:
-    X, y, _ = sample(0, 200, 3, noise=0.0)
-    labels = np.asarray(classes)[(y > 0).astype(int)]
-    model = algorithm_1(1e-3, classes=classes).fit(X, labels, epsilon=np.inf)
-    assert model.score(X, labels) > 0.95
-    reference = algorithm_1(1e-3).fit(X, y, epsilon=np.inf)
-    assert np.array_equal(model.coef_, reference.coef_)
-    margins = model.decision_function(X)
-    assert np.array_equal(model.predict(X) == classes[1], margins > 0)
-    assert model.predict_proba(X)[:, 1] == pytest.approx(expit(margins))
-
-
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
+        ({"regularization": 0.0}, ParameterError, "regularization"),
+        ({"data_norm": 0.0}, ParameterError, "data_norm"),
+        ({"accounting": "none"}, ParameterError, "accounting"),
+        ({"calibration": "none"}, ParameterError, "calibration"),
+        ({"tol": 0.0}, ParameterError, "tol"),
+        ({"classes": (1, 1)}, ParameterError, "classes"),
         ({"X": [[2.0, 0], [0.1, 0]]}, DataError, r"1 of 2 rows.*scale_rows"),
         ({"y": [1, 3]}, DataError, "1 of 2 labels are not in the public classes"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
@@ -334,26 +316,11 @@ def test_the_second_label_is_the_positive_class(classes) -> None:
 )
 def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
     arguments = {"X": [[0.5, 0], [0, 0.5]], "y": [1, -1], "epsilon": 9.0} | change
-    model = algorithm_1()
+    parameters = {name: arguments.pop(name) for name in change if name not in ("X", "y", "epsilon")}
+    model = PrivateLogisticRegression(**parameters)
     with pytest.raises(error, match=words):
         model.fit(**arguments)
     assert not hasattr(model, "coef_")
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"regularization": 0.0}, "regularization"),
-        ({"data_norm": 0.0}, "data_norm"),
-        ({"accounting": "none"}, "accounting"),
-        ({"calibration": "none"}, "calibration"),
-        ({"tol": 0.0}, "tol"),
-        ({"classes": (1, 1)}, "classes"),
-    ],
-)
-def test_invalid_parameters_are_named(parameters, words) -> None:
-    with pytest.raises(ParameterError, match=words):
-        PrivateLogisticRegression(**parameters).fit([[0.5, 0], [0, 0.5]], [1, -1], epsilon=0.5)
 
 
 @pytest.mark.filterwarnings("ignore::convexmarket.errors.PrivacyLeakWarning")

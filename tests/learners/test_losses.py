@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from convexmarket.errors import NotSupportedError, ParameterError
-from convexmarket.learners import (
-    AbsoluteLoss,
-    HingeLoss,
-    HuberLoss,
-    LogisticLoss,
-    Loss,
-)
+from convexmarket.learners import AbsoluteLoss, HingeLoss, HuberLoss, LogisticLoss, Loss
 from convexmarket.learners.losses import loss_of
 from tests.learners.builders import declared_losses
 

@@ -16,7 +16,7 @@ from convexmarket.learners import (
 )
 from convexmarket.learners.losses import HingeLoss
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
-from convexmarket.privacy import Simulation, accounting
+from convexmarket.privacy import accounting
 from convexmarket.privacy.accounting import objective_perturbation_guarantee
 from tests import one_in
 from tests.learners.builders import declared_kernel_erm, declared_losses
@@ -129,27 +129,3 @@ def test_a_kernel_model_supports_any_lipschitz_loss(loss):
     shares = EPSILON / EPSILON.sum()
     assert erm.sensitivity_ == pytest.approx(2.0 * lipschitz * shares.max() / 0.05)
     assert isinstance(loss, str) or "slopes of at most" in " ".join(erm.assumptions_)
-
-
-def test_a_market_buys_rows_for_released_predictions():
-    """Allocate, pay, and release predictions within the guarantee of each row."""
-    many = np.random.default_rng(2).uniform(-0.7, 0.7, (300, 2))
-    y = np.where(many[:, 0] > 0, 1, -1)
-    points = many[:5] / 2.0
-    learner = KernelERM("hinge", regularization=0.1, gamma=1.0, tol=1e-4)
-    mu, sigma = learner.risk(2, n_points=5)
-    sellers = cm.Sellers(np.linspace(1.0, 2.0, 300), prior=cm.Uniform(1.0, 2.0))
-    market = cm.Market(sellers, mu * cm.Spread() + sigma * cm.Noise() + 0.02 * cm.Payments())
-    sold = cm.allocate(market)
-    assert 0 < np.count_nonzero(sold.epsilon) <= 300
-    learner.fit(many, y, epsilon=sold.epsilon)
-    release = cm.TestSetRelease(
-        learner, points, epsilon=sold.epsilon, delta=0.0, random_state=Simulation(0)
-    )
-    remaining = release.guarantee.epsilon
-    assert np.all(remaining <= sold.epsilon * (1 + 1e-9))
-    assert remaining.max() > 0.9 * sold.epsilon.max()
-    # sigma bounds the error of all predictions in 95 % of the draws
-    bent = sigma * 0.1 / (2.0 * 5.0 * np.log(5.0 / 0.05))
-    assert bent == pytest.approx(1.0)
-    assert release.scale <= 1.05 * 5.0 * 2.0 / 0.1 / sold.eta

@@ -12,17 +12,13 @@ from sklearn.utils.estimator_checks import check_estimator
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.domain import Granted
-from convexmarket.learners.ridge_math import (
-    noisy_loss,
-    solve_ridge,
-)
+from convexmarket.learners.ridge_math import noisy_loss, solve_ridge
 from convexmarket.privacy import Simulation
 from convexmarket.privacy.sensitivity import ridge_sensitivity
-from tests import one_in
 from tests.learners.builders import (
     PRIVATE_RIDGES,
     check_ridge_noise,
-    check_simulation,
+    neighbours,
     output_ridge,
     ridge_sample,
     solution,
@@ -97,28 +93,11 @@ def released(model, X, y, epsilon):
     return model._plan(Granted(epsilon), d, model._domain(d))
 
 
-@st.composite
-def attacks(draw):
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n, d = draw(st.integers(1, 8)), draw(st.integers(1, 5))
-    X, y = rng.random((n, d)), rng.uniform(-1, 1, n)
-    if draw(st.booleans()):
-        X, y = np.round(X), np.where(y > 0, 1.0, -1.0)
-    X2, y2 = X.copy(), y.copy()
-    row = rng.integers(n)
-    X2[row], y2[row] = (
-        np.round(rng.random(d)),
-        -y[row] if draw(st.booleans()) else rng.choice([-1, 1]),
-    )
-    epsilon = rng.exponential(size=n) + 1e-3
-    return X, y, X2, y2, row, epsilon, 10.0 ** draw(st.floats(-3, 2)), rng
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("weights", ["granted", "bound", "equal"])
-@given(case=attacks())
+@given(case=neighbours())
 def test_no_privacy_loss_exceeds_the_guarantee(mode, weights, case) -> None:
-    X, y, X2, y2, row, epsilon, alpha, rng = case
+    X, y, X2, y2, row, epsilon, alpha = case
     if weights == "equal":
         weights = np.full(epsilon.size, 1 / epsilon.size)
     model = output_ridge(alpha, weighting=weights, sensitivity=mode, label_noise=0.1)
@@ -126,21 +105,12 @@ def test_no_privacy_loss_exceeds_the_guarantee(mode, weights, case) -> None:
     first = solution(X, y, plan.weights, alpha)
     second = solution(X2, y2, plan.weights, alpha)
     # Both models, a point beyond one of them, and random points.
-    outputs = [first, second, 2 * first - second, *rng.normal(size=(5, first.size))]
+    others = np.random.default_rng(row).normal(size=(5, first.size))
+    outputs = [first, second, 2 * first - second, *others]
     for o in outputs:
         loss = plan.rate * abs(np.linalg.norm(o - first) - np.linalg.norm(o - second))
         assert loss <= plan.epsilon[row] * (1 + 1e-9) + 1e-9 * plan.rate * np.linalg.norm(first)
     assert np.all(plan.epsilon <= epsilon)
-
-
-def test_the_guarantee_is_nearly_attained_under_strong_regularisation() -> None:
-    d, alpha = 5, 1e4
-    X, y = np.zeros((3, d)), np.zeros(3)
-    X[0], epsilon = 1.0, np.array([0.3, 1.0, 2.0])
-    plan = released(output_ridge(alpha), X, y, epsilon)
-    up = solution(X, np.array([1.0, 0, 0]), plan.weights, alpha)
-    down = solution(X, np.array([-1.0, 0, 0]), plan.weights, alpha)
-    assert plan.rate * np.linalg.norm(up - down) == pytest.approx(0.3, rel=1e-3)
 
 
 def test_optimal_weights_lower_the_bound_and_keep_the_guarantee() -> None:
@@ -195,12 +165,6 @@ def test_closed_form_losses_equal_their_moments(seed, d, rate, penalty) -> None:
     variance = raw - (second * trace / d) ** 2
     assert loss.mean == pytest.approx(mean, rel=1e-9)
     assert loss.std == pytest.approx(np.sqrt(variance), rel=1e-7)
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("estimator", one_in(2, PRIVATE_RIDGES))
-def test_expected_losses_equal_a_simulation(estimator) -> None:
-    check_simulation(estimator, penalty=0.5, fits=400)
 
 
 def test_the_expected_loss_of_a_table_equals_that_of_its_rows() -> None:
@@ -274,18 +238,14 @@ CONSTANTS = {"regularization": 1.0, "n_features": 2, "label_noise": 0.1, "failur
 BOUND = CONSTANTS | {"rate": 100.0, "coef_norm": 1.0, "smallest_eigenvalue": 1.0}
 REFUSED = [
     ("regularization", 0.0, "regularization must be a finite number > 0, got 0.0"),
-    ("regularization", np.inf, "regularization must be a finite number > 0, got inf"),
     ("n_features", 0, "n_features must be a whole number >= 1, got 0"),
     ("label_noise", -0.1, "label_noise must be a finite number >= 0, got -0.1"),
-    ("label_noise", np.nan, "label_noise must be a finite number >= 0, got nan"),
-    ("failure_probability", 0.0, "failure_probability must lie strictly between 0 and 1, got 0.0"),
     ("failure_probability", 1.0, "failure_probability must lie strictly between 0 and 1, got 1.0"),
 ]
 OF_BOUND = [
     ("coef_norm", -1.0, "coef_norm must be a finite number >= 0, got -1.0"),
     ("smallest_eigenvalue", np.inf, "smallest_eigenvalue must be a finite number >= 0, got inf"),
     ("rate", 0.0, "rate must be positive"),
-    ("rate", np.nan, "rate must be positive"),
 ]
 
 
@@ -339,6 +299,9 @@ def test_ranges_inferred_from_the_data_warn_at_the_caller() -> None:
         ({"feature_range": "unit"}, {}, ParameterError, "feature_range"),
         ({"target_range": (0, 0)}, {}, ParameterError, "target_range"),
         ({"target_range": ([0, 1], 2)}, {}, ParameterError, "target_range"),
+        ({"weighting": "best"}, {}, ParameterError, "weighting"),
+        ({"weighting": "bound"}, {}, ParameterError, "label_noise"),
+        ({"weighting": [0.5, 0.6]}, {}, ParameterError, "sum to one"),
     ],
 )
 def test_invalid_input_is_named(parameters, change, error, words) -> None:
@@ -346,20 +309,6 @@ def test_invalid_input_is_named(parameters, change, error, words) -> None:
     for estimator in PRIVATE_RIDGES:
         with pytest.raises(error, match=words):
             estimator(**parameters).fit(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        (output_ridge(weighting="best"), "weighting"),
-        (output_ridge(weighting="bound"), "label_noise"),
-        (output_ridge(weighting=[0.5, 0.6]), "sum to one"),
-        (output_ridge(-1.0), "regularization"),
-    ],
-)
-def test_invalid_parameters_are_named(model, words) -> None:
-    with pytest.raises(ParameterError, match=words):
-        model.fit([[0.2], [0.5]], [0, 0], epsilon=1.0)
 
 
 @pytest.mark.parametrize(

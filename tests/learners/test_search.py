@@ -63,8 +63,7 @@ def test_the_search_is_charged_once_and_each_fit_keeps_its_share(charge, share):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"charge": "free"}, {"trials": 1.0}, {"grid": {}}, {"grid": {"regularization": []}}],
+    "options", [{"charge": "free"}, {"trials": 1.0}, {"grid": {}}, {"grid": {"regularization": []}}]
 )
 def test_invalid_searches_are_refused_before_any_charge(options):
     account = PrivacyAccountant(np.full(200, 1.0))

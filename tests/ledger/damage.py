@@ -13,7 +13,6 @@ import pandas as pd
 import convexmarket as cm
 from convexmarket.errors import ConvexMarketError, DataError
 from convexmarket.privacy import Guarantee
-from tests.cli.builders import invoke, plain
 
 POLICY = cm.OnlinePolicy(cm.Uniform(1, 5), 600, mu=1, sigma=1, gamma=1)
 #: A part of every seller's id, which no error may quote.
@@ -235,25 +234,4 @@ def use_ledger(state):
         )
         if len(ledger.releases()) != len(state.holds["releases"]) + 1:
             return "altered: the releases"
-    return None
-
-
-def use_commands(state):
-    """Run the commands that read or copy a database, and describe unexpected results."""
-    place, out = state.folder / state.name, state.folder / "out"
-    commands = [
-        ("ledger", place),
-        ("ledger", place, "--export", f"{out}.csv"),
-        ("ledger", place, "--backup", f"{out}.sqlite"),
-    ]
-    if state.is_market:
-        commands += [
-            ("online", "quote", state.folder, "--id", seller(0), "--sensitivity", "1.0"),
-            ("online", "status", state.folder, "--backup", f"{out}.sqlite"),
-        ]
-    for command in commands:
-        result = invoke(*command)
-        text = plain(result.output)
-        if result.exit_code not in (0, 2) or (PRIVATE in text and result.exit_code):
-            return f"{command} ended with {result.exit_code}: {text}"
     return None

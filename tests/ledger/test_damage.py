@@ -99,10 +99,7 @@ def test_rows_written_by_another_program_are_detected(market, table, change):
 
 
 def test_a_market_damaged_while_open_cannot_be_closed(market):
-    raw(
-        market.folder / "market.sqlite",
-        "UPDATE quotes SET epsilon = 2 * epsilon",
-    )
+    raw(market.folder / "market.sqlite", "UPDATE quotes SET epsilon = 2 * epsilon")
     with pytest.raises(DataError, match="is damaged"):
         market.close(lambda accepted: pytest.fail("trained on forged offers"), lapse=True)
     assert market.released is None

@@ -55,9 +55,6 @@ def test_the_loss_is_infinite_if_no_seller_sells():
 def test_invalid_streams_are_refused(reports, words):
     with pytest.raises(ParameterError, match=words):
         cm.run_online(cm.OnlinePolicy(cm.Uniform(1, 5), 10, **UNIT), reports)
-
-
-def test_a_stream_without_a_policy_is_refused():
     with pytest.raises(ParameterError, match=r"policy must .*, got 'greedy'"):
         cm.run_online("greedy", [1.0])
 

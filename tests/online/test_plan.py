@@ -245,7 +245,7 @@ def test_algorithm_3_refuses_priors_outside_its_assumption(prior, why):
 
 
 @pytest.mark.parametrize("cap", [np.inf, 2.0])
-@pytest.mark.parametrize("name", one_in(3, CONTINUOUS))
+@pytest.mark.parametrize("name", one_in(6, CONTINUOUS))
 def test_a_plan_for_later_sellers_is_certified(name, cap):
     """No other terms of the same shape are below its lower bound."""
     prior, buyer = PRIORS[name](), Buyer(1.0, 2.0, 0.5, 1000, cap)

@@ -16,7 +16,7 @@ CASES = [(name, 20, None) for name in PRIORS]
 CASES += [(name, *terms) for name in PRIORS for terms in ((10**4, None), (300, 2.0))]
 
 
-@pytest.mark.parametrize("case", one_in(4, map(pytest.param, CASES)), ids=str)
+@pytest.mark.parametrize("case", one_in(7, map(pytest.param, CASES)), ids=str)
 def test_payments_equal_the_cost_plus_the_integral_over_higher_reports(case):
     check_payments(policy_of(*case), 2)
 

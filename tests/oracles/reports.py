@@ -29,7 +29,6 @@ from convexmarket.studies.files.loading import load_file, subproblems_of
 from problems.papers.__main__ import NAMES, PARTS, experiment
 from tests import PROBLEMS
 from tests.oracles.averages import apart_by_chance
-from tests.oracles.store import read
 
 Layout = dict[str, Any]
 Frames = Mapping[str, pd.DataFrame]
@@ -63,27 +62,6 @@ def _renamed(tables: Frames) -> Frames:
         return tables
     renamed = {name: table.rename(columns={"market": "variant"}) for name, table in tables.items()}
     return {**renamed, "points": renamed["runs"]}
-
-
-def compare_tables(name: str, frames: Frames) -> list[str]:
-    """Compare tables with the stored ones of a report; return a text for each difference.
-
-    Parameters
-    ----------
-    name : str
-        Name of the report, as in ``reports/``.
-    frames : mapping of str to DataFrame
-        Its tables by name, with at least the stored columns. A noisy value without its table of
-        draws is compared with the stored standard error.
-
-    Examples
-    --------
-    >>> from tests.oracles.reports import compare_tables
-    >>> compare_tables("quickstart", {})[0]
-    'curve: missing'
-    """
-    (record,) = (each for each in read("reports") if each["name"] == name)
-    return compare(record["spec"], record["answer"], kept(record["spec"]["tables"], frames))
 
 
 def kept(layouts: dict[str, Layout], frames: Frames) -> dict[str, Any]:

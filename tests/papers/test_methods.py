@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import simpson
-from scipy.optimize import minimize
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
@@ -70,6 +69,7 @@ def test_descents_find_the_certified_optimum_at_its_eta(logarithms):
     assert best.eta <= largest_eta(joint, TERMS)
 
 
+@pytest.mark.campaign
 def test_payments_equal_the_cost_plus_the_integral_over_higher_reports():
     terms = Terms(3.0, 2.0, 1.0, squared=True)
     make = partial(joint_market, terms=terms, m=3)
@@ -102,16 +102,6 @@ def test_descents_outside_the_convex_region_depend_on_their_start():
     assert cm.joint.convexity_ratio(joint) > 1
     ends = [descend(joint, terms, 5.0, 10 * rng.normal(size=2))[2] for _ in range(6)]
     assert max(ends) > 1.001 * min(ends)
-
-
-def test_best_model_equals_that_of_a_general_minimiser():
-    joint = joint_market()
-
-    def objective(model):
-        return joint.objective(model, np.full(6, 1 / 6), 5.0)
-
-    model = cm.joint.best_model(joint, np.full(6, 1 / 6), 5.0)
-    assert objective(model) == pytest.approx(minimize(objective, np.zeros(2)).fun, rel=1e-7)
 
 
 def test_sampling_as_published_violates_its_guarantee() -> None:

@@ -293,9 +293,6 @@ def test_an_empirical_cost_is_constant_between_breakpoints(samples):
         assert prior.ironed_virtual_cost(jump) < prior.ironed_virtual_cost(after)
 
 
-# Drawing.
-
-
 # Names.
 
 
@@ -313,16 +310,13 @@ def test_repr_dict_and_pickle_round_trip(name):
 
 
 def test_equality_is_by_value_and_family():
-    assert Uniform(0, 1) == Uniform(np.float64(0), 1)
-    assert Uniform(0, 1) != Uniform(0, 2)
+    assert Uniform(0, 1) == Uniform(np.float64(0), 1) != Uniform(0, 2)
     assert Uniform(0, 1) != Beta(1, 1)
     assert Uniform(0, 1) != "uniform:0,1"
     assert repr(Uniform(np.float64(0.02), 0.1)) == "Uniform(0.02, 0.1)"
     assert EmpiricalPrior([1, 2]) != EmpiricalPrior([1, 2, 2])
-    assert len(EmpiricalPrior(range(100)).__repr__()) < 60
     scipy_prior = Prior.from_scipy(stats.gamma(2, scale=0.05))
     assert scipy_prior == Prior.from_scipy(stats.gamma(2, scale=0.05))
-    assert hash(scipy_prior) == hash(Prior.from_scipy(stats.gamma(2, scale=0.05)))
     assert scipy_prior == prior_from_dict(json.loads(json.dumps(scipy_prior.to_dict())))
     assert repr(scipy_prior) == "Prior.from_scipy(scipy.stats.gamma(2.0, scale=0.05))"
     bins = prior_of("histogram")

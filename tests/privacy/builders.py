@@ -15,6 +15,7 @@ from convexmarket.privacy import Guarantee, PrivacyAccountant
 from convexmarket.privacy.lattice import discrete_laplace
 from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.privacy.sensitivity import ridge_sensitivity
+from tests.learners.builders import solution
 
 
 def discrete_laplace_log_density(value, scale):
@@ -38,11 +39,7 @@ def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:
 # ------------------------------------------------------------------------- sequences of releases
 
 #: Constructors of guarantees by the name of their profile.
-MAKERS = {
-    "pure": Guarantee.pure,
-    "laplace": Guarantee.laplace,
-    "gaussian": Guarantee.gaussian,
-}
+MAKERS = {"pure": Guarantee.pure, "laplace": Guarantee.laplace, "gaussian": Guarantee.gaussian}
 
 
 def cycle(*releases):
@@ -183,10 +180,6 @@ def check_lattice_law(scale, n_draws, off) -> None:
 # ------------------------------------------------------------------ ridge, weighted
 
 
-def solution(X, y, weights, alpha):
-    return np.linalg.solve((X.T * weights) @ X + alpha * np.eye(X.shape[1]), X.T @ (weights * y))
-
-
 def attack(d, alpha, n_others, weight, seed):
     """Search for the worst neighbours over all rows, labels and weights."""
     rng = np.random.default_rng(seed)
@@ -212,17 +205,6 @@ def check_attacks(d, alpha, weight, n_others, count) -> None:
     assert worst <= claimed * (1 + 1e-9), (worst, claimed)
     if weight < 0.01:  # with a larger weight, the curvature of the row reduces the change
         assert worst >= 0.7 * claimed, (worst, claimed)
-
-
-def check_angles(g, points) -> None:
-    """Compare the tight constant with all values on a grid of t and both angles."""
-    least = np.arctan(1 / g)
-    angle = np.linspace(least, np.pi / 2, points)
-    t, a, b = np.meshgrid(np.linspace(0, 1, points), angle, angle, indexing="ij", sparse=True)
-    inner = np.sin(a) ** 2 + g * t / 2 * np.sin(a) * np.sin(b) * np.sin(a + b)
-    largest = (np.sqrt(4 - 3 * t**2) * inner).max()
-    kappa = ridge_sensitivity(1.0 / g**2, 1) / g**2
-    assert kappa * (1 - 2e-3) <= largest <= kappa, (largest, kappa)
 
 
 def largest(function, bounds) -> float:

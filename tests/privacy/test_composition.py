@@ -27,10 +27,6 @@ def laplace_moments(shift):
     return moment("laplace", ORDERS, np.asarray(shift)[..., None])
 
 
-def selection_moments(spread):
-    return moments("gaussian", np.asarray(spread) / 2)
-
-
 def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
     """Compute the exact delta of several randomised responses as a binomial sum."""
     true = np.arange(count + 1)
@@ -155,7 +151,7 @@ def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choice
     exponents = rng.standard_normal(n_choices) * 10.0 ** rng.uniform(-2, 1.5)
     moves = rng.choice([-0.5, 0.5], n_choices) if extreme else rng.uniform(-0.5, 0.5, n_choices)
     result = moments_of(normalised(exponents + spread * moves), normalised(exponents))
-    assert not exceeds(result, selection_moments(spread)).any()
+    assert not exceeds(result, moments("gaussian", spread / 2)).any()
 
 
 # ----------------------------------------------------------------- updates of the sparse vector

@@ -161,9 +161,7 @@ def test_the_claim_is_attained():
     assert largest_loss(rounded(low, 1.0), rounded(high, 1.0), 5) == Fraction(moves) / 5
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 10**9), st.floats(1e-3, 50.0)), min_size=1, max_size=8),
-)
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(1e-3, 50.0)), min_size=1, max_size=8))
 def test_a_calibrated_scale_satisfies_every_epsilon_exactly(rows):
     moves, epsilon = np.array(rows).T
     scale = lattice_scale(moves, epsilon)

@@ -14,15 +14,8 @@ from scipy import integrate
 
 import convexmarket
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
-from convexmarket.privacy import (
-    Simulation,
-    noise_assumption,
-    resolve_generator,
-)
-from convexmarket.privacy.random_sources import (
-    gamma_sphere_log_density,
-    secure_generator,
-)
+from convexmarket.privacy import Simulation, noise_assumption, resolve_generator
+from convexmarket.privacy.random_sources import gamma_sphere_log_density, secure_generator
 from tests import parsed
 from tests.privacy.builders import check_gamma_sphere
 

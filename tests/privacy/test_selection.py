@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.base import clone
-from sklearn.model_selection import (
-    GridSearchCV,
-)
+from sklearn.model_selection import GridSearchCV
 
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError
@@ -95,9 +93,9 @@ def test_choices_have_the_stated_law(scores, epsilon, sensitivity) -> None:
         private_selection(
             scores, [0], epsilon=epsilon, sensitivity=sensitivity, random_state=Simulation(rng)
         )
-        for _ in range(1500)
+        for _ in range(800)
     ]
-    expected = 1500 * law(scores, epsilon, sensitivity)
+    expected = 800 * law(scores, epsilon, sensitivity)
     assert stats.chisquare(np.bincount(draws, minlength=len(scores)), expected).pvalue > 1e-4
 
 

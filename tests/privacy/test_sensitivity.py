@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.sensitivity import ridge_norm_bound, ridge_sensitivity
-from tests.privacy.builders import check_angles, largest, solution
+from tests.learners.builders import solution
+from tests.privacy.builders import largest
 
 
 @st.composite
@@ -73,11 +74,6 @@ def test_the_papers_constant_equals_its_formula(alpha, d) -> None:
     for bound in (None, 0.0, 0.7):
         expected = 2 * d**0.5 * (1 + d**0.5 * (norm if bound is None else bound)) / alpha
         assert ridge_sensitivity(alpha, d, bound, "paper") == pytest.approx(expected, rel=1e-14)
-
-
-def test_the_maximum_over_angles_equals_brute_force() -> None:
-    for g in (0.05, 0.4, 1.0, 3.0, 50.0):
-        check_angles(g, 61)
 
 
 @given(neighbours(), st.floats(0.01, 3.0))

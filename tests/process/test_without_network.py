@@ -47,14 +47,3 @@ def test_a_problem_runs_without_a_network(alone, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert page.is_file()
-
-
-def test_offers_are_computed_without_a_network(alone, tmp_path):
-    (tmp_path / "sellers.csv").write_text("id,sensitivity\na,0.03\nb,0.05\n")
-    offers = tmp_path / "offers.csv"
-    done = alone(
-        *(*COMMAND_LINE, "price", tmp_path / "sellers.csv", "--prior", "uniform:0.02,0.10"),
-        *("--mu", "1", "--sigma", "100", "--gamma", "0.001", "--out", offers),
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(offers.read_text().splitlines()) == 3

@@ -1,9 +1,9 @@
 """Shared code of the tests of releases, and checks that also run at campaign size."""
 
+from functools import cache
 from inspect import signature
 
 import numpy as np
-import pytest
 from scipy import stats
 
 import convexmarket as cm
@@ -31,6 +31,31 @@ def bound_of(method, sensitivity, epsilon, delta, **arguments):
 
 
 TERMS = {"epsilon": 1.0, "delta": 1e-6}
+QUESTIONS = np.random.default_rng(1).uniform(-0.6, 0.6, (5, 2))
+
+
+@cache
+def model(kernel="rbf", n_features=2, n_rows=40, regularization=0.1):
+    """Return a classifier with rows of norm at most one."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, (n_rows, n_features)) * min(1.0, np.sqrt(2.0 / n_features))
+    erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
+    return erm.fit(X, np.where(X[:, 0] > 0.1, 1, -1))
+
+
+def made_of(kind, erm, **changes):
+    """Create a release of a kind; its random state is fixed unless it is given."""
+    terms = TERMS | {"random_state": Simulation(0)} | changes
+    if kind == "interactive":
+        return cm.InteractiveRelease(erm, **({"max_queries": 20, "max_updates": 5} | terms))
+    if kind == "function":
+        return cm.release.FunctionRelease(erm, **terms)
+    if kind == "public":
+        return cm.release.PublicRelease(erm, **({"rounds": 2, "net_radius": 0.4} | terms))
+    noise = "process" if kind == "process" else "laplace"
+    return cm.TestSetRelease(erm, **({"X": QUESTIONS, "noise": noise} | terms))
+
+
 #: Epsilons and deltas that adversaries attack.
 ATTACKS = [(1.0, 1e-3), (1.0, 1e-6), (0.3, 1e-4), (5.0, 1e-2)]
 
@@ -51,54 +76,6 @@ def calibrate_once(patch, module):
         return known[key]
 
     patch.setattr(module, "calibrate", remembered)
-
-
-def check_suggested_test_size(sensitivity, delta, noise, largest, step):
-    """Check that no size of a grid or near the suggestion has a smaller bound."""
-    terms = {"max_norm": 2.0, "failure_probability": 0.1, "noise": noise}
-    result = bound_of("suggest_test_size", sensitivity, 1.0, delta, largest=largest, **terms)
-    tried = {*range(1, largest + 1, step), result - 1, result, result + 1, largest}
-    totals = {
-        n: bound_of("semi_interactive", sensitivity, 1.0, delta, n_points=n, **terms).total
-        for n in tried
-        if 1 <= n <= largest
-    }
-    assert totals[result] == pytest.approx(min(totals.values()), rel=1e-9)
-
-
-def check_suggested_rounds(sensitivity, accounting, largest):
-    """Check that no number of rounds has a smaller bound than the suggestion."""
-    terms = {
-        "net_size": 1e4,
-        "net_radius": 1e-3,
-        "max_norm": 2.0,
-        "feature_lipschitz": 1.4,
-        "accounting": accounting,
-    }
-    result = bound_of("suggest_rounds", sensitivity, **TERMS, largest=largest, **terms)
-    bounds = [
-        bound_of("non_interactive", sensitivity, **TERMS, rounds=n, **terms)
-        for n in range(1, largest + 1)
-    ]
-    assert bounds[result - 1] == pytest.approx(min(bounds), rel=1e-9)
-
-
-def check_suggestions_stay_in_their_range(largest):
-    rounds = bound_of(
-        "suggest_rounds",
-        1e-9,
-        **TERMS,
-        net_size=1e3,
-        net_radius=1e-3,
-        max_norm=2.0,
-        feature_lipschitz=1.0,
-        largest=largest,
-    )
-    points = bound_of(
-        "suggest_test_size", 1e-9, **TERMS, max_norm=2.0, noise="process", largest=largest
-    )
-    assert 1 <= rounds <= largest
-    assert points == largest  # with a process, more points never increase the noise
 
 
 def outcomes(shift, threshold, offset):

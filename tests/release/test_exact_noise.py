@@ -9,11 +9,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import SolverError
-from convexmarket.privacy.composition import (
-    epsilon_of_moments,
-    gaussian_epsilon,
-    update_moments,
-)
+from convexmarket.privacy.composition import epsilon_of_moments, gaussian_epsilon, update_moments
 from convexmarket.release import lattice_noise as noise_of
 from convexmarket.release.lattice_noise import ARITHMETIC, Process, process_noise
 from tests.release.builders import source
@@ -47,13 +43,7 @@ def step_of(release):
 def test_answers_lie_on_the_lattice():
     erm, X = neighbours()[0], public(30)
     release = cm.InteractiveRelease(
-        erm,
-        1.0,
-        1e-6,
-        max_queries=30,
-        max_updates=5,
-        threshold=0.0,
-        random_state=source(0),
+        erm, 1.0, 1e-6, max_queries=30, max_updates=5, threshold=0.0, random_state=source(0)
     )
     step = step_of(release)
     answers = release.predict(X[:5])

@@ -1,6 +1,5 @@
 """The function release: one draw of a Gaussian process for any queries in any order."""
 
-from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -12,20 +11,11 @@ from convexmarket.errors import NotSupportedError
 from convexmarket.release import function
 from convexmarket.release import lattice_noise as noise_of
 from convexmarket.release.lattice_noise import PROCESS_SLACK
-from tests.release.builders import source
+from tests.release.builders import model, source
 
 REJECTED = 1e-6  # p-values below this refute a distribution
 N_ROWS = 40
 CROSS = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
-
-
-@cache
-def model(kernel="rbf", weighted=False):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.7, 0.7, (N_ROWS, 2))
-    y = np.where(X[:, 0] > 0.1, 1, -1)
-    weights = np.arange(N_ROWS) / (N_ROWS * (N_ROWS - 1) / 2) if weighted else None
-    return cm.KernelERM(kernel=kernel, data_norm=1.0).fit(X, y, epsilon=weights)
 
 
 def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):

@@ -1,7 +1,5 @@
 """The sparse-vector release: its noise, its privacy loss under attack, and its stopping."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,25 +23,13 @@ from tests.release.builders import (
     calibrate_once,
     check_a_little_above,
     check_the_adversary_stays_below_the_claim,
+    model,
     source,
     worst_delta,
 )
 
 REJECTED = 1e-6  # p-values below this refute a distribution
 TERMS = {"epsilon": 1.0, "delta": 1e-6, "max_queries": 30, "max_updates": 4}
-
-
-@cache
-def model(kernel="rbf", n_rows=40, regularization=0.1, weighted=False, loss="logistic"):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.7, 0.7, (n_rows, 2))
-    y = np.where(X[:, 0] > 0.1, 1, -1)
-    weights = None
-    if weighted:
-        weights = np.arange(n_rows, dtype=float)  # the first row is not used
-        weights /= weights.sum()
-    erm = cm.KernelERM(loss, kernel, regularization, data_norm=1.0)
-    return erm.fit(X, y, epsilon=weights)
 
 
 def release_of(erm, random_state=0, **changes):
@@ -230,18 +216,14 @@ def test_suggested_updates_never_run_out(seed):
 @pytest.mark.campaign
 def test_the_error_bound_holds_with_the_stated_probability(monkeypatch):
     calibrate_once(monkeypatch, noise_of)
-    check_error_bound_of_answers(n_rows=2_000, epsilon=80.0)
-
-
-def check_error_bound_of_answers(n_rows, epsilon):
-    erm, failure_probability = model(n_rows=n_rows, regularization=0.01), 0.3
+    erm, failure_probability = model(n_rows=2_000, regularization=0.01), 0.3
     points = np.random.default_rng(5).uniform(-0.7, 0.7, (40, 2))
     truth, missed, halved = erm.decision_function(points), 0, 0
     for seed in range(200):
         release = release_of(
             erm,
             seed,
-            epsilon=epsilon,
+            epsilon=80.0,
             max_queries=40,
             max_updates=40,
             failure_probability=failure_probability,
@@ -283,11 +265,7 @@ class Asking(RuleBasedStateMachine):
         erm = model()
         plain = release_of(erm, max_queries=queries, max_updates=updates)
         self.release = release_of(
-            erm,
-            seed,
-            max_queries=queries,
-            max_updates=updates,
-            threshold=ratio * plain.scale,
+            erm, seed, max_queries=queries, max_updates=updates, threshold=ratio * plain.scale
         )
         self.limits, self.asked = (queries, updates), 0
 

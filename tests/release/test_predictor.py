@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from convexmarket.errors import DataError
 from convexmarket.learners.predictor import Kernel
 from convexmarket.privacy import Guarantee
 from convexmarket.release import PublicPredictor
-from tests.release.builders import source
+from tests.release.builders import QUESTIONS, made_of, model
 
 GUARANTEE = Guarantee(np.array([0.3, 0.3]), 1e-6, "a release", "tight", ("noise is secret",))
 RBF = Kernel("rbf", gamma=0.7, data_norm=1.0)
@@ -24,13 +23,6 @@ def predictor(kernel=RBF, n_points=4, classes=None, seed=0, guarantee=GUARANTEE)
     rng = np.random.default_rng(seed)
     points = rng.uniform(-0.6, 0.6, (n_points, 2))
     return PublicPredictor(kernel, points, rng.standard_normal(n_points), guarantee, classes)
-
-
-@cache
-def model():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.7, 0.7, (50, 2))
-    return cm.KernelERM(data_norm=1.0).fit(X, np.where(X[:, 0] > 0.1, 1, -1))
 
 
 def test_labels_follow_the_sign():
@@ -72,48 +64,11 @@ def distance(one, other):
     return float(coefficients @ one.kernel(points, points) @ coefficients)
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        RBF,
-        Kernel("linear", data_norm=2.0),
-        Kernel("poly", gamma=0.3, degree=2, coef0=0.5, data_norm=1.5),
-        Kernel("laplacian", gamma=1 / 3),
-        Kernel("cosine"),
-    ],
-)
-@pytest.mark.parametrize("classes", [None, (-1, 1), ("no", "yes"), (False, True), (0.5, 1.5)])
-@pytest.mark.parametrize("n_points", [1, 6])
-def test_a_round_trip_through_a_file_is_exact(kernel, classes, n_points, tmp_path):
-    here = predictor(kernel, n_points, classes)
-    there = cm.load_model(cm.save_model(here, tmp_path / "p.json", guarantee="rows"))
-    X = np.random.default_rng(1).uniform(-0.7, 0.7, (9, 2))
-    assert np.array_equal(there.predict(X), here.predict(X))
-    assert there.kernel == kernel
-    assert there.classes == classes
-    assert np.array_equal(there.guarantee.epsilon, here.guarantee.epsilon)
-    assert there.guarantee.statement() == here.guarantee.statement()
-    if classes is not None:
-        assert there.classify(X).tolist() == here.classify(X).tolist()
-
-
 @pytest.mark.parametrize("kind", ["interactive", "test set", "public", "function"])
 def test_published_predictors_survive_a_round_trip(kind, tmp_path):
-    erm, X = model(), np.random.default_rng(2).uniform(-0.5, 0.5, (8, 2))
-    if kind == "interactive":
-        release = cm.InteractiveRelease(
-            erm, 1.0, 1e-6, max_queries=8, max_updates=8, threshold=0.0, random_state=source(0)
-        )
-        release.predict(X)
-    elif kind == "test set":
-        release = cm.TestSetRelease(erm, X, 1.0, 1e-6, random_state=source(0))
-    elif kind == "public":
-        release = cm.release.PublicRelease(
-            erm, 1.0, 1e-6, rounds=3, net_radius=0.4, random_state=source(0)
-        )
-    else:
-        release = cm.release.FunctionRelease(erm, 1.0, 1e-6, random_state=source(0))
-        release.predict(X)
+    erm, X = model(), QUESTIONS
+    release = made_of(kind, erm, **({"threshold": 0.0} if kind == "interactive" else {}))
+    release.predict(X)
     here = release.predictor
     path = cm.save_model(here, tmp_path / "p.json", guarantee="rows")
     there = cm.load_model(path)

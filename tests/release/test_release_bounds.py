@@ -12,14 +12,7 @@ import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.release import lattice_noise as noise_of
 from tests import one_in
-from tests.release.builders import (
-    bound_of,
-    calibrate_once,
-    check_a_little_above,
-    check_suggested_rounds,
-    check_suggested_test_size,
-    source,
-)
+from tests.release.builders import bound_of, calibrate_once, check_a_little_above, source
 
 REJECTED = 1e-6  # p-values below this refute a probability
 S, TERMS = 1e-3, {"epsilon": 1.0, "delta": 1e-6}
@@ -86,11 +79,7 @@ def public(n_points, rng):
 @pytest.mark.parametrize("noise", one_in(2, ["laplace", "process"]))
 @pytest.mark.parametrize("n_points", [10, 300])
 def test_semi_interactive_bounds_hold_with_the_stated_probability(noise, n_points):
-    check_semi_interactive_bounds(model(), noise, n_points)
-
-
-def check_semi_interactive_bounds(erm, noise, n_points):
-    failure_probability, missed = 0.4, np.zeros(2, dtype=int)
+    erm, failure_probability, missed = model(), 0.4, np.zeros(2, dtype=int)
     rng = np.random.default_rng(1)
     message = bound_of(
         "semi_interactive",
@@ -114,11 +103,7 @@ def check_semi_interactive_bounds(erm, noise, n_points):
 
 def test_the_function_bound_holds_with_the_stated_probability(monkeypatch):
     calibrate_once(monkeypatch, noise_of)
-    check_function_bound(model())
-
-
-def check_function_bound(erm):
-    failure_probability, n_seeds = 0.4, 80
+    erm, failure_probability, n_seeds = model(), 0.4, 80
     X = np.array([[x, y] for x in (-0.6, 0.0, 0.6) for y in (-0.6, 0.0, 0.6)])
     truth = erm.decision_function(X)
     message = bound_of(
@@ -165,13 +150,26 @@ def test_suggested_updates_are_minimal(sensitivity, accounting):
     [(1e-1, 1e-6, "laplace"), (1e-3, 0.0, "laplace"), (1e-3, 1e-6, "process")],
 )
 def test_the_suggested_test_size_equals_brute_force(sensitivity, delta, noise):
-    check_suggested_test_size(sensitivity, delta, noise, 62, 6)
+    """No size of a grid or near the suggestion has a smaller bound."""
+    terms = {"max_norm": 2.0, "failure_probability": 0.1, "noise": noise}
+    result = bound_of("suggest_test_size", sensitivity, 1.0, delta, largest=62, **terms)
+    tried = {*range(1, 63, 6), result - 1, result, result + 1, 62}
+    totals = {
+        n: bound_of("semi_interactive", sensitivity, 1.0, delta, n_points=n, **terms).total
+        for n in tried
+        if 1 <= n <= 62
+    }
+    assert totals[result] == pytest.approx(min(totals.values()), rel=1e-9)
 
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 @pytest.mark.parametrize("sensitivity", [1e-6, 1e-3, 1.0])
 def test_suggested_rounds_equal_brute_force(sensitivity, accounting):
-    check_suggested_rounds(sensitivity, accounting, 62)
+    net = {"net_size": 1e4, "net_radius": 1e-3, "feature_lipschitz": 1.4}
+    terms = TERMS | net | {"max_norm": 2.0, "accounting": accounting}
+    result = bound_of("suggest_rounds", sensitivity, largest=62, **terms)
+    bounds = [bound_of("non_interactive", sensitivity, rounds=n, **terms) for n in range(1, 63)]
+    assert bounds[result - 1] == pytest.approx(min(bounds), rel=1e-9)
 
 
 @given(epsilon=st.floats(0.05, 20.0), delta=st.floats(1e-10, 0.1), factor=st.floats(1.1, 3.0))
@@ -190,12 +188,7 @@ def test_bounds_decrease_in_epsilon_and_are_proportional_to_the_sensitivity(epsi
 
 def test_the_error_at_optimal_rounds_decreases_with_the_root_of_the_rows():
     def best(sensitivity):
-        terms = {
-            "net_size": 1e4,
-            "net_radius": 1e-12,
-            "max_norm": 2.0,
-            "feature_lipschitz": 1.0,
-        }
+        terms = {"net_size": 1e4, "net_radius": 1e-12, "max_norm": 2.0, "feature_lipschitz": 1.0}
         rounds = bound_of("suggest_rounds", sensitivity, **TERMS, **terms)
         return bound_of("non_interactive", sensitivity, **TERMS, rounds=rounds, **terms)
 

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError
-from convexmarket.privacy import Simulation
-from tests.release.builders import source
+from tests.release.builders import QUESTIONS, made_of, source
 
 N_ROWS, N_ACCOUNT = 12, 20
 X = np.random.default_rng(0).uniform(-0.7, 0.7, (N_ROWS, 2))
 LABELS = np.where(X[:, 0] > 0, 1, -1)
-QUESTIONS = np.random.default_rng(1).uniform(-0.7, 0.7, (3, 2))
 KINDS = ["interactive", "test set", "process", "public", "function"]
 
 
@@ -44,17 +42,9 @@ def fitted(regularization=0.1, zero_rows=0):
 def release(kind, erm, epsilon, delta, account, rows, generator):
     """Create a release of a kind and query it."""
     terms = {"accountant": account, "rows": rows, "random_state": source(generator)}
-    if kind == "interactive":
-        made = cm.InteractiveRelease(erm, epsilon, delta, max_queries=3, max_updates=3, **terms)
+    made = made_of(kind, erm, epsilon=epsilon, delta=delta, **terms)
+    if kind in ("interactive", "function"):
         made.predict(QUESTIONS)
-    elif kind == "function":
-        made = cm.release.FunctionRelease(erm, epsilon, delta, **terms)
-        made.predict(QUESTIONS)
-    elif kind == "public":
-        made = cm.release.PublicRelease(erm, epsilon, delta, rounds=2, net_radius=0.6, **terms)
-    else:
-        noise = "process" if kind == "process" else "laplace"
-        made = cm.TestSetRelease(erm, QUESTIONS, epsilon, delta, noise=noise, **terms)
     return made
 
 
@@ -136,19 +126,6 @@ def test_invalid_positions_are_refused_before_any_work(kind, rows):
         release(kind, fitted(), 1.0, 1e-6, account, rows, generator)
     assert account.releases == ()
     assert fitted().reads == reads
-
-
-def made_of(kind, erm, **changes):
-    """Create a release of a kind with default settings and without an account."""
-    terms = {"epsilon": 1.0, "delta": 1e-6, "random_state": Simulation(0)} | changes
-    if kind == "interactive":
-        return cm.InteractiveRelease(erm, **({"max_queries": 3, "max_updates": 3} | terms))
-    if kind == "function":
-        return cm.release.FunctionRelease(erm, **terms)
-    if kind == "public":
-        return cm.release.PublicRelease(erm, **({"rounds": 2, "net_radius": 0.6} | terms))
-    noise = "process" if kind == "process" else "laplace"
-    return cm.TestSetRelease(erm, **({"X": QUESTIONS, "noise": noise} | terms))
 
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])

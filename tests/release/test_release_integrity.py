@@ -25,12 +25,8 @@ from convexmarket.errors import (
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.non_interactive import _selected
-from convexmarket.release.scales import (
-    calibrate,
-    interactive_epsilon,
-    non_interactive_epsilon,
-)
-from tests.release.builders import source
+from convexmarket.release.scales import calibrate, interactive_epsilon, non_interactive_epsilon
+from tests.release.builders import made_of, source
 
 RELEASES = ["interactive", "test set", "public", "function"]
 
@@ -46,15 +42,7 @@ def model(**options):
 
 
 def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
-    if kind == "interactive":
-        made = cm.InteractiveRelease(erm, epsilon, delta, max_queries=20, max_updates=3, **options)
-    elif kind == "test set":
-        made = cm.TestSetRelease(erm, rows(1, 5)[0], epsilon, delta, **options)
-    elif kind == "public":
-        made = cm.release.PublicRelease(erm, epsilon, delta, rounds=2, net_radius=0.3, **options)
-    else:
-        made = cm.release.FunctionRelease(erm, epsilon, delta, **options)
-    return made
+    return made_of(kind, erm, epsilon=epsilon, delta=delta, **options)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
@@ -198,10 +186,7 @@ def test_a_noisy_answer_changes_the_model_only_slightly(seed, noise, divisor):
     erm, guarantee = hinge(seed % 7)
     truth = erm.pivots_.T @ erm.dual_coef_
     start = cm.release.PublicPredictor(
-        erm.kernel_,
-        rng.uniform(-0.7, 0.7, (2, 2)),
-        rng.normal(size=2),
-        guarantee,
+        erm.kernel_, rng.uniform(-0.7, 0.7, (2, 2)), rng.normal(size=2), guarantee
     )
     z = rng.uniform(-0.7, 0.7, 2) * rng.choice([1.0, 0.01])
     moved = start.corrected(z, float(truth @ z) + noise, np.inf, divisor)

@@ -1,28 +1,17 @@
 """Noisy predictions at public points: noise, guarantee and fit."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.metrics.pairwise import rbf_kernel
 
 import convexmarket as cm
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import LAPLACE_SLACK
 from convexmarket.studies.subproblems.models import fit
-from tests.release.builders import source
+from tests.release.builders import model, source
 
 N_ROWS = 40
-
-
-@cache
-def model(kernel="rbf", n_features=2, weighted=False, regularization=0.1):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.4, 0.4, (N_ROWS, n_features)) * np.sqrt(2.0 / n_features)
-    y = np.where(X[:, 0] > 0.05, 1, -1)
-    weights = np.arange(N_ROWS) / (N_ROWS * (N_ROWS - 1) / 2) if weighted else None
-    erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
-    return erm.fit(X, y, epsilon=weights)
 
 
 def public(n_points, n_features=2, seed=1):
@@ -98,11 +87,7 @@ def test_the_convolution_reproduces_closed_forms():
 @pytest.mark.parametrize("n_points", [1, 2, 10])
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-3), (0.3, 1e-5), (4.0, 1e-2)])
 def test_no_change_of_the_model_exceeds_the_claim(n_points, epsilon, delta):
-    check_no_change_reveals_more(n_points, epsilon, delta, 5e-4)
-
-
-def check_no_change_reveals_more(n_points, epsilon, delta, step):
-    erm = model("linear", n_features=10)
+    step, erm = 5e-4, model("linear", n_features=10)
     kind = {"noise": "laplace"}
     apart = release_of(erm, np.eye(10)[:n_points], epsilon, delta, **kind)
     together = release_of(erm, np.repeat(np.eye(10)[:1], n_points, axis=0), epsilon, delta, **kind)
@@ -115,13 +100,6 @@ def check_no_change_reveals_more(n_points, epsilon, delta, step):
     assert true_delta(1.5 * same, epsilon, step) > delta
 
 
-def problem_of(n_points, seed, size=1.0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-1.0, 1.0, (n_points, 2))
-    gram = np.exp(-_squares(X))
-    return gram, size * rng.laplace(size=n_points)
-
-
 def objective(gram, coefficients, predictions):
     return float(((gram @ coefficients - predictions) ** 2).sum())
 
@@ -131,21 +109,19 @@ def fit_coefficients(gram, predictions, max_norm):
     return basis.coefficients(basis.fit(predictions, max_norm))
 
 
-def norm_of(gram, coefficients):
-    return float(np.sqrt(max(coefficients @ gram @ coefficients, 0.0)))
-
-
 @pytest.mark.parametrize("max_norm", [0.1, 0.5, 1e3])
 @pytest.mark.parametrize("formulation", ["primal", "diagonal", "quadratic"])
 def test_the_exact_fit_equals_the_optimum_of_every_declaration(formulation, max_norm):
-    gram, noisy = problem_of(8, 5)
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-1.0, 1.0, (8, 2))
+    gram, noisy = rbf_kernel(X, gamma=1.0), rng.laplace(size=8)
     problem, place, answer = fit(gram, np.array([noisy, noisy]), max_norm).declare(formulation)
     for scale in (1.0, 0.3):  # without recompiling
         place(scale * noisy)
         problem.solve(solver="CLARABEL")
         *values, norm = answer()
         exact = fit_coefficients(gram, scale * noisy, max_norm)
-        assert norm_of(gram, exact) <= max_norm * (1.0 + 1e-9)
+        assert np.sqrt(exact @ gram @ exact) <= max_norm * (1.0 + 1e-9)
         best = objective(gram, exact, scale * noisy)
         assert problem.value == pytest.approx(best, rel=1e-6, abs=1e-6)
         assert norm <= max_norm * (1.0 + 1e-5)
@@ -170,7 +146,3 @@ def test_the_release_consists_of_noisy_values_and_their_fit(noise):
     smaller = release_of(erm, X, noise=noise, max_norm=0.1)
     assert np.array_equal(smaller.noisy_predictions, release.noisy_predictions)
     assert smaller.predictor.norm == pytest.approx(0.1, rel=1e-6)
-
-
-def _squares(X):
-    return ((X[:, None, :] - X[None, :, :]) ** 2).sum(axis=-1)

@@ -18,16 +18,6 @@ def value(objective):
     return objective.value(WEIGHTS, ETA, COSTS)
 
 
-class Entropy(cm.Term):
-    """A user-defined term: negative entropy of the weights."""
-
-    def expression(self, quantities):
-        return -cp.sum(cp.entr(quantities.weights))
-
-    def __repr__(self):
-        return "Entropy()"
-
-
 # ------------------------------------------------------------------------- algebra
 
 

@@ -1,10 +1,4 @@
-"""Variants as a user writes them, compared with brute force.
-
-``python -m tests.campaign.allocation.test_table_of_variants [MARKETS]`` prints the outcomes of
-random markets; ``python -m tests.benchmarks`` writes the table.
-"""
-
-import sys
+"""Variants as a user writes them, compared with brute force; the benchmarks write their table."""
 
 import cvxpy as cp
 import numpy as np
@@ -12,7 +6,7 @@ import pytest
 
 import convexmarket as cm
 from tests.allocation.battery import assert_certified, figures
-from tests.allocation.builders import Bound, Own, random_market
+from tests.allocation.builders import Bound, Own
 
 M = 40
 RNG = np.random.default_rng(7)
@@ -26,7 +20,6 @@ HOUSEHOLDS = np.kron(np.eye(M // 4), np.ones((4, 4)))
 PAY = cm.Payments() / M
 NOISE = M * cm.Noise()
 SPREAD = 1.0 * cm.Spread()
-FIGURES = ("excess", "above", "gap")
 
 
 def own(g):
@@ -98,22 +91,3 @@ def lines(objective, constraints):
     """Count the lines a user writes: a class, a method and its value for a new piece."""
     pieces = [*(part.term for part in objective.parts), *constraints]
     return 1 + 3 * sum(isinstance(piece, Own | Bound) for piece in pieces)
-
-
-def print_counts(markets):
-    """Print the comparison of random markets with the grid over eta."""
-    result, refused = [], 0
-    for seed in range(10_000, 10_000 + markets):
-        try:
-            result.append(figures(random_market(np.random.default_rng(seed))))
-        except cm.errors.InfeasibleMarketError:
-            refused += 1
-    excess, above, gap = (max(getattr(single, name) for single in result) for name in FIGURES)
-    print(
-        f"{len(result)} random markets, {refused} infeasible: excess up to {excess:.1e}, gaps to "
-        f"{gap:.1e}, bounds above the grid's best value by up to {above:.1e}"
-    )
-
-
-if __name__ == "__main__":
-    print_counts(int(sys.argv[1]) if len(sys.argv) > 1 else 100)

@@ -1,4 +1,4 @@
-"""Problem files: mutations of the tables, bytes and settings of the files of the repository."""
+"""Problem files: mutations of the tables and settings of the files of the repository."""
 
 from __future__ import annotations
 
@@ -147,35 +147,6 @@ def _validator() -> Any:
 
 
 @st.composite
-def mutated_bytes(draw: Any, sources: list[str] = TEXTS) -> bytes:
-    """Draw a file with some of its bytes changed."""
-    data = bytearray(draw(st.sampled_from(sources)).encode())
-    for _ in range(draw(st.integers(1, 5))):
-        place = draw(st.integers(0, max(len(data) - 1, 0)))
-        match draw(st.integers(0, 5)):
-            case 0:
-                data[place : place + 1] = draw(st.binary(max_size=3))
-            case 1:
-                del data[place : place + draw(st.integers(1, 40))]
-            case 2:
-                data[place:place] = data[place : place + draw(st.integers(1, 60))]
-            case 3:
-                data[place:place] = draw(
-                    st.sampled_from(
-                        [b"\x00", b"\xff", b"\xef\xbb\xbf", b'"""', b"[[", b"]]", b"[", b"{", b"=",
-                         b"\r", b"\n", b".", b"1e999", b"nan", b"0000-00-00", b"#", b"'", b"\\u",
-                         "\N{RIGHT-TO-LEFT OVERRIDE}".encode(), b"[" * 2000, b"{a=" * 500]
-                    )
-                )  # fmt: skip
-            case 4:
-                data = data[:place]
-            case 5:
-                other = draw(st.sampled_from(sources)).encode()
-                data += other[draw(st.integers(0, len(other))) :]
-    return bytes(data)
-
-
-@st.composite
 def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
     """Draw a problem file and settings that replace parts of it."""
     which = draw(st.integers(0, len(TABLES) - 1))
@@ -199,8 +170,7 @@ def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
         require(str(error).startswith(wanted), "the error does not name the file:", error)
         raise
     require(
-        problem == parse_file(text, overrides, path="fuzz.toml"),
-        "the same text parses differently",
+        problem == parse_file(text, overrides, path="fuzz.toml"), "the same text parses differently"
     )
     if not overrides:
         faults = [error.message for error in _validator().iter_errors(tomllib.loads(text))]
@@ -223,7 +193,6 @@ def check_bytes(data: bytes) -> str:
 
 TARGETS = [
     Target("problem tables", mutated_tables(), check_text),
-    Target("problem bytes", mutated_bytes(), check_bytes, weight=20),
     # 100,000 sellers of a mixture are drawn in four seconds
     Target(
         "problem overrides", overridden(), lambda pair: check_text(*pair), seconds=20.0, weight=20

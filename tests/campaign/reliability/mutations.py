@@ -46,27 +46,7 @@ def _add(parent: Any, key: Any, rng: np.random.Generator) -> None:
         parent.insert(key, value)
 
 
-def _rename(parent: Any, key: Any, rng: np.random.Generator) -> None:
-    if isinstance(parent, dict):
-        parent[f"{key} renamed"] = parent.pop(key)
-    else:
-        parent[key] = f"{parent[key]} renamed"
-
-
-def _other_type(parent: Any, key: Any, rng: np.random.Generator) -> None:
-    value = parent[key]
-    parent[key] = value[:1] if isinstance(value, str | list) and value else [value]
-
-
-def _larger(parent: Any, key: Any, rng: np.random.Generator) -> None:
-    value = parent[key]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        parent[key] = float(value) * 10.0 ** rng.integers(-300, 300)
-    elif isinstance(value, str | list):
-        parent[key] = value * 50
-
-
-CHANGES: tuple[Change, ...] = (_replace, _replace, _remove, _add, _rename, _other_type, _larger)
+CHANGES: tuple[Change, ...] = (_replace, _replace, _remove, _add)
 
 
 def mutations(document: Any, number: int, rng: np.random.Generator) -> Iterator[tuple[str, Any]]:

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import sys
-import unicodedata
 import warnings
 from functools import partial
 
@@ -12,7 +10,6 @@ import pytest
 from hypothesis import settings
 
 import convexmarket as cm
-from convexmarket.checks import checked_id
 from convexmarket.cli.experiments import report_names
 from convexmarket.report import compare_reports, read_report
 from tests import ROOT
@@ -98,38 +95,3 @@ def dumped(found):
 def sign(found):
     """Return a changed model with a matching checksum, as an attacker would write it."""
     return signed({"sha256": "", **found})
-
-
-# ----------------------------------------------------------------------------------------- ids
-
-
-def unseen():
-    """Yield every invisible character and every unusual space."""
-    for code in range(sys.maxunicode + 1):
-        character = chr(code)
-        blank = unicodedata.category(character) == "Zs" and character != " "
-        if blank or unicodedata.category(character) in {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}:
-            yield character
-    yield from "\u034f\u115f\u1160\u17b4\u17b5\u180b\u2800\u3164\ufe00\ufe0f\uffa0\U000e0100"
-
-
-def taken(id):
-    return f"taken as {checked_id(id)!a}"
-
-
-def taken_by_sellers(id):
-    return f"taken as {cm.Sellers(virtual_costs=[1.0, 1.0], ids=['Ann', id]).ids!a}"
-
-
-def test_ids_with_invisible_characters_are_refused(attack):
-    characters = list(unseen())
-    private = [c for c in characters if unicodedata.category(c) == "Co"]
-    few = [c for c in characters if unicodedata.category(c) != "Co"] + private[::1_000]
-    attack(
-        "ids with an invisible character",
-        (
-            (f"{c!a}, {take.__name__}", partial(take, f"Ann{c}Lee"))
-            for c in few
-            for take in (taken, taken_by_sellers)
-        ),
-    )

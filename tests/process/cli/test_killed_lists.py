@@ -4,7 +4,6 @@ import random
 import time
 
 import pandas as pd
-import pytest
 
 from convexmarket.online import quote_lists
 from convexmarket.online.online_market import OnlineMarket
@@ -14,17 +13,12 @@ from tests.process.online.builders import fixed
 
 
 @needs_fork
-def test_a_killed_list_of_sellers_can_be_continued(tmp_path):
+def test_a_killed_list_of_sellers_can_be_continued(tmp_path, monkeypatch):
+    monkeypatch.setattr(quote_lists, "TOGETHER", 100)
     check_killed_list(tmp_path, 500)
 
 
 def check_killed_list(tmp_path, n):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quote_lists, "TOGETHER", 100)
-        _check_killed_list(tmp_path, n)
-
-
-def _check_killed_list(tmp_path, n):
     rng = random.Random(0)
     reports = [rng.uniform(1, 5) for _ in range(n)]
     lines = [f"s{number},{report!r}" for number, report in enumerate(reports)]

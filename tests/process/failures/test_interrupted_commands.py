@@ -39,10 +39,7 @@ SMALL = [
     "naive.grid=1",
 ]
 #: A shipped file of each kind of problem.
-FILES = {
-    "online": "online-wdbc",
-    "market": "quickstart",
-}
+FILES = {"online": "online-wdbc", "market": "quickstart"}
 
 
 @pytest.fixture(autouse=True)
@@ -166,18 +163,10 @@ def test_the_same_command_succeeds_after_sigkill(here, written, name, moment):
     assert len(hidden) <= 4
 
 
+@pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_full_disk_changes_nothing(here, name):
-    before = contents(here)
-    code, command = run(COMMANDS[name], here, limit=NO_ROOM)
-    assert code == 2
-    check_one_line(command.said.replace("\n\u2603", ""), "error:", "File too large")
-    assert contents(here) == before
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_disk_that_becomes_full_changes_nothing(here, name):
-    """The disk has space for the first file but not for the second."""
+def test_a_full_disk_changes_nothing(here, name, later):
+    """The disk has space for no file, or for the first file but not for the second."""
     before = contents(here)
 
     def patch(_tell):
@@ -189,9 +178,11 @@ def test_a_disk_that_becomes_full_changes_nothing(here, name):
         else:
             writing.os.replace = full
 
-    code, command = run(COMMANDS[name], here, patch)
+    disk = {"before": patch} if later else {"limit": NO_ROOM}
+    code, command = run(COMMANDS[name], here, **disk)
     assert code == 2
-    check_one_line(command.said.replace("\n\u2603", ""), "error:", "No space left on device")
+    words = "No space left on device" if later else "File too large"
+    check_one_line(command.said.replace("\n\u2603", ""), "error:", words)
     assert "None" not in command.said
     assert contents(here) == before
 

@@ -7,13 +7,7 @@ import pytest
 
 from convexmarket.studies.execution import Journal
 from tests import PROBLEMS
-from tests.process.failures.builders import (
-    INTERRUPTED,
-    check_one_line,
-    contents,
-    run,
-    stop,
-)
+from tests.process.failures.builders import INTERRUPTED, check_one_line, contents, run, stop
 
 QUICKSTART = PROBLEMS / "quickstart.toml"
 STUDY = ["compare", QUICKSTART, "--classes", "allocation", "--formulations", "primal"]

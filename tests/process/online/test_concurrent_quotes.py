@@ -63,24 +63,6 @@ def test_backups_during_quotes_contain_an_earlier_state(tmp_path):
     assert [len(part) for part in backups] == sorted(len(part) for part in backups)
 
 
-def test_simultaneous_reports_of_a_seller_give_one_quote(tmp_path):
-    market = OnlineMarket.create(tmp_path, fixed(1000))
-
-    def work(k):
-        opened, message = OnlineMarket(tmp_path), []
-        for i in range(40):
-            try:
-                message.append(asdict(opened.quote(f"s{i}", 1.0 + k / 10)))
-            except OfferError:
-                message.append(None)
-        return message
-
-    message = at_once([lambda k=k: work(k) for k in range(4)])
-    for i in range(40):
-        assert sum(part[i] is not None for part in message) == 1
-    check_all_told(market, [offer for part in message for offer in part if offer is not None], 40)
-
-
 def test_a_race_quotes_exactly_the_expected_number_of_sellers(tmp_path):
     expected = 50
     market = OnlineMarket.create(tmp_path, fixed(expected))

@@ -11,26 +11,11 @@ import pytest
 
 from convexmarket.cli.experiments import journal_of
 from tests import PROBLEMS
-from tests.cli.builders import invoke
-
-FEW = ["--sizes", "20,30", "--draws", "1", "--classes", "allocation", "--jobs", "2"]
 
 
 @pytest.fixture
 def market(tmp_path):
     return shutil.copy(PROBLEMS / "quickstart.toml", tmp_path / "market.toml")
-
-
-def test_a_fresh_comparison_runs_everything_again(market, tmp_path):
-    journal = tmp_path / "report.runs.jsonl"
-    written = []
-    for more in (["CLARABEL,OSQP"], ["exact,OSQP", "--fresh"]):
-        result = invoke("compare", market, *FEW, "--out", tmp_path / "report", "--solvers", *more)
-        assert result.exit_code == 0, result.output
-        written.append(journal.read_text().splitlines())
-    # for each of 2 sizes: the reference, and 2 solvers with 4 formulations or exact and one
-    assert [len(lines) for lines in written] == [2 * (1 + 2 * 4), 2 * (1 + 1 + 4)]
-    assert not set(written[0]) & set(written[1])
 
 
 def test_control_c_keeps_the_recorded_runs(market, tmp_path):

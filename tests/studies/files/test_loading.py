@@ -168,11 +168,12 @@ def test_all_open_declarations_are_named_together():
 
 def test_the_schema_accepts_the_shipped_files():
     schema = json_schema()
+    validator = jsonschema.Draft202012Validator(schema)
     for path in SHIPPED:
-        jsonschema.validate(load_file(path).source.table, schema)
+        validator.validate(load_file(path).source.table)
     wrong = load_file(PROBLEMS / "wdbc.toml", ["run.seed=1"]).source.table
     wrong["objective"]["gamma"] = [-1.0]
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(wrong, schema)
+        validator.validate(wrong)
     references = set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(schema)))
     assert references <= set(schema["$defs"])

@@ -8,7 +8,6 @@ import convexmarket as cm
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.report import format_number
 from convexmarket.studies.files import load_file, parse_file
-from tests import ROOT
 from tests.studies.files.builders import for_each
 
 BASE = """
@@ -30,7 +29,6 @@ cap = 2
 name = "base"
 """
 GROUPS = """{groups = [{name = "A", count = 4}, {name = "B", sensitivities = [1.5, 4.5]}]}"""
-GUIDE = ROOT / "docs" / "howto" / "problem-files.md"
 REPORTS = [1.0, 2.0, 3.0]
 PRIOR = cm.Uniform(1, 5)
 
@@ -282,7 +280,6 @@ name = "boundless"
 objective.payments = false
 """
 
-FOUND = ["plain", "fair", "square", "budget", "budget", "budget"]
 FAILED = {
     "contradiction": "infeasible",
     "boundless": "not attained",
