@@ -116,7 +116,7 @@ class PerturbedObjective:
         factor, fault = dpotrf(self.hessian(w))
         if fault:
             raise SolverError(
-                f"Newton's method failed: the Hessian's minor {fault} is not positive"
+                f"Newton's method failed: minor {fault} of the Hessian is not positive"
             )
         return lambda gradient: -dpotrs(factor, gradient)[0]
 
