@@ -115,9 +115,7 @@ class PerturbedObjective:
         """Return the function of a gradient that divides it by minus the Hessian at w."""
         factor, fault = dpotrf(self.hessian(w))
         if fault:
-            raise SolverError(
-                f"Newton's method failed: minor {fault} of the Hessian is not positive"
-            )
+            raise SolverError("the Hessian is not positive; use a larger regularization")
         return lambda gradient: -dpotrs(factor, gradient)[0]
 
     def regularized(self, regularization: float) -> PerturbedObjective:
