@@ -226,6 +226,9 @@ def row_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
 
     Rows are scaled by powers of two, which changes no digit of a norm.
     """
+    squares = np.einsum("ij,ij->i", X, X)
+    if np.all((squares > 1e-200) & (squares < 1e200)):
+        return np.sqrt(squares)
     exponents = np.frexp(np.abs(X).max(axis=1, initial=0.0))[1]
     scaled = np.ldexp(X, -exponents[:, None])
     return np.ldexp(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)), exponents)

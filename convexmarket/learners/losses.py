@@ -108,10 +108,10 @@ class LogisticLoss(Loss):
         """Compute the three arrays from one exponential, without overflow or cancellation."""
         margins = y * f
         decay = np.exp(-np.abs(margins))
-        right = margins >= 0
-        wrong = np.where(right, decay, 1.0) / (1.0 + decay)  # 1 / (1 + exp(margin))
-        correct = np.where(right, 1.0, decay) / (1.0 + decay)
-        return np.log1p(decay) - np.minimum(margins, 0.0), -y * wrong, wrong * correct
+        likely = 1.0 / (1.0 + decay)
+        unlikely = decay * likely
+        slopes = -y * np.where(margins >= 0, unlikely, likely)
+        return np.log1p(decay) - np.minimum(margins, 0.0), slopes, likely * unlikely
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
         """Bound p(1 - p), which increases at most by the factor exp(distance)."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from convexmarket.checks import moderate, numbers_of
 from convexmarket.errors import DataError, NotSupportedError, SolverError
@@ -30,7 +30,7 @@ TINY = float(np.finfo(np.float64).tiny)
 SLOPE_UNITS = 16.0  # relative error of a slope, from exp, a sum and a quotient
 MAX_STEPS = 500
 IDLE_STEPS = 20  # steps without progress before rounding is assumed
-REUSE = 0.25  # factor of the gradient's norm; with a larger gain, the Hessian is reused
+REUSE = 0.05  # factor of the gradient's norm; a Hessian with a larger gain is used again
 ROUNDING = 4e-16  # relative length below which a step has no effect
 SAMPLE = 100_000  # rows in parts to fetch for a start near the minimum
 
@@ -112,12 +112,12 @@ class PerturbedObjective:
             hessian += scaled.T @ scaled
         return hessian
 
-    def newton_solver(self, w: Vector) -> Callable[[Vector], Vector]:
-        """Return a function that divides by the Hessian at w, or raise a SolverError."""
-        try:
-            return partial(cho_solve, cho_factor(self.hessian(w)))
-        except np.linalg.LinAlgError as error:
-            raise SolverError(f"Newton's method failed: {error}") from error
+    def newton_step(self, w: Vector) -> Callable[[Vector], Vector]:
+        """Return the function of a gradient that divides it by minus the Hessian at w."""
+        factor, fault = dpotrf(self.hessian(w))
+        if fault:
+            raise SolverError("the Hessian is not positive; use a larger regularization")
+        return lambda gradient: -dpotrs(factor, gradient)[0]
 
     def regularized(self, regularization: float) -> PerturbedObjective:
         """Return the same objective with another quadratic term."""
@@ -159,7 +159,7 @@ def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = N
     The line search uses slopes, because rounding affects them later than values.
     """
     n_rows, n_features = objective.X.shape
-    solve, last = None, 0.0
+    newton, last = None, 0.0
     if start is None:
         w, alone = np.zeros(n_features), -objective.shift / objective.regularization
         if objective.value_and_gradient(alone)[0] < objective.value_and_gradient(w)[0]:
@@ -168,7 +168,7 @@ def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = N
             goal = 1e-3 * float(np.linalg.norm(objective.gradient(w)))
             thin = objective.thinned()
             w = minimise(thin, max(tol, goal))
-            solve, last = thin.newton_solver(w), math.inf
+            newton, last = thin.newton_step(w), math.inf
     else:
         w = start
     best, best_norm, idle = w, math.inf, 0
@@ -180,10 +180,10 @@ def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = N
             best, best_norm = w, norm
         if best_norm <= tol or idle > IDLE_STEPS:
             return best
-        if solve is None or norm > REUSE * last:
-            solve = objective.newton_solver(w)
+        if newton is None or norm > REUSE * last:
+            newton = objective.newton_step(w)
         last = norm
-        step = -solve(gradient)
+        step = newton(gradient)
         step = step * _step_length(objective, w, step, norm)
         if np.linalg.norm(step) <= ROUNDING * np.linalg.norm(w):
             return best

@@ -85,7 +85,7 @@ def _accept_fraction(
     """
     accepted, going = np.zeros(len(parts), dtype=bool), np.arange(len(parts))
     for round_ in count(1):
-        on = rng.integers(0, whole, size=len(going)) < parts[going]
+        on = parts[going] > (rng.integers(0, whole, size=len(going)) if whole > 1 else 0)
         on &= rng.integers(0, round_ * (1 + halved_square), size=len(going)) == 0
         if halved_square:
             on &= rng.integers(0, whole, size=len(going)) < parts[going]
