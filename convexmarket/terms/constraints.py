@@ -275,9 +275,7 @@ class Moments(Constraint):
 
     A: Any = checked(matrix, each=True, of="a row of public features for each seller")
     b: Floats = checked(vector)
-    tol: float | Floats = checked(
-        one_or_each, example="0.1", zero=True, unit="column of A", default=0.0
-    )
+    tol: float | Floats = checked(one_or_each, example="0.1", zero=True, default=0.0)
 
     def __post_init__(self) -> None:
         if isinstance(self.A, pd.DataFrame):

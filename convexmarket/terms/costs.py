@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
 from itertools import pairwise
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -57,7 +58,7 @@ class PrivacyCost(Record):
         value = np.asarray(epsilon, dtype=float)
         return np.asarray(self.expression(cp.Constant(value.ravel())).value).reshape(value.shape)
 
-    def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
+    def priced(self, costs: Any, epsilon: cp.Expression) -> cp.Expression:
         """Return ``costs'u(eps)``, scaled for a solver."""
         return costs @ self.expression(epsilon)
 
@@ -126,7 +127,9 @@ class ExponentialCost(PrivacyCost):
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         return cp.exp(epsilon) - 1
 
-    def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
+    def priced(self, costs: Any, epsilon: cp.Expression) -> cp.Expression:
+        if isinstance(costs, cp.Expression):
+            return super().priced(costs, epsilon)
         paid = costs > 0  # entries of the sum are of order one
         return cp.sum(cp.exp(epsilon[paid] + np.log(costs[paid]))) - costs.sum()
 

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from convexmarket.checks import check_choice, check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.pieces import MarketNumbers, Quantities, Term
+from convexmarket.terms.pieces import MarketNumbers, Number, Quantities, Term
 from convexmarket.terms.records import (
     checked,
     groups,
@@ -320,7 +320,7 @@ class Payments(Term):
     def expression(self, quantities: Quantities) -> cp.Expression:
         return quantities.virtual_costs @ self.privacy_cost.expression(quantities.epsilon)
 
-    def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
+    def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
         return self.privacy_cost.priced(weight * quantities.virtual_costs, quantities.epsilon)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from convexmarket.checks import as_float, check_positive, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, InfeasibleMarketError, ParameterError
 from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.records import Record, Written, times
+from convexmarket.terms.records import Record, Written, written
 
 __all__ = ["Constraint", "MarketNumbers", "Objective", "Piece", "Quantities", "Term"]
 __all__ += ["WeightedTerm"]
@@ -91,28 +91,23 @@ class Piece(Record):
     #: Whether it is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
     separable: ClassVar[bool] = False
     #: Labels of the pandas columns among its arguments, by argument name or position.
-    column_labels: dict[str, pd.Index[Any]]
+    column_labels: dict[str, pd.Index[Any] | None]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the labels of pandas arguments, for a comparison with the sellers' labels."""
         piece = super().__new__(cls)
         given = {**{f"argument {place}": value for place, value in enumerate(args, 1)}, **kwargs}
-        labels = {name: index for name in given if (index := labels_of(given[name])) is not None}
+        labels = {name: labels_of(value) for name, value in given.items()}
         object.__setattr__(piece, "column_labels", labels)
         return piece
-
-    @property
-    def is_parametric(self) -> bool:
-        """Whether one of its numbers is a parameter."""
-        return any(isinstance(value, cp.Parameter) for value in vars(self).values())
 
     def quantities_used(self, n_sellers: int) -> set[str]:
         """Return the names of the :class:`Quantities` that the piece uses; all if unknown."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
         quantities = Quantities.unknown(costs)
         try:
-            written = getattr(self, self.definition)(quantities)
-            items = written if isinstance(written, list) else [written]
+            items = getattr(self, self.definition)(quantities)
+            items = items if isinstance(items, list) else [items]
             leaves = {id(x) for item in items for x in (*item.variables(), *item.parameters())}
         except Exception:  # numpy functions do not take a parameter
             return set(vars(quantities))
@@ -120,9 +115,8 @@ class Piece(Record):
 
     def reading(self, n_sellers: int) -> Literal["price", "budget", "unknown", "none"]:
         """Classify the dependence of the piece on the reports."""
-        if self.reports:
-            return self.reports
-        return "unknown" if "virtual_costs" in self.quantities_used(n_sellers) else "none"
+        uses_costs = not self.reports and "virtual_costs" in self.quantities_used(n_sellers)
+        return self.reports or ("unknown" if uses_costs else "none")
 
 
 class Summand(Written, ABC):
@@ -132,7 +126,7 @@ class Summand(Written, ABC):
     #: The weighted terms.
     parts: tuple[WeightedTerm, ...]
 
-    def __mul__(self, factor: Number) -> Objective:
+    def __mul__(self, factor: Any) -> Objective:
         return Objective(tuple(part.times(factor) for part in self.parts))
 
     __rmul__ = __mul__
@@ -204,10 +198,10 @@ class Term(Piece, Summand):
     def _sides(self, quantities: Quantities) -> list[cp.Expression]:
         """Return the expression, checked to be scalar and convex."""
         plain = self.expression(quantities)
-        if not isinstance(plain, cp.Expression) or not plain.is_scalar():
-            what = f"shape {plain.shape}" if isinstance(plain, cp.Expression) else shown(plain)
+        if not (isinstance(plain, cp.Expression) and plain.is_scalar()):
             raise ParameterError(
-                f"the expression of {shown(self)} is {what}; return a scalar CVXPY expression"
+                f"the expression of {shown(self)} is {shown(plain)}; return a scalar CVXPY "
+                "expression"
             )
         if not plain.is_convex():
             raise CurvatureError(
@@ -216,7 +210,7 @@ class Term(Piece, Summand):
             )
         return [plain]
 
-    def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
+    def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
         """Return ``weight * term``, scaled for a solver."""
         return weight * self.expression(quantities)
 
@@ -278,13 +272,12 @@ class Constraint(Piece):
         CurvatureError, ParameterError
         """
         items = self.constraints(quantities)
-        listed = isinstance(items, list | tuple)
-        for item in items if listed else (items,):
+        for item in items if isinstance(items, list | tuple) else [[items]]:
             if isinstance(item, cp.FiniteSet):
-                raise CurvatureError(f"{shown(self)} returned {shown(item, str)}, {MIXED_INTEGER}")
-            if not (listed and isinstance(item, Inequality | Equality | Zero)):
+                raise CurvatureError(f"{shown(self)} returned {shown(item, str)}; {_MIXED_INTEGER}")
+            if not isinstance(item, Inequality | Equality | Zero):
                 raise ParameterError(
-                    f"{shown(self)} returned {shown(item)}; return a list of comparisons of CVXPY "
+                    f"{shown(self)} returned {shown(items)}; return a list of comparisons of CVXPY "
                     "expressions, such as [quantities.weights <= 0.1]"
                 )
         return items
@@ -294,18 +287,11 @@ class Constraint(Piece):
         items = self.comparisons(quantities)
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
         for item in items:
-            if not item.is_dcp():
-                sides = " and ".join(side.curvature.lower() for side in item.args)
-                raise CurvatureError(
-                    f"{shown(self)} is not a convex constraint: in {shown(item, str)} the sides "
-                    f"are {sides}"
-                )
             variables = {id(variable) for variable in item.variables()}
-            if id(quantities.epsilon) in variables and variables & factors:
+            if not item.is_dcp() or (id(quantities.epsilon) in variables and variables & factors):
                 raise CurvatureError(
-                    f"{shown(self)} binds epsilon = eta * weights together with one of its "
-                    "factors, which is not convex; write it only with the weights and 1/eta, for "
-                    "example eps <= e as weights <= e * inverse_eta"
+                    f"{shown(self)} is not a convex constraint on either epsilon or the weights "
+                    f"and 1/eta: {shown(item, str)}; write eps <= e as weights <= e * inverse_eta"
                 )
         return [item.expr for item in items]
 
@@ -318,10 +304,13 @@ class Constraint(Piece):
         return multipliers
 
 
-MIXED_INTEGER = (
-    "and with it the market is not convex; add that restriction to the constraints of "
-    "declare(market, eta), whose `quantities` are expressions, and solve it with a mixed-integer "
-    "solver"
+_ONE_EXPRESSION = (
+    "write the optimal value of an inner problem as one expression, such as log_sum_exp or "
+    "sum_largest"
+)
+_MIXED_INTEGER = (
+    "integers make a market nonconvex: add the restriction to the constraints of declare(market, "
+    "eta), whose `quantities` are expressions, and solve it with a mixed-integer solver"
 )
 
 
@@ -358,11 +347,6 @@ class WeightedTerm(Written):
             )
 
     @property
-    def is_parametric(self) -> bool:
-        """Whether the weight is a parameter."""
-        return isinstance(self.weight, cp.Expression)
-
-    @property
     def value(self) -> float:
         """The present weight."""
         return value_of(self.weight)
@@ -370,27 +354,24 @@ class WeightedTerm(Written):
     @property
     def is_idle(self) -> bool:
         """Whether the weight is the number 0."""
-        return not self.is_parametric and self.value == 0
-
-    def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
-        """Return the term times a weight."""
-        costs: Any = quantities.virtual_costs
-        if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
-            return weight * self.term.expression(quantities)
-        return self.term.weighted(weight, quantities)
+        return not isinstance(self.weight, cp.Expression) and self.weight == 0
 
     def times(self, factor: Any) -> WeightedTerm:
         """Multiply the weight."""
-        checked = WeightedTerm(factor, self.term)
-        plain = not self.is_parametric and self.weight == 1
-        return checked if plain else WeightedTerm(self.weight * factor, self.term)
+        first = WeightedTerm(factor, self.term)  # checks the factor
+        weight: Any = self.weight
+        plain = not isinstance(weight, cp.Expression) and weight == 1
+        return first if plain else replace(self, weight=weight * factor)
 
     @property
     def formula(self) -> str:
-        return times(self.weight, self.term.formula)
+        factor, formula = written(self.weight, "w"), self.term.formula
+        if formula.startswith("1/"):
+            return factor + formula[1:]
+        return formula if factor == "1" else f"{factor} {formula}"
 
     def __repr__(self) -> str:
-        weight = self.weight if self.is_parametric else f"{self.weight:g}"
+        weight = self.weight if isinstance(self.weight, cp.Expression) else f"{self.weight:g}"
         return f"{weight} * {self.term!r}"
 
 
@@ -429,6 +410,14 @@ class Objective(Summand):
         return " + ".join(map(repr, self.parts))
 
 
+def _strange(expression: Any, known: set[int]) -> list[Any]:
+    """List the variables and the problems inside an expression that are not quantities."""
+    if isinstance(expression, Atom):
+        return [each for side in expression.args for each in _strange(side, known)]
+    allowed = id(expression) in known or not isinstance(expression, cp.Variable)
+    return [] if isinstance(expression, Leaf) and allowed else [expression]
+
+
 def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
     """Check user-defined pieces, as certificates require.
 
@@ -445,19 +434,12 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
         if piece.owner().__module__.startswith(__package__):
             continue
         first, second = (piece._sides(quantities) for _ in range(2))
-        for variable in (each for side in first for each in side.variables()):
-            if id(variable) not in known:
-                whole = variable.attributes["boolean"] or variable.attributes["integer"]
-                remedy = MIXED_INTEGER if whole else "but a piece depends only on its quantities"
-                raise CurvatureError(
-                    f"{shown(piece)} uses the {'integer ' * bool(whole)}variable "
-                    f"{variable.name()!r}, {remedy}"
-                )
-        if hidden := [side for side in first if not _is_tree(side)]:
+        for other in (each for side in first for each in _strange(side, known)):
+            kinds = getattr(other, "attributes", {})
+            whole = kinds.get("boolean") or kinds.get("integer")
             raise CurvatureError(
-                f"{shown(piece)} hides a problem inside {type(hidden[0]).__name__}, but a piece "
-                "depends only on its quantities; write its optimal value as one expression, such "
-                "as log_sum_exp or sum_largest"
+                f"{shown(piece)} uses {shown(other, str)}, but a piece depends only on its "
+                f"quantities; {_MIXED_INTEGER if whole else _ONE_EXPRESSION}"
             )
         # The expression has no value if a parameter has none.
         values = [[np.array(side.value, float) for side in sides] for sides in (first, second)]
@@ -467,12 +449,6 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
                 f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
                 "state; fix its data at creation"
             )
-
-
-def _is_tree(expression: cp.Expression) -> bool:
-    """Test whether an expression consists of atoms and leaves."""
-    atoms = isinstance(expression, Atom) and all(map(_is_tree, expression.args))
-    return atoms or isinstance(expression, Leaf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -511,16 +487,17 @@ class MarketNumbers:
         self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
     ) -> MarketNumbers:
         """Add the parts of an objective and constraints."""
-        form, changing = self, self.parametric
+        form, given = self, list[Any]()
         for part in parts:
-            changing = changing or part.is_parametric or part.term.is_parametric
+            given += [part.weight, *vars(part.term).values()]
             if part.value > 0:
                 added = part.term.numbers(part.value, form)
                 form = added or replace(form, other_terms=(*form.other_terms, part.term))
         for piece in constraints:
-            changing = changing or piece.is_parametric
+            given += vars(piece).values()
             added = piece.numbers(form)
             form = added or replace(form, other_constraints=(*form.other_constraints, piece))
+        changing = self.parametric or any(isinstance(value, cp.Expression) for value in given)
         return replace(form, parametric=changing)
 
     @property
@@ -596,7 +573,7 @@ class MarketNumbers:
     @property
     def total_gamma(self) -> float:
         """The weight of all payments together."""
-        return self.gamma + sum(weight for weight, _ in self.payments)
+        return sum(weight for weight, _ in self.payment_terms)
 
     @property
     def budget(self) -> float:
@@ -627,16 +604,14 @@ class MarketNumbers:
     @property
     def natural_eta(self) -> float:
         """An eta of the order of magnitude in the constraints, to scale 1/eta with."""
-        m = self.virtual_costs.size
         ends = [end for end in self.eta_range if 0 < end < np.inf]
         if ends:
             return float(np.exp(np.mean(np.log(ends))))
         costs = self.virtual_costs
         paid = costs[np.isfinite(costs) & (costs > 0)]
-        limits = [m * float(np.mean(self.max_epsilon))]
-        if paid.size:
-            limits.append(self.budget / float(paid.mean()))
-        return min([limit for limit in limits if 0 < limit < np.inf], default=float(m))
+        limits = [costs.size * float(np.mean(self.max_epsilon))]
+        limits += [self.budget / float(paid.mean())] if paid.size else []
+        return min([limit for limit in limits if 0 < limit < np.inf], default=float(costs.size))
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,15 +95,15 @@ class Record(Written, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        order = cls.__mro__
-        base = [kind for kind in order if not cls.definition or cls.definition in vars(kind)][-1]
-        for name in {name for kind in base.__mro__ for name in vars(kind)} - {cls.definition}:
-            if name.startswith("_") and name != "__call__":
-                continue
-            newest = next(kind for kind in order if name in vars(kind))
-            default = next(kind for kind in base.__mro__ if name in vars(kind))
-            if newest is not default and order.index(newest) > order.index(cls.owner()):
-                setattr(cls, name, vars(default)[name])
+        if not cls.definition:
+            return
+        base = next(kind for kind in cls.__mro__[::-1] if vars(kind).get("definition"))
+        newer = cls.__mro__[: cls.__mro__.index(cls.owner()) + 1]
+        neutral = dict(item for kind in base.__mro__[::-1] for item in vars(kind).items())
+        for name, value in neutral.items():
+            shortcut = name == "__call__" or not name.startswith("_")
+            if shortcut and name != base.definition and not any(name in vars(k) for k in newer):
+                setattr(cls, name, value)
 
     @classmethod
     def owner(cls) -> type:
@@ -137,14 +137,14 @@ class Record(Written, ABC):
                 )
 
     def _key(self) -> tuple[Any, ...]:
-        values = tuple(_hashable(getattr(self, each.name)) for each in self._fields())
-        return values if is_dataclass(self) else (id(self),)
+        values = (_hashable(getattr(self, each.name)) for each in self._fields())
+        return type(self), *(values if is_dataclass(self) else [id(self)])
 
     def __eq__(self, other: Any) -> bool:
-        return type(other) is type(self) and self._key() == other._key()
+        return isinstance(other, Record) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((type(self), self._key()))
+        return hash(self._key())
 
     def __repr__(self) -> str:
         parts = []
@@ -182,24 +182,14 @@ def written(value: Any, each: str) -> str:
     return f"{value:g}" if isinstance(value, Real) else each
 
 
-def times(weight: Any, formula: str) -> str:
-    """Write a weighted formula."""
-    factor = written(weight, "w")
-    if formula.startswith("1/"):
-        return factor + formula[1:]
-    return formula if factor == "1" else f"{factor} {formula}"
-
-
 def _hashable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.shape, *value.ravel().tolist()
     if isinstance(value, cp.Parameter):
         return id(value)
-    if isinstance(value, Mapping):
-        return frozenset(value.items())
-    if hasattr(value, "tocsr"):  # sparse
-        return value.shape, *zip(*map(np.ndarray.tolist, sparse.find(value)), strict=True)
-    return value
+    if hasattr(value, "todok"):  # sparse
+        return value.shape, frozenset(value.todok().items())
+    return frozenset(value.items()) if isinstance(value, Mapping) else value
 
 
 def _brief(value: Any) -> str:
@@ -236,23 +226,22 @@ def vector(
 
 
 def one_or_each(
-    name: str, value: Any, example: str = "", zero: bool = False, unit: str = "seller"
+    name: str, value: Any, example: str = "", zero: bool = False
 ) -> float | Floats | cp.Parameter:
-    """Check a positive number such as ``example``, or a nonnegative one for each ``unit``.
+    """Check a positive number such as ``example``, or a vector of nonnegative ones.
 
-    Without an example, one number for all is refused; with ``zero``, it may be 0.
+    Without an example, a number is refused; with ``zero``, it may be 0.
     """
     if isinstance(value, cp.Parameter) and not zero:
         if value.ndim > 1 or (value.ndim == 0 and not example) or not value.is_nonneg():
             raise ParameterError(
-                f"the parameter of {name} must be cp.Parameter(nonneg=True), or have one entry for "
-                f"each {unit}"
+                f"the parameter of {name} must have nonneg=True and one entry for each seller"
+                f"{', or be a scalar' * bool(example)}, got one of shape {value.shape}"
             )
         return value
-    number = as_float(value)
-    if example and (0 < number < np.inf or (zero and number == 0)):
+    if example and (0 < as_float(value) < np.inf or (zero and as_float(value) == 0)):
         return value
-    of = f"a vector with one number for each {unit}"
+    of = "a vector of numbers >= 0"
     if example:
         of = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or {of}"
     return vector(name, value, of, least=0.0)
@@ -263,15 +252,14 @@ def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
     if hasattr(value, "tocsr"):  # sparse
         array: Any = sparse.csr_array(value).astype(float)
         array.sum_duplicates()
+        entries = array.data
     else:
-        numbers = numbers_of(value)
-        array = np.array(np.nan if numbers is None else numbers)
-    entries = array.data if hasattr(value, "tocsr") else array
+        entries = array = np.array(numbers_of(value), dtype=float)
     entries.flags.writeable = False
     if array.ndim != 2 or 0 in array.shape or not np.isfinite(entries).all():
-        shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
         raise ParameterError(
-            f"{name} is a {type(value).__name__}{shape}; give a matrix of finite numbers, {of}"
+            f"{name} is a {type(value).__name__} of shape {np.shape(array)}; give a matrix of "
+            f"finite numbers, {of}"
         )
     return array
 

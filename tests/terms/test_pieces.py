@@ -280,33 +280,33 @@ def partly(quantities):
 
 CLOSED = "a piece depends only on its quantities"
 ANOTHER = "has another value each time: .* fix its data at creation"
-COUNTS = r"add that restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
+COUNTS = r"add the restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
 #: Refused calls, by the error and a pattern of its message.
 REFUSED = {
     CurvatureError: {
-        rf"Bad\(\) uses the variable 't', but {CLOSED}": lambda: market_with(Bad(threshold)),
-        rf"BadConstraint\(\) uses the variable 'top', but {CLOSED}": lambda: market_with(
+        rf"Bad\(\) uses t, but {CLOSED}": lambda: market_with(Bad(threshold)),
+        rf"BadConstraint\(\) uses top, but {CLOSED}; write": lambda: market_with(
             BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))
         ),
         rf"Bad.*{CLOSED}": lambda: market_with(Bad(partly)),
-        rf"BadConstraint\(\) uses the integer variable .* not convex; {COUNTS}": lambda: (
+        rf"BadConstraint\(\) uses .*, but {CLOSED}; integers .* nonconvex: {COUNTS}": lambda: (
             market_with(BadConstraint(lambda q: q.weights <= cp.Variable(M, boolean=True)))
         ),
-        rf"BadConstraint\(\) returned .*FiniteSet.* the market is not convex; {COUNTS}": lambda: (
-            market_with(BadConstraint(lambda q: cp.FiniteSet(q.weights[0], [0.0, 0.5])))
+        rf"BadConstraint\(\) returned .*FiniteSet.* nonconvex: {COUNTS}": lambda: market_with(
+            BadConstraint(lambda q: cp.FiniteSet(q.weights[0], [0.0, 0.5]))
         ),
-        rf"Bad\(\) hides a problem inside indicator, but {CLOSED}": lambda: market_with(
+        rf"Bad\(\) uses .*, but {CLOSED}; write the optimal value": lambda: market_with(
             Bad(lambda q: cp.transforms.indicator([q.weights <= 0.5]))
         ),
         r"Bad\(\) is concave, but a term must be convex": lambda: market_with(
             Bad(lambda q: cp.sqrt(q.weights[0]))
         ),
-        r"BadConstraint\(\) is not a convex constraint: .* are constant and convex": lambda: (
-            market_with(BadConstraint(lambda q: cp.norm(q.weights) >= 0.5))
+        r"BadConstraint\(\) is not a convex constraint on .*: 0.5 <= ": lambda: market_with(
+            BadConstraint(lambda q: cp.norm(q.weights) >= 0.5)
         ),
-        r"BadConstraint\(\) binds epsilon.*eps <= e as weights <= e \* inverse_eta": lambda: (
-            market_with(BadConstraint(lambda q: q.epsilon <= q.inverse_eta))
+        r"is not .*: epsilon.*; write eps <= e as weights <= e \* inverse_eta": lambda: market_with(
+            BadConstraint(lambda q: q.epsilon <= q.inverse_eta)
         ),
     },
     ParameterError: {
@@ -314,7 +314,7 @@ REFUSED = {
         rf"BadConstraint\(\) {ANOTHER}": lambda: market_with(
             BadConstraint(lambda q: q.weights <= RNG.uniform(0.5, 1))
         ),
-        r"expression of Bad\(\) is shape \(5,\); return a scalar CVXPY expression": lambda: (
+        r"of Bad\(\) is Variable\(\(5,\), .*; return a scalar CVXPY expression": lambda: (
             market_with(Bad(lambda q: q.weights))
         ),
         "returned None; return a list of comparisons": lambda: market_with(NoList(lambda q: None)),
@@ -340,7 +340,7 @@ REFUSED = {
         "at_least must be .*shares by group.*, got 0.2": lambda: cm.GroupShare(
             GROUPS, at_least=0.2
         ),
-        "A is a list; give a matrix": lambda: pieces.Moments([[1], [2, 3]], [1]),
+        r"A is a list of shape \(\); give a matrix": lambda: pieces.Moments([[1], [2, 3]], [1]),
         "b has 2 entries for 1 columns of A": lambda: pieces.Moments([[1]], [1, 2]),
         "tol must be .*a finite number >= 0.*, got -1": lambda: pieces.Moments([[1]], [1], -1),
         "A has 1 entries for 5 sellers": lambda: market_with(pieces.Moments([[1]], [1])),
