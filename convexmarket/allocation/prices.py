@@ -47,7 +47,7 @@ def _binds(piece: Constraint, best: Allocation, costs: MarketNumbers) -> bool:
     sold = weights > 0
     if bounds is None:
         psi = np.where(sold, costs.virtual_costs, 0.0)
-        items = piece.comparisons(Quantities.at(weights, best.eta, psi))
+        items = piece.constraints(Quantities.at(weights, best.eta, psi))
         sides = [item.args for item in items if isinstance(item, cp.constraints.Inequality)]
         return any(_meet(*(np.asarray(x.value, dtype=float) for x in pair)) for pair in sides)
     if bounds.budgets:

@@ -101,7 +101,7 @@ class MarketExpressions:
                 expression = self._settled(part.term.weighted(weight, self.quantities))
                 self.terms.append((weight, part.term, expression))
         self.constraints: list[tuple[Constraint | Term, list[cp.Constraint]]] = [
-            (p, [type(x)(*map(self._settled, x.args)) for x in p.comparisons(self.quantities)])
+            (p, [type(x)(*map(self._settled, x.args)) for x in p.constraints(self.quantities)])
             for p in market.constraints
         ]
         domains = [(term, self._domain(expression)) for _, term, expression in self.terms]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from numbers import Real
 from typing import Any
 
 import cvxpy as cp
@@ -15,18 +14,9 @@ from scipy import sparse
 
 from convexmarket.checks import aligned, as_float, check_instance, check_positive
 from convexmarket.errors import ParameterError
+from convexmarket.terms import records
 from convexmarket.terms.pieces import Constraint, MarketNumbers, Number, Quantities, value_of
-from convexmarket.terms.records import (
-    checked,
-    groups,
-    in_interval,
-    matrix,
-    named,
-    one_or_each,
-    record,
-    vector,
-    written,
-)
+from convexmarket.terms.records import checked, record
 
 __all__ = ["Budget", "Cap", "EffectiveSize", "EtaRange", "GivenEpsilon", "GroupShare"]
 __all__ += ["MaxEpsilon", "Moments"]
@@ -49,12 +39,11 @@ class Cap(Constraint):
 
     separable = True
     formula_template = "a_i <= {k}/m"
-    k: float | Floats = checked(one_or_each, "cap", each=True, example="5")
+    k: float | Floats = checked(records.one_or_each, "cap", each=True, example="5")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, Real) or self.k >= 1:
-            super().__post_init__()
-        if not isinstance(self.k, cp.Parameter) and not np.mean(self.k) >= 1:
+        super().__post_init__()
+        if not isinstance(self.k, cp.Parameter) and np.mean(self.k) < 1:
             raise ParameterError(
                 f"cap is {np.mean(self.k):g} on average, but m weights of at most cap/m can only "
                 "sum to one if cap >= 1; give larger numbers, or leave the cap out"
@@ -79,7 +68,9 @@ class MaxEpsilon(Constraint):
     """
 
     formula_template = "eps_i <= {epsilon}"
-    epsilon: float | Floats = checked(one_or_each, "the largest epsilon", each=True, example="1.0")
+    epsilon: float | Floats = checked(
+        records.one_or_each, "the largest epsilon", each=True, example="1.0"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,7 +96,7 @@ class GivenEpsilon(MaxEpsilon):
     GivenEpsilon(<3 values in [0.5, 2]>)
     """
 
-    epsilon: Floats = checked(one_or_each, "the given epsilon", each=True)
+    epsilon: Floats = checked(records.one_or_each, "the given epsilon", each=True)
 
 
 @record
@@ -160,14 +151,14 @@ class GroupShare(Constraint):
     sum_{i in new} a_i >= 0.4
     """
 
-    groups: Any = checked(groups, each=True)
+    groups: Any = checked(records.groups, each=True)
     at_least: Mapping[Any, float] = field(default_factory=dict)
     at_most: Mapping[Any, float] = field(default_factory=dict)
     equal: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = self._names
+        known = np.unique(self.groups).tolist()
         for name in ("at_least", "at_most"):
             shares = getattr(self, name)
             check_instance(name, shares, Mapping, "shares by group, {'A': 0.2}")
@@ -184,13 +175,10 @@ class GroupShare(Constraint):
             )
 
     @property
-    def _names(self) -> list[Any]:
-        return list(dict.fromkeys(self.groups.tolist()))
-
-    @property
     def formula(self) -> str:
-        bounds = [f"sum_{{i in {named(g)}}} a_i >= {low:g}" for g, low in self.at_least.items()]
-        bounds += [f"sum_{{i in {named(g)}}} a_i <= {high:g}" for g, high in self.at_most.items()]
+        shares = [(group, ">=", share) for group, share in self.at_least.items()]
+        shares += [(group, "<=", share) for group, share in self.at_most.items()]
+        bounds = [f"sum_{{i in {records.named(g)}}} a_i {sign} {x:g}" for g, sign, x in shares]
         bounds += ["sum_{i in g} a_i = sum_{i in h} a_i"] * self.equal
         return ", ".join(bounds[:4] + ["..."] * (len(bounds) > 4))
 
@@ -200,8 +188,8 @@ class GroupShare(Constraint):
 
         bounds: list[cp.Constraint] = [share(g) >= low for g, low in self.at_least.items()]
         bounds += [share(g) <= high for g, high in self.at_most.items()]
-        equal = self._names[1:] if self.equal else []
-        return bounds + [share(g) == 1.0 / len(self._names) for g in equal]
+        names = np.unique(self.groups).tolist()
+        return bounds + [share(g) == 1.0 / len(names) for g in names[1:] if self.equal]
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
         prices = iter(float(np.sum(each)) for each in multipliers)
@@ -214,11 +202,10 @@ class GroupShare(Constraint):
     def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:  # type: ignore[override]
         """Group of each seller by number, and the smallest and largest share of each group."""
         names, group = np.unique(self.groups, return_inverse=True)
-        least = np.array([self.at_least.get(name, 0.0) for name in names.tolist()])
-        most = np.array([self.at_most.get(name, 1.0) for name in names.tolist()])
-        if self.equal:
-            least, most = np.maximum(least, 1 / names.size), np.minimum(most, 1 / names.size)
-        return group, least, most
+        least = [self.at_least.get(name, 0.0) for name in names.tolist()]
+        most = [self.at_most.get(name, 1.0) for name in names.tolist()]
+        low, high = (1 / names.size, 1 / names.size) if self.equal else (0.0, 1.0)
+        return group, np.maximum(least, low), np.minimum(most, high)
 
 
 @record
@@ -273,9 +260,9 @@ class Moments(Constraint):
     |A'a - b| <= 1
     """
 
-    A: Any = checked(matrix, each=True, of="a row of public features for each seller")
-    b: Floats = checked(vector)
-    tol: float | Floats = checked(one_or_each, example="0.1", zero=True, default=0.0)
+    A: Any = checked(records.matrix, each=True, of="a row of public features for each seller")
+    b: Floats = checked(records.vector)
+    tol: float | Floats = checked(records.one_or_each, example="0.1", zero=True, default=0.0)
 
     def __post_init__(self) -> None:
         if isinstance(self.A, pd.DataFrame):
@@ -283,16 +270,21 @@ class Moments(Constraint):
             object.__setattr__(self, "b", b)
             object.__setattr__(self, "tol", tol)
         super().__post_init__()
-        for name, entries in (("b", self.b), ("tol", self.tol)):
-            if isinstance(entries, np.ndarray) and entries.size != self.A.shape[1]:
+        for name in ("b", "tol"):
+            size = np.size(given := getattr(self, name))
+            if np.ndim(given) and size != self.A.shape[1]:
                 raise ParameterError(
-                    f"{name} has {entries.size} entries for {self.A.shape[1]} columns of A; give "
-                    "one for each"
+                    f"{name} has {size} entries for {self.A.shape[1]} columns of A; give one for "
+                    "each"
                 )
 
     @property
     def formula(self) -> str:
-        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {written(self.tol, 'tol')}"
+        return (
+            "A'a = b"
+            if not np.any(self.tol)
+            else f"|A'a - b| <= {records.written(self.tol, 'tol')}"
+        )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         # Each feature is scaled to a largest value of one.
@@ -301,8 +293,8 @@ class Moments(Constraint):
         off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
         room = np.broadcast_to(self.tol, unit.shape) / unit
         some = room > 0
-        bounds = [off[some] <= room[some], -room[some] <= off[some]] if some.any() else []
-        return bounds if some.all() else [*bounds, off[~some] == 0]
+        equal = [off[~some] == 0] if not some.all() else []
+        return [cp.abs(off[some]) <= room[some], *equal] if some.any() else equal
 
 
 @record
@@ -318,7 +310,7 @@ class EffectiveSize(Constraint):
     """
 
     formula_template = "1/||a||_2^2 >= {n}"
-    n: float = checked(in_interval, "the effective size", most=True, interval="[1, inf)")
+    n: float = checked(records.in_interval, "the effective size", most=True, interval="[1, inf)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         m = quantities.weights.size

@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field
-from itertools import pairwise
 from typing import Any
 
 import cvxpy as cp
@@ -87,9 +86,6 @@ class PowerCost(PrivacyCost):
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         return epsilon if self.power == 1 else cp.power(epsilon, float(self.power))
 
-    def __call__(self, epsilon: ArrayLike) -> Floats:
-        return np.asarray(epsilon, dtype=float) ** self.power
-
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
         p = self.power
         if p == 1:
@@ -158,12 +154,12 @@ class TieredCost(PrivacyCost):
 
     def __post_init__(self) -> None:
         slopes, ends = (
-            tuple(map(as_float, given)) if is_iterable(given) else (np.nan,)
+            tuple(map(as_float, given)) if is_iterable(given) else ()
             for given in (self.slopes, self.thresholds)
         )
-        finite = all(0 < number < np.inf for number in slopes + ends) and slopes
-        falls = any(low > high for low, high in pairwise(slopes))
-        if not finite or len(ends) != len(slopes) - 1 or falls or sorted(set(ends)) != list(ends):
+        finite = all(0 < number < np.inf for number in slopes + ends)
+        rising = sorted(slopes) == list(slopes) and sorted(set(ends)) == list(ends)
+        if not finite or not rising or len(slopes) != len(ends) + 1:
             raise ParameterError(
                 "slopes must be finite, > 0 and not fall, and thresholds be one number less, > 0 "
                 f"and increasing, got {self.slopes!r} and {self.thresholds!r}"
@@ -177,8 +173,8 @@ class TieredCost(PrivacyCost):
 
     @property
     def formula(self) -> str:
-        parts = [f"{rise:g} (eps_i - {end:g})_+" for rise, end in self._rises]
-        return f"({' + '.join([f'{self.slopes[0]:g} eps_i', *parts])})"
+        rises = "".join(f" + {rise:g} (eps_i - {end:g})_+" for rise, end in self._rises)
+        return f"({self.slopes[0]:g} eps_i{rises})"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         rises = (rise * cp.pos(epsilon - end) for rise, end in self._rises)

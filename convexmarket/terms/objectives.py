@@ -15,19 +15,10 @@ from scipy.special import logsumexp
 
 from convexmarket.checks import check_choice, check_instance
 from convexmarket.errors import ParameterError
+from convexmarket.terms import records
 from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.pieces import MarketNumbers, Number, Quantities, Term
-from convexmarket.terms.records import (
-    checked,
-    groups,
-    in_interval,
-    matrix,
-    one_or_each,
-    record,
-    target,
-    vector,
-    written,
-)
+from convexmarket.terms.records import checked, record
 
 __all__ = ["CVaR", "Fairness", "Losses", "NegativeEntropy", "Noise", "Payments"]
 __all__ += ["QuadraticSpread", "RobustCosts", "Spread", "SquaredNoise", "SquaredSpread"]
@@ -48,10 +39,10 @@ class Spread(Term):
     Parameters
     ----------
     p : float
-        Between 1.01 and 40, or inf (the largest weight). It is rounded to a fraction with a
-        numerator of at most 1024, which cones can represent.
+        Between 1.01 and 40, or inf (the largest weight); rounded to a fraction with a numerator of
+        at most 1024, which cones can represent.
     reference : array_like, shape (m,), optional
-        Target weights q, public: nonnegative, with sum one.
+        Public target weights q: nonnegative, with sum one.
 
     Examples
     --------
@@ -59,8 +50,8 @@ class Spread(Term):
     ||a||_3 + 1/eta
     """
 
-    p: float = checked(in_interval, interval="[1.01, 40]", also=np.inf, default=2)
-    reference: Floats | None = checked(target, each=True, default=None)
+    p: float = checked(records.in_interval, interval="[1.01, 40]", also=np.inf, default=2)
+    reference: Floats | None = checked(records.target, each=True, default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,9 +114,6 @@ def _level(costs: Floats, q: float) -> Floats:
 def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
     """Return ``||(tau - costs)_+||_q``, which is above 0, and its derivative, at least 1."""
     margin = np.maximum(tau[..., None] - costs, 0.0)
-    if q == 2:
-        norm = np.sqrt(np.einsum("...i,...i->...", margin, margin))
-        return norm, np.maximum(margin.sum(axis=-1) / norm, 1.0)
     norm = (margin**q).sum(axis=-1) ** (1.0 / q)
     slope = np.where(margin > 0, margin ** (q - 1), 0.0).sum(axis=-1) / norm ** (q - 1)
     return norm, np.maximum(slope, 1.0)
@@ -162,7 +150,7 @@ class QuadraticSpread(Term):
     """A quadratic form of the weights, ``a' Sigma a``, such as the variance of an average.
 
     Sigma, shape (m, m), is public, symmetric and positive semidefinite, such as the covariance of
-    the sellers' rows. Blocks (households) of a scipy sparse matrix are factored separately.
+    the sellers' rows. Blocks (households) of a sparse matrix are factored separately.
 
     Examples
     --------
@@ -171,7 +159,7 @@ class QuadraticSpread(Term):
     """
 
     formula_template = "a'Sigma a"
-    Sigma: Any = checked(matrix, each=True, of="a row and a column for each seller")
+    Sigma: Any = checked(records.matrix, each=True, of="a row and a column for each seller")
     _factor: sparse.csr_array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -184,26 +172,26 @@ class QuadraticSpread(Term):
 
 def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
     """Factor Sigma as ``F'F``; the rows of F are scaled eigenvectors of the blocks."""
-    square, largest = Sigma.shape[0] == Sigma.shape[1], float(abs(Sigma).max())
-    if not square or largest == 0 or abs(Sigma - Sigma.T).max() > 1e-9 * largest:
+    largest = float(abs(Sigma).max())
+    if len(set(Sigma.shape)) > 1 or not 0 < largest >= 1e9 * abs(Sigma - Sigma.T).max():
         raise ParameterError(
             f"Sigma of shape {Sigma.shape} is not square, zero or not symmetric; give a symmetric "
             "matrix, such as (Sigma + Sigma.T)/2"
         )
     whole = sparse.csr_array((Sigma + Sigma.T) / 2)
-    _, label = connected_components(whole, directed=False)
+    label = connected_components(whole, directed=False)[1]
     order = np.argsort(label, kind="stable")  # sellers, block by block
     blocks = [
         np.linalg.eigh(whole[members][:, members].toarray())
         for members in np.split(order, np.cumsum(np.bincount(label))[:-1])
     ]
-    eigenvalues = np.concatenate([lengths for lengths, _ in blocks])
+    eigenvalues = np.concatenate([block.eigenvalues for block in blocks])
     if eigenvalues.min() < -1e-9 * eigenvalues.max():
         raise ParameterError(
             f"Sigma has the eigenvalue {eigenvalues.min():g}; give a positive semidefinite matrix, "
             "such as a covariance"
         )
-    vectors = sparse.block_diag([vectors.T for _, vectors in blocks], format="csr")
+    vectors = sparse.block_diag([block.eigenvectors.T for block in blocks], format="csr")
     some = eigenvalues > 1e-15 * eigenvalues.max()
     scaled = sparse.diags_array(np.sqrt(eigenvalues[some])) @ vectors[some]
     return sparse.csr_array(scaled[:, np.argsort(order)])
@@ -222,7 +210,7 @@ class NegativeEntropy(Term):
     sum_i a_i log (a_i/q_i) + 1/eta
     """
 
-    reference: Floats | None = checked(target, each=True, positive=True, default=None)
+    reference: Floats | None = checked(records.target, each=True, positive=True, default=None)
     separable = True
     is_smooth = False  # near 0, rounding of a weight changes the gradient much
 
@@ -286,7 +274,7 @@ class Losses(Term):
     """
 
     formula_template = "sum_i l_i a_i"
-    values: Floats = checked(vector, "losses", each=True)
+    values: Floats = checked(records.vector, "losses", each=True)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         return self.values @ quantities.weights
@@ -348,7 +336,7 @@ class CVaR(Term):
     ||a||_2 + 1/eta + 0.1 CVaR_0.9(eps)
     """
 
-    level: float = checked(in_interval, interval="[0, 1)")
+    level: float = checked(records.in_interval, interval="[0, 1)")
     of: Of = checked(check_choice, choices=Of, default="epsilon")
 
     def __post_init__(self) -> None:
@@ -380,7 +368,7 @@ class Fairness(Term):
 
     formula_template = "max_g mean_{{i in g}} eps_i"
     kind: Rule = checked(check_choice, choices=Rule)
-    groups: Any = checked(groups, each=True)
+    groups: Any = checked(records.groups, each=True)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
@@ -416,19 +404,19 @@ class RobustCosts(Term):
 
     pays = True
     kind: Kind = checked(check_choice, choices=Kind)
-    radius: float | Floats = checked(one_or_each, each=True, example="0.1", zero=True)
+    radius: float | Floats = checked(records.one_or_each, each=True, example="0.1", zero=True)
     budget: float | None = checked(lambda _, value: value, most=True, default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind == "budget":
-            in_interval("budget", self.budget, "(0, inf)")
+            records.in_interval("budget", self.budget, "(0, inf)")
         elif self.budget is not None:
             raise ParameterError(f"budget is {self.budget!r}; only the kind 'budget' uses it")
 
     @property
     def formula(self) -> str:
-        r = written(self.radius, "r_i")
+        r = records.written(self.radius, "r_i")
         if self.kind == "box":
             return f"sum_i (1 + {r}) psi_i eps_i"
         paid = f"{r} psi_i eps_i"
@@ -436,11 +424,8 @@ class RobustCosts(Term):
         return f"(sum_i psi_i eps_i + {worst})"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        epsilon, costs = quantities.epsilon, quantities.virtual_costs
-        radius = cp.multiply(np.broadcast_to(self.radius, epsilon.shape), costs)
-        off = cp.multiply(radius, epsilon)
-        if self.kind == "box":
-            return costs @ epsilon + cp.sum(off)
+        payments = cp.multiply(quantities.virtual_costs, quantities.epsilon)
+        off = cp.multiply(np.broadcast_to(self.radius, payments.shape), payments)
         if self.kind == "budget":
-            return costs @ epsilon + cp.sum_largest(off, float(self.budget or 0))
-        return costs @ epsilon + cp.norm(off)
+            return cp.sum(payments) + cp.sum_largest(off, float(self.budget or 0))
+        return cp.sum(payments) + (cp.sum(off) if self.kind == "box" else cp.norm(off))

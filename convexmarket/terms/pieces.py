@@ -20,8 +20,7 @@ from convexmarket.errors import CurvatureError, InfeasibleMarketError, Parameter
 from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.records import Record, Written, written
 
-__all__ = ["Constraint", "MarketNumbers", "Objective", "Piece", "Quantities", "Term"]
-__all__ += ["WeightedTerm"]
+__all__ = ["Constraint", "MarketNumbers", "Objective", "Quantities", "Term"]
 
 Floats = NDArray[np.float64]
 #: A number, or an expression in parameters.
@@ -78,12 +77,6 @@ class Piece(Record):
     """A term of an objective, or a constraint.
 
     Attributes that a subclass does not declare are read from its CVXPY expressions.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> isinstance(cm.Noise(), cm.terms.Piece), isinstance(cm.Cap(2), cm.terms.Piece)
-    (True, True)
     """
 
     #: How reports enter: as ``psi'u(eps)`` in the objective, or as ``psi'eps`` under a budget.
@@ -264,14 +257,10 @@ class Constraint(Piece):
         quantities : Quantities
         """
 
-    def comparisons(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return the restriction as comparisons, whose violation can be measured.
-
-        Raises
-        ------
-        CurvatureError, ParameterError
-        """
+    def _sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, checked to be convex."""
         items = self.constraints(quantities)
+        factors = {id(quantities.weights), id(quantities.inverse_eta)}
         for item in items if isinstance(items, list | tuple) else [[items]]:
             if isinstance(item, cp.FiniteSet):
                 raise CurvatureError(f"{shown(self)} returned {shown(item, str)}; {_MIXED_INTEGER}")
@@ -280,13 +269,6 @@ class Constraint(Piece):
                     f"{shown(self)} returned {shown(items)}; return a list of comparisons of CVXPY "
                     "expressions, such as [quantities.weights <= 0.1]"
                 )
-        return items
-
-    def _sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, checked to be convex."""
-        items = self.comparisons(quantities)
-        factors = {id(quantities.weights), id(quantities.inverse_eta)}
-        for item in items:
             variables = {id(variable) for variable in item.variables()}
             if not item.is_dcp() or (id(quantities.epsilon) in variables and variables & factors):
                 raise CurvatureError(
@@ -316,15 +298,7 @@ _MIXED_INTEGER = (
 
 @dataclass(frozen=True)
 class WeightedTerm(Written):
-    """A term with its weight, a nonnegative number or a parameter.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> (part,) = (2 * cm.Noise()).parts
-    >>> part.weight, part.term
-    (2, Noise())
-    """
+    """A term with its weight, a nonnegative number or a parameter."""
 
     weight: Number
     term: Term

@@ -97,7 +97,7 @@ class Record(Written, ABC):
         super().__init_subclass__(**kwargs)
         if not cls.definition:
             return
-        base = next(kind for kind in cls.__mro__[::-1] if vars(kind).get("definition"))
+        base: Any = next(kind for kind in cls.__mro__[::-1] if vars(kind).get("definition"))
         newer = cls.__mro__[: cls.__mro__.index(cls.owner()) + 1]
         neutral = dict(item for kind in base.__mro__[::-1] for item in vars(kind).items())
         for name, value in neutral.items():
