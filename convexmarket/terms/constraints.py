@@ -136,14 +136,8 @@ class Budget(Constraint):
 class GroupShare(Constraint):
     """Bounds on the share of each group in the weight, or equal shares.
 
-    Parameters
-    ----------
-    groups : array_like or pandas column, length m
-        The group of each seller.
-    at_least, at_most : mapping from group to share, optional
-        Shares in [0, 1].
-    equal : bool
-        All groups have the same share.
+    ``groups`` has the group of each seller. ``at_least`` and ``at_most`` map groups to shares in
+    [0, 1]; with ``equal``, all groups have the same share.
 
     Examples
     --------
@@ -244,15 +238,8 @@ class Moments(Constraint):
     """Weighted averages of public features match targets: ``|A'a - b| <= tol``, each one.
 
     With the averages of a population as b, it is the calibration of weights in statistics (Deville
-    and Sarndal, 1992).
-
-    Parameters
-    ----------
-    A : array_like or scipy sparse matrix, shape (m, k)
-        Public features of each seller, one per column.
-    b, tol : array_like, shape (k,)
-        Targets of the weighted averages, and the largest deviations, >= 0; one ``tol`` for all is
-        a number.
+    and Sarndal, 1992). ``A``, dense or sparse, has the k public features of each seller in a row.
+    ``b``, shape (k,), has the targets, and ``tol`` the largest deviations >= 0, one or k numbers.
 
     Examples
     --------
@@ -280,11 +267,8 @@ class Moments(Constraint):
 
     @property
     def formula(self) -> str:
-        return (
-            "A'a = b"
-            if not np.any(self.tol)
-            else f"|A'a - b| <= {records.written(self.tol, 'tol')}"
-        )
+        tol = records.written(self.tol, "tol")
+        return f"|A'a - b| <= {tol}" if np.any(self.tol) else "A'a = b"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         # Each feature is scaled to a largest value of one.
@@ -310,7 +294,7 @@ class EffectiveSize(Constraint):
     """
 
     formula_template = "1/||a||_2^2 >= {n}"
-    n: float = checked(records.in_interval, "the effective size", most=True, interval="[1, inf)")
+    n: float = checked(records.in_interval, "the effective size", interval="[1, inf)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         m = quantities.weights.size

@@ -24,7 +24,7 @@ __all__ = ["CVaR", "Fairness", "Losses", "NegativeEntropy", "Noise", "Payments"]
 __all__ += ["QuadraticSpread", "RobustCosts", "Spread", "SquaredNoise", "SquaredSpread"]
 
 Floats = NDArray[np.float64]
-Of = Literal["epsilon", "eps", "payments"]
+Of = Literal["eps", "payments"]
 Kind = Literal["box", "budget", "ellipsoid"]
 Rule = Literal["minimax"]
 
@@ -33,16 +33,10 @@ Rule = Literal["minimax"]
 class Spread(Term):
     """A norm of the weights, ||a||_p: the price of relying on few sellers.
 
-    With p = 2 it is the term ``mu * ||a||`` of A, Theorem II.4. With a reference q it is the
-    distance ``||a - q||_p`` from target weights, such as the design weights of a survey.
-
-    Parameters
-    ----------
-    p : float
-        Between 1.01 and 40, or inf (the largest weight); rounded to a fraction with a numerator of
-        at most 1024, which cones can represent.
-    reference : array_like, shape (m,), optional
-        Public target weights q: nonnegative, with sum one.
+    With p = 2 it is the term ``mu * ||a||`` of A, Theorem II.4. With a public ``reference`` q,
+    shape (m,), it is the distance ``||a - q||_p`` from target weights, such as the design weights
+    of a survey. p lies between 1.01 and 40, or is inf (the largest weight); it is rounded to a
+    fraction with a numerator of at most 1024, which cones can represent.
 
     Examples
     --------
@@ -294,7 +288,6 @@ class Payments(Term):
     """
 
     reports = "price"
-    pays = True
     privacy_cost: PrivacyCost = field(default_factory=LinearCost)
 
     def __post_init__(self) -> None:
@@ -321,14 +314,9 @@ class Payments(Term):
 class CVaR(Term):
     """The average of the worst ``1 - level`` of the sellers (Rockafellar and Uryasev, 2000).
 
-    It limits the loss of privacy, or the share of the money, of a few sellers.
-
-    Parameters
-    ----------
-    level : float
-        In [0, 1): 0 is the average over all sellers; from ``1 - 1/m`` on it is the largest value.
-    of : {"epsilon", "payments"}
-        The guarantees (or "eps"), or the expected payments psi_i*eps_i.
+    It limits the loss of privacy of a few sellers or, with ``of="payments"``, their expected
+    payments psi_i*eps_i. A ``level`` in [0, 1) of 0 gives the average over all sellers; from
+    ``1 - 1/m`` on it gives the largest value.
 
     Examples
     --------
@@ -337,21 +325,15 @@ class CVaR(Term):
     """
 
     level: float = checked(records.in_interval, interval="[0, 1)")
-    of: Of = checked(check_choice, choices=Of, default="epsilon")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.of == "eps":
-            object.__setattr__(self, "of", "epsilon")
+    of: Of = checked(check_choice, choices=Of, default="eps")
 
     @property
     def formula(self) -> str:
         return f"CVaR_{self.level:g}({'psi ' * (self.of == 'payments')}eps)"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        risk = quantities.epsilon
-        if self.of == "payments":
-            risk = cp.multiply(quantities.virtual_costs, risk)
+        payments = cp.multiply(quantities.virtual_costs, quantities.epsilon)
+        risk = payments if self.of == "payments" else quantities.epsilon
         k = max(1.0, round((1.0 - self.level) * risk.size, 9))
         return cp.sum_largest(risk, k) / k
 
@@ -378,23 +360,15 @@ class Fairness(Term):
 
 @record
 class RobustCosts(Term):
-    """The largest expected payments if virtual costs are known up to a radius r_i.
+    """The largest expected payments if virtual costs are known up to ``r_i = radius_i * psi_i``.
 
     - "box": each deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973);
     - "budget": at most ``budget`` of them deviate, ``psi'eps`` and the budget largest ``r_i*eps_i``
       (Bertsimas and Sim, 2004);
     - "ellipsoid": ``psi'eps + ||r*eps||`` (Ben-Tal and Nemirovski, 1999).
 
-    It replaces :class:`Payments`; ``market.incentives`` is "unknown" with it.
-
-    Parameters
-    ----------
-    kind : {"box", "budget", "ellipsoid"}
-        The set of costs.
-    radius : float or array_like, shape (m,)
-        Relative: ``r_i = radius_i * psi_i``, with numbers >= 0.
-    budget : float, optional
-        Only for "budget": the number of costs that deviate, > 0 and at most m.
+    ``radius`` is a number >= 0, or one for each seller. It replaces :class:`Payments`;
+    ``market.incentives`` is "unknown" with it.
 
     Examples
     --------
@@ -402,10 +376,9 @@ class RobustCosts(Term):
     ||a||_2 + 1/eta + 0.1 sum_i (1 + 0.2) psi_i eps_i
     """
 
-    pays = True
     kind: Kind = checked(check_choice, choices=Kind)
     radius: float | Floats = checked(records.one_or_each, each=True, example="0.1", zero=True)
-    budget: float | None = checked(lambda _, value: value, most=True, default=None)
+    budget: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -427,5 +400,5 @@ class RobustCosts(Term):
         payments = cp.multiply(quantities.virtual_costs, quantities.epsilon)
         off = cp.multiply(np.broadcast_to(self.radius, payments.shape), payments)
         if self.kind == "budget":
-            return cp.sum(payments) + cp.sum_largest(off, float(self.budget or 0))
+            return cp.sum(payments) + cp.sum_largest(off, min(float(self.budget or 0), off.size))
         return cp.sum(payments) + (cp.sum(off) if self.kind == "box" else cp.norm(off))

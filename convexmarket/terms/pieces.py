@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import cvxpy as cp
@@ -172,8 +172,6 @@ class Term(Piece, Summand):
     adds_to: str | None = None
     #: The privacy cost of the sellers; None for a term without payments.
     privacy_cost: PrivacyCost | None = None
-    #: Whether it is money for the sellers.
-    pays: ClassVar[bool] = False
     #: Whether it is a strictly convex norm of the weights.
     is_norm: bool = False
     #: Whether its gradient measures the distance of weights from the optimum.
@@ -431,9 +429,9 @@ class MarketNumbers:
 
     ``mu``, ``mu_squared``, ``sigma`` and ``gamma`` are the weights of ``||a||``, ``||a||^2``, 1/eta
     and ``psi'eps``, and ``payments`` has those of ``psi'u(eps)`` with u; ``losses`` are per unit of
-    weight. A missing bound is ``inf``, 0 or 1. ``other_terms`` and
-    ``other_constraints`` hold the pieces that numbers cannot express. If the market is
-    ``parametric``, a number is a parameter, whose value may change.
+    weight. Largest weights and guarantees are numbers or have shape (m,); a missing bound is
+    ``inf``, 0 or 1. ``other_terms`` and ``other_constraints`` hold the pieces that numbers cannot
+    express. If the market is ``parametric``, a number is a parameter, whose value may change.
 
     Examples
     --------
@@ -445,10 +443,10 @@ class MarketNumbers:
     mu: float = 0.0
     sigma: float = 0.0
     gamma: float = 0.0
-    max_weight: float | Floats = 1.0
+    max_weight: Any = 1.0
     eta_low: float = 0.0
     eta_high: float = np.inf
-    max_epsilon: float | Floats = np.inf
+    max_epsilon: Any = np.inf
     mu_squared: float = 0.0
     losses: float | Floats = 0.0
     payments: tuple[tuple[float, PrivacyCost], ...] = ()
@@ -489,11 +487,17 @@ class MarketNumbers:
         """The papers' problem, possibly with one largest guarantee; None for other markets."""
         others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
         each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
-        if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
-            return None
-        limits = {"max_weight": float(self.max_weight), "max_epsilon": float(self.max_epsilon)}
-        numbers = {part.name: getattr(self, part.name) for part in fields(StandardForm)}
-        return StandardForm(**numbers | limits)
+        unsolved = others or self.budgets or each or not self.gamma
+        return None if unsolved or (self.is_bounded and not self.mu) else self
+
+    def expected_cost(self, weights: Floats) -> float:
+        """Return psi'a, the expected payment per unit of privacy bought."""
+        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
+
+    def objective(self, weights: Floats, eta: float) -> float:
+        """Evaluate the papers' objective at weights, shape (m,), and eta > 0."""
+        norm = float(np.sqrt(weights @ weights))
+        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
 
     @property
     def epsilon_caps(self) -> Floats | None:
@@ -588,22 +592,5 @@ class MarketNumbers:
         return min([limit for limit in limits if 0 < limit < np.inf], default=float(costs.size))
 
 
-@dataclass(frozen=True, eq=False)
-class StandardForm(MarketNumbers):
-    """The papers' problem (A, Eq. 11) in numbers.
-
-    minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
-    ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
-    """
-
-    max_weight: float = 1.0
-    max_epsilon: float = np.inf
-
-    def expected_cost(self, weights: Floats) -> float:
-        """Return psi'a, the expected payment per unit of privacy bought."""
-        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
-
-    def objective(self, weights: Floats, eta: float) -> float:
-        """Evaluate the objective at weights, shape (m,), and eta > 0."""
-        norm = float(np.sqrt(weights @ weights))
-        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
+#: The papers' problem in numbers: a market whose ``form.exact`` is not None.
+StandardForm = MarketNumbers

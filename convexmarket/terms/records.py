@@ -64,16 +64,15 @@ def checked(
     label: str = "",
     *,
     each: bool = False,
-    most: bool = False,
     default: Any = MISSING,
     **how: Any,
 ) -> Any:
     """Create a field of a dataclass with the value that ``check(label, value, **how)`` returns.
 
     ``label`` is the name in messages, by default the field's name. With ``each``, an array has one
-    entry or row per seller; with ``most``, the largest value is m.
+    entry or row per seller.
     """
-    metadata = {"check": partial(check, **how), "label": label, "each": each, "most": most}
+    metadata = {"check": partial(check, **how), "label": label, "each": each}
     return field(default=default, metadata=metadata)
 
 
@@ -125,15 +124,11 @@ class Record(Written, ABC):
     def check(self, n_sellers: int) -> None:
         """Raise a ParameterError if a field does not fit the number of sellers."""
         for each in self._fields():
-            name, value = each.metadata.get("label") or each.name, getattr(self, each.name)
-            size = next(iter(getattr(value, "shape", ())), n_sellers)
-            if each.metadata.get("each") and size != n_sellers:
+            shape = getattr(getattr(self, each.name), "shape", ())
+            if each.metadata.get("each") and shape and shape[0] != n_sellers:
                 raise ParameterError(
-                    f"{name} has {size} entries for {n_sellers} sellers; give one for each"
-                )
-            if each.metadata.get("most") and value is not None and value > n_sellers:
-                raise ParameterError(
-                    f"{name} must be at most {n_sellers}, the number of sellers, got {value!r}"
+                    f"{each.metadata['label'] or each.name} has {shape[0]} entries for {n_sellers} "
+                    "sellers; give one for each"
                 )
 
     def _key(self) -> tuple[Any, ...]:
