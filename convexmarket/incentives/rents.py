@@ -15,7 +15,7 @@ of u times the mean of o. The error is at most the drop times the largest distan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -82,10 +82,10 @@ class ExactCurve:
             return self._of_many(prior, seller, reports), np.zeros(seller.size)
         if slope is None:
             return self._integrals(prior, seller, reports)
-        honest, per_objective = curve(seller, truth), 1.0 / (form.gamma * slope)
-        highest = curve(seller, np.full(seller.size, prior.ironed_virtual_cost(top))).value
-        rents = np.maximum(highest - honest.value, 0.0) * per_objective
-        errors = np.finfo(float).eps * highest * per_objective
+        honest, highest_cost = curve(seller, truth), prior.ironed_virtual_cost(top)
+        highest = curve(seller, np.full(seller.size, highest_cost)).value
+        rents = np.maximum(highest - honest.value, 0.0) / (form.gamma * slope)
+        errors = np.finfo(float).eps * highest / (form.gamma * slope)
         lost = errors > 10.0 * ACCURACY * (rents + reports * honest.epsilon)
         if np.any(lost):
             rents[lost], errors[lost] = self._integrals(prior, seller[lost], reports[lost])
@@ -98,11 +98,15 @@ class ExactCurve:
             return np.full(seller.size, top)
         level = curve(seller, np.full(seller.size, np.inf)).level  # usually the cost there
 
+        def above(z: Floats, level: Floats) -> Floats:
+            return np.asarray(prior.ironed_virtual_cost(z)) - level
+
         def unsold(z: Floats, who: Ints) -> Floats:
             return np.where(self._sold(prior, seller[who], z) == 0, 1.0, -1.0)
 
         # Slightly larger, because of rounding.
-        end = np.minimum(_first_at(prior, level, reports) * (1 + 1e-10), top)
+        end = first_root(above, level, reports, top, prior.mean)
+        end = np.minimum(end * (1 + 1e-10), top)
         still = np.flatnonzero(unsold(end, np.arange(seller.size)) < 0)
         end[still] = first_root(unsold, still, end[still], top, prior.mean)
         return end
@@ -140,6 +144,11 @@ class ExactCurve:
         """
         places, first, place = np.unique(reports, return_index=True, return_inverse=True)
         sold, rents = self.curve.truth[seller[first]], np.full(places.size, np.nan)
+
+        def polynomial(nodes: Ints) -> Chebyshev:
+            # "full" suppresses a warning about close places; such fits are rejected.
+            return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
+
         capped = np.isclose(sold, sold.max(), rtol=1e-12, atol=0.0)
         kinks = np.searchsorted(places, prior.breakpoints, side="right")
         cuts = np.unique([*kinks, np.count_nonzero(capped), np.count_nonzero(sold)])
@@ -149,16 +158,15 @@ class ExactCurve:
             new = np.unique(np.concatenate(through))
             new = new[np.isnan(rents[new])]
             rents[new] = self._integrals(prior, seller[first[new]], reports[first[new]])[0]
-            halves: list[Ints] = []
-            for some, nodes in zip(stretches, through, strict=True):
-                rest = some[np.isnan(rents[some])]
-                others, paid = nodes[1::2], places * sold + rents
-                off = np.abs(_polynomial(places, rents, nodes[::2])(places[others]) - rents[others])
-                if nodes.size > _FEWEST and np.all(off <= _ACCURACY_BETWEEN * paid[others]):
-                    rents[rest] = _polynomial(places, rents, nodes)(places[rest])
+            pairs, stretches = zip(stretches, through, strict=True), []
+            for some, nodes in pairs:
+                rest, others = some[np.isnan(rents[some])], nodes[1::2]
+                off = np.abs(polynomial(nodes[::2])(places[others]) - rents[others])
+                paid = (places * sold + rents)[others]
+                if nodes.size > _FEWEST and np.all(off <= _ACCURACY_BETWEEN * paid):
+                    rents[rest] = polynomial(nodes)(places[rest])
                 elif rest.size:
-                    halves += np.array_split(some, 2)
-            stretches = halves
+                    stretches += np.array_split(some, 2)
         return rents[place]
 
 
@@ -169,20 +177,6 @@ def _nodes_among(places: Floats, some: Ints) -> Ints:
     low, high = places[some[0]], places[some[-1]]
     at = np.searchsorted(places[some], low + 0.5 * (high - low) * (1.0 + NODES))
     return np.unique(some[np.minimum(at, some.size - 1)])
-
-
-def _polynomial(places: Floats, rents: Floats, nodes: Ints) -> Chebyshev:
-    # "full" suppresses a warning about close places; such fits are rejected.
-    return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
-
-
-def _first_at(prior: Prior, level: Floats, start: Floats) -> Floats:
-    """Return the smallest report from start to the top at which psi reaches each level."""
-
-    def above(z: Floats, level: Floats) -> Floats:
-        return np.asarray(prior.ironed_virtual_cost(z)) - level
-
-    return first_root(above, level, start, prior.support[1], prior.mean)
 
 
 def _sums(owner: Ints, parts: Floats, n: int) -> Floats:
@@ -206,13 +200,11 @@ class _Point(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """The integral of u(eps) over the reports between two places of a table."""
+    """The integral of u(eps) over a cell, and errors due to certificates and to curvature."""
 
-    first: int
-    last: int
     value: float
-    gap: float  # error due to the certificates
-    bend: float  # error that more solves would reduce
+    gap: float
+    bend: float  # more solves would reduce it
 
 
 class SolvedCurve:
@@ -261,8 +253,9 @@ class SolvedCurve:
         kinks = kinks[(kinks > reports.min()) & (kinks < end)][:_FEW]
         owner, low, high = cut(reports, np.full(n, end), kinks)
         tolerances = np.full(owner.size, tolerance)
-        sold = partial(self._sold, prior, seller)
-        parts, apart = adaptive(lambda _, z: sold(z), low, high, tolerances, _MOST_PIECES)
+        parts, apart = adaptive(
+            lambda _, z: self._sold(prior, seller, z), low, high, tolerances, _MOST_PIECES
+        )
         # The relative error of guarantees has the order of the root of the gap.
         rents = _sums(owner, parts, n)
         return rents, _sums(owner, apart, n) + rents * np.sqrt(2.0 * self._gap)
@@ -338,53 +331,47 @@ class SolvedCurve:
     ) -> tuple[Floats, Floats]:
         """Return the integrals of u(eps) from each report to the end, and their errors."""
         z, y, cuts = _table(prior, reports, end)
-        nodes = np.unique([*np.searchsorted(z, cuts), z.size - 1])
-        cells = [self._cell(seller, z, y, a, b) for a, b in pairwise(nodes)]
-        while len(cells) < _MOST_SOLVES and sum(c.gap + c.bend for c in cells) > tolerance:
-            worst = max(
-                (k for k, cell in enumerate(cells) if cell.last - cell.first > 1),
-                key=lambda k: cells[k].bend,
-                default=None,
-            )
-            if worst is None or sum(c.bend for c in cells) < 0.1 * tolerance:
+        cell = cache(partial(self._cell, seller, z, y))
+        nodes = np.unique([*np.searchsorted(z, cuts), z.size - 1]).tolist()
+        while True:
+            cells = [cell(a, b) for a, b in pairwise(nodes)]
+            bends = np.array([each.bend for each in cells])
+            error = bends.sum() + sum(each.gap for each in cells)
+            divisible = np.diff(nodes) > 1
+            good = error <= tolerance or bends.sum() < 0.1 * tolerance
+            if good or len(cells) >= _MOST_SOLVES or not divisible.any():
                 break
-            a, b = cells[worst].first, cells[worst].last
+            k = int(np.argmax(np.where(divisible, bends, -1.0)))
+            a, b = nodes[k : k + 2]
             middle = (a + b) // 2
             if y[a] < y[b] < np.inf:  # the report where psi is farthest from its chord
                 middle = a + 1 + int(np.argmax(np.abs(_off_chord(z, y, a, b)[1:-1])))
-            halves = (a, middle), (middle, b)
-            cells[worst : worst + 1] = [self._cell(seller, z, y, *half) for half in halves]
+            nodes.insert(k + 1, middle)
         sums = np.array([[c.value, c.gap + c.bend] for c in cells] + [[0.0, 0.0]])
         behind = np.cumsum(sums[::-1], axis=0)[::-1]
         if np.isinf(prior.support[1]):  # F/f does not decrease there, so psi' >= 1
             last, out = self._at(seller, float(y[-1])), self._at(seller, np.inf)
             rest = max(0.0, out.upper - last.lower) / self.market.form.total_gamma
             behind[:, 1] += rest
-        firsts = np.array([*(cell.first for cell in cells), z.size - 1])
-        values, errors = behind[np.searchsorted(firsts, np.searchsorted(z, reports))].T
+        values, errors = behind[np.searchsorted(nodes, np.searchsorted(z, reports))].T
         return values, errors
 
     def _cell(self, seller: int, z: Floats, y: Floats, a: int, b: int) -> _Cell:
         """Integrate from objectives or from guarantees at the ends, with the smaller error."""
         left, right = self._at(seller, float(y[a])), self._at(seller, float(y[b]))
-        width = float(z[b] - z[a])
-        drop = max(0.0, left.sold - right.sold)
-        mean = 0.5 * (left.sold + right.sold)
+        width, drop = float(z[b] - z[a]), max(0.0, left.sold - right.sold)
         doubt = width * self._doubt(left, float(y[a]))
-        ends = _Cell(a, b, width * mean, doubt, 0.5 * width * drop)
+        ends = _Cell(0.5 * width * (left.sold + right.sold), doubt, 0.5 * width * drop)
         if self.method != "envelope" or not y[a] < y[b] < np.inf:
             return ends
         rise, gamma = float(y[b] - y[a]), self.market.form.total_gamma
-        gap = max(left.upper - left.lower, right.upper - right.lower) / gamma * width / rise
-        integral = (right.upper - left.upper) / gamma
-        value, bend = width / rise * integral, 0.0
-        if b - a > 1:
-            off = _off_chord(z, y, a, b)
-            centre = float(0.5 * (off[1:] + off[:-1]) @ np.diff(y[a : b + 1]) / rise)
-            value += drop * centre
-            bend = drop * max(centre - float(off.min()), float(off.max()) - centre)
-        chord = _Cell(a, b, max(value, 0.0), gap, bend)
-        return min(chord, ends, key=lambda cell: cell.gap + cell.bend)
+        per_objective = width / (rise * gamma)
+        gap = max(left.upper - left.lower, right.upper - right.lower) * per_objective
+        off = _off_chord(z, y, a, b)
+        centre = float(0.5 * (off[1:] + off[:-1]) @ np.diff(y[a : b + 1]) / rise)
+        value = (right.upper - left.upper) * per_objective + drop * centre
+        bend = drop * max(centre - float(off.min()), float(off.max()) - centre)
+        return min(_Cell(max(value, 0.0), gap, bend), ends, key=lambda cell: cell.gap + cell.bend)
 
 
 def _off_chord(z: Floats, y: Floats, a: int, b: int) -> Floats:
@@ -399,9 +386,8 @@ def _table(prior: Prior, reports: Floats, end: float) -> tuple[Floats, Floats, S
     cuts = [*reports, end]
     z = np.unique(cuts)
     if prior.virtual_cost_slope is None and start < end:
-        kinks = prior.breakpoints
-        if prior.is_step:  # the bottom of the support is a step as well, but no breakpoint
-            kinks = np.append(prior.support[0], kinks)
+        # The bottom of the support of a sample is a step as well, but no breakpoint.
+        kinks = np.append(prior.breakpoints, [prior.support[0]] * prior.is_step)
         kinks = kinks[(kinks >= start) & (kinks < end)]
         kinks = np.concatenate((kinks, np.nextafter(kinks, np.inf)))  # psi may jump there
         closer = start + (end - start) * np.geomspace(1e-6, 1.0, _TABLE)
