@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -36,20 +36,23 @@ for _k, _stride in enumerate((4, 2, 1)):
 
 def adaptive(
     f: Callable[[Ints, Floats], Floats],
-    low: Floats,
-    high: Floats,
+    start: Floats,
+    end: Floats,
     tolerance: Floats,
+    breakpoints: Floats | Sequence[float] = (),
     most: int = 4096,
 ) -> tuple[Floats, Floats]:
-    """Integrate ``f(k, z)`` over z in [low[k], high[k]], for every k, and bound the errors.
+    """Integrate ``f(k, z)`` over z in [start[k], end[k]], for every k, and bound the errors.
 
-    Intervals are halved until three rules agree, as two may agree by chance. The halving also ends
-    at a negligible length around a jump, and at ``most`` intervals for each integral.
+    Intervals are cut at breakpoints, and halved until three rules agree, as two may agree by
+    chance. The halving also ends at a negligible length around a jump, and at ``most`` intervals
+    for each part.
     """
-    total, error = np.zeros((2, low.size))
-    owner, evaluated = np.arange(low.size), 0
+    total, error = np.zeros((2, start.size))
+    owner, low, high = cut(start, end, np.asarray(breakpoints))
+    left = most * owner.size
     for depth in range(_MAX_DEPTH):
-        evaluated += owner.size
+        left -= owner.size
         half, middle = 0.5 * (high - low), 0.5 * (high + low)
         z = middle[:, None] + half[:, None] * NODES
         z[:, 0], z[:, -1] = low, high  # rounding must not put an end outside the support
@@ -58,7 +61,7 @@ def adaptive(
         apart = np.abs(np.diff(integrals))
         good = apart.max(axis=1) <= tolerance[owner]
         good |= half <= _SHORTEST * np.abs(middle)
-        good |= (evaluated > most * total.size) | (depth == _MAX_DEPTH - 1)
+        good |= (left < 0) | (depth == _MAX_DEPTH - 1)
         np.add.at(total, owner[good], integrals[good, -1])
         np.add.at(error, owner[good], apart[good, -1])
         owner = np.tile(owner[~good], 2)

@@ -52,6 +52,8 @@ _TABLE, _FEW, _MOST_SOLVES, _MOST_PIECES = 16385, 8, 100, 12
 class ExactCurve:
     """Curve of the papers' problem: exact, and vectorised over reports."""
 
+    n_solves = 0
+
     def __init__(self, curve: OwnReportCurve) -> None:
         self.curve = curve
         bounded = curve.form.max_epsilon < np.inf
@@ -117,18 +119,17 @@ class ExactCurve:
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
         """Integrate the curve up to its end, cut at kinks of psi."""
         end = self.last_sale(prior, seller, reports)
-        owner, low, high = cut(reports, end, prior.breakpoints)
-
-        def epsilon(piece: Ints, z: Floats) -> Floats:
-            return self._sold(prior, seller[owner[piece]], z)
-
         if prior.is_step:  # constant on each piece
-            parts = (high - low) * epsilon(np.arange(owner.size), 0.5 * (low + high))
-            errors = np.zeros(owner.size)
-        else:
-            least = self._least_payment(prior, seller, reports, end)
-            parts, errors = adaptive(epsilon, low, high, self.accuracy * least[owner])
-        return _sums(owner, parts, seller.size), _sums(owner, errors, seller.size)
+            owner, low, high = cut(reports, end, prior.breakpoints)
+            sold = self._sold(prior, seller[owner], 0.5 * (low + high))
+            rents = np.bincount(owner, (high - low) * sold, seller.size).astype(float)
+            return rents, np.zeros(seller.size)
+        tolerance = self.accuracy * self._least_payment(prior, seller, reports, end)
+
+        def epsilon(k: Ints, z: Floats) -> Floats:
+            return self._sold(prior, seller[k], z)
+
+        return adaptive(epsilon, reports, end, tolerance, prior.breakpoints)
 
     def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
         """Return a lower bound on each payment: the rent is at least eps(z)*(z - c) at any z."""
@@ -177,10 +178,6 @@ def _nodes_among(places: Floats, some: Ints) -> Ints:
     low, high = places[some[0]], places[some[-1]]
     at = np.searchsorted(places[some], low + 0.5 * (high - low) * (1.0 + NODES))
     return np.unique(some[np.minimum(at, some.size - 1)])
-
-
-def _sums(owner: Ints, parts: Floats, n: int) -> Floats:
-    return np.bincount(owner, parts, n).astype(float)
 
 
 def _endless(prior: Prior, why: str) -> NotSupportedError:
@@ -249,16 +246,16 @@ class SolvedCurve:
             return (end - reports) * self._sold(prior, seller, reports), np.zeros(n)
         if self.method == "envelope" or np.isinf(tolerance):
             return self._by_chords(prior, seller, reports, end, tolerance)
+
+        def sold(_: Ints, reports: Floats) -> Floats:
+            return self._sold(prior, seller, reports)
+
         kinks = prior.breakpoints
         kinks = kinks[(kinks > reports.min()) & (kinks < end)][:_FEW]
-        owner, low, high = cut(reports, np.full(n, end), kinks)
-        tolerances = np.full(owner.size, tolerance)
-        parts, apart = adaptive(
-            lambda _, z: self._sold(prior, seller, z), low, high, tolerances, _MOST_PIECES
-        )
+        ends, tolerances = np.full(n, end), np.full(n, tolerance)
+        rents, errors = adaptive(sold, reports, ends, tolerances, kinks, _MOST_PIECES)
         # The relative error of guarantees has the order of the root of the gap.
-        rents = _sums(owner, parts, n)
-        return rents, _sums(owner, apart, n) + rents * np.sqrt(2.0 * self._gap)
+        return rents, errors + rents * np.sqrt(2.0 * self._gap)
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Return a report at which each seller usually sells nothing: four times the truth."""

@@ -22,15 +22,8 @@ from convexmarket.errors import AllocationError, NotSupportedError, ParameterErr
 from convexmarket.incentives.rents import ExactCurve, SolvedCurve
 from convexmarket.market import Incentives, Market
 
-__all__ = [
-    "PaymentEstimate",
-    "curve_of",
-    "estimate_payments",
-    "part_payments",
-    "payments",
-    "reports_of",
-    "scales",
-]
+__all__ = ["PaymentEstimate", "curve_of", "estimate_payments", "part_payments", "payments"]
+__all__ += ["reports_of", "scales"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -128,8 +121,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
         whole.curve(np.empty(0))  # raises before anything is computed
         return parts.column(partial(part_payments, whole), "payment")
     estimate = estimate_payments(market, allocation)
-    too_far = estimate.errors > _LARGEST_ERROR * scales(market, allocation)
-    if np.any(too_far):
+    if np.any(estimate.errors > _LARGEST_ERROR * scales(market, allocation)):
         worst = int(np.argmax(estimate.errors))
         raise AllocationError(
             f"the payment of seller {worst} has an error of {estimate.errors[worst]:.1e}, and the "
@@ -200,15 +192,21 @@ def estimate_payments(
     lost = np.asarray(market.privacy_cost(allocation.epsilon))
     bought = np.unique(who[lost[who] > 0])
     amounts, errors = reports * lost, np.zeros(reports.size)
-    tolerances, gap, n_solves = tol * scales(market, allocation), _SMALLEST_GAP, 0
+    tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
         # Errors of objectives have the order of the gap; errors of guarantees, of its root.
         if method == "quadrature":
-            gap = float(np.clip(tol * tol / 8, _SMALLEST_GAP, 1e-6))
+            gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):
             money = abs(allocation.objective) / (market.form.total_gamma or 1.0)
-            gap = float(np.clip(0.1 * tolerances.min() / money, _SMALLEST_GAP, 1e-6))
-        allocation = _with_best_bound(market, allocation, gap)
+            gap = 0.1 * float(tolerances.min()) / money
+        gap = float(np.clip(gap, _SMALLEST_GAP, 1e-6))
+        again = allocate(market, gap=gap, start=allocation)
+        gaps = [answer.objective - answer.lower_bound for answer in (allocation, again)]
+        if abs(allocation.objective - again.objective) > sum(gaps) + 1e-9 * abs(again.objective):
+            raise _another(f"the objective {again.objective:.10g}")
+        best = max(allocation.lower_bound, again.lower_bound)
+        allocation = replace(allocation, lower_bound=best)
     curve = curve_of(market, allocation, gap)
     for prior, place in market.sellers.by_prior(bought):
         some = bought[place]
@@ -220,8 +218,7 @@ def estimate_payments(
         if deviation > 1e-2 * float(np.max(truth)):
             raise _another(f"guarantees that differ by up to {deviation:.3g}")
         errors = np.maximum(errors, 10 * curve.accuracy * amounts)
-    elif method != "constant":
-        n_solves = curve.n_solves + 1
+    n_solves = 0 if method in ("exact", "constant") else curve.n_solves + 1
     return PaymentEstimate(amounts[who], errors[who], who, method, market.incentives, n_solves)
 
 
@@ -249,15 +246,6 @@ def _method_of(market: Market, assume_monotone: bool) -> str:
     return "envelope" if market.form.total_gamma > 0 else "constant"
 
 
-def _with_best_bound(market: Market, allocation: Allocation, gap: float) -> Allocation:
-    """Return the allocation with the better of its lower bound and the bound of a second solve."""
-    again = allocate(market, gap=gap, start=allocation)
-    gaps = [answer.objective - answer.lower_bound for answer in (allocation, again)]
-    if abs(allocation.objective - again.objective) > sum(gaps) + 1e-9 * abs(again.objective):
-        raise _another(f"the objective {again.objective:.10g}")
-    return replace(allocation, lower_bound=max(allocation.lower_bound, again.lower_bound))
-
-
 def _check_allocation(market: Market, allocation: Allocation) -> None:
     """Check that an allocation is certified, and belongs to this market."""
     check_instance("allocation", allocation, Allocation, "what allocate(market) returned")
@@ -282,11 +270,10 @@ def _another(what: str) -> AllocationError:
 
 def scales(market: Market, allocation: Allocation) -> Floats:
     """Return the scale of payment errors: the larger of the seller's and the average cost."""
-    lost = np.asarray(market.privacy_cost(allocation.epsilon))
-    costs = reports_of(market) * lost
-    total = float(costs.sum())
-    if total == 0:  # all reports of sales are zero: use the average report
-        total = float(reports_of(market).mean() * lost.sum())
+    lost, reports = np.asarray(market.privacy_cost(allocation.epsilon)), reports_of(market)
+    costs = reports * lost
+    # If all reports of sales are zero, use the average report.
+    total = float(costs.sum()) or float(reports.mean() * lost.sum())
     return np.maximum(costs, total / max(1, allocation.n_bought))
 
 

@@ -252,9 +252,9 @@ def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
         entries = array = np.array(numbers_of(value), dtype=float)
     entries.flags.writeable = False
     if array.ndim != 2 or 0 in array.shape or not np.isfinite(entries).all():
+        shape = f" of shape {array.shape}" if array.ndim else ""
         raise ParameterError(
-            f"{name} is a {type(value).__name__} of shape {np.shape(array)}; give a matrix of "
-            f"finite numbers, {of}"
+            f"{name} is a {type(value).__name__}{shape}; give a matrix of finite numbers, {of}"
         )
     return array
 

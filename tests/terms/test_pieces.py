@@ -340,7 +340,7 @@ REFUSED = {
         "at_least must be .*shares by group.*, got 0.2": lambda: cm.GroupShare(
             GROUPS, at_least=0.2
         ),
-        r"A is a list of shape \(\); give a matrix": lambda: pieces.Moments([[1], [2, 3]], [1]),
+        "A is a list; give a matrix": lambda: pieces.Moments([[1], [2, 3]], [1]),
         "b has 2 entries for 1 columns of A": lambda: pieces.Moments([[1]], [1, 2]),
         "tol must be .*a finite number >= 0.*, got -1": lambda: pieces.Moments([[1]], [1], -1),
         "A has 1 entries for 5 sellers": lambda: market_with(pieces.Moments([[1]], [1])),
