@@ -280,11 +280,11 @@ def scales(market: Market, allocation: Allocation) -> Floats:
 def reports_of(market: Market) -> Floats:
     """Return the reports of a market, or raise an error if they are missing."""
     check_instance("market", market, Market)
-    market.sellers.check_in_memory()
     reports = market.sellers.sensitivities
     if reports is None:
+        m = market.sellers.virtual_costs.size  # raises an error for sellers in parts
         raise SellersError(
-            "these sellers have virtual costs only; payments depend on the reports and the prior; "
-            "give Sellers(sensitivities=..., prior=...)"
+            f"these {m} sellers have virtual costs only; payments depend on the reports and the "
+            "prior; give Sellers(sensitivities=..., prior=...)"
         )
     return reports
