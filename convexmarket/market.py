@@ -14,8 +14,7 @@ from convexmarket.errors import ParameterError, PriorFromReportsWarning
 from convexmarket.sellers import Sellers
 from convexmarket.terms import pieces
 from convexmarket.terms.constraints import Cap, EtaRange
-from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.objectives import Noise, Payments, Spread
+from convexmarket.terms.objectives import LinearCost, Noise, Payments, PrivacyCost, Spread
 from convexmarket.terms.pieces import Constraint, MarketNumbers, Objective, StandardForm, Term
 from convexmarket.terms.records import Written
 

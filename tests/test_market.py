@@ -133,7 +133,7 @@ BAD = {
             sellers(), 1 * cm.Spread(), cm.Cap(5)
         ),
         r"eta_range must be a pair \(low, high\), got 3": lambda: papers(eta_range=3),
-        r"eta range is \(3, 2\)": lambda: papers(eta_range=(3, 2)),
+        "eta range is 3, 2": lambda: papers(eta_range=(3, 2)),
         "0 < low <= high": lambda: papers(eta_range=(0, 2)),
         "method must be one of 'auto', 'exact', .*'line_search'.*got 'guess'": lambda: cm.allocate(
             papers(), method="guess"

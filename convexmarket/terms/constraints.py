@@ -28,8 +28,7 @@ Floats = NDArray[np.float64]
 class Cap(Constraint):
     """Each weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
-    ``k >= 1`` is a number, a ``cvxpy.Parameter``, or one number for each seller, at least 1 on
-    average.
+    ``k`` is a number >= 1, a ``cvxpy.Parameter``, or one for each seller, >= 1 on average.
 
     Examples
     --------
@@ -45,8 +44,8 @@ class Cap(Constraint):
         super().__post_init__()
         if not isinstance(self.k, cp.Parameter) and np.mean(self.k) < 1:
             raise ParameterError(
-                f"cap is {np.mean(self.k):g} on average, but m weights of at most cap/m can only "
-                "sum to one if cap >= 1; give larger numbers, or leave the cap out"
+                f"cap is {np.mean(self.k):g} on average, but weights of at most cap/m can only sum "
+                "to one if cap >= 1; give larger numbers, or leave the cap out"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -103,8 +102,7 @@ class GivenEpsilon(MaxEpsilon):
 class Budget(Constraint):
     """The expected payments of linear costs are at most ``amount``, a number or cvxpy.Parameter.
 
-    Truthful prices may not exist next to other pieces; see ``market.incentives`` and
-    :func:`~convexmarket.calibrate_gamma`.
+    Truthful prices may not exist next to other pieces; see :func:`~convexmarket.calibrate_gamma`.
 
     Examples
     --------
@@ -164,9 +162,7 @@ class GroupShare(Constraint):
                     )
             object.__setattr__(self, name, dict(shares))
         if not (self.at_least or self.at_most or self.equal):
-            raise ParameterError(
-                "the group share has no bound; give at_least, at_most or equal=True"
-            )
+            raise ParameterError("no share is bounded; give at_least, at_most or equal=True")
 
     @property
     def formula(self) -> str:
@@ -221,8 +217,7 @@ class EtaRange(Constraint):
     def __post_init__(self) -> None:
         if not 0 < as_float(self.low) <= as_float(self.high) < np.inf:
             raise ParameterError(
-                f"eta range is ({self.low!r}, {self.high!r}); give two finite numbers with "
-                "0 < low <= high"
+                f"eta range is {self.low!r}, {self.high!r}; give finite numbers, 0 < low <= high"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:

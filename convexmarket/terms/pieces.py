@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import cvxpy as cp
 import numpy as np
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from convexmarket.checks import as_float, check_positive, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, InfeasibleMarketError, ParameterError
-from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.records import Record, Written, written
+
+if TYPE_CHECKING:
+    from convexmarket.terms.objectives import PrivacyCost
 
 __all__ = ["Constraint", "MarketNumbers", "Objective", "Quantities", "Term"]
 
@@ -31,18 +33,16 @@ def value_of(number: Any) -> Any:
     """Return a number or a vector, or the present value of an expression in parameters."""
     if not isinstance(number, cp.Expression):
         return number
-    for parameter in number.parameters():
-        if parameter.value is None:
-            raise ParameterError(
-                f"the parameter {parameter.name()!r} has no value; set its value, or use sweep"
-            )
+    for each in number.parameters():
+        if each.value is None:
+            raise ParameterError(f"the parameter {each.name()!r} has no value; set it or use sweep")
     value = np.asarray(number.value, dtype=float)
     return value if value.ndim else float(value)
 
 
 @dataclass(frozen=True)
 class Quantities:
-    """The quantities of a term, as CVXPY expressions (or constants, to evaluate it).
+    """The quantities of a piece, as CVXPY expressions (or constants, to evaluate it).
 
     They are the weights a and the guarantees eps = eta * a, shape (m,), the scalar 1/eta, and the
     virtual costs psi, an array or parameter of shape (m,).
@@ -133,8 +133,8 @@ class Summand(Written, ABC):
         if is_number(other) and other == 0:  # sum() starts from 0
             return Objective(self.parts)
         raise ParameterError(
-            f"{other!r} cannot be added to {self!r}: an objective is a sum of weighted terms; "
-            "leave constants out, and give constraints to Market(...)"
+            f"{other!r} cannot be added to {self!r}: leave constants out, and give constraints to "
+            "Market(...)"
         )
 
     __radd__ = __add__
@@ -144,9 +144,6 @@ class Summand(Written, ABC):
 
     def __sub__(self, other: Summand) -> Objective:
         return self + (-other if isinstance(other, Summand) else other)
-
-    def __rsub__(self, other: object) -> Objective:
-        return -self
 
     def __float__(self) -> float:  # CVXPY calls it in ``parameter * term``
         raise ParameterError(f"{self!r} is not a number; write term * parameter, in this order")
@@ -190,15 +187,10 @@ class Term(Piece, Summand):
         """Return the expression, checked to be scalar and convex."""
         plain = self.expression(quantities)
         if not (isinstance(plain, cp.Expression) and plain.is_scalar()):
-            raise ParameterError(
-                f"the expression of {shown(self)} is {shown(plain)}; return a scalar CVXPY "
-                "expression"
-            )
+            raise ParameterError(f"{shown(self)} returned {shown(plain)}; give a scalar expression")
         if not plain.is_convex():
-            raise CurvatureError(
-                f"{shown(self)} is {plain.curvature.lower()}, but a term must be convex in the "
-                "weights, epsilon and 1/eta"
-            )
+            kind = plain.curvature.lower()
+            raise CurvatureError(f"{shown(self)} is {kind}; a term is convex in its quantities")
         return [plain]
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
@@ -232,14 +224,11 @@ class Constraint(Piece):
 
     Examples
     --------
-    >>> import convexmarket as cm
     >>> class FirstHalf(Constraint):
     ...     def constraints(self, quantities):
     ...         return [quantities.weights[0] <= 0.5]
-    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, cm.Spread() + cm.Noise() + 9 * cm.Payments(), [FirstHalf()])
-    >>> cm.allocate(market).weights.round(2)
-    array([0.5, 0.5, 0. ])
+    >>> print(FirstHalf())
+    FirstHalf
     """
 
     definition = "constraints"
@@ -284,10 +273,7 @@ class Constraint(Piece):
         return multipliers
 
 
-_ONE_EXPRESSION = (
-    "write the optimal value of an inner problem as one expression, such as log_sum_exp or "
-    "sum_largest"
-)
+_ONE_EXPRESSION = "write an inner optimum as one expression, such as log_sum_exp or sum_largest"
 _MIXED_INTEGER = (
     "integers make a market nonconvex: add the restriction to the constraints of declare(market, "
     "eta), whose `quantities` are expressions, and solve it with a mixed-integer solver"
@@ -303,16 +289,16 @@ class WeightedTerm(Written):
 
     def __post_init__(self) -> None:
         weight, name = self.weight, f"the weight of {shown(self.term)}"
+        number = as_float(weight)
         if isinstance(weight, cp.Expression):
-            good = weight.is_scalar() and weight.is_constant() and weight.is_nonneg()
-        else:
-            good = bool(np.isfinite(as_float(weight)))
-        if not good:
+            fits = weight.is_scalar() and weight.is_constant() and weight.is_nonneg()
+            number = 1.0 if fits else np.nan
+        if not np.isfinite(number):
             raise ParameterError(
                 f"{name} must be a finite number >= 0, or a scalar cvxpy.Parameter(nonneg=True), "
                 f"got {weight!r}"
             )
-        if not isinstance(weight, cp.Expression) and weight < 0:
+        if number < 0:
             raise CurvatureError(
                 f"{name} is {weight!r}: a negative multiple of a convex term is concave, so the "
                 "market would not be convex; give a weight >= 0, or bound the term in a Constraint"
@@ -403,7 +389,7 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
     quantities.inverse_eta.value = 1.0
     known = {id(quantity) for quantity in vars(quantities).values()}
     for piece in pieces:
-        if piece.owner().__module__.startswith(__package__):
+        if getattr(piece, piece.definition).__module__.startswith(__package__):
             continue
         first, second = (piece._sides(quantities) for _ in range(2))
         for other in (each for side in first for each in _strange(side, known)):
@@ -502,7 +488,7 @@ class MarketNumbers:
     @property
     def epsilon_caps(self) -> Floats | None:
         """Largest guarantees, shape (m,), if the other pieces are ``Spread(2)`` and ``Noise``."""
-        paid = self.payment_terms or self.budgets or self.mu_squared or np.any(self.losses)
+        paid = self.total_gamma or self.budgets or self.mu_squared or np.any(self.losses)
         limited = np.min(self.max_weight) < 1 or self.eta_range != (0, np.inf)
         able = np.all(np.isfinite(self.virtual_costs)) and np.max(self.max_epsilon) > 0
         if self.rest or paid or limited or self.sigma == 0 or not (self.is_bounded and able):
@@ -512,7 +498,7 @@ class MarketNumbers:
     @property
     def is_budgeted(self) -> bool:
         """Whether only a budget limits the total privacy, and every seller has a cost."""
-        others = self.rest or self.payment_terms or self.eta_range != (0, np.inf)
+        others = self.rest or self.total_gamma or self.eta_range != (0, np.inf)
         free = np.any(self.virtual_costs == 0) or np.any(np.isfinite(self.max_epsilon))
         return bool(self.budgets and self._has_one_spread and not others and not free)
 
@@ -543,15 +529,9 @@ class MarketNumbers:
         return bool(np.all(np.isfinite(self.max_epsilon)))
 
     @property
-    def payment_terms(self) -> tuple[tuple[float, PrivacyCost], ...]:
-        """The payments, including linear ones."""
-        linear = ((self.gamma, LinearCost()),) if self.gamma > 0 else ()
-        return linear + self.payments
-
-    @property
     def total_gamma(self) -> float:
         """The weight of all payments together."""
-        return sum(weight for weight, _ in self.payment_terms)
+        return self.gamma + sum(weight for weight, _ in self.payments)
 
     @property
     def budget(self) -> float:
@@ -561,8 +541,8 @@ class MarketNumbers:
     @property
     def active(self) -> NDArray[np.bool_]:
         """Sellers with a finite virtual cost and a bound above zero, shape (m,)."""
-        active = np.minimum(self.max_weight, self.max_epsilon) > 0
-        active = active & np.isfinite(self.virtual_costs)
+        largest = np.minimum(self.max_weight, self.max_epsilon)
+        active = np.isfinite(self.virtual_costs) & (largest > 0)
         if not active.any():
             raise InfeasibleMarketError(
                 "every seller has an infinite virtual cost or a bound of zero; let one sell"

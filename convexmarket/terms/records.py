@@ -96,18 +96,13 @@ class Record(Written, ABC):
         super().__init_subclass__(**kwargs)
         if not cls.definition:
             return
-        base: Any = next(kind for kind in cls.__mro__[::-1] if vars(kind).get("definition"))
-        newer = cls.__mro__[: cls.__mro__.index(cls.owner()) + 1]
-        neutral = dict(item for kind in base.__mro__[::-1] for item in vars(kind).items())
-        for name, value in neutral.items():
-            shortcut = name == "__call__" or not name.startswith("_")
-            if shortcut and name != base.definition and not any(name in vars(k) for k in newer):
+        order = cls.__mro__
+        base = next(kind for kind in order[::-1] if vars(kind).get("definition"))
+        newest = next(place for place, kind in enumerate(order) if cls.definition in vars(kind))
+        kept = {name for kind in order[: newest + 1] for name in vars(kind)} | {cls.definition}
+        for name, value in (item for kind in base.__mro__[::-1] for item in vars(kind).items()):
+            if name not in kept and (name == "__call__" or not name.startswith("_")):
                 setattr(cls, name, value)
-
-    @classmethod
-    def owner(cls) -> type:
-        """Return the class that contains the definition."""
-        return next(kind for kind in cls.__mro__ if cls.definition in vars(kind))
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
@@ -223,15 +218,15 @@ def vector(
 def one_or_each(
     name: str, value: Any, example: str = "", zero: bool = False
 ) -> float | Floats | cp.Parameter:
-    """Check a positive number such as ``example``, or a vector of nonnegative ones.
+    """Check a positive number such as ``example``, if there is one, or a vector of numbers >= 0.
 
-    Without an example, a number is refused; with ``zero``, it may be 0.
+    With ``zero``, the number may be 0, and parameters are refused.
     """
     if isinstance(value, cp.Parameter) and not zero:
-        if value.ndim > 1 or (value.ndim == 0 and not example) or not value.is_nonneg():
+        if value.ndim > 1 or not (value.ndim or example) or not value.is_nonneg():
             raise ParameterError(
-                f"the parameter of {name} must have nonneg=True and one entry for each seller"
-                f"{', or be a scalar' * bool(example)}, got one of shape {value.shape}"
+                f"the parameter of {name} must be cp.Parameter(nonneg=True), with one entry for "
+                f"each seller{' or none' * bool(example)}"
             )
         return value
     if example and (0 < as_float(value) < np.inf or (zero and as_float(value) == 0)):

@@ -296,10 +296,10 @@ REFUSED = {
         rf"BadConstraint\(\) returned .*FiniteSet.* nonconvex: {COUNTS}": lambda: market_with(
             BadConstraint(lambda q: cp.FiniteSet(q.weights[0], [0.0, 0.5]))
         ),
-        rf"Bad\(\) uses .*, but {CLOSED}; write the optimal value": lambda: market_with(
+        rf"Bad\(\) uses .*, but {CLOSED}; write an inner optimum": lambda: market_with(
             Bad(lambda q: cp.transforms.indicator([q.weights <= 0.5]))
         ),
-        r"Bad\(\) is concave, but a term must be convex": lambda: market_with(
+        r"Bad\(\) is concave; a term is convex": lambda: market_with(
             Bad(lambda q: cp.sqrt(q.weights[0]))
         ),
         r"BadConstraint\(\) is not a convex constraint on .*: 0.5 <= ": lambda: market_with(
@@ -314,8 +314,8 @@ REFUSED = {
         rf"BadConstraint\(\) {ANOTHER}": lambda: market_with(
             BadConstraint(lambda q: q.weights <= RNG.uniform(0.5, 1))
         ),
-        r"of Bad\(\) is Variable\(\(5,\), .*; return a scalar CVXPY expression": lambda: (
-            market_with(Bad(lambda q: q.weights))
+        r"Bad\(\) returned Variable\(\(5,\), .*; give a scalar expression": lambda: market_with(
+            Bad(lambda q: q.weights)
         ),
         "returned None; return a list of comparisons": lambda: market_with(NoList(lambda q: None)),
         "returned Inequality.*; return a list": lambda: market_with(
