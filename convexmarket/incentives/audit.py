@@ -1,9 +1,7 @@
 """Audits of incentives: gains of single and joint misreports, and losses of truthful sellers.
 
 An audit solves the market again at every misreport, and compares payment and guarantee with those
-of the true report. The part of a gain that gaps of the solves may explain does not
-count. Nearly any two sellers gain by joint misreports: a small change of one report reduces the
-surplus of its seller to second order, and changes the rent of another seller to first order.
+of the true report. The part of a gain that gaps of the solves may explain does not count.
 """
 
 from __future__ import annotations
@@ -58,8 +56,7 @@ class IncentiveAudit(Shown):
     coalitions : DataFrame or None
         One row per pair, if requested, indexed by the ids ``first`` and ``second``: surplus
         (payments less costs of both, at the truth), max_gain (largest increase of the surplus by a
-        joint misreport, less errors), first_report, second_report (of that gain) and share
-        (max_gain over surplus).
+        joint misreport, less errors), first_report, second_report (of that gain) and share.
 
     Examples
     --------
@@ -206,11 +203,6 @@ def audit_incentives(
     >>> market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
     >>> cm.audit_incentives(market).is_incentive_compatible
     True
-
-    Each seller alone gains nothing. The pair gains by joint misreports:
-
-    >>> cm.audit_incentives(market, coalitions=1).coalitions["share"].round(4).tolist()
-    [0.1005]
     """
     check_instance("market", market, Market)
     if allocation is not None:
@@ -222,8 +214,7 @@ def audit_incentives(
     sellers, parts, m = market.sellers, market.sellers.parts, len(market.sellers)
     if parts is not None and (build is not None or coalitions):
         raise NotSupportedError(
-            "build and coalitions are for sellers in memory: leave them out, or give "
-            "Sellers(sensitivities.compute(), prior)"
+            "build and coalitions are for sellers in memory, Sellers(reports.compute(), prior)"
         )
     if coalitions and m < 2:
         raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
@@ -296,8 +287,7 @@ class _Trial(NamedTuple):
 
     def surplus(self, rule: PaymentRule | None) -> tuple[Floats, Floats, Floats]:
         """Return payment, surplus and a bound on the error of the surplus at each report."""
-        truth = self.report[:, :1]
-        payment = self.report * self.sold + self.rent
+        truth, payment = self.report[:, :1], self.report * self.sold + self.rent
         if rule is not None:
             rows = zip(self.report, self.sold, self.rent, self.virtual, strict=True)
             payment = np.array([rule(*row) for row in rows])
@@ -358,7 +348,7 @@ def _built(
             if given is None or len(given) != len(truth) or not np.allclose(given, reports, atol=0):
                 raise ParameterError(
                     f"build returned {shown(market)}; give a function from the reports, shape (m,),"
-                    " to a Market of sellers with these reports, as in Sellers(reports, prior=...)"
+                    " to a Market of sellers with these reports"
                 )
             answer = allocate(market, gap=_GAP)
             tolerance = ACCURACY * scales(market, answer)[who]

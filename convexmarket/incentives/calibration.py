@@ -74,8 +74,8 @@ def calibrate_gamma(
 ) -> GammaCalibration:
     """Compute the weight of payments at which the expected payments equal the budget.
 
-    The weight does not depend on the reports, so truthful prices exist, which a :class:`Budget`
-    does not guarantee. Payments equal the budget on average over sellers of the prior (A, Eq. 9).
+    Unlike a :class:`Budget`, the weight does not depend on the reports, so truthful prices exist.
+    Payments equal the budget on average over sellers of the prior (A, Eq. 9).
 
     Parameters
     ----------
@@ -120,8 +120,7 @@ def calibrate_gamma(
     if sigma == 0 or any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
             f"the objective {shown(objective)} must have Noise(), or privacy has no value for the "
-            "buyer, and no payments, whose weight is computed; add sigma * Noise(), leave payments "
-            "out, and give privacy_cost=..."
+            "buyer, and no payments, whose weight is computed; give their privacy_cost=..."
         )
     term = Payments() if privacy_cost is None else Payments(privacy_cost)
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]

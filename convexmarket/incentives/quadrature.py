@@ -44,9 +44,8 @@ def adaptive(
 ) -> tuple[Floats, Floats]:
     """Integrate ``f(k, z)`` over z in [start[k], end[k]], for every k, and bound the errors.
 
-    Intervals are cut at breakpoints, and halved until three rules agree, as two may agree by
-    chance. The halving also ends at a negligible length around a jump, and at ``most`` intervals
-    for each part.
+    Intervals are cut at breakpoints, and halved until three rules agree (two may by chance), up to
+    a negligible length around a jump, or ``most`` intervals for each part.
     """
     total, error = np.zeros((2, start.size))
     owner, low, high = cut(start, end, np.asarray(breakpoints))
@@ -59,8 +58,7 @@ def adaptive(
         values = f(np.repeat(owner, NODES.size), z.ravel()).reshape(z.shape)
         integrals = half[:, None] * (values @ _RULES)
         apart = np.abs(np.diff(integrals))
-        good = apart.max(axis=1) <= tolerance[owner]
-        good |= half <= _SHORTEST * np.abs(middle)
+        good = (apart.max(axis=1) <= tolerance[owner]) | (half <= _SHORTEST * np.abs(middle))
         good |= (left < 0) | (depth == _MAX_DEPTH - 1)
         np.add.at(total, owner[good], integrals[good, -1])
         np.add.at(error, owner[good], apart[good, -1])
@@ -100,14 +98,11 @@ def first_root(
     inside = ~short
 
     def signed(z: Floats, which: Any) -> Floats:
-        excess = f(z, which)  # made finite, and positive at the root
-        return np.where(
-            excess < 0, np.clip(excess, -1e200, -1e-300), np.clip(excess, 1e-300, 1e200)
-        )
+        excess = f(z, which) + 0.0  # made finite, and positive at the root
+        return np.copysign(np.clip(np.abs(excess), 1e-300, 1e200), excess)
 
     bracket, args = (low[inside], high[inside]), (which[inside],)
     between = cast(Any, find_root)(signed, bracket, args=args)  # SciPy's stubs lack args
-    # Never return a point below the root.
-    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])
+    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])  # never below it
     root[below] = high
     return root

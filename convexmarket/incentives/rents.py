@@ -8,8 +8,8 @@ slope is gamma*u(eps(y)), gamma being the weight of the payments. Where psi is a
 the rent is therefore the difference of two optimal objectives over gamma*k. Elsewhere the papers'
 problem is integrated by adaptive quadrature, to 11 digits. Other markets need a solve at each
 report, and psi is replaced by the chord between two of them. With o(y) the distance of psi's
-inverse from the chord, the remainder is the integral of -o(y)*u'(y). For an affine u it is the drop
-of u times the mean of o. The error is at most the drop times the largest distance from that mean.
+inverse from the chord, the remainder is the integral of -o(y)*u'(y): for an affine u the drop of u
+times the mean of o. The error is at most the drop times the largest distance from that mean.
 """
 
 from __future__ import annotations
@@ -52,12 +52,9 @@ _TABLE, _FEW, _MOST_SOLVES, _MOST_PIECES = 16385, 8, 100, 12
 class ExactCurve:
     """Curve of the papers' problem: exact, and vectorised over reports."""
 
-    n_solves = 0
-
     def __init__(self, curve: OwnReportCurve) -> None:
         self.curve = curve
-        bounded = curve.form.max_epsilon < np.inf
-        self.accuracy = ACCURACY_BOUNDED if bounded else ACCURACY
+        self.accuracy = ACCURACY_BOUNDED if curve.form.max_epsilon < np.inf else ACCURACY
 
     def answers(self, seller: Ints, virtual_cost: Floats) -> tuple[Floats, Floats, Floats]:
         """Return guarantees at other virtual costs, u of them, and bounds on the errors of u."""
@@ -72,8 +69,7 @@ class ExactCurve:
         least = np.min(form.virtual_costs, initial=np.inf, where=form.virtual_costs > 0)
         if 0 < form.mu < _LOST * np.sqrt(form.sigma) * np.sqrt(form.gamma * least) < np.inf:
             raise AllocationError(
-                f"mu = {form.mu:g} is too small compared with noise and payments for payments in "
-                "double precision; use mu = 0, or a larger mu"
+                f"mu = {form.mu:g} is too small for payments in double precision; use 0, or more"
             )
         if np.isinf(top) and not curve.can_do_without():
             raise _endless(prior, "under this cap (or with one seller) every seller is needed")
@@ -106,9 +102,8 @@ class ExactCurve:
         def unsold(z: Floats, who: Ints) -> Floats:
             return np.where(self._sold(prior, seller[who], z) == 0, 1.0, -1.0)
 
-        # Slightly larger, because of rounding.
         end = first_root(above, level, reports, top, prior.mean)
-        end = np.minimum(end * (1 + 1e-10), top)
+        end = np.minimum(end * (1 + 1e-10), top)  # slightly larger, because of rounding
         still = np.flatnonzero(unsold(end, np.arange(seller.size)) < 0)
         end[still] = first_root(unsold, still, end[still], top, prior.mean)
         return end
@@ -216,7 +211,7 @@ class SolvedCurve:
     ) -> None:
         self.market, self.method, self._gap, self.n_solves = market, method, gap, 0
         self._truth: CertifiedPurchase = allocation
-        self._nearest: CertifiedPurchase = allocation
+        self._nearest = self._truth
         self._points: dict[tuple[int, float], _Point] = {}
         self._conic: Conic | None = None
 
@@ -234,7 +229,7 @@ class SolvedCurve:
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
             some = seller == i
-            least = float(np.min(tolerance[some]))
+            least = float(tolerance[some].min())
             rents[some], errors[some] = self._rents_of(prior, i, reports[some], least)
         return rents, errors
 
@@ -250,8 +245,8 @@ class SolvedCurve:
         def sold(_: Ints, reports: Floats) -> Floats:
             return self._sold(prior, seller, reports)
 
-        kinks = prior.breakpoints
-        kinks = kinks[(kinks > reports.min()) & (kinks < end)][:_FEW]
+        first = int(np.searchsorted(prior.breakpoints, reports.min(), side="right"))
+        kinks = prior.breakpoints[first : first + _FEW]
         ends, tolerances = np.full(n, end), np.full(n, tolerance)
         rents, errors = adaptive(sold, reports, ends, tolerances, kinks, _MOST_PIECES)
         # The relative error of guarantees has the order of the root of the gap.
@@ -289,7 +284,7 @@ class SolvedCurve:
         sellers, start = market.sellers.with_virtual_cost(seller, virtual_cost), self._nearest
         if np.isinf(sellers.virtual_costs).any() or best_method(market) != "branch_and_bound":
             changed = Market(sellers, market.objective, market.constraints)
-            self._nearest = allocate(changed, gap=self._gap, start=start)  # type: ignore[arg-type]
+            self._nearest = allocate(changed, gap=self._gap, start=start)
             return self._nearest
         if self._conic is None:  # compiled once for all virtual costs
             with_parameter = sellers.with_cost_parameter()

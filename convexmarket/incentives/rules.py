@@ -68,23 +68,21 @@ class PaymentEstimate:
 
     def __post_init__(self) -> None:
         if not np.all(np.isfinite(self.amounts)):
-            raise AllocationError(
-                "payments overflow, as virtual costs do on the support; choose another prior"
-            )
+            raise AllocationError("payments overflow on the support; choose another prior")
 
     def __repr__(self) -> str:
-        error = self.errors.max(initial=0.0)
         return (
-            f"PaymentEstimate({self.sellers.size} sellers, total={self.amounts.sum():.6g}, "
-            f"largest error={error:.1e}, method={self.method!r}, truthful: {self.incentives})"
+            f"PaymentEstimate({self.sellers.size} sellers, total={self.amounts.sum():.6g}, largest "
+            f"error={self.errors.max(initial=0.0):.1e}, method={self.method!r}, truthful: "
+            f"{self.incentives})"
         )
 
 
 def payments(market: Market, allocation: Allocation) -> Floats:
     """Compute the payment of every seller under A's Eq. (8), with B's convex privacy cost u.
 
-    Payments are exact for the papers' problem. Any other market with truthful prices is solved
-    again at other reports, as in :func:`estimate_payments`; errors above one percent are refused.
+    Payments are exact for the papers' problem. Other markets are solved again at other reports, as
+    in :func:`estimate_payments`; errors above one percent are refused.
 
     Parameters
     ----------
@@ -124,9 +122,8 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     if np.any(estimate.errors > _LARGEST_ERROR * scales(market, allocation)):
         worst = int(np.argmax(estimate.errors))
         raise AllocationError(
-            f"the payment of seller {worst} has an error of {estimate.errors[worst]:.1e}, and the "
-            f"allocation a gap of {allocation.gap:.1e}; allocate with a smaller gap, such as "
-            "gap=1e-8, or use estimate_payments(market, allocation), which reports the errors"
+            f"the payment of seller {worst} has an error of {estimate.errors[worst]:.1e}; allocate "
+            "with a smaller gap, such as gap=1e-8, or use estimate_payments, which reports errors"
         )
     return estimate.amounts
 
@@ -218,7 +215,7 @@ def estimate_payments(
         if deviation > 1e-2 * float(np.max(truth)):
             raise _another(f"guarantees that differ by up to {deviation:.3g}")
         errors = np.maximum(errors, 10 * curve.accuracy * amounts)
-    n_solves = 0 if method in ("exact", "constant") else curve.n_solves + 1
+    n_solves = curve.n_solves + 1 if isinstance(curve, SolvedCurve) and method != "constant" else 0
     return PaymentEstimate(amounts[who], errors[who], who, method, market.incentives, n_solves)
 
 
@@ -236,7 +233,7 @@ def _method_of(market: Market, assume_monotone: bool) -> str:
         return "exact"
     if market.incentives != "by construction" and not assume_monotone:
         raise NotSupportedError(
-            f"payments that make the truth the best reply are {market.incentives} in this market: "
+            f"truthful payments are {market.incentives} in this market: "
             f"{market.incentives.reason}. Use audit_incentives to test misreports, or "
             "estimate_payments(..., assume_monotone=True) to compute Eq. (8) in any case"
         )
@@ -251,8 +248,8 @@ def _check_allocation(market: Market, allocation: Allocation) -> None:
     check_instance("allocation", allocation, Allocation, "what allocate(market) returned")
     if not allocation.gap < 1e-3:
         raise AllocationError(
-            f"the allocation has a relative gap of {allocation.gap:.1e}, but truthful payments "
-            "need the global optimum; allocate with method='exact' or a smaller gap"
+            f"the allocation has a gap of {allocation.gap:.1e}, but truthful payments need the "
+            "global optimum; allocate with method='exact' or a smaller gap"
         )
     if allocation.weights.size != len(market.sellers):
         raise _another(f"{len(market.sellers)} sellers")

@@ -160,7 +160,7 @@ class GroupShare(Constraint):
                         f"{name} must be shares in [0, 1] of the groups "
                         f"{', '.join(map(repr, known[:10]))}, got {group!r}: {share!r}"
                     )
-            object.__setattr__(self, name, dict(shares))
+            vars(self)[name] = dict(shares)
         if not (self.at_least or self.at_most or self.equal):
             raise ParameterError("no share is bounded; give at_least, at_most or equal=True")
 
@@ -248,17 +248,13 @@ class Moments(Constraint):
 
     def __post_init__(self) -> None:
         if isinstance(self.A, pd.DataFrame):
-            _, b, tol = aligned(**{"A.T": self.A.T, "b": self.b, "tol": self.tol})
-            object.__setattr__(self, "b", b)
-            object.__setattr__(self, "tol", tol)
+            matched = aligned(**{"A.T": self.A.T, "b": self.b, "tol": self.tol})
+            vars(self).update(b=matched[1], tol=matched[2])
         super().__post_init__()
+        k = self.A.shape[1]
         for name in ("b", "tol"):
-            size = np.size(given := getattr(self, name))
-            if np.ndim(given) and size != self.A.shape[1]:
-                raise ParameterError(
-                    f"{name} has {size} entries for {self.A.shape[1]} columns of A; give one for "
-                    "each"
-                )
+            if (size := np.size(getattr(self, name))) != k and (name == "b" or size > 1):
+                raise ParameterError(f"{name} has {size} entries for {k} columns of A; give {k}")
 
     @property
     def formula(self) -> str:

@@ -51,9 +51,9 @@ class Spread(Term):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        vars(self)["is_smooth"] = self.p < np.inf  # the largest weight has no gradient at ties
         if self.p < np.inf:
-            reciprocal = (1 / Fraction(float(self.p))).limit_denominator(1024)
-            object.__setattr__(self, "p", float(1 / reciprocal))
+            vars(self)["p"] = float(1 / (1 / Fraction(float(self.p))).limit_denominator(1024))
 
     @property
     def formula(self) -> str:
@@ -69,10 +69,6 @@ class Spread(Term):
     @property
     def is_norm(self) -> bool:  # type: ignore[override]
         return self.p < np.inf and self.reference is None
-
-    @property
-    def is_smooth(self) -> bool:  # type: ignore[override]
-        return self.p < np.inf  # the largest weight has no gradient at ties
 
     @property
     def adds_to(self) -> str | None:  # type: ignore[override]
@@ -160,7 +156,7 @@ class QuadraticSpread(Term):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "_factor", _factor(sparse.csr_array(self.Sigma)))
+        vars(self)["_factor"] = _factor(sparse.csr_array(self.Sigma))
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         return cp.sum_squares(self._factor @ quantities.weights)
@@ -420,8 +416,7 @@ class TieredCost(PrivacyCost):
                 "slopes must be finite, > 0 and not fall, and thresholds be one number less, > 0 "
                 f"and increasing, got {self.slopes!r} and {self.thresholds!r}"
             )
-        object.__setattr__(self, "slopes", slopes)
-        object.__setattr__(self, "thresholds", ends)
+        vars(self).update(slopes=slopes, thresholds=ends)
 
     @property
     def _rises(self) -> list[tuple[float, float]]:
@@ -451,8 +446,7 @@ class Payments(Term):
     privacy_cost: PrivacyCost = field(default_factory=LinearCost)
 
     def __post_init__(self) -> None:
-        kinds = "LinearCost(), PowerCost(2), ExponentialCost() or your own PrivacyCost"
-        check_instance("privacy_cost", self.privacy_cost, PrivacyCost, kinds)
+        check_instance("privacy_cost", self.privacy_cost, PrivacyCost, "a cost like LinearCost()")
 
     @property
     def formula(self) -> str:

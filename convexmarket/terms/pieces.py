@@ -74,10 +74,7 @@ class Quantities:
 
 
 class Piece(Record):
-    """A term of an objective, or a constraint.
-
-    Attributes that a subclass does not declare are read from its CVXPY expressions.
-    """
+    """A term or a constraint; attributes that it does not declare are read from its expressions."""
 
     #: How reports enter: as ``psi'u(eps)`` in the objective, or as ``psi'eps`` under a budget.
     reports: ClassVar[Literal["price", "budget"] | None] = None
@@ -89,8 +86,8 @@ class Piece(Record):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the labels of pandas arguments, for a comparison with the sellers' labels."""
         piece = super().__new__(cls)
-        given = {**{f"argument {place}": value for place, value in enumerate(args, 1)}, **kwargs}
-        labels = {name: labels_of(value) for name, value in given.items()}
+        named = {f"argument {place}": value for place, value in enumerate(args, 1)} | kwargs
+        labels = {name: labels_of(value) for name, value in named.items()}
         object.__setattr__(piece, "column_labels", labels)
         return piece
 
@@ -152,8 +149,8 @@ class Summand(Written, ABC):
 class Term(Piece, Summand):
     """One term of a buyer's objective, convex in the quantities it uses.
 
-    Subclass it and write :meth:`expression`; ``weight * term``, ``term * parameter`` and ``+`` then
-    build objectives. The expression must not contain other variables or random numbers.
+    A subclass has an :meth:`expression` without other variables or random numbers. Objectives are
+    sums of ``weight * term`` and ``term * parameter``.
 
     Examples
     --------
@@ -203,10 +200,9 @@ class Term(Piece, Summand):
         return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
-        """Compute the minimum of ``weight * term + costs'a`` over a >= 0, sum a = 1, or None.
+        """Compute the minimum of ``weight * term + costs'a`` over the simplex, or return None.
 
-        A certificate keeps the curvature of one such term, and replaces the others by tangents. The
-        weight is positive, ``costs`` has shape (..., m), and the result has shape (...).
+        A certificate keeps the curvature of one such term. ``costs`` has shape (..., m).
         """
         return None
 
@@ -329,8 +325,7 @@ class WeightedTerm(Written):
         return formula if factor == "1" else f"{factor} {formula}"
 
     def __repr__(self) -> str:
-        weight = self.weight if isinstance(self.weight, cp.Expression) else f"{self.weight:g}"
-        return f"{weight} * {self.term!r}"
+        return f"{written(self.weight, 'w')} * {self.term!r}"
 
 
 @dataclass(frozen=True)
@@ -377,11 +372,7 @@ def _strange(expression: Any, known: set[int]) -> list[Any]:
 
 
 def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
-    """Check user-defined pieces, as certificates require.
-
-    Each must be convex in the weights, guarantees and 1/eta, have no other variable, and return
-    the same expression each time.
-    """
+    """Check that user-defined pieces are convex and fixed functions only of their quantities."""
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
     quantities: Any = Quantities.unknown(costs)
@@ -414,10 +405,10 @@ class MarketNumbers:
     """A market in numbers, without terms of weight 0.
 
     ``mu``, ``mu_squared``, ``sigma`` and ``gamma`` are the weights of ``||a||``, ``||a||^2``, 1/eta
-    and ``psi'eps``, and ``payments`` has those of ``psi'u(eps)`` with u; ``losses`` are per unit of
-    weight. Largest weights and guarantees are numbers or have shape (m,); a missing bound is
-    ``inf``, 0 or 1. ``other_terms`` and ``other_constraints`` hold the pieces that numbers cannot
-    express. If the market is ``parametric``, a number is a parameter, whose value may change.
+    and ``psi'eps``, and ``payments`` has those of ``psi'u(eps)`` with other u; ``losses`` are per
+    unit of weight. Bounds are numbers or have shape (m,); a missing one is ``inf``, 0 or 1. The
+    others are pieces that numbers cannot express. In a ``parametric`` market, a number is a
+    parameter, whose value may change.
 
     Examples
     --------
@@ -562,8 +553,7 @@ class MarketNumbers:
     @property
     def natural_eta(self) -> float:
         """An eta of the order of magnitude in the constraints, to scale 1/eta with."""
-        ends = [end for end in self.eta_range if 0 < end < np.inf]
-        if ends:
+        if ends := [end for end in self.eta_range if 0 < end < np.inf]:
             return float(np.exp(np.mean(np.log(ends))))
         costs = self.virtual_costs
         paid = costs[np.isfinite(costs) & (costs > 0)]

@@ -67,10 +67,9 @@ def checked(
     default: Any = MISSING,
     **how: Any,
 ) -> Any:
-    """Create a field of a dataclass with the value that ``check(label, value, **how)`` returns.
+    """Create a field with the value that ``check(label or name, value, **how)`` returns.
 
-    ``label`` is the name in messages, by default the field's name. With ``each``, an array has one
-    entry or row per seller.
+    With ``each``, an array has one entry or row per seller.
     """
     metadata = {"check": partial(check, **how), "label": label, "each": each}
     return field(default=default, metadata=metadata)
@@ -113,8 +112,8 @@ class Record(Written, ABC):
     def __post_init__(self) -> None:
         for each in self._fields():
             if check := each.metadata.get("check"):
-                value = check(each.metadata["label"] or each.name, getattr(self, each.name))
-                object.__setattr__(self, each.name, value)
+                label = each.metadata["label"] or each.name
+                vars(self)[each.name] = check(label, getattr(self, each.name))
 
     def check(self, n_sellers: int) -> None:
         """Raise a ParameterError if a field does not fit the number of sellers."""
@@ -197,9 +196,8 @@ def _brief(value: Any) -> str:
 def in_interval(name: str, value: Any, interval: str, also: float = np.nan) -> Any:
     """Check a number in an interval such as ``"[0, 1)"``, or equal to ``also``."""
     given, (low, high) = as_float(value), map(float, interval[1:-1].split(","))
-    above = given >= low if interval[0] == "[" else given > low
-    below = given <= high if interval[-1] == "]" else given < high
-    if not (above and below) and given != also:
+    closed = (given == low and interval[0] == "[") or (given == high and interval[-1] == "]")
+    if not (low < given < high or closed or given == also):
         other = "" if np.isnan(also) else f", or {also:g}"
         raise ParameterError(f"{name} must be a number in {interval}{other}, got {value!r}")
     return value
@@ -218,7 +216,7 @@ def vector(
 def one_or_each(
     name: str, value: Any, example: str = "", zero: bool = False
 ) -> float | Floats | cp.Parameter:
-    """Check a positive number such as ``example``, if there is one, or a vector of numbers >= 0.
+    """Check a positive number such as ``example``, or a vector of numbers >= 0.
 
     With ``zero``, the number may be 0, and parameters are refused.
     """

@@ -323,7 +323,7 @@ REFUSED = {
         ),
         "p must be a number in .1.01, 40., or inf, got 1": lambda: cm.Spread(1),
         r"power must be a number in \[1, inf\), got inf": lambda: cm.PowerCost(np.inf),
-        "privacy_cost must be .*LinearCost.*, got 2": lambda: cm.Payments(2),
+        "privacy_cost must be a cost like .*, got 2": lambda: cm.Payments(2),
         "budget must be a finite number > 0, got 0": lambda: cm.Budget(0),
         "nonneg=True": lambda: cm.Budget(cp.Parameter()),
         "largest epsilon must be .*.*, got 0": lambda: cm.MaxEpsilon(0),
