@@ -103,6 +103,6 @@ def first_root(
 
     bracket, args = (low[inside], high[inside]), (which[inside],)
     between = cast(Any, find_root)(signed, bracket, args=args)  # SciPy's stubs lack args
-    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])  # never below it
+    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])  # not below the root
     root[below] = high
     return root

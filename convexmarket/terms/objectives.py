@@ -521,8 +521,8 @@ class RobustCosts(Term):
       (Bertsimas and Sim, 2004);
     - "ellipsoid": ``psi'eps + ||r*eps||`` (Ben-Tal and Nemirovski, 1999).
 
-    ``radius`` is a number >= 0, or one for each seller. It replaces :class:`Payments`;
-    ``market.incentives`` is "unknown" with it.
+    ``radius`` is a number >= 0, or one for each seller. The term replaces :class:`Payments`;
+    ``market.incentives`` is then "unknown".
 
     Examples
     --------

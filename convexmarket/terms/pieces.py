@@ -325,7 +325,8 @@ class WeightedTerm(Written):
         return formula if factor == "1" else f"{factor} {formula}"
 
     def __repr__(self) -> str:
-        return f"{written(self.weight, 'w')} * {self.term!r}"
+        weight = self.weight if isinstance(self.weight, cp.Expression) else f"{self.weight:g}"
+        return f"{weight} * {self.term!r}"
 
 
 @dataclass(frozen=True)
@@ -372,7 +373,7 @@ def _strange(expression: Any, known: set[int]) -> list[Any]:
 
 
 def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
-    """Check that user-defined pieces are convex and fixed functions only of their quantities."""
+    """Check that user-defined pieces are convex, deterministic, and use only their quantities."""
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
     quantities: Any = Quantities.unknown(costs)

@@ -33,7 +33,6 @@ from tests.terms.builders import (
     TARGET,
     TERMS,
     M,
-    share,
 )
 
 points = st.tuples(
@@ -61,25 +60,6 @@ def test_a_constraint_equals_its_definition(name, point):
     left = slack(a, eta)
     if abs(left) > 1e-7:
         assert all(item.value(tolerance=1e-9) for item in items) == (left >= 0)
-
-
-def test_a_declaration_at_an_eta_equals_the_definition():
-    market = cm.Market(
-        SELLERS,
-        cm.Spread(3) + 2.0 * cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2)),
-        [cm.Cap(2.5), cm.GroupShare(GROUPS, at_least={"c": 0.25})],
-    )
-    problem = cm.declare(market, eta=1.0)
-    assert isinstance(problem, cp.Problem)
-    problem.solve(solver="CLARABEL")
-    first = problem.value
-    assert first == pytest.approx(market.objective.value(problem.weights, 1.0, COSTS), rel=1e-6)
-    assert share(problem.weights, "c") >= 0.25 - 1e-7
-    problem.eta = 2.0
-    problem.solve(solver="CLARABEL")
-    fresh = cm.declare(market, eta=2.0).solve(solver="CLARABEL")
-    assert problem.value == pytest.approx(fresh, rel=1e-6)
-    assert problem.value != pytest.approx(first, rel=1e-2)
 
 
 def test_a_declaration_without_eta_equals_the_definition():
@@ -359,17 +339,11 @@ REFUSED = {
         ),
         r"slopes must be finite.*, got \[\]": lambda: pieces.TieredCost([]),
         r"slopes must be .* not fall.*, got \[2, 1\]": lambda: pieces.TieredCost([2, 1], [1]),
-        r"thresholds be one number less.*and \[\]": lambda: pieces.TieredCost([1, 2], []),
-        r"increasing, got .*\[2, 2\]": lambda: pieces.TieredCost([1, 2, 3], [2, 2]),
         r"level must be .*a number in \[0, 1\).*, got 1": lambda: pieces.CVaR(1),
         "of must be one of 'eps', 'payments', got 'weights'": lambda: pieces.CVaR(0.5, "weights"),
         "kind must be .*one of 'mini.*, got 'mean'": lambda: pieces.Fairness("mean", GROUPS),
-        "radius must be .*a finite number >=.*, got -1": lambda: pieces.RobustCosts("box", -1),
         "budget must be a number in .* got 0": lambda: pieces.RobustCosts("budget", 1, 0),
         "budget is 2; only the kind 'budget'": lambda: pieces.RobustCosts("box", 1, 2),
-        "eta must be a finite number > 0, got inf": lambda: cm.declare(
-            market_with(cm.terms.SquaredSpread()), eta=np.inf
-        ),
     },
     NotSupportedError: {
         "not convex in the weights and 1/eta together; declare it at a fixed eta": lambda: (
@@ -456,15 +430,11 @@ def test_pieces_are_compared_by_value_and_have_a_readable_repr():
     shares = [cm.GroupShare(GROUPS, {"a": 0.2}, {"a": 1, "b": 0.7}) for _ in range(2)]
     assert shares[0] == shares[1] != cm.GroupShare(GROUPS, {"a": 0.3}, {"a": 1, "b": 0.7})
     assert len(set(shares)) == 1
-    assert repr(cm.Cap(OWN)) == "Cap(<5 values in [0, 4]>)"
-    assert repr(cm.terms.GivenEpsilon(OWN)) == "GivenEpsilon(<5 values in [0, 4]>)"
     assert repr(cm.GroupShare(GROUPS, {"a": 0.2})) == "GroupShare(<5 entries>, at_least={'a': 0.2})"
     assert repr(cm.Budget(3)) == "Budget(3)"
     assert repr(cm.Spread(3) + 2 * cm.Payments(cm.PowerCost(2))) == (
         "1 * Spread(p=3) + 2 * Payments(privacy_cost=PowerCost(2))"
     )
-    with pytest.raises(ValueError, match="read-only"):
-        cm.Cap(OWN).k[0] = 9
 
 
 def test_pieces_of_arrays_are_compared_by_value_and_read_well():
@@ -483,19 +453,7 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
             pieces.QuadraticSpread(ALIKE),
             "QuadraticSpread(<5 x 5 entries>)",
         ),
-        (
-            pieces.TieredCost([1, 2], [3]),
-            pieces.TieredCost(np.array([1.0, 2.0]), (3,)),
-            pieces.TieredCost([1, 2], [4]),
-            "TieredCost((1.0, 2.0), thresholds=(3.0,))",
-        ),
         (pieces.CVaR(0.5), pieces.CVaR(0.5, "eps"), pieces.CVaR(0.5, "payments"), "CVaR(0.5"),
-        (
-            pieces.RobustCosts("budget", OWN, 2),
-            pieces.RobustCosts("budget", list(OWN), 2.0),
-            pieces.RobustCosts("box", OWN),
-            "RobustCosts('budget', <5 values in [0, 4]>, budget=2)",
-        ),
     ]:
         assert single == same != other
         assert hash(single) == hash(same)

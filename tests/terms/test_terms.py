@@ -145,7 +145,6 @@ WRONG = {
         r"Noise\(\) must be .*, got Spread\(\)": lambda: cm.Noise() * cm.Spread(),
         "cap is 0.99.*give larger numbers, or leave": lambda: cm.Cap(0.99),
         "cap must .*, got '5'": lambda: cm.Cap("5"),
-        r"cap must .*, got array\(\[\[2, 3\]\]\)": lambda: cm.Cap(np.array([[2, 3]])),
         "cap is 0.75 on average.*cap >= 1": lambda: cm.Cap([1.0, 0.5]),
         "eta range is 0, 1; give.*0 < low <= high": lambda: cm.EtaRange(0, 1),
         "give finite numbers": lambda: cm.EtaRange(1, np.inf),
