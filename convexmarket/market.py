@@ -12,46 +12,36 @@ import convexmarket.checks as checks
 from convexmarket.display import Shown
 from convexmarket.errors import ParameterError, PriorFromReportsWarning
 from convexmarket.sellers import Sellers
+from convexmarket.terms import pieces
 from convexmarket.terms.constraints import Cap, EtaRange
-from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.objectives import Noise, Payments, Spread
-from convexmarket.terms.pieces import (
-    Constraint,
-    MarketNumbers,
-    Objective,
-    Piece,
-    StandardForm,
-    Term,
-    check_convex,
-)
+from convexmarket.terms.objectives import LinearCost, Noise, Payments, PrivacyCost, Spread
+from convexmarket.terms.pieces import Constraint, MarketNumbers, Objective, StandardForm, Term
 from convexmarket.terms.records import Written
 
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 
-_GIVEN = (
-    "provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
-    "sample, a user's own data) depends on the reports"
-)
 _ONLY_BY = {
     "budget": "the budget, and next to such a spread and noise a more expensive seller sells no "
     "more",
     "price": "the payments, so a more expensive seller sells no more at the global minimum "
     "(certified up to the gap)",
 }
-_ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
 _NO_EFFECT = "reports do not enter the problem, so no report changes it"
+_GIVEN = (
+    ", provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
+    "sample, a user's own data) depends on the reports"
+)
+_ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
 _BUDGET = (
     "the budget makes the reports part of a constraint: a higher report reduces what the buyer can "
     "afford, and may raise the seller's guarantee; use calibrate_gamma to meet a budget next to "
     "other terms or constraints truthfully"
 )
-_NOT_KNOWN = (
-    "and the effect of a report on the seller's guarantee is not known; audit_incentives tests it"
+_UNKNOWN = (
+    "{} reads the virtual costs, and the effect of a report on the seller's guarantee is not "
+    "known; audit_incentives tests it"
 )
-_DIFFERENT_COSTS = (
-    "the payment terms have different privacy costs, so the cost of a seller's privacy is not "
-    "defined"
-)
+_DIFFERENT_COSTS = "the payment terms have different privacy costs"
 _FROM_REPORTS = (
     "a prior is a sample that contains every report of its sellers: if it was computed from these "
     "reports, each report affects its own price and a misreport may pay; give a prior from other "
@@ -65,18 +55,12 @@ class Incentives(str):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
-    >>> market = Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> market = cm.Market(cm.Sellers(virtual_costs=[0.1, 0.2]), cm.Spread() + cm.Payments())
     >>> market.incentives, market.incentives.reason[:45]
     ('by construction', 'reports enter only through the payments, so a')
     """
 
-    reason: str
-
-    def __new__(cls, verdict: str, reason: str = "") -> Incentives:  # noqa: D102
-        text = super().__new__(cls, verdict)
-        text.reason = reason
-        return text
+    reason: str = ""
 
 
 def as_objective(given: Objective | Term) -> Objective:
@@ -89,16 +73,16 @@ def as_objective(given: Objective | Term) -> Objective:
 def checked_constraints(given: Iterable[Constraint], sellers: Sellers) -> tuple[Constraint, ...]:
     """Check the types of constraints, and that they fit the sellers."""
     checks.check_list("constraints", given, "constraints such as Cap(5)")
-    pieces = tuple(given)
-    for piece in pieces:
+    constraints = tuple(given)
+    for piece in constraints:
         checks.check_instance("a constraint", piece, Constraint, "a piece such as Cap(5)")
-    _check_fit(pieces, sellers)
-    return pieces
+    _check_fit(constraints, sellers)
+    return constraints
 
 
-def _check_fit(pieces: Iterable[Piece], sellers: Sellers) -> None:
+def _check_fit(declared: Iterable[Constraint | Term], sellers: Sellers) -> None:
     """Refuse a piece for another number of sellers, or with pandas labels in another order."""
-    for piece in pieces:
+    for piece in declared:
         piece.check(len(sellers))
         for name, labels in piece.column_labels.items():
             sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
@@ -113,8 +97,7 @@ class Market(Written, Shown):
     sellers : Sellers
     objective : Objective or Term
         Minimised by the buyer, such as ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
-    constraints : iterable of Constraint
-        For example ``[Cap(5)]``.
+    constraints : iterable of Constraint, such as ``[Cap(5)]``
 
     Raises
     ------
@@ -132,24 +115,25 @@ class Market(Written, Shown):
     sellers: Sellers
     objective: Objective
     constraints: tuple[Constraint, ...]
+    _costs: list[PrivacyCost]
 
     def __init__(
         self, sellers: Sellers, objective: Objective | Term, constraints: Iterable[Constraint] = ()
     ) -> None:
         if not isinstance(sellers, Sellers):  # reports are private: show only their type
             raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
-        objective = as_objective(objective)
-        constraints = checked_constraints(constraints, sellers)
+        objective, constraints = as_objective(objective), checked_constraints(constraints, sellers)
         vars(self).update(sellers=sellers, objective=objective, constraints=constraints)
+        each_cost = dict.fromkeys(term.privacy_cost for term in self.terms)
+        vars(self)["_costs"] = [cost for cost in each_cost if cost is not None]
         _check_fit(self.terms, sellers)
-        if any(p.is_idle for p in objective.parts if p.term.privacy_cost is not None):
+        if any(part.is_idle and part.term.privacy_cost for part in objective.parts):
             raise ParameterError(
                 "gamma, the weight of Payments, must be > 0, or privacy would be free, got 0"
             )
         if sellers.parts is None:  # in parts, only pieces of this package are supported
-            parameter = sellers.cost_parameter
-            costs = sellers.virtual_costs if parameter is None else parameter
-            check_convex((*self.terms, *constraints), costs)
+            costs = sellers.cost_parameter or sellers.virtual_costs
+            pieces.check_convex((*self.terms, *constraints), costs)
         if sellers.prior_is_from_reports:
             checks.warn_user(_FROM_REPORTS, PriorFromReportsWarning)
 
@@ -178,22 +162,23 @@ class Market(Written, Shown):
         ------
         ParameterError
         """
-        mu, sigma = checks.check_nonnegative("mu", mu), checks.check_nonnegative("sigma", sigma)
-        gamma = checks.check_positive("gamma", gamma)
+        objective = checks.check_nonnegative("mu", mu) * Spread()
+        objective += checks.check_nonnegative("sigma", sigma) * Noise()
+        objective += checks.check_positive("gamma", gamma) * Payments()
         constraints: list[Constraint] = [] if cap is None else [Cap(cap)]
         if eta_range is not None:
             if not (isinstance(eta_range, Sequence) and len(eta_range) == 2):
                 raise ParameterError(f"eta_range must be a pair (low, high), got {eta_range!r}")
             constraints.append(EtaRange(*eta_range))
-        return cls(sellers, mu * Spread() + sigma * Noise() + gamma * Payments(), constraints)
+        return cls(sellers, objective, constraints)
 
     @property
     def form(self) -> MarketNumbers:
         """The market in numbers; computed on each access if a number is a parameter."""
         if (form := vars(self).get("_form")) is None:
-            changing = self.sellers.cost_parameter is not None
-            form = MarketNumbers(self.sellers.virtual_costs, parametric=changing)
-            form = form.plus(self.objective.parts, self.constraints)
+            psi, changing = self.sellers.virtual_costs, self.sellers.cost_parameter is not None
+            numbers = MarketNumbers(psi, parametric=changing)
+            form = numbers.plus(self.objective.parts, self.constraints)
             if not form.parametric:
                 vars(self)["_form"] = form
         return form
@@ -203,28 +188,17 @@ class Market(Written, Shown):
         """The market as A's Eq. (11) in numbers; None if it has another piece."""
         return self.form.standard
 
-    @property
+    @cached_property
     def terms(self) -> tuple[Term, ...]:
         """The terms of the objective."""
         return tuple(part.term for part in self.objective.parts)
 
-    @property
+    @cached_property
     def privacy_cost(self) -> PrivacyCost:
-        """The privacy cost of the payments; linear in a market without payments.
-
-        Raises
-        ------
-        ParameterError
-            If there are several.
-        """
+        """The privacy cost of the payments, if it is unique; linear without payments."""
         if len(self._costs) > 1:
             raise ParameterError(f"{_DIFFERENT_COSTS}; use one")
-        return next(iter(self._costs), LinearCost())
-
-    @property
-    def _costs(self) -> list[PrivacyCost]:
-        given = (term.privacy_cost for term in self.terms)
-        return list(dict.fromkeys(cost for cost in given if cost is not None))
+        return self._costs[0] if self._costs else LinearCost()
 
     @cached_property
     def incentives(self) -> Incentives:
@@ -233,23 +207,23 @@ class Market(Written, Shown):
         It is "by construction", "not guaranteed" or "unknown" (docs/theory.md, section 9.4). Joint
         misreports, and reports in other numbers, as in ``Losses(-20 * reports)``, are not covered.
         """
-        pieces = (*self.terms, *self.constraints)
-        readers = {piece.reading(len(self.sellers)): piece for piece in reversed(pieces)}
-        ways = [way for way in _ONLY_BY if way in readers]
-        verdict = "unknown"
+        declared, m = (*self.terms, *self.constraints), len(self.sellers)
+        readers = {piece.reading(m): piece for piece in reversed(declared)}
+        way, verdict = next((way for way in _ONLY_BY if way in readers), ""), "unknown"
         if "budget" in readers and not self._budget_is_harmless:
             verdict, reason = "not guaranteed", _BUDGET
         elif "unknown" in readers:
-            reason = f"{checks.shown(readers['unknown'])} reads the virtual costs, {_NOT_KNOWN}"
+            reason = _UNKNOWN.format(checks.shown(readers["unknown"]))
         elif len(self._costs) > 1:
             reason = _DIFFERENT_COSTS
-        elif ways and self.sellers.prior_is_from_reports:
+        elif way and self.sellers.prior_is_from_reports:
             reason = _FROM_REPORTS
         else:
-            verdict = "by construction"
-            only = f"reports enter only through {_ONLY_BY[ways[0]]}" if ways else _NO_EFFECT
-            reason = f"{only}, {_GIVEN}{_ALONE * bool(ways)}"
-        return Incentives(verdict, reason)
+            only = f"reports enter only through {_ONLY_BY[way]}" if way else _NO_EFFECT
+            verdict, reason = "by construction", only + _GIVEN + _ALONE * bool(way)
+        incentives = Incentives(verdict)
+        incentives.reason = reason
+        return incentives
 
     @property
     def _budget_is_harmless(self) -> bool:
@@ -270,7 +244,6 @@ class Market(Written, Shown):
         return f"min_{{a, eta}} {self.objective.formula} subject to {', '.join(where)}"
 
     def __repr__(self) -> str:
-        parts = [f"{len(self.sellers)} sellers", repr(self.objective)]
-        if self.constraints:
-            parts.append(repr(list(self.constraints)))
+        limits = [repr(list(self.constraints))] if self.constraints else []
+        parts = f"{len(self.sellers)} sellers", repr(self.objective), *limits
         return f"Market({', '.join(parts)})"

@@ -91,8 +91,8 @@ class Sellers(Shown):
         groups: Any = None,
     ) -> None:
         given = virtual_costs if sensitivities is None else sensitivities
-        both = sensitivities is not None or prior is not None
-        if given is None or (virtual_costs is not None and both):
+        known = sensitivities is not None or prior is not None
+        if given is None or (virtual_costs is not None and known):
             raise SellersError(
                 "give either sensitivities with their prior, or virtual_costs, which contain it; "
                 f"got {'neither' if given is None else 'both'}"
@@ -118,14 +118,19 @@ class Sellers(Shown):
         if sensitivities is not None:
             priors, places = assigned(prior, labels, costs.size)
             self._set(sensitivities=costs, priors=priors, _prior_of=places)
-            self._set(_costs=self._virtual(costs))
+            virtual = np.empty(costs.size)
+            for distribution, who in self.by_prior():
+                distribution.check_reports(costs[who], partial(self._name, who))
+                virtual[who] = distribution.ironed_virtual_cost(costs[who])
+            virtual.flags.writeable = False
+            self._set(_costs=virtual)
 
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
         """Create sellers from reports in parts, which are checked already."""
         absent = dict.fromkeys(("sensitivities", "groups", "_costs", "_prior_of", "_index"))
-        made = object.__new__(cls)._set(**absent, parts=parts, priors=(prior,))
-        return made._set(ids=range(len(parts)))
+        known = {"parts": parts, "priors": (prior,), "ids": range(len(parts))}
+        return object.__new__(cls)._set(**absent, **known)
 
     @classmethod
     def draw(
@@ -161,26 +166,17 @@ class Sellers(Shown):
     @property
     def virtual_costs(self) -> Floats:
         """psi_i(c_i), shape (m,), ironed if the prior is not regular."""
-        self.check_in_memory()
-        if not isinstance(self._costs, cp.Parameter):
-            return self._costs  # type: ignore[return-value]
-        if self._costs.value is None:
-            raise ParameterError(f"the parameter {self._costs.name()!r} has no value; set it")
-        return _costs("virtual_costs", self._costs.value)
-
-    def check_in_memory(self) -> None:
-        """Check that the reports are not in parts.
-
-        Raises
-        ------
-        NotSupportedError
-        """
         if self.parts is not None:
             raise NotSupportedError(
                 "sellers in partitions are for allocate, payments and audit_incentives in markets "
                 "of Spread, Noise, Payments, Cap and EtaRange; for anything else give "
                 "Sellers(sensitivities.compute(), prior)"
             )
+        if (parameter := self.cost_parameter) is None:
+            return self._costs  # type: ignore[return-value]
+        if parameter.value is None:
+            raise ParameterError(f"the parameter {parameter.name()!r} has no value; set it")
+        return _costs("virtual_costs", parameter.value)
 
     @property
     def cost_parameter(self) -> cp.Parameter | None:
@@ -212,9 +208,8 @@ class Sellers(Shown):
 
     def by_prior(self, positions: Ints | None = None) -> list[tuple[Prior, Ints]]:
         """Return each prior with the indices into ``positions`` (default: all) of its sellers."""
-        return _by_prior(
-            self.priors, self._prior_of[slice(None) if positions is None else positions]
-        )
+        places = self._prior_of if positions is None else self._prior_of[positions]
+        return _by_prior(self.priors, places)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -226,19 +221,12 @@ class Sellers(Shown):
         return pd.DataFrame(known, index=pd.Index(self.ids, name="id"))
 
     def __repr__(self) -> str:
-        source = ", ".join(map(repr, self.priors[:3])) or "virtual costs"
-        source += ", ..." * (len(self.priors) > 3)
-        if len(self.priors) > 1:
-            source = f"{len(self.priors)} priors: {source}"
-        return f"Sellers({len(self)} sellers, {source})"
+        source = ", ".join(map(repr, self.priors[:3])) + ", ..." * (len(self.priors) > 3)
+        several = f"{len(self.priors)} priors: " * (len(self.priors) > 1)
+        return f"Sellers({len(self)} sellers, {several}{source or 'virtual costs'})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
-        """Name the sellers by checked ids; a default index leaves the names as they are.
-
-        Parameters
-        ----------
-        ids : sequence of str
-        """
+        """Name the sellers by checked ids; a default index leaves the names as they are."""
         return self if checks.is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
@@ -269,38 +257,22 @@ class Sellers(Shown):
         """
         if not checks.as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")
-        return self._with_costs(_replaced(self.virtual_costs, position, virtual_cost))
+        costs = _replaced(self.virtual_costs, position, virtual_cost)
+        return copy.copy(self)._set(_costs=costs, sensitivities=None, priors=())
 
     def with_cost_parameter(self) -> Sellers:
         """Make the virtual costs a CVXPY parameter that has their values. Drop all reports."""
         costs = cp.Parameter(len(self), nonneg=True, name="psi", value=self.virtual_costs)
-        return self._with_costs(costs)
-
-    def _with_costs(self, costs: Floats | cp.Parameter) -> Sellers:
         return copy.copy(self)._set(_costs=costs, sensitivities=None, priors=())
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
-        """Check that the labels of a column have the order of the sellers.
-
-        Raises
-        ------
-        DataError
-        """
+        """Raise a DataError if the labels of a column have another order than the sellers."""
         if labels is None or len(labels) != len(self):
             return
         if self._index is None and (isinstance(self.ids, range) or checks.is_default(labels)):
             return  # by position
         if self._index is None or not labels.equals(self._index):
             _check_order(labels, pd.Index(self.ids), name, strict=self._index is not None)
-
-    def _virtual(self, reports: Floats) -> Floats:
-        """Compute the virtual costs of reports, each checked against its prior."""
-        costs = np.empty(reports.size)
-        for prior, who in self.by_prior():
-            prior.check_reports(reports[who], partial(self._name, who))
-            costs[who] = prior.ironed_virtual_cost(reports[who])
-        costs.flags.writeable = False
-        return costs
 
     def _name(self, who: Ints, place: int) -> str:
         """Describe the report of the seller at a place in ``who``, for a message."""

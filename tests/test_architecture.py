@@ -177,11 +177,11 @@ def test_recorded_counts_increase_only_after_a_move():
 # ----------------------------------------------------------------- classes of pieces
 
 #: Base classes against which arguments are checked, and all classes of pieces.
-BASES = {"Term", "Constraint", "PrivacyCost", "Piece"}
+BASES = {"Term", "Constraint", "PrivacyCost"}
 PIECES = {
     name
     for name in terms.__all__
-    if issubclass(getattr(terms, name), terms.Piece | terms.PrivacyCost)
+    if issubclass(getattr(terms, name), terms.pieces.Piece | terms.PrivacyCost)
 }
 #: Modules that check arguments of users.
 BORDER = {"market.py", "incentives/calibration.py", "studies/files/pieces.py"}

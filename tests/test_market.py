@@ -122,34 +122,17 @@ BAD = {
             sellers(), cm.Spread() + 0 * cm.Payments()
         ),
         "gamma must be .* > 0, got 0": lambda: papers(gamma=0),
-        "gamma must be .*a finite.*, got -0.1": lambda: papers(gamma=-0.1),
         "mu must be a finite number >= 0, got -1": lambda: papers(mu=-1),
         "sigma must .*, got inf": lambda: papers(sigma=np.inf),
         "cap is 0.5.*cap >= 1": lambda: papers(cap=0.5),
-        "mu must be .*a finite number.*, got '1'": lambda: papers(mu="1"),
-        r"gamma must be a finite number > 0, got \[0.1, 0.2\]": lambda: papers(gamma=[0.1, 0.2]),
-        r"sigma must .*, got array\(\[1., 1.\]\)": lambda: papers(sigma=np.ones(2)),
         r"constraints must be a list .*, got Cap\(5\)": lambda: cm.Market(
             sellers(), 1 * cm.Spread(), cm.Cap(5)
         ),
         r"eta_range must be a pair \(low, high\), got 3": lambda: papers(eta_range=3),
-        r"eta range is \(3, 2\)": lambda: papers(eta_range=(3, 2)),
+        "eta range is 3, 2": lambda: papers(eta_range=(3, 2)),
         "0 < low <= high": lambda: papers(eta_range=(0, 2)),
-        "method must be one of 'auto', 'exact', .*'line_search'.*got 'guess'": lambda: cm.allocate(
-            papers(), method="guess"
-        ),
-        "formulation must be one of 'primal', 'dual', 'projection', got 'tertiary'": lambda: (
-            cm.declare(papers(), eta=1.0, formulation="tertiary")
-        ),
-        "eta must be .* > 0, got 0.0": lambda: cm.declare(papers(), eta=0.0),
         r"eta is 3.0, outside what EtaRange\(1, 2\) allows": lambda: cm.declare(
             papers(eta_range=(1, 2)), eta=3.0
-        ),
-        "gap must .*, got 0": lambda: cm.allocate(papers(), method="line_search", gap=0),
-    },
-    NotSupportedError: {
-        "solver 'ABACUS' is not installed; use one of .*CLARABEL": lambda: cm.allocate(
-            papers(), method="line_search", solver="ABACUS"
         ),
     },
 }

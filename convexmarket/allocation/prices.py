@@ -47,7 +47,7 @@ def _binds(piece: Constraint, best: Allocation, costs: MarketNumbers) -> bool:
     sold = weights > 0
     if bounds is None:
         psi = np.where(sold, costs.virtual_costs, 0.0)
-        items = piece.comparisons(Quantities.at(weights, best.eta, psi))
+        items = piece.constraints(Quantities.at(weights, best.eta, psi))
         sides = [item.args for item in items if isinstance(item, cp.constraints.Inequality)]
         return any(_meet(*(np.asarray(x.value, dtype=float) for x in pair)) for pair in sides)
     if bounds.budgets:
@@ -108,10 +108,11 @@ def _multipliers(
 ) -> tuple[Floats, Floats, float, float]:
     """Compute the prices of caps, largest guarantees, the budget and eta from the optimal point."""
     m, sells = weights.size, weights > 0
-    psi, epsilon, marginal = np.where(sells, form.virtual_costs, 0.0), eta * weights, np.zeros(m)
-    for weight, cost in form.payment_terms:
+    psi, epsilon = np.where(sells, form.virtual_costs, 0.0), eta * weights
+    marginal = form.gamma * psi
+    for weight, cost in form.payments:
         known = cost.derivatives(epsilon)
-        marginal += weight * psi * (np.nan if known is None else known[0])
+        marginal = marginal + weight * psi * (np.nan if known is None else known[0])
     slope = (form.mu / np.linalg.norm(weights) + 2.0 * form.mu_squared) * weights
     slope += form.losses + eta * marginal
     slope_eta = float(marginal @ weights) - form.sigma / eta**2

@@ -98,10 +98,10 @@ class MarketExpressions:
             if isinstance(part.weight, cp.Expression) and self._keeps(part.weight):
                 weight = self._settled(part.weight)
             if isinstance(weight, cp.Expression) or weight > 0:
-                expression = self._settled(part.weighted(weight, self.quantities))
+                expression = self._settled(part.term.weighted(weight, self.quantities))
                 self.terms.append((weight, part.term, expression))
         self.constraints: list[tuple[Constraint | Term, list[cp.Constraint]]] = [
-            (p, [type(x)(*map(self._settled, x.args)) for x in p.comparisons(self.quantities)])
+            (p, [type(x)(*map(self._settled, x.args)) for x in p.constraints(self.quantities)])
             for p in market.constraints
         ]
         domains = [(term, self._domain(expression)) for _, term, expression in self.terms]

@@ -4,23 +4,9 @@ Payments follow from the allocation and from rents at other reports (A, Eq. 8). 
 gains of single and of joint misreports. Calibration chooses the weight of payments for a budget.
 """
 
-from convexmarket.incentives.audit import (
-    IncentiveAudit,
-    audit_incentives,
-    check_payment_identity,
-    virtual_cost_payment,
-)
+from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import GammaCalibration, calibrate_gamma
 from convexmarket.incentives.rules import PaymentEstimate, estimate_payments, payments
 
-__all__ = [
-    "GammaCalibration",
-    "IncentiveAudit",
-    "PaymentEstimate",
-    "audit_incentives",
-    "calibrate_gamma",
-    "check_payment_identity",
-    "estimate_payments",
-    "payments",
-    "virtual_cost_payment",
-]
+__all__ = ["GammaCalibration", "IncentiveAudit", "PaymentEstimate", "audit_incentives"]
+__all__ += ["calibrate_gamma", "estimate_payments", "payments"]

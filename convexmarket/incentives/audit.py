@@ -1,9 +1,7 @@
 """Audits of incentives: gains of single and joint misreports, and losses of truthful sellers.
 
 An audit solves the market again at every misreport, and compares payment and guarantee with those
-of the true report. The part of a gain that gaps of the solves may explain does not
-count. Nearly any two sellers gain by joint misreports: a small change of one report reduces the
-surplus of its seller to second order, and changes the rent of another seller to first order.
+of the true report. The part of a gain that gaps of the solves may explain does not count.
 """
 
 from __future__ import annotations
@@ -23,19 +21,11 @@ from convexmarket.checks import check_callable, check_count, check_instance, gen
 from convexmarket.display import Shown, axes
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
 from convexmarket.incentives.rents import ExactCurve, SolvedCurve
-from convexmarket.incentives.rules import ACCURACY, curve_of, payments, reports_of, scales
+from convexmarket.incentives.rules import ACCURACY, curve_of, reports_of, scales
 from convexmarket.market import Market
 from convexmarket.priors import Prior
-from convexmarket.sellers import PriorOrPriors, Sellers
 
-__all__ = [
-    "Build",
-    "IncentiveAudit",
-    "PaymentRule",
-    "audit_incentives",
-    "check_payment_identity",
-    "virtual_cost_payment",
-]
+__all__ = ["Build", "IncentiveAudit", "PaymentRule", "audit_incentives"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -44,38 +34,13 @@ Curve = ExactCurve | SolvedCurve
 #: A function from the reports of all sellers, shape (m,), to their market.
 Build = Callable[[Floats], Market]
 
-#: A payment rule: a function from report z, privacy cost u(eps(z)), rent (the integral of u(eps)
-#: from z to the top of the support) and virtual cost psi(z), each of shape (n,), to payments.
+#: A payment rule, as in :func:`audit_incentives`.
 PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
 #: Relative gap of other solves, rounding of exact and other gains, and multiples of the truth.
 _GAP, _EXACT, _SOLVED, _NEAR = 1e-8, 1e-9, 1e-6, (0.99, 1.01)
 #: Misreports of pairs, as shares of the support and multiples of the truth: solved, and exact.
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
-
-
-def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: Floats) -> Floats:
-    """Compute ``psi(c) * eps`` (B, Theorem A.3): right in expectation, but not truthful.
-
-    Parameters
-    ----------
-    report, epsilon, rent, virtual_cost : ndarray
-        Passed by position, as to every payment rule.
-
-    Returns
-    -------
-    ndarray
-        Payment at each report, in the currency of the reports.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.incentives import virtual_cost_payment
-    >>> c, epsilon, rent, psi = (np.array([x]) for x in (0.4, 2.0, 0.3, 0.8))
-    >>> virtual_cost_payment(c, epsilon, rent, psi)
-    array([1.6])
-    """
-    return np.multiply(virtual_cost, epsilon, out=np.zeros(epsilon.shape), where=epsilon > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +56,7 @@ class IncentiveAudit(Shown):
     coalitions : DataFrame or None
         One row per pair, if requested, indexed by the ids ``first`` and ``second``: surplus
         (payments less costs of both, at the truth), max_gain (largest increase of the surplus by a
-        joint misreport, less errors), first_report, second_report (of that gain) and share
-        (max_gain over surplus).
+        joint misreport, less errors), first_report, second_report (of that gain) and share.
 
     Examples
     --------
@@ -207,7 +171,9 @@ def audit_incentives(
         numbers in the market depend on the reports, such as ``Losses(-20 * reports)``. The market
         is then built and paid at every misreport.
     rule : callable, optional
-        Payment rule to audit: a function as :func:`virtual_cost_payment`; Eq. (8) by default.
+        Payment rule to audit: a function from report z, privacy cost u(eps(z)), rent (the integral
+        of u(eps) from z to the top of the support) and virtual cost psi(z), each of shape (n,), to
+        payments; Eq. (8) by default.
     misreports : int, optional
         Number of reports per seller, in addition to the top of the support and two near the truth:
         33 for the papers' problem, evenly spaced over reports at which it sells; 9 with projections
@@ -237,11 +203,6 @@ def audit_incentives(
     >>> market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
     >>> cm.audit_incentives(market).is_incentive_compatible
     True
-
-    Each seller alone gains nothing. The pair gains by joint misreports:
-
-    >>> cm.audit_incentives(market, coalitions=1).coalitions["share"].round(4).tolist()
-    [0.1005]
     """
     check_instance("market", market, Market)
     if allocation is not None:
@@ -253,25 +214,24 @@ def audit_incentives(
     sellers, parts, m = market.sellers, market.sellers.parts, len(market.sellers)
     if parts is not None and (build is not None or coalitions):
         raise NotSupportedError(
-            "build and coalitions are for sellers in memory: leave them out, or give "
-            "Sellers(sensitivities.compute(), prior)"
+            "build and coalitions are for sellers in memory, Sellers(reports.compute(), prior)"
         )
+    if coalitions and m < 2:
+        raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
     exact = parts is not None or (market.form.exact is not None and build is None)
     usual = (33, 200) if exact else (12, 12)
     if not exact and build is None:
         usual = (3, 12) if best_method(market) == "branch_and_bound" else (9, 16)
     count = check_count("misreports", usual[0] if misreports is None else misreports, 2)
     most = check_count("max_sellers", usual[1] if max_sellers is None else max_sellers)
-    if coalitions and m < 2:
-        raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
     rng = generator_of(random_state)
     who = np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
     shares = np.linspace(0.5 / count, 1.0, count)  # not the bottom, where privacy may be free
     if parts is not None:
         whole: Any = allocate(market) if allocation is None else allocation
-        truth, ids = parts.take(who)
-        group = [(whole.prior, np.arange(who.size))]
-        trial = _all_alone(ExactCurve(whole.curve(truth)), group, group[0][1], truth, shares)
+        some, ids = parts.take(who)
+        groups = [(whole.prior, np.arange(who.size))]
+        trial = _all_alone(ExactCurve(whole.curve(some)), groups, groups[0][1], some, shares)
         return _audit_of(ids, trial, rule, _EXACT, m)
     truth = reports_of(market)
     if allocation is None or not exact:
@@ -282,9 +242,9 @@ def audit_incentives(
         if build is not None:
             return _built(build, truth, seller, z, lies)
         changed, others = curve, sellers
+        for i, lie in lies.items():
+            others = others.with_report(i, lie)
         if lies:
-            for i, lie in lies.items():
-                others = others.with_report(i, lie)
             lying = Market(others, market.objective, market.constraints)
             changed = curve_of(lying, allocate(lying, gap=_GAP), _GAP)
         return _tried(changed, sellers.prior_of(seller), np.array([seller]), z[None])
@@ -310,9 +270,8 @@ def audit_incentives(
         rows = [_pair(tried, rule, {i: reports(i, *_PAIRS[exact]) for i in two}) for two in couples]
         names = [tuple(sellers.ids[i] for i in two) for two in couples]
         pairs = pd.DataFrame(rows, pd.MultiIndex.from_tuples(names, names=["first", "second"]))
-    return _audit_of(
-        [sellers.ids[i] for i in who], trial, rule, _EXACT if exact else _SOLVED, m, pairs
-    )
+    ids = [sellers.ids[i] for i in who]
+    return _audit_of(ids, trial, rule, _EXACT if exact else _SOLVED, m, pairs)
 
 
 class _Trial(NamedTuple):
@@ -323,19 +282,17 @@ class _Trial(NamedTuple):
     epsilon: Floats
     sold: Floats
     rent: Floats
-    rent_error: Floats  # relative to the rent of the truth
+    rent_error: Floats
     sold_error: Floats
 
     def surplus(self, rule: PaymentRule | None) -> tuple[Floats, Floats, Floats]:
         """Return payment, surplus and a bound on the error of the surplus at each report."""
-        truth = self.report[:, :1]
-        errors = self.sold_error + self.sold_error[:, :1]
-        payment = self.report * self.sold + self.rent
+        truth, payment = self.report[:, :1], self.report * self.sold + self.rent
         if rule is not None:
             rows = zip(self.report, self.sold, self.rent, self.virtual, strict=True)
             payment = np.array([rule(*row) for row in rows])
-        error = self.rent_error + np.abs(self.report - truth) * errors
-        return payment, payment - truth * self.sold, error
+        off = np.abs(self.report - truth) * (self.sold_error + self.sold_error[:, :1])
+        return payment, payment - truth * self.sold, self.rent_error + off
 
 
 def _joined(trials: list[_Trial], axis: int = 0) -> _Trial:
@@ -358,7 +315,7 @@ def _all_alone(
 
 
 def _answers(
-    curve: Curve, prior: Prior, seller: Ints, z: Floats, tolerance: Floats | float = np.inf
+    curve: Curve, prior: Prior, seller: Ints, z: Floats, tolerance: Floats | float
 ) -> _Trial:
     """Return the answers and rents of one market at reports z, a row for each seller."""
     who, reports = np.repeat(seller, z.shape[1]), z.ravel()
@@ -373,7 +330,7 @@ def _answers(
 
 def _tried(curve: Curve, prior: Prior, seller: Ints, z: Floats) -> _Trial:
     """Return answers whose rents come from one integral, so that errors at the truth cancel."""
-    trial = _answers(curve, prior, seller, z)
+    trial = _answers(curve, prior, seller, z, np.inf)
     return trial._replace(rent_error=np.abs(trial.rent_error - trial.rent_error[:, :1]))
 
 
@@ -386,7 +343,13 @@ def _built(
         reports = truth.copy()
         reports[[*lies, seller]] = [*lies.values(), report]
         try:
-            market = _market_at(build, reports)
+            market = build(reports.copy())
+            given = market.sellers.sensitivities if isinstance(market, Market) else None
+            if given is None or len(given) != len(truth) or not np.allclose(given, reports, atol=0):
+                raise ParameterError(
+                    f"build returned {shown(market)}; give a function from the reports, shape (m,),"
+                    " to a Market of sellers with these reports"
+                )
             answer = allocate(market, gap=_GAP)
             tolerance = ACCURACY * scales(market, answer)[who]
             curve, prior = curve_of(market, answer, _GAP), market.sellers.prior_of(seller)
@@ -419,18 +382,6 @@ def _reports(
     return np.column_stack((truth, low + np.outer(end - low, np.asarray(shares)), near))
 
 
-def _market_at(build: Build, reports: Floats) -> Market:
-    """Build a market from reports, and check that its sensitivities equal these reports."""
-    built = build(reports.copy())
-    given = built.sellers.sensitivities if isinstance(built, Market) else None
-    if given is None or given.shape != reports.shape or not np.allclose(given, reports, atol=0.0):
-        raise ParameterError(
-            f"build returned {shown(built)}; give a function from the reports, shape (m,), to a "
-            "Market of sellers with these reports, as in Sellers(reports, prior=...)"
-        )
-    return built
-
-
 def _audit_of(
     ids: list[Any],
     trial: _Trial,
@@ -443,21 +394,21 @@ def _audit_of(
     payment, surplus, error = trial.surplus(rule)
     gains = surplus - surplus[:, :1] - error
     gains[:, 0] = 0.0
-    best = np.argmax(gains, axis=1)[:, None]
+    best = np.arange(len(gains)), np.argmax(gains, axis=1)
     order = np.argsort(trial.report, axis=1, kind="stable")
-    share = np.divide(trial.epsilon, trial.sold, out=np.zeros_like(gains), where=trial.epsilon > 0)
-    epsilon, off = (
+    epsilon, sold, off = (
         np.take_along_axis(column, order, axis=1)
-        for column in (trial.epsilon, trial.sold_error * share)
+        for column in (trial.epsilon, trial.sold, trial.sold_error)
     )
+    off = off * np.divide(epsilon, sold, out=np.zeros_like(off), where=epsilon > 0)
     rise = np.max(np.diff(epsilon) - off[:, 1:] - off[:, :-1], axis=1, initial=0.0)
     columns = {
         "sensitivity": trial.report[:, 0],
         "epsilon": trial.epsilon[:, 0],
         "payment": payment[:, 0],
         "surplus": surplus[:, 0],
-        "max_gain": np.take_along_axis(gains, best, axis=1)[:, 0],
-        "best_misreport": np.take_along_axis(trial.report, best, axis=1)[:, 0],
+        "max_gain": gains[best],
+        "best_misreport": trial.report[best],
         "max_rise": np.where(rise > rounding * epsilon.max(axis=1), rise, 0.0),
     }
     tolerance = rounding * float(np.abs(payment).max(initial=0.0))
@@ -474,56 +425,13 @@ def _pair(
 ) -> dict[str, Any]:
     """Try all joint misreports of two sellers, given the reports of both with the truth first."""
     (i, firsts), (j, seconds) = grids.items()
-    sums = np.zeros((3, firsts.size, seconds.size))  # payments, surpluses, errors
+    sums = np.zeros((2, firsts.size, seconds.size))  # surpluses, errors
     for k, lie in enumerate(seconds.tolist()):
-        sums[:, :, k] += np.array(tried(i, firsts, {j: lie} if k else {}).surplus(rule))[:, 0]
+        sums[:, :, k] += np.array(tried(i, firsts, {j: lie} if k else {}).surplus(rule))[1:, 0]
     for k, lie in enumerate(firsts.tolist()):
-        sums[:, k] += np.array(tried(j, seconds, {i: lie} if k else {}).surplus(rule))[:, 0]
-    gains = sums[1] - sums[1, 0, 0] - sums[2]
+        sums[:, k] += np.array(tried(j, seconds, {i: lie} if k else {}).surplus(rule))[1:, 0]
+    gains = sums[0] - sums[0, 0, 0] - sums[1]
     gains[0, 0] = 0.0
-    best = np.unravel_index(int(np.argmax(gains)), gains.shape)
-    reports = {"first_report": firsts[best[0]], "second_report": seconds[best[1]]}
-    return {"surplus": sums[1, 0, 0], "max_gain": gains[best], **reports}
-
-
-def check_payment_identity(
-    prior: PriorOrPriors,
-    n_sellers: int,
-    *,
-    draws: int = 400,
-    random_state: np.random.Generator | int,
-    **buyer: Any,
-) -> pd.DataFrame:
-    """Simulate E[sum t_i] = E[sum psi(c_i) eps_i] (A, Eq. 9) in markets drawn from the prior.
-
-    Parameters
-    ----------
-    prior, n_sellers, random_state
-        As in :meth:`Sellers.draw`.
-    draws : int
-        Number of markets to draw, at least 2.
-    buyer : float
-        Numbers of :meth:`Market.standard`: mu, sigma, gamma and cap.
-
-    Returns
-    -------
-    DataFrame
-        One row per market: the total ``payment`` and ``virtual_cost``.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> sides = cm.incentives.check_payment_identity(
-    ...     cm.Uniform(0, 1), 5, mu=1, sigma=1, gamma=1, draws=50, random_state=0
-    ... )
-    >>> bool(abs(sides.payment.mean() - sides.virtual_cost.mean()) < 0.1)
-    True
-    """
-    sides, rng = [], generator_of(random_state)
-    for _ in range(check_count("draws", draws, 2)):
-        sellers = Sellers.draw(n_sellers, prior, rng)
-        market = Market.standard(sellers, **buyer)
-        allocation = allocate(market, method="exact")
-        paid = float(payments(market, allocation).sum())
-        sides.append((paid, float(sellers.virtual_costs @ allocation.epsilon)))
-    return pd.DataFrame(sides, columns=["payment", "virtual_cost"])
+    a, b = np.unravel_index(int(np.argmax(gains)), gains.shape)
+    best = {"max_gain": gains[a, b], "first_report": firsts[a], "second_report": seconds[b]}
+    return {"surplus": sums[0, 0, 0], **best}

@@ -21,15 +21,7 @@ from convexmarket.checks import check_count, check_positive, generator_of, shown
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market, as_objective
 from convexmarket.sellers import PriorOrPriors, Sellers
-from convexmarket.terms import (
-    Constraint,
-    LinearCost,
-    MarketNumbers,
-    Objective,
-    Payments,
-    PrivacyCost,
-    Term,
-)
+from convexmarket.terms import Constraint, MarketNumbers, Objective, Payments, PrivacyCost, Term
 
 __all__ = ["GammaCalibration", "calibrate_gamma"]
 
@@ -82,8 +74,8 @@ def calibrate_gamma(
 ) -> GammaCalibration:
     """Compute the weight of payments at which the expected payments equal the budget.
 
-    The weight does not depend on the reports, so truthful prices exist, which a :class:`Budget`
-    does not guarantee. Payments equal the budget on average over sellers of the prior (A, Eq. 9).
+    Unlike a :class:`Budget`, the weight does not depend on the reports, so truthful prices exist.
+    Payments equal the budget on average over sellers of the prior (A, Eq. 9).
 
     Parameters
     ----------
@@ -122,17 +114,15 @@ def calibrate_gamma(
     by construction
     """
     check_positive("the budget", budget)
-    draws = check_count("draws", draws, 2)
-    rng = generator_of(random_state)
+    draws, rng = check_count("draws", draws, 2), generator_of(random_state)
     objective = as_objective(objective)
     sigma = MarketNumbers().plus(objective.parts).sigma
     if sigma == 0 or any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
             f"the objective {shown(objective)} must have Noise(), or privacy has no value for the "
-            "buyer, and no payments, whose weight is computed; add sigma * Noise(), leave payments "
-            "out, and give privacy_cost=..."
+            "buyer, and no payments, whose weight is computed; give their privacy_cost=..."
         )
-    term = Payments(LinearCost() if privacy_cost is None else privacy_cost)
+    term = Payments() if privacy_cost is None else Payments(privacy_cost)
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]
     first = Market(drawn[0], objective + 1.0 * term, constraints)
     if first.incentives != "by construction":
@@ -143,8 +133,14 @@ def calibrate_gamma(
     @cache
     def spending(log_gamma: float) -> Floats:
         """Compute the virtual costs of all purchases, which equal payments in expectation."""
-        whole = objective + float(np.exp(log_gamma)) * term
-        return np.array([_spent(Market(each, whole, first.constraints)) for each in drawn])
+        whole, spent = objective + float(np.exp(log_gamma)) * term, []
+        for sellers in drawn:
+            market = Market(sellers, whole, first.constraints)
+            allocation = allocate(market, gap=_GAP)
+            cost = np.asarray(market.privacy_cost(allocation.epsilon))
+            bought = allocation.weights > 0
+            spent.append(float(sellers.virtual_costs[bought] @ cost[bought]))
+        return np.array(spent)
 
     def excess(log_gamma: float) -> float:
         return float(np.log(max(spending(log_gamma).mean(), np.finfo(float).tiny) / budget))
@@ -167,11 +163,3 @@ def calibrate_gamma(
     gamma, spent = float(np.exp(log_gamma)), spending(log_gamma)
     error = float(spent.std(ddof=1) / np.sqrt(draws))
     return GammaCalibration(gamma, budget, float(spent.mean()), error, objective + gamma * term)
-
-
-def _spent(market: Market) -> float:
-    """Return the virtual cost of the purchase."""
-    allocation = allocate(market, gap=_GAP)
-    bought = allocation.weights > 0
-    cost = np.asarray(market.privacy_cost(allocation.epsilon))
-    return float(market.sellers.virtual_costs[bought] @ cost[bought])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -36,29 +36,30 @@ for _k, _stride in enumerate((4, 2, 1)):
 
 def adaptive(
     f: Callable[[Ints, Floats], Floats],
-    low: Floats,
-    high: Floats,
+    start: Floats,
+    end: Floats,
     tolerance: Floats,
+    breakpoints: Floats | Sequence[float] = (),
     most: int = 4096,
 ) -> tuple[Floats, Floats]:
-    """Integrate ``f(k, z)`` over z in [low[k], high[k]], for every k, and bound the errors.
+    """Integrate ``f(k, z)`` over z in [start[k], end[k]], for every k, and bound the errors.
 
-    Intervals are halved until three rules agree, as two may agree by chance. The halving also ends
-    at a negligible length around a jump, and at ``most`` intervals for each integral.
+    Intervals are cut at breakpoints, and halved until three rules agree (two may by chance), up to
+    a negligible length around a jump, or ``most`` intervals for each part.
     """
-    total, error = np.zeros((2, low.size))
-    owner, evaluated = np.arange(low.size), 0
+    total, error = np.zeros((2, start.size))
+    owner, low, high = cut(start, end, np.asarray(breakpoints))
+    left = most * owner.size
     for depth in range(_MAX_DEPTH):
-        evaluated += owner.size
+        left -= owner.size
         half, middle = 0.5 * (high - low), 0.5 * (high + low)
         z = middle[:, None] + half[:, None] * NODES
         z[:, 0], z[:, -1] = low, high  # rounding must not put an end outside the support
         values = f(np.repeat(owner, NODES.size), z.ravel()).reshape(z.shape)
         integrals = half[:, None] * (values @ _RULES)
         apart = np.abs(np.diff(integrals))
-        good = apart.max(axis=1) <= tolerance[owner]
-        good |= half <= _SHORTEST * np.abs(middle)
-        good |= (evaluated > most * total.size) | (depth == _MAX_DEPTH - 1)
+        good = (apart.max(axis=1) <= tolerance[owner]) | (half <= _SHORTEST * np.abs(middle))
+        good |= (left < 0) | (depth == _MAX_DEPTH - 1)
         np.add.at(total, owner[good], integrals[good, -1])
         np.add.at(error, owner[good], apart[good, -1])
         owner = np.tile(owner[~good], 2)
@@ -97,14 +98,11 @@ def first_root(
     inside = ~short
 
     def signed(z: Floats, which: Any) -> Floats:
-        excess = f(z, which)  # made finite, and positive at the root
-        return np.where(
-            excess < 0, np.clip(excess, -1e200, -1e-300), np.clip(excess, 1e-300, 1e200)
-        )
+        excess = f(z, which) + 0.0  # made finite, and positive at the root
+        return np.copysign(np.clip(np.abs(excess), 1e-300, 1e200), excess)
 
     bracket, args = (low[inside], high[inside]), (which[inside],)
     between = cast(Any, find_root)(signed, bracket, args=args)  # SciPy's stubs lack args
-    # Never return a point below the root.
-    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])
+    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])  # not below the root
     root[below] = high
     return root

@@ -8,14 +8,14 @@ slope is gamma*u(eps(y)), gamma being the weight of the payments. Where psi is a
 the rent is therefore the difference of two optimal objectives over gamma*k. Elsewhere the papers'
 problem is integrated by adaptive quadrature, to 11 digits. Other markets need a solve at each
 report, and psi is replaced by the chord between two of them. With o(y) the distance of psi's
-inverse from the chord, the remainder is the integral of -o(y)*u'(y). For an affine u it is the drop
-of u times the mean of o. The error is at most the drop times the largest distance from that mean.
+inverse from the chord, the remainder is the integral of -o(y)*u'(y): for an affine u the drop of u
+times the mean of o. The error is at most the drop times the largest distance from that mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -54,8 +54,7 @@ class ExactCurve:
 
     def __init__(self, curve: OwnReportCurve) -> None:
         self.curve = curve
-        bounded = curve.form.max_epsilon < np.inf
-        self.accuracy = ACCURACY_BOUNDED if bounded else ACCURACY
+        self.accuracy = ACCURACY_BOUNDED if curve.form.max_epsilon < np.inf else ACCURACY
 
     def answers(self, seller: Ints, virtual_cost: Floats) -> tuple[Floats, Floats, Floats]:
         """Return guarantees at other virtual costs, u of them, and bounds on the errors of u."""
@@ -70,8 +69,7 @@ class ExactCurve:
         least = np.min(form.virtual_costs, initial=np.inf, where=form.virtual_costs > 0)
         if 0 < form.mu < _LOST * np.sqrt(form.sigma) * np.sqrt(form.gamma * least) < np.inf:
             raise AllocationError(
-                f"mu = {form.mu:g} is too small compared with noise and payments for payments in "
-                "double precision; use mu = 0, or a larger mu"
+                f"mu = {form.mu:g} is too small for payments in double precision; use 0, or more"
             )
         if np.isinf(top) and not curve.can_do_without():
             raise _endless(prior, "under this cap (or with one seller) every seller is needed")
@@ -82,10 +80,10 @@ class ExactCurve:
             return self._of_many(prior, seller, reports), np.zeros(seller.size)
         if slope is None:
             return self._integrals(prior, seller, reports)
-        honest, per_objective = curve(seller, truth), 1.0 / (form.gamma * slope)
-        highest = curve(seller, np.full(seller.size, prior.ironed_virtual_cost(top))).value
-        rents = np.maximum(highest - honest.value, 0.0) * per_objective
-        errors = np.finfo(float).eps * highest * per_objective
+        honest, highest_cost = curve(seller, truth), prior.ironed_virtual_cost(top)
+        highest = curve(seller, np.full(seller.size, highest_cost)).value
+        rents = np.maximum(highest - honest.value, 0.0) / (form.gamma * slope)
+        errors = np.finfo(float).eps * highest / (form.gamma * slope)
         lost = errors > 10.0 * ACCURACY * (rents + reports * honest.epsilon)
         if np.any(lost):
             rents[lost], errors[lost] = self._integrals(prior, seller[lost], reports[lost])
@@ -98,11 +96,14 @@ class ExactCurve:
             return np.full(seller.size, top)
         level = curve(seller, np.full(seller.size, np.inf)).level  # usually the cost there
 
+        def above(z: Floats, level: Floats) -> Floats:
+            return np.asarray(prior.ironed_virtual_cost(z)) - level
+
         def unsold(z: Floats, who: Ints) -> Floats:
             return np.where(self._sold(prior, seller[who], z) == 0, 1.0, -1.0)
 
-        # Slightly larger, because of rounding.
-        end = np.minimum(_first_at(prior, level, reports) * (1 + 1e-10), top)
+        end = first_root(above, level, reports, top, prior.mean)
+        end = np.minimum(end * (1 + 1e-10), top)  # slightly larger, because of rounding
         still = np.flatnonzero(unsold(end, np.arange(seller.size)) < 0)
         end[still] = first_root(unsold, still, end[still], top, prior.mean)
         return end
@@ -113,18 +114,17 @@ class ExactCurve:
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
         """Integrate the curve up to its end, cut at kinks of psi."""
         end = self.last_sale(prior, seller, reports)
-        owner, low, high = cut(reports, end, prior.breakpoints)
-
-        def epsilon(piece: Ints, z: Floats) -> Floats:
-            return self._sold(prior, seller[owner[piece]], z)
-
         if prior.is_step:  # constant on each piece
-            parts = (high - low) * epsilon(np.arange(owner.size), 0.5 * (low + high))
-            errors = np.zeros(owner.size)
-        else:
-            least = self._least_payment(prior, seller, reports, end)
-            parts, errors = adaptive(epsilon, low, high, self.accuracy * least[owner])
-        return _sums(owner, parts, seller.size), _sums(owner, errors, seller.size)
+            owner, low, high = cut(reports, end, prior.breakpoints)
+            sold = self._sold(prior, seller[owner], 0.5 * (low + high))
+            rents = np.bincount(owner, (high - low) * sold, seller.size).astype(float)
+            return rents, np.zeros(seller.size)
+        tolerance = self.accuracy * self._least_payment(prior, seller, reports, end)
+
+        def epsilon(k: Ints, z: Floats) -> Floats:
+            return self._sold(prior, seller[k], z)
+
+        return adaptive(epsilon, reports, end, tolerance, prior.breakpoints)
 
     def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
         """Return a lower bound on each payment: the rent is at least eps(z)*(z - c) at any z."""
@@ -140,6 +140,11 @@ class ExactCurve:
         """
         places, first, place = np.unique(reports, return_index=True, return_inverse=True)
         sold, rents = self.curve.truth[seller[first]], np.full(places.size, np.nan)
+
+        def polynomial(nodes: Ints) -> Chebyshev:
+            # "full" suppresses a warning about close places; such fits are rejected.
+            return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
+
         capped = np.isclose(sold, sold.max(), rtol=1e-12, atol=0.0)
         kinks = np.searchsorted(places, prior.breakpoints, side="right")
         cuts = np.unique([*kinks, np.count_nonzero(capped), np.count_nonzero(sold)])
@@ -149,16 +154,15 @@ class ExactCurve:
             new = np.unique(np.concatenate(through))
             new = new[np.isnan(rents[new])]
             rents[new] = self._integrals(prior, seller[first[new]], reports[first[new]])[0]
-            halves: list[Ints] = []
-            for some, nodes in zip(stretches, through, strict=True):
-                rest = some[np.isnan(rents[some])]
-                others, paid = nodes[1::2], places * sold + rents
-                off = np.abs(_polynomial(places, rents, nodes[::2])(places[others]) - rents[others])
-                if nodes.size > _FEWEST and np.all(off <= _ACCURACY_BETWEEN * paid[others]):
-                    rents[rest] = _polynomial(places, rents, nodes)(places[rest])
+            pairs, stretches = zip(stretches, through, strict=True), []
+            for some, nodes in pairs:
+                rest, others = some[np.isnan(rents[some])], nodes[1::2]
+                off = np.abs(polynomial(nodes[::2])(places[others]) - rents[others])
+                paid = (places * sold + rents)[others]
+                if nodes.size > _FEWEST and np.all(off <= _ACCURACY_BETWEEN * paid):
+                    rents[rest] = polynomial(nodes)(places[rest])
                 elif rest.size:
-                    halves += np.array_split(some, 2)
-            stretches = halves
+                    stretches += np.array_split(some, 2)
         return rents[place]
 
 
@@ -169,24 +173,6 @@ def _nodes_among(places: Floats, some: Ints) -> Ints:
     low, high = places[some[0]], places[some[-1]]
     at = np.searchsorted(places[some], low + 0.5 * (high - low) * (1.0 + NODES))
     return np.unique(some[np.minimum(at, some.size - 1)])
-
-
-def _polynomial(places: Floats, rents: Floats, nodes: Ints) -> Chebyshev:
-    # "full" suppresses a warning about close places; such fits are rejected.
-    return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
-
-
-def _first_at(prior: Prior, level: Floats, start: Floats) -> Floats:
-    """Return the smallest report from start to the top at which psi reaches each level."""
-
-    def above(z: Floats, level: Floats) -> Floats:
-        return np.asarray(prior.ironed_virtual_cost(z)) - level
-
-    return first_root(above, level, start, prior.support[1], prior.mean)
-
-
-def _sums(owner: Ints, parts: Floats, n: int) -> Floats:
-    return np.bincount(owner, parts, n).astype(float)
 
 
 def _endless(prior: Prior, why: str) -> NotSupportedError:
@@ -206,13 +192,11 @@ class _Point(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """The integral of u(eps) over the reports between two places of a table."""
+    """The integral of u(eps) over a cell, and errors due to certificates and to curvature."""
 
-    first: int
-    last: int
     value: float
-    gap: float  # error due to the certificates
-    bend: float  # error that more solves would reduce
+    gap: float
+    bend: float  # more solves would reduce it
 
 
 class SolvedCurve:
@@ -227,7 +211,7 @@ class SolvedCurve:
     ) -> None:
         self.market, self.method, self._gap, self.n_solves = market, method, gap, 0
         self._truth: CertifiedPurchase = allocation
-        self._nearest: CertifiedPurchase = allocation
+        self._nearest = self._truth
         self._points: dict[tuple[int, float], _Point] = {}
         self._conic: Conic | None = None
 
@@ -245,7 +229,7 @@ class SolvedCurve:
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
             some = seller == i
-            least = float(np.min(tolerance[some]))
+            least = float(tolerance[some].min())
             rents[some], errors[some] = self._rents_of(prior, i, reports[some], least)
         return rents, errors
 
@@ -257,15 +241,16 @@ class SolvedCurve:
             return (end - reports) * self._sold(prior, seller, reports), np.zeros(n)
         if self.method == "envelope" or np.isinf(tolerance):
             return self._by_chords(prior, seller, reports, end, tolerance)
-        kinks = prior.breakpoints
-        kinks = kinks[(kinks > reports.min()) & (kinks < end)][:_FEW]
-        owner, low, high = cut(reports, np.full(n, end), kinks)
-        tolerances = np.full(owner.size, tolerance)
-        sold = partial(self._sold, prior, seller)
-        parts, apart = adaptive(lambda _, z: sold(z), low, high, tolerances, _MOST_PIECES)
+
+        def sold(_: Ints, reports: Floats) -> Floats:
+            return self._sold(prior, seller, reports)
+
+        first = int(np.searchsorted(prior.breakpoints, reports.min(), side="right"))
+        kinks = prior.breakpoints[first : first + _FEW]
+        ends, tolerances = np.full(n, end), np.full(n, tolerance)
+        rents, errors = adaptive(sold, reports, ends, tolerances, kinks, _MOST_PIECES)
         # The relative error of guarantees has the order of the root of the gap.
-        rents = _sums(owner, parts, n)
-        return rents, _sums(owner, apart, n) + rents * np.sqrt(2.0 * self._gap)
+        return rents, errors + rents * np.sqrt(2.0 * self._gap)
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Return a report at which each seller usually sells nothing: four times the truth."""
@@ -299,7 +284,7 @@ class SolvedCurve:
         sellers, start = market.sellers.with_virtual_cost(seller, virtual_cost), self._nearest
         if np.isinf(sellers.virtual_costs).any() or best_method(market) != "branch_and_bound":
             changed = Market(sellers, market.objective, market.constraints)
-            self._nearest = allocate(changed, gap=self._gap, start=start)  # type: ignore[arg-type]
+            self._nearest = allocate(changed, gap=self._gap, start=start)
             return self._nearest
         if self._conic is None:  # compiled once for all virtual costs
             with_parameter = sellers.with_cost_parameter()
@@ -338,53 +323,47 @@ class SolvedCurve:
     ) -> tuple[Floats, Floats]:
         """Return the integrals of u(eps) from each report to the end, and their errors."""
         z, y, cuts = _table(prior, reports, end)
-        nodes = np.unique([*np.searchsorted(z, cuts), z.size - 1])
-        cells = [self._cell(seller, z, y, a, b) for a, b in pairwise(nodes)]
-        while len(cells) < _MOST_SOLVES and sum(c.gap + c.bend for c in cells) > tolerance:
-            worst = max(
-                (k for k, cell in enumerate(cells) if cell.last - cell.first > 1),
-                key=lambda k: cells[k].bend,
-                default=None,
-            )
-            if worst is None or sum(c.bend for c in cells) < 0.1 * tolerance:
+        cell = cache(partial(self._cell, seller, z, y))
+        nodes = np.unique([*np.searchsorted(z, cuts), z.size - 1]).tolist()
+        while True:
+            cells = [cell(a, b) for a, b in pairwise(nodes)]
+            bends = np.array([each.bend for each in cells])
+            error = bends.sum() + sum(each.gap for each in cells)
+            divisible = np.diff(nodes) > 1
+            good = error <= tolerance or bends.sum() < 0.1 * tolerance
+            if good or len(cells) >= _MOST_SOLVES or not divisible.any():
                 break
-            a, b = cells[worst].first, cells[worst].last
+            k = int(np.argmax(np.where(divisible, bends, -1.0)))
+            a, b = nodes[k : k + 2]
             middle = (a + b) // 2
             if y[a] < y[b] < np.inf:  # the report where psi is farthest from its chord
                 middle = a + 1 + int(np.argmax(np.abs(_off_chord(z, y, a, b)[1:-1])))
-            halves = (a, middle), (middle, b)
-            cells[worst : worst + 1] = [self._cell(seller, z, y, *half) for half in halves]
+            nodes.insert(k + 1, middle)
         sums = np.array([[c.value, c.gap + c.bend] for c in cells] + [[0.0, 0.0]])
         behind = np.cumsum(sums[::-1], axis=0)[::-1]
         if np.isinf(prior.support[1]):  # F/f does not decrease there, so psi' >= 1
             last, out = self._at(seller, float(y[-1])), self._at(seller, np.inf)
             rest = max(0.0, out.upper - last.lower) / self.market.form.total_gamma
             behind[:, 1] += rest
-        firsts = np.array([*(cell.first for cell in cells), z.size - 1])
-        values, errors = behind[np.searchsorted(firsts, np.searchsorted(z, reports))].T
+        values, errors = behind[np.searchsorted(nodes, np.searchsorted(z, reports))].T
         return values, errors
 
     def _cell(self, seller: int, z: Floats, y: Floats, a: int, b: int) -> _Cell:
         """Integrate from objectives or from guarantees at the ends, with the smaller error."""
         left, right = self._at(seller, float(y[a])), self._at(seller, float(y[b]))
-        width = float(z[b] - z[a])
-        drop = max(0.0, left.sold - right.sold)
-        mean = 0.5 * (left.sold + right.sold)
+        width, drop = float(z[b] - z[a]), max(0.0, left.sold - right.sold)
         doubt = width * self._doubt(left, float(y[a]))
-        ends = _Cell(a, b, width * mean, doubt, 0.5 * width * drop)
+        ends = _Cell(0.5 * width * (left.sold + right.sold), doubt, 0.5 * width * drop)
         if self.method != "envelope" or not y[a] < y[b] < np.inf:
             return ends
         rise, gamma = float(y[b] - y[a]), self.market.form.total_gamma
-        gap = max(left.upper - left.lower, right.upper - right.lower) / gamma * width / rise
-        integral = (right.upper - left.upper) / gamma
-        value, bend = width / rise * integral, 0.0
-        if b - a > 1:
-            off = _off_chord(z, y, a, b)
-            centre = float(0.5 * (off[1:] + off[:-1]) @ np.diff(y[a : b + 1]) / rise)
-            value += drop * centre
-            bend = drop * max(centre - float(off.min()), float(off.max()) - centre)
-        chord = _Cell(a, b, max(value, 0.0), gap, bend)
-        return min(chord, ends, key=lambda cell: cell.gap + cell.bend)
+        per_objective = width / (rise * gamma)
+        gap = max(left.upper - left.lower, right.upper - right.lower) * per_objective
+        off = _off_chord(z, y, a, b)
+        centre = float(0.5 * (off[1:] + off[:-1]) @ np.diff(y[a : b + 1]) / rise)
+        value = (right.upper - left.upper) * per_objective + drop * centre
+        bend = drop * max(centre - float(off.min()), float(off.max()) - centre)
+        return min(_Cell(max(value, 0.0), gap, bend), ends, key=lambda cell: cell.gap + cell.bend)
 
 
 def _off_chord(z: Floats, y: Floats, a: int, b: int) -> Floats:
@@ -399,9 +378,8 @@ def _table(prior: Prior, reports: Floats, end: float) -> tuple[Floats, Floats, S
     cuts = [*reports, end]
     z = np.unique(cuts)
     if prior.virtual_cost_slope is None and start < end:
-        kinks = prior.breakpoints
-        if prior.is_step:  # the bottom of the support is a step as well, but no breakpoint
-            kinks = np.append(prior.support[0], kinks)
+        # The bottom of the support of a sample is a step as well, but no breakpoint.
+        kinks = np.append(prior.breakpoints, [prior.support[0]] * prior.is_step)
         kinks = kinks[(kinks >= start) & (kinks < end)]
         kinks = np.concatenate((kinks, np.nextafter(kinks, np.inf)))  # psi may jump there
         closer = start + (end - start) * np.geomspace(1e-6, 1.0, _TABLE)

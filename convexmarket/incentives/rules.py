@@ -22,15 +22,8 @@ from convexmarket.errors import AllocationError, NotSupportedError, ParameterErr
 from convexmarket.incentives.rents import ExactCurve, SolvedCurve
 from convexmarket.market import Incentives, Market
 
-__all__ = [
-    "PaymentEstimate",
-    "curve_of",
-    "estimate_payments",
-    "part_payments",
-    "payments",
-    "reports_of",
-    "scales",
-]
+__all__ = ["PaymentEstimate", "curve_of", "estimate_payments", "part_payments", "payments"]
+__all__ += ["reports_of", "scales"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -75,23 +68,21 @@ class PaymentEstimate:
 
     def __post_init__(self) -> None:
         if not np.all(np.isfinite(self.amounts)):
-            raise AllocationError(
-                "payments overflow, as virtual costs do on the support; choose another prior"
-            )
+            raise AllocationError("payments overflow on the support; choose another prior")
 
     def __repr__(self) -> str:
-        error = self.errors.max(initial=0.0)
         return (
-            f"PaymentEstimate({self.sellers.size} sellers, total={self.amounts.sum():.6g}, "
-            f"largest error={error:.1e}, method={self.method!r}, truthful: {self.incentives})"
+            f"PaymentEstimate({self.sellers.size} sellers, total={self.amounts.sum():.6g}, largest "
+            f"error={self.errors.max(initial=0.0):.1e}, method={self.method!r}, truthful: "
+            f"{self.incentives})"
         )
 
 
 def payments(market: Market, allocation: Allocation) -> Floats:
     """Compute the payment of every seller under A's Eq. (8), with B's convex privacy cost u.
 
-    Payments are exact for the papers' problem. Any other market with truthful prices is solved
-    again at other reports, as in :func:`estimate_payments`; errors above one percent are refused.
+    Payments are exact for the papers' problem. Other markets are solved again at other reports, as
+    in :func:`estimate_payments`; errors above one percent are refused.
 
     Parameters
     ----------
@@ -128,13 +119,11 @@ def payments(market: Market, allocation: Allocation) -> Floats:
         whole.curve(np.empty(0))  # raises before anything is computed
         return parts.column(partial(part_payments, whole), "payment")
     estimate = estimate_payments(market, allocation)
-    too_far = estimate.errors > _LARGEST_ERROR * scales(market, allocation)
-    if np.any(too_far):
+    if np.any(estimate.errors > _LARGEST_ERROR * scales(market, allocation)):
         worst = int(np.argmax(estimate.errors))
         raise AllocationError(
-            f"the payment of seller {worst} has an error of {estimate.errors[worst]:.1e}, and the "
-            f"allocation a gap of {allocation.gap:.1e}; allocate with a smaller gap, such as "
-            "gap=1e-8, or use estimate_payments(market, allocation), which reports the errors"
+            f"the payment of seller {worst} has an error of {estimate.errors[worst]:.1e}; allocate "
+            "with a smaller gap, such as gap=1e-8, or use estimate_payments, which reports errors"
         )
     return estimate.amounts
 
@@ -200,15 +189,21 @@ def estimate_payments(
     lost = np.asarray(market.privacy_cost(allocation.epsilon))
     bought = np.unique(who[lost[who] > 0])
     amounts, errors = reports * lost, np.zeros(reports.size)
-    tolerances, gap, n_solves = tol * scales(market, allocation), _SMALLEST_GAP, 0
+    tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
         # Errors of objectives have the order of the gap; errors of guarantees, of its root.
         if method == "quadrature":
-            gap = float(np.clip(tol * tol / 8, _SMALLEST_GAP, 1e-6))
+            gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):
             money = abs(allocation.objective) / (market.form.total_gamma or 1.0)
-            gap = float(np.clip(0.1 * tolerances.min() / money, _SMALLEST_GAP, 1e-6))
-        allocation = _with_best_bound(market, allocation, gap)
+            gap = 0.1 * float(tolerances.min()) / money
+        gap = float(np.clip(gap, _SMALLEST_GAP, 1e-6))
+        again = allocate(market, gap=gap, start=allocation)
+        gaps = [answer.objective - answer.lower_bound for answer in (allocation, again)]
+        if abs(allocation.objective - again.objective) > sum(gaps) + 1e-9 * abs(again.objective):
+            raise _another(f"the objective {again.objective:.10g}")
+        best = max(allocation.lower_bound, again.lower_bound)
+        allocation = replace(allocation, lower_bound=best)
     curve = curve_of(market, allocation, gap)
     for prior, place in market.sellers.by_prior(bought):
         some = bought[place]
@@ -220,8 +215,7 @@ def estimate_payments(
         if deviation > 1e-2 * float(np.max(truth)):
             raise _another(f"guarantees that differ by up to {deviation:.3g}")
         errors = np.maximum(errors, 10 * curve.accuracy * amounts)
-    elif method != "constant":
-        n_solves = curve.n_solves + 1
+    n_solves = curve.n_solves + 1 if isinstance(curve, SolvedCurve) and method != "constant" else 0
     return PaymentEstimate(amounts[who], errors[who], who, method, market.incentives, n_solves)
 
 
@@ -239,7 +233,7 @@ def _method_of(market: Market, assume_monotone: bool) -> str:
         return "exact"
     if market.incentives != "by construction" and not assume_monotone:
         raise NotSupportedError(
-            f"payments that make the truth the best reply are {market.incentives} in this market: "
+            f"truthful payments are {market.incentives} in this market: "
             f"{market.incentives.reason}. Use audit_incentives to test misreports, or "
             "estimate_payments(..., assume_monotone=True) to compute Eq. (8) in any case"
         )
@@ -249,22 +243,13 @@ def _method_of(market: Market, assume_monotone: bool) -> str:
     return "envelope" if market.form.total_gamma > 0 else "constant"
 
 
-def _with_best_bound(market: Market, allocation: Allocation, gap: float) -> Allocation:
-    """Return the allocation with the better of its lower bound and the bound of a second solve."""
-    again = allocate(market, gap=gap, start=allocation)
-    gaps = [answer.objective - answer.lower_bound for answer in (allocation, again)]
-    if abs(allocation.objective - again.objective) > sum(gaps) + 1e-9 * abs(again.objective):
-        raise _another(f"the objective {again.objective:.10g}")
-    return replace(allocation, lower_bound=max(allocation.lower_bound, again.lower_bound))
-
-
 def _check_allocation(market: Market, allocation: Allocation) -> None:
     """Check that an allocation is certified, and belongs to this market."""
     check_instance("allocation", allocation, Allocation, "what allocate(market) returned")
     if not allocation.gap < 1e-3:
         raise AllocationError(
-            f"the allocation has a relative gap of {allocation.gap:.1e}, but truthful payments "
-            "need the global optimum; allocate with method='exact' or a smaller gap"
+            f"the allocation has a gap of {allocation.gap:.1e}, but truthful payments need the "
+            "global optimum; allocate with method='exact' or a smaller gap"
         )
     if allocation.weights.size != len(market.sellers):
         raise _another(f"{len(market.sellers)} sellers")
@@ -282,22 +267,21 @@ def _another(what: str) -> AllocationError:
 
 def scales(market: Market, allocation: Allocation) -> Floats:
     """Return the scale of payment errors: the larger of the seller's and the average cost."""
-    lost = np.asarray(market.privacy_cost(allocation.epsilon))
-    costs = reports_of(market) * lost
-    total = float(costs.sum())
-    if total == 0:  # all reports of sales are zero: use the average report
-        total = float(reports_of(market).mean() * lost.sum())
+    lost, reports = np.asarray(market.privacy_cost(allocation.epsilon)), reports_of(market)
+    costs = reports * lost
+    # If all reports of sales are zero, use the average report.
+    total = float(costs.sum()) or float(reports.mean() * lost.sum())
     return np.maximum(costs, total / max(1, allocation.n_bought))
 
 
 def reports_of(market: Market) -> Floats:
     """Return the reports of a market, or raise an error if they are missing."""
     check_instance("market", market, Market)
-    market.sellers.check_in_memory()
     reports = market.sellers.sensitivities
     if reports is None:
+        m = market.sellers.virtual_costs.size  # raises an error for sellers in parts
         raise SellersError(
-            "these sellers have virtual costs only; payments depend on the reports and the prior; "
-            "give Sellers(sensitivities=..., prior=...)"
+            f"these {m} sellers have virtual costs only; payments depend on the reports and the "
+            "prior; give Sellers(sensitivities=..., prior=...)"
         )
     return reports

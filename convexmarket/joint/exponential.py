@@ -33,7 +33,8 @@ from convexmarket.errors import (
 )
 from convexmarket.joint.alternating import Descent, PurchaseStep, best_model
 from convexmarket.joint.problem import JointMarket, checked_vector
-from convexmarket.terms import Constraint, MarketNumbers, Piece, Quantities
+from convexmarket.terms import Constraint, MarketNumbers, Quantities
+from convexmarket.terms.pieces import Piece
 
 Floats = NDArray[np.float64]
 

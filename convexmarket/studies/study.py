@@ -513,8 +513,9 @@ def _audit(market: Market, plan: Row) -> Row:
 def _bought(market: Market, allocation: Allocation) -> Row:
     weights, eta = allocation.weights, allocation.eta
     spread = float(np.linalg.norm(weights))
-    model = tuple(part for part in market.objective.parts if not part.term.pays)
     costs = market.sellers.virtual_costs
+    parts = market.objective.parts
+    model = tuple(part for part in parts if part.term.reading(costs.size) == "none")
     return {
         "objective": allocation.objective,
         "lower_bound": allocation.lower_bound,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from numbers import Real
 from typing import Any
 
 import cvxpy as cp
@@ -15,18 +14,9 @@ from scipy import sparse
 
 from convexmarket.checks import aligned, as_float, check_instance, check_positive
 from convexmarket.errors import ParameterError
+from convexmarket.terms import records
 from convexmarket.terms.pieces import Constraint, MarketNumbers, Number, Quantities, value_of
-from convexmarket.terms.records import (
-    checked,
-    groups,
-    in_interval,
-    matrix,
-    named,
-    one_or_each,
-    record,
-    vector,
-    written,
-)
+from convexmarket.terms.records import checked, record
 
 __all__ = ["Budget", "Cap", "EffectiveSize", "EtaRange", "GivenEpsilon", "GroupShare"]
 __all__ += ["MaxEpsilon", "Moments"]
@@ -38,8 +28,7 @@ Floats = NDArray[np.float64]
 class Cap(Constraint):
     """Each weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
-    ``k >= 1`` is a number, a ``cvxpy.Parameter``, or one number for each seller, at least 1 on
-    average.
+    ``k`` is a number >= 1, a ``cvxpy.Parameter``, or one for each seller, >= 1 on average.
 
     Examples
     --------
@@ -49,15 +38,14 @@ class Cap(Constraint):
 
     separable = True
     formula_template = "a_i <= {k}/m"
-    k: float | Floats = checked(one_or_each, "cap", each=True, example="5")
+    k: float | Floats = checked(records.one_or_each, "cap", each=True, example="5")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.k, Real) or self.k >= 1:
-            super().__post_init__()
-        if not isinstance(self.k, cp.Parameter) and not np.mean(self.k) >= 1:
+        super().__post_init__()
+        if not isinstance(self.k, cp.Parameter) and np.mean(self.k) < 1:
             raise ParameterError(
-                f"cap is {np.mean(self.k):g} on average, but m weights of at most cap/m can only "
-                "sum to one if cap >= 1; give larger numbers, or leave the cap out"
+                f"cap is {np.mean(self.k):g} on average, but weights of at most cap/m can only sum "
+                "to one if cap >= 1; give larger numbers, or leave the cap out"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -79,7 +67,9 @@ class MaxEpsilon(Constraint):
     """
 
     formula_template = "eps_i <= {epsilon}"
-    epsilon: float | Floats = checked(one_or_each, "the largest epsilon", each=True, example="1.0")
+    epsilon: float | Floats = checked(
+        records.one_or_each, "the largest epsilon", each=True, example="1.0"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,15 +95,14 @@ class GivenEpsilon(MaxEpsilon):
     GivenEpsilon(<3 values in [0.5, 2]>)
     """
 
-    epsilon: Floats = checked(one_or_each, "the given epsilon", each=True)
+    epsilon: Floats = checked(records.one_or_each, "the given epsilon", each=True)
 
 
 @record
 class Budget(Constraint):
     """The expected payments of linear costs are at most ``amount``, a number or cvxpy.Parameter.
 
-    Truthful prices may not exist next to other pieces; see ``market.incentives`` and
-    :func:`~convexmarket.calibrate_gamma`.
+    Truthful prices may not exist next to other pieces; see :func:`~convexmarket.calibrate_gamma`.
 
     Examples
     --------
@@ -145,14 +134,8 @@ class Budget(Constraint):
 class GroupShare(Constraint):
     """Bounds on the share of each group in the weight, or equal shares.
 
-    Parameters
-    ----------
-    groups : array_like or pandas column, length m
-        The group of each seller.
-    at_least, at_most : mapping from group to share, optional
-        Shares in [0, 1].
-    equal : bool
-        All groups have the same share.
+    ``groups`` has the group of each seller. ``at_least`` and ``at_most`` map groups to shares in
+    [0, 1]; with ``equal``, all groups have the same share.
 
     Examples
     --------
@@ -160,14 +143,14 @@ class GroupShare(Constraint):
     sum_{i in new} a_i >= 0.4
     """
 
-    groups: Any = checked(groups, each=True)
+    groups: Any = checked(records.groups, each=True)
     at_least: Mapping[Any, float] = field(default_factory=dict)
     at_most: Mapping[Any, float] = field(default_factory=dict)
     equal: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = self._names
+        known = np.unique(self.groups).tolist()
         for name in ("at_least", "at_most"):
             shares = getattr(self, name)
             check_instance(name, shares, Mapping, "shares by group, {'A': 0.2}")
@@ -177,20 +160,15 @@ class GroupShare(Constraint):
                         f"{name} must be shares in [0, 1] of the groups "
                         f"{', '.join(map(repr, known[:10]))}, got {group!r}: {share!r}"
                     )
-            object.__setattr__(self, name, dict(shares))
+            vars(self)[name] = dict(shares)
         if not (self.at_least or self.at_most or self.equal):
-            raise ParameterError(
-                "the group share has no bound; give at_least, at_most or equal=True"
-            )
-
-    @property
-    def _names(self) -> list[Any]:
-        return list(dict.fromkeys(self.groups.tolist()))
+            raise ParameterError("no share is bounded; give at_least, at_most or equal=True")
 
     @property
     def formula(self) -> str:
-        bounds = [f"sum_{{i in {named(g)}}} a_i >= {low:g}" for g, low in self.at_least.items()]
-        bounds += [f"sum_{{i in {named(g)}}} a_i <= {high:g}" for g, high in self.at_most.items()]
+        shares = [(group, ">=", share) for group, share in self.at_least.items()]
+        shares += [(group, "<=", share) for group, share in self.at_most.items()]
+        bounds = [f"sum_{{i in {records.named(g)}}} a_i {sign} {x:g}" for g, sign, x in shares]
         bounds += ["sum_{i in g} a_i = sum_{i in h} a_i"] * self.equal
         return ", ".join(bounds[:4] + ["..."] * (len(bounds) > 4))
 
@@ -200,8 +178,8 @@ class GroupShare(Constraint):
 
         bounds: list[cp.Constraint] = [share(g) >= low for g, low in self.at_least.items()]
         bounds += [share(g) <= high for g, high in self.at_most.items()]
-        equal = self._names[1:] if self.equal else []
-        return bounds + [share(g) == 1.0 / len(self._names) for g in equal]
+        names = np.unique(self.groups).tolist()
+        return bounds + [share(g) == 1.0 / len(names) for g in names[1:] if self.equal]
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
         prices = iter(float(np.sum(each)) for each in multipliers)
@@ -214,11 +192,10 @@ class GroupShare(Constraint):
     def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:  # type: ignore[override]
         """Group of each seller by number, and the smallest and largest share of each group."""
         names, group = np.unique(self.groups, return_inverse=True)
-        least = np.array([self.at_least.get(name, 0.0) for name in names.tolist()])
-        most = np.array([self.at_most.get(name, 1.0) for name in names.tolist()])
-        if self.equal:
-            least, most = np.maximum(least, 1 / names.size), np.minimum(most, 1 / names.size)
-        return group, least, most
+        least = [self.at_least.get(name, 0.0) for name in names.tolist()]
+        most = [self.at_most.get(name, 1.0) for name in names.tolist()]
+        low, high = (1 / names.size, 1 / names.size) if self.equal else (0.0, 1.0)
+        return group, np.maximum(least, low), np.minimum(most, high)
 
 
 @record
@@ -240,8 +217,7 @@ class EtaRange(Constraint):
     def __post_init__(self) -> None:
         if not 0 < as_float(self.low) <= as_float(self.high) < np.inf:
             raise ParameterError(
-                f"eta range is ({self.low!r}, {self.high!r}); give two finite numbers with "
-                "0 < low <= high"
+                f"eta range is {self.low!r}, {self.high!r}; give finite numbers, 0 < low <= high"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -257,15 +233,8 @@ class Moments(Constraint):
     """Weighted averages of public features match targets: ``|A'a - b| <= tol``, each one.
 
     With the averages of a population as b, it is the calibration of weights in statistics (Deville
-    and Sarndal, 1992).
-
-    Parameters
-    ----------
-    A : array_like or scipy sparse matrix, shape (m, k)
-        Public features of each seller, one per column.
-    b, tol : array_like, shape (k,)
-        Targets of the weighted averages, and the largest deviations, >= 0; one ``tol`` for all is
-        a number.
+    and Sarndal, 1992). ``A``, dense or sparse, has the k public features of each seller in a row.
+    ``b``, shape (k,), has the targets, and ``tol`` the largest deviations >= 0, one or k numbers.
 
     Examples
     --------
@@ -273,28 +242,24 @@ class Moments(Constraint):
     |A'a - b| <= 1
     """
 
-    A: Any = checked(matrix, each=True, of="a row of public features for each seller")
-    b: Floats = checked(vector)
-    tol: float | Floats = checked(
-        one_or_each, example="0.1", zero=True, unit="column of A", default=0.0
-    )
+    A: Any = checked(records.matrix, each=True, of="a row of public features for each seller")
+    b: Floats = checked(records.vector)
+    tol: float | Floats = checked(records.one_or_each, example="0.1", zero=True, default=0.0)
 
     def __post_init__(self) -> None:
         if isinstance(self.A, pd.DataFrame):
-            _, b, tol = aligned(**{"A.T": self.A.T, "b": self.b, "tol": self.tol})
-            object.__setattr__(self, "b", b)
-            object.__setattr__(self, "tol", tol)
+            matched = aligned(**{"A.T": self.A.T, "b": self.b, "tol": self.tol})
+            vars(self).update(b=matched[1], tol=matched[2])
         super().__post_init__()
-        for name, entries in (("b", self.b), ("tol", self.tol)):
-            if isinstance(entries, np.ndarray) and entries.size != self.A.shape[1]:
-                raise ParameterError(
-                    f"{name} has {entries.size} entries for {self.A.shape[1]} columns of A; give "
-                    "one for each"
-                )
+        k = self.A.shape[1]
+        for name in ("b", "tol"):
+            if (size := np.size(getattr(self, name))) != k and (name == "b" or size > 1):
+                raise ParameterError(f"{name} has {size} entries for {k} columns of A; give {k}")
 
     @property
     def formula(self) -> str:
-        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {written(self.tol, 'tol')}"
+        tol = records.written(self.tol, "tol")
+        return f"|A'a - b| <= {tol}" if np.any(self.tol) else "A'a = b"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         # Each feature is scaled to a largest value of one.
@@ -303,8 +268,8 @@ class Moments(Constraint):
         off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
         room = np.broadcast_to(self.tol, unit.shape) / unit
         some = room > 0
-        bounds = [off[some] <= room[some], -room[some] <= off[some]] if some.any() else []
-        return bounds if some.all() else [*bounds, off[~some] == 0]
+        equal = [off[~some] == 0] if not some.all() else []
+        return [cp.abs(off[some]) <= room[some], *equal] if some.any() else equal
 
 
 @record
@@ -320,7 +285,7 @@ class EffectiveSize(Constraint):
     """
 
     formula_template = "1/||a||_2^2 >= {n}"
-    n: float = checked(in_interval, "the effective size", most=True, interval="[1, inf)")
+    n: float = checked(records.in_interval, "the effective size", interval="[1, inf)")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         m = quantities.weights.size

@@ -1,39 +1,32 @@
-"""Terms of the objective: spread, noise, payments, and worst cases of sellers and costs."""
+"""Terms of the objective, and the cost of lost privacy to a seller."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
-from convexmarket.checks import check_choice, check_instance
+from convexmarket.checks import as_float, check_choice, check_instance, is_iterable
 from convexmarket.errors import ParameterError
-from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.pieces import MarketNumbers, Quantities, Term
-from convexmarket.terms.records import (
-    checked,
-    groups,
-    in_interval,
-    matrix,
-    one_or_each,
-    record,
-    target,
-    vector,
-    written,
-)
+from convexmarket.terms import records
+from convexmarket.terms.pieces import MarketNumbers, Number, Quantities, Term
+from convexmarket.terms.records import Record, checked, record
 
-__all__ = ["CVaR", "Fairness", "Losses", "NegativeEntropy", "Noise", "Payments"]
-__all__ += ["QuadraticSpread", "RobustCosts", "Spread", "SquaredNoise", "SquaredSpread"]
+__all__ = ["CVaR", "ExponentialCost", "Fairness", "LinearCost", "Losses", "NegativeEntropy"]
+__all__ += ["Noise", "Payments", "PowerCost", "PrivacyCost", "QuadraticSpread", "RobustCosts"]
+__all__ += ["Spread", "SquaredNoise", "SquaredSpread", "TieredCost"]
 
 Floats = NDArray[np.float64]
-Of = Literal["epsilon", "eps", "payments"]
+Of = Literal["eps", "payments"]
 Kind = Literal["box", "budget", "ellipsoid"]
 Rule = Literal["minimax"]
 
@@ -42,16 +35,10 @@ Rule = Literal["minimax"]
 class Spread(Term):
     """A norm of the weights, ||a||_p: the price of relying on few sellers.
 
-    With p = 2 it is the term ``mu * ||a||`` of A, Theorem II.4. With a reference q it is the
-    distance ``||a - q||_p`` from target weights, such as the design weights of a survey.
-
-    Parameters
-    ----------
-    p : float
-        Between 1.01 and 40, or inf (the largest weight). It is rounded to a fraction with a
-        numerator of at most 1024, which cones can represent.
-    reference : array_like, shape (m,), optional
-        Target weights q, public: nonnegative, with sum one.
+    With p = 2 it is the term ``mu * ||a||`` of A, Theorem II.4. With a public ``reference`` q,
+    shape (m,), it is the distance ``||a - q||_p`` from target weights, such as the design weights
+    of a survey. p lies between 1.01 and 40, or is inf (the largest weight); it is rounded to a
+    fraction with a numerator of at most 1024, which cones can represent.
 
     Examples
     --------
@@ -59,14 +46,14 @@ class Spread(Term):
     ||a||_3 + 1/eta
     """
 
-    p: float = checked(in_interval, interval="[1.01, 40]", also=np.inf, default=2)
-    reference: Floats | None = checked(target, each=True, default=None)
+    p: float = checked(records.in_interval, interval="[1.01, 40]", also=np.inf, default=2)
+    reference: Floats | None = checked(records.target, each=True, default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        vars(self)["is_smooth"] = self.p < np.inf  # the largest weight has no gradient at ties
         if self.p < np.inf:
-            reciprocal = (1 / Fraction(float(self.p))).limit_denominator(1024)
-            object.__setattr__(self, "p", float(1 / reciprocal))
+            vars(self)["p"] = float(1 / (1 / Fraction(float(self.p))).limit_denominator(1024))
 
     @property
     def formula(self) -> str:
@@ -82,10 +69,6 @@ class Spread(Term):
     @property
     def is_norm(self) -> bool:  # type: ignore[override]
         return self.p < np.inf and self.reference is None
-
-    @property
-    def is_smooth(self) -> bool:  # type: ignore[override]
-        return self.p < np.inf  # the largest weight has no gradient at ties
 
     @property
     def adds_to(self) -> str | None:  # type: ignore[override]
@@ -123,9 +106,6 @@ def _level(costs: Floats, q: float) -> Floats:
 def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
     """Return ``||(tau - costs)_+||_q``, which is above 0, and its derivative, at least 1."""
     margin = np.maximum(tau[..., None] - costs, 0.0)
-    if q == 2:
-        norm = np.sqrt(np.einsum("...i,...i->...", margin, margin))
-        return norm, np.maximum(margin.sum(axis=-1) / norm, 1.0)
     norm = (margin**q).sum(axis=-1) ** (1.0 / q)
     slope = np.where(margin > 0, margin ** (q - 1), 0.0).sum(axis=-1) / norm ** (q - 1)
     return norm, np.maximum(slope, 1.0)
@@ -162,7 +142,7 @@ class QuadraticSpread(Term):
     """A quadratic form of the weights, ``a' Sigma a``, such as the variance of an average.
 
     Sigma, shape (m, m), is public, symmetric and positive semidefinite, such as the covariance of
-    the sellers' rows. Blocks (households) of a scipy sparse matrix are factored separately.
+    the sellers' rows. Blocks (households) of a sparse matrix are factored separately.
 
     Examples
     --------
@@ -171,12 +151,12 @@ class QuadraticSpread(Term):
     """
 
     formula_template = "a'Sigma a"
-    Sigma: Any = checked(matrix, each=True, of="a row and a column for each seller")
+    Sigma: Any = checked(records.matrix, each=True, of="a row and a column for each seller")
     _factor: sparse.csr_array = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "_factor", _factor(sparse.csr_array(self.Sigma)))
+        vars(self)["_factor"] = _factor(sparse.csr_array(self.Sigma))
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         return cp.sum_squares(self._factor @ quantities.weights)
@@ -184,26 +164,26 @@ class QuadraticSpread(Term):
 
 def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
     """Factor Sigma as ``F'F``; the rows of F are scaled eigenvectors of the blocks."""
-    square, largest = Sigma.shape[0] == Sigma.shape[1], float(abs(Sigma).max())
-    if not square or largest == 0 or abs(Sigma - Sigma.T).max() > 1e-9 * largest:
+    largest = float(abs(Sigma).max())
+    if len(set(Sigma.shape)) > 1 or not 0 < largest >= 1e9 * abs(Sigma - Sigma.T).max():
         raise ParameterError(
             f"Sigma of shape {Sigma.shape} is not square, zero or not symmetric; give a symmetric "
             "matrix, such as (Sigma + Sigma.T)/2"
         )
     whole = sparse.csr_array((Sigma + Sigma.T) / 2)
-    _, label = connected_components(whole, directed=False)
+    label = connected_components(whole, directed=False)[1]
     order = np.argsort(label, kind="stable")  # sellers, block by block
     blocks = [
         np.linalg.eigh(whole[members][:, members].toarray())
         for members in np.split(order, np.cumsum(np.bincount(label))[:-1])
     ]
-    eigenvalues = np.concatenate([lengths for lengths, _ in blocks])
+    eigenvalues = np.concatenate([block.eigenvalues for block in blocks])
     if eigenvalues.min() < -1e-9 * eigenvalues.max():
         raise ParameterError(
             f"Sigma has the eigenvalue {eigenvalues.min():g}; give a positive semidefinite matrix, "
             "such as a covariance"
         )
-    vectors = sparse.block_diag([vectors.T for _, vectors in blocks], format="csr")
+    vectors = sparse.block_diag([block.eigenvectors.T for block in blocks], format="csr")
     some = eigenvalues > 1e-15 * eigenvalues.max()
     scaled = sparse.diags_array(np.sqrt(eigenvalues[some])) @ vectors[some]
     return sparse.csr_array(scaled[:, np.argsort(order)])
@@ -222,7 +202,7 @@ class NegativeEntropy(Term):
     sum_i a_i log (a_i/q_i) + 1/eta
     """
 
-    reference: Floats | None = checked(target, each=True, positive=True, default=None)
+    reference: Floats | None = checked(records.target, each=True, positive=True, default=None)
     separable = True
     is_smooth = False  # near 0, rounding of a weight changes the gradient much
 
@@ -286,13 +266,170 @@ class Losses(Term):
     """
 
     formula_template = "sum_i l_i a_i"
-    values: Floats = checked(vector, "losses", each=True)
+    values: Floats = checked(records.vector, "losses", each=True)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         return self.values @ quantities.weights
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
         return replace(form, losses=form.losses + weight * self.values)
+
+
+class PrivacyCost(Record):
+    """A privacy cost u, the same for all sellers: one with sensitivity c bears ``c * u(eps)``.
+
+    Subclass it and write :meth:`expression`, elementwise convex and increasing with u(0) = 0.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> class Cubed(PrivacyCost):
+    ...     def expression(self, epsilon):
+    ...         return cp.power(epsilon, 3)
+    >>> Cubed()([1.0, 2.0])
+    array([1., 8.])
+    """
+
+    definition = "expression"
+    _argument = "(eps_i)"
+    #: Whether u(eps) = eps.
+    is_linear: bool = False
+
+    @abstractmethod
+    def expression(self, epsilon: cp.Expression) -> cp.Expression:
+        """Return u(eps), entry by entry, as a convex CVXPY expression.
+
+        Parameters
+        ----------
+        epsilon : cvxpy.Expression
+        """
+
+    def __call__(self, epsilon: ArrayLike) -> Floats:
+        """Return u(eps) for numbers eps >= 0; same shape as ``epsilon``."""
+        value = np.asarray(epsilon, dtype=float)
+        return np.asarray(self.expression(cp.Constant(value.ravel())).value).reshape(value.shape)
+
+    def priced(self, costs: Any, epsilon: cp.Expression) -> cp.Expression:
+        """Return ``costs'u(eps)``, scaled for a solver."""
+        return costs @ self.expression(epsilon)
+
+    def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
+        """Compute u'(eps) and u''(eps) at positive guarantees; None if unknown."""
+        return None
+
+
+@record
+class PowerCost(PrivacyCost):
+    """u(eps) = eps ** power, with a power of at least 1; 1 is the linear cost.
+
+    Examples
+    --------
+    >>> PowerCost(2)([0.5, 2.0])
+    array([0.25, 4.  ])
+    """
+
+    formula_template = "eps_i^{power}"
+    power: float = checked(records.in_interval, interval="[1, inf)")
+
+    @property
+    def is_linear(self) -> bool:  # type: ignore[override]
+        return self.power == 1
+
+    def expression(self, epsilon: cp.Expression) -> cp.Expression:
+        return epsilon if self.power == 1 else cp.power(epsilon, float(self.power))
+
+    def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
+        p = self.power
+        if p == 1:
+            return np.ones_like(epsilon), np.zeros_like(epsilon)
+        with np.errstate(divide="ignore"):  # at 0 for p < 2
+            return p * epsilon ** (p - 1), p * (p - 1) * epsilon ** (p - 2)
+
+
+@record
+class LinearCost(PowerCost):
+    """u(eps) = eps (A, section II).
+
+    Examples
+    --------
+    >>> LinearCost()([0.5, 2.0])
+    array([0.5, 2. ])
+    """
+
+    formula_template = "eps_i"
+    power: float = field(default=1.0, init=False)
+
+
+@record
+class ExponentialCost(PrivacyCost):
+    """u(eps) = exp(eps) - 1: the largest factor of an adversary's odds, minus one.
+
+    Examples
+    --------
+    >>> ExponentialCost()([0.0, 1.0]).round(3)
+    array([0.   , 1.718])
+    """
+
+    formula_template = "(exp(eps_i) - 1)"
+
+    def expression(self, epsilon: cp.Expression) -> cp.Expression:
+        return cp.exp(epsilon) - 1
+
+    def priced(self, costs: Any, epsilon: cp.Expression) -> cp.Expression:
+        if isinstance(costs, cp.Expression):
+            return super().priced(costs, epsilon)
+        paid = costs > 0  # entries of the sum are of order one
+        return cp.sum(cp.exp(epsilon[paid] + np.log(costs[paid]))) - costs.sum()
+
+    def __call__(self, epsilon: ArrayLike) -> Floats:
+        with np.errstate(over="ignore"):
+            return np.expm1(np.asarray(epsilon, dtype=float))
+
+    def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
+        return (self(epsilon) + 1.0,) * 2
+
+
+@record
+class TieredCost(PrivacyCost):
+    """A piecewise linear u, such as the tariffs of a contract: ``u'(eps) = slopes[k]`` in tier k.
+
+    The slopes are > 0 and do not fall; the thresholds are the ends of all tiers but the last.
+
+    Examples
+    --------
+    >>> TieredCost([1.0, 3.0], [1.0])([0.5, 2.0])
+    array([0.5, 4. ])
+    """
+
+    slopes: Sequence[float]
+    thresholds: Sequence[float] = ()
+
+    def __post_init__(self) -> None:
+        slopes, ends = (
+            tuple(map(as_float, given)) if is_iterable(given) else ()
+            for given in (self.slopes, self.thresholds)
+        )
+        finite = all(0 < number < np.inf for number in slopes + ends)
+        rising = sorted(slopes) == list(slopes) and sorted(set(ends)) == list(ends)
+        if not finite or not rising or len(slopes) != len(ends) + 1:
+            raise ParameterError(
+                "slopes must be finite, > 0 and not fall, and thresholds be one number less, > 0 "
+                f"and increasing, got {self.slopes!r} and {self.thresholds!r}"
+            )
+        vars(self).update(slopes=slopes, thresholds=ends)
+
+    @property
+    def _rises(self) -> list[tuple[float, float]]:
+        return list(zip(np.diff(self.slopes).tolist(), self.thresholds, strict=True))
+
+    @property
+    def formula(self) -> str:
+        rises = "".join(f" + {rise:g} (eps_i - {end:g})_+" for rise, end in self._rises)
+        return f"({self.slopes[0]:g} eps_i{rises})"
+
+    def expression(self, epsilon: cp.Expression) -> cp.Expression:
+        rises = (rise * cp.pos(epsilon - end) for rise, end in self._rises)
+        return sum(rises, self.slopes[0] * epsilon)
 
 
 @record
@@ -306,12 +443,10 @@ class Payments(Term):
     """
 
     reports = "price"
-    pays = True
     privacy_cost: PrivacyCost = field(default_factory=LinearCost)
 
     def __post_init__(self) -> None:
-        kinds = "LinearCost(), PowerCost(2), ExponentialCost() or your own PrivacyCost"
-        check_instance("privacy_cost", self.privacy_cost, PrivacyCost, kinds)
+        check_instance("privacy_cost", self.privacy_cost, PrivacyCost, "a cost like LinearCost()")
 
     @property
     def formula(self) -> str:
@@ -320,7 +455,7 @@ class Payments(Term):
     def expression(self, quantities: Quantities) -> cp.Expression:
         return quantities.virtual_costs @ self.privacy_cost.expression(quantities.epsilon)
 
-    def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
+    def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
         return self.privacy_cost.priced(weight * quantities.virtual_costs, quantities.epsilon)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
@@ -333,14 +468,9 @@ class Payments(Term):
 class CVaR(Term):
     """The average of the worst ``1 - level`` of the sellers (Rockafellar and Uryasev, 2000).
 
-    It limits the loss of privacy, or the share of the money, of a few sellers.
-
-    Parameters
-    ----------
-    level : float
-        In [0, 1): 0 is the average over all sellers; from ``1 - 1/m`` on it is the largest value.
-    of : {"epsilon", "payments"}
-        The guarantees (or "eps"), or the expected payments psi_i*eps_i.
+    It limits the loss of privacy of a few sellers or, with ``of="payments"``, their expected
+    payments psi_i*eps_i. A ``level`` in [0, 1) of 0 gives the average over all sellers; from
+    ``1 - 1/m`` on it gives the largest value.
 
     Examples
     --------
@@ -348,22 +478,16 @@ class CVaR(Term):
     ||a||_2 + 1/eta + 0.1 CVaR_0.9(eps)
     """
 
-    level: float = checked(in_interval, interval="[0, 1)")
-    of: Of = checked(check_choice, choices=Of, default="epsilon")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.of == "eps":
-            object.__setattr__(self, "of", "epsilon")
+    level: float = checked(records.in_interval, interval="[0, 1)")
+    of: Of = checked(check_choice, choices=Of, default="eps")
 
     @property
     def formula(self) -> str:
         return f"CVaR_{self.level:g}({'psi ' * (self.of == 'payments')}eps)"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        risk = quantities.epsilon
-        if self.of == "payments":
-            risk = cp.multiply(quantities.virtual_costs, risk)
+        payments = cp.multiply(quantities.virtual_costs, quantities.epsilon)
+        risk = payments if self.of == "payments" else quantities.epsilon
         k = max(1.0, round((1.0 - self.level) * risk.size, 9))
         return cp.sum_largest(risk, k) / k
 
@@ -380,7 +504,7 @@ class Fairness(Term):
 
     formula_template = "max_g mean_{{i in g}} eps_i"
     kind: Rule = checked(check_choice, choices=Rule)
-    groups: Any = checked(groups, each=True)
+    groups: Any = checked(records.groups, each=True)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         _, group, sizes = np.unique(self.groups, return_inverse=True, return_counts=True)
@@ -390,23 +514,15 @@ class Fairness(Term):
 
 @record
 class RobustCosts(Term):
-    """The largest expected payments if virtual costs are known up to a radius r_i.
+    """The largest expected payments if virtual costs are known up to ``r_i = radius_i * psi_i``.
 
     - "box": each deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973);
     - "budget": at most ``budget`` of them deviate, ``psi'eps`` and the budget largest ``r_i*eps_i``
       (Bertsimas and Sim, 2004);
     - "ellipsoid": ``psi'eps + ||r*eps||`` (Ben-Tal and Nemirovski, 1999).
 
-    It replaces :class:`Payments`; ``market.incentives`` is "unknown" with it.
-
-    Parameters
-    ----------
-    kind : {"box", "budget", "ellipsoid"}
-        The set of costs.
-    radius : float or array_like, shape (m,)
-        Relative: ``r_i = radius_i * psi_i``, with numbers >= 0.
-    budget : float, optional
-        Only for "budget": the number of costs that deviate, > 0 and at most m.
+    ``radius`` is a number >= 0, or one for each seller. The term replaces :class:`Payments`;
+    ``market.incentives`` is then "unknown".
 
     Examples
     --------
@@ -414,21 +530,20 @@ class RobustCosts(Term):
     ||a||_2 + 1/eta + 0.1 sum_i (1 + 0.2) psi_i eps_i
     """
 
-    pays = True
     kind: Kind = checked(check_choice, choices=Kind)
-    radius: float | Floats = checked(one_or_each, each=True, example="0.1", zero=True)
-    budget: float | None = checked(lambda _, value: value, most=True, default=None)
+    radius: float | Floats = checked(records.one_or_each, each=True, example="0.1", zero=True)
+    budget: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind == "budget":
-            in_interval("budget", self.budget, "(0, inf)")
+            records.in_interval("budget", self.budget, "(0, inf)")
         elif self.budget is not None:
             raise ParameterError(f"budget is {self.budget!r}; only the kind 'budget' uses it")
 
     @property
     def formula(self) -> str:
-        r = written(self.radius, "r_i")
+        r = records.written(self.radius, "r_i")
         if self.kind == "box":
             return f"sum_i (1 + {r}) psi_i eps_i"
         paid = f"{r} psi_i eps_i"
@@ -436,11 +551,8 @@ class RobustCosts(Term):
         return f"(sum_i psi_i eps_i + {worst})"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        epsilon, costs = quantities.epsilon, quantities.virtual_costs
-        radius = cp.multiply(np.broadcast_to(self.radius, epsilon.shape), costs)
-        off = cp.multiply(radius, epsilon)
-        if self.kind == "box":
-            return costs @ epsilon + cp.sum(off)
+        payments = cp.multiply(quantities.virtual_costs, quantities.epsilon)
+        off = cp.multiply(np.broadcast_to(self.radius, payments.shape), payments)
         if self.kind == "budget":
-            return costs @ epsilon + cp.sum_largest(off, float(self.budget or 0))
-        return costs @ epsilon + cp.norm(off)
+            return cp.sum(payments) + cp.sum_largest(off, min(float(self.budget or 0), off.size))
+        return cp.sum(payments) + (cp.sum(off) if self.kind == "box" else cp.norm(off))

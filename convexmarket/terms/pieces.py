@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import cvxpy as cp
 import numpy as np
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from convexmarket.checks import as_float, check_positive, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, InfeasibleMarketError, ParameterError
-from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.records import Record, Written, times
+from convexmarket.terms.records import Record, Written, written
 
-__all__ = ["Constraint", "MarketNumbers", "Objective", "Piece", "Quantities", "Term"]
-__all__ += ["WeightedTerm"]
+if TYPE_CHECKING:
+    from convexmarket.terms.objectives import PrivacyCost
+
+__all__ = ["Constraint", "MarketNumbers", "Objective", "Quantities", "Term"]
 
 Floats = NDArray[np.float64]
 #: A number, or an expression in parameters.
@@ -32,18 +33,16 @@ def value_of(number: Any) -> Any:
     """Return a number or a vector, or the present value of an expression in parameters."""
     if not isinstance(number, cp.Expression):
         return number
-    for parameter in number.parameters():
-        if parameter.value is None:
-            raise ParameterError(
-                f"the parameter {parameter.name()!r} has no value; set its value, or use sweep"
-            )
+    for each in number.parameters():
+        if each.value is None:
+            raise ParameterError(f"the parameter {each.name()!r} has no value; set it or use sweep")
     value = np.asarray(number.value, dtype=float)
     return value if value.ndim else float(value)
 
 
 @dataclass(frozen=True)
 class Quantities:
-    """The quantities of a term, as CVXPY expressions (or constants, to evaluate it).
+    """The quantities of a piece, as CVXPY expressions (or constants, to evaluate it).
 
     They are the weights a and the guarantees eps = eta * a, shape (m,), the scalar 1/eta, and the
     virtual costs psi, an array or parameter of shape (m,).
@@ -75,44 +74,30 @@ class Quantities:
 
 
 class Piece(Record):
-    """A term of an objective, or a constraint.
-
-    Attributes that a subclass does not declare are read from its CVXPY expressions.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> isinstance(cm.Noise(), cm.terms.Piece), isinstance(cm.Cap(2), cm.terms.Piece)
-    (True, True)
-    """
+    """A term or a constraint; attributes that it does not declare are read from its expressions."""
 
     #: How reports enter: as ``psi'u(eps)`` in the objective, or as ``psi'eps`` under a budget.
     reports: ClassVar[Literal["price", "budget"] | None] = None
     #: Whether it is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
     separable: ClassVar[bool] = False
     #: Labels of the pandas columns among its arguments, by argument name or position.
-    column_labels: dict[str, pd.Index[Any]]
+    column_labels: dict[str, pd.Index[Any] | None]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Store the labels of pandas arguments, for a comparison with the sellers' labels."""
         piece = super().__new__(cls)
-        given = {**{f"argument {place}": value for place, value in enumerate(args, 1)}, **kwargs}
-        labels = {name: index for name in given if (index := labels_of(given[name])) is not None}
+        named = {f"argument {place}": value for place, value in enumerate(args, 1)} | kwargs
+        labels = {name: labels_of(value) for name, value in named.items()}
         object.__setattr__(piece, "column_labels", labels)
         return piece
-
-    @property
-    def is_parametric(self) -> bool:
-        """Whether one of its numbers is a parameter."""
-        return any(isinstance(value, cp.Parameter) for value in vars(self).values())
 
     def quantities_used(self, n_sellers: int) -> set[str]:
         """Return the names of the :class:`Quantities` that the piece uses; all if unknown."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
         quantities = Quantities.unknown(costs)
         try:
-            written = getattr(self, self.definition)(quantities)
-            items = written if isinstance(written, list) else [written]
+            items = getattr(self, self.definition)(quantities)
+            items = items if isinstance(items, list) else [items]
             leaves = {id(x) for item in items for x in (*item.variables(), *item.parameters())}
         except Exception:  # numpy functions do not take a parameter
             return set(vars(quantities))
@@ -120,9 +105,8 @@ class Piece(Record):
 
     def reading(self, n_sellers: int) -> Literal["price", "budget", "unknown", "none"]:
         """Classify the dependence of the piece on the reports."""
-        if self.reports:
-            return self.reports
-        return "unknown" if "virtual_costs" in self.quantities_used(n_sellers) else "none"
+        uses_costs = not self.reports and "virtual_costs" in self.quantities_used(n_sellers)
+        return self.reports or ("unknown" if uses_costs else "none")
 
 
 class Summand(Written, ABC):
@@ -132,7 +116,7 @@ class Summand(Written, ABC):
     #: The weighted terms.
     parts: tuple[WeightedTerm, ...]
 
-    def __mul__(self, factor: Number) -> Objective:
+    def __mul__(self, factor: Any) -> Objective:
         return Objective(tuple(part.times(factor) for part in self.parts))
 
     __rmul__ = __mul__
@@ -146,8 +130,8 @@ class Summand(Written, ABC):
         if is_number(other) and other == 0:  # sum() starts from 0
             return Objective(self.parts)
         raise ParameterError(
-            f"{other!r} cannot be added to {self!r}: an objective is a sum of weighted terms; "
-            "leave constants out, and give constraints to Market(...)"
+            f"{other!r} cannot be added to {self!r}: leave constants out, and give constraints to "
+            "Market(...)"
         )
 
     __radd__ = __add__
@@ -158,9 +142,6 @@ class Summand(Written, ABC):
     def __sub__(self, other: Summand) -> Objective:
         return self + (-other if isinstance(other, Summand) else other)
 
-    def __rsub__(self, other: object) -> Objective:
-        return -self
-
     def __float__(self) -> float:  # CVXPY calls it in ``parameter * term``
         raise ParameterError(f"{self!r} is not a number; write term * parameter, in this order")
 
@@ -168,8 +149,8 @@ class Summand(Written, ABC):
 class Term(Piece, Summand):
     """One term of a buyer's objective, convex in the quantities it uses.
 
-    Subclass it and write :meth:`expression`; ``weight * term``, ``term * parameter`` and ``+`` then
-    build objectives. The expression must not contain other variables or random numbers.
+    A subclass has an :meth:`expression` without other variables or random numbers. Objectives are
+    sums of ``weight * term`` and ``term * parameter``.
 
     Examples
     --------
@@ -185,8 +166,6 @@ class Term(Piece, Summand):
     adds_to: str | None = None
     #: The privacy cost of the sellers; None for a term without payments.
     privacy_cost: PrivacyCost | None = None
-    #: Whether it is money for the sellers.
-    pays: ClassVar[bool] = False
     #: Whether it is a strictly convex norm of the weights.
     is_norm: bool = False
     #: Whether its gradient measures the distance of weights from the optimum.
@@ -204,19 +183,14 @@ class Term(Piece, Summand):
     def _sides(self, quantities: Quantities) -> list[cp.Expression]:
         """Return the expression, checked to be scalar and convex."""
         plain = self.expression(quantities)
-        if not isinstance(plain, cp.Expression) or not plain.is_scalar():
-            what = f"shape {plain.shape}" if isinstance(plain, cp.Expression) else shown(plain)
-            raise ParameterError(
-                f"the expression of {shown(self)} is {what}; return a scalar CVXPY expression"
-            )
+        if not (isinstance(plain, cp.Expression) and plain.is_scalar()):
+            raise ParameterError(f"{shown(self)} returned {shown(plain)}; give a scalar expression")
         if not plain.is_convex():
-            raise CurvatureError(
-                f"{shown(self)} is {plain.curvature.lower()}, but a term must be convex in the "
-                "weights, epsilon and 1/eta"
-            )
+            kind = plain.curvature.lower()
+            raise CurvatureError(f"{shown(self)} is {kind}; a term is convex in its quantities")
         return [plain]
 
-    def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
+    def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
         """Return ``weight * term``, scaled for a solver."""
         return weight * self.expression(quantities)
 
@@ -226,10 +200,9 @@ class Term(Piece, Summand):
         return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
-        """Compute the minimum of ``weight * term + costs'a`` over a >= 0, sum a = 1, or None.
+        """Compute the minimum of ``weight * term + costs'a`` over the simplex, or return None.
 
-        A certificate keeps the curvature of one such term, and replaces the others by tangents. The
-        weight is positive, ``costs`` has shape (..., m), and the result has shape (...).
+        A certificate keeps the curvature of one such term. ``costs`` has shape (..., m).
         """
         return None
 
@@ -247,14 +220,11 @@ class Constraint(Piece):
 
     Examples
     --------
-    >>> import convexmarket as cm
     >>> class FirstHalf(Constraint):
     ...     def constraints(self, quantities):
     ...         return [quantities.weights[0] <= 0.5]
-    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, cm.Spread() + cm.Noise() + 9 * cm.Payments(), [FirstHalf()])
-    >>> cm.allocate(market).weights.round(2)
-    array([0.5, 0.5, 0. ])
+    >>> print(FirstHalf())
+    FirstHalf
     """
 
     definition = "constraints"
@@ -270,42 +240,23 @@ class Constraint(Piece):
         quantities : Quantities
         """
 
-    def comparisons(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return the restriction as comparisons, whose violation can be measured.
-
-        Raises
-        ------
-        CurvatureError, ParameterError
-        """
-        items = self.constraints(quantities)
-        listed = isinstance(items, list | tuple)
-        for item in items if listed else (items,):
-            if isinstance(item, cp.FiniteSet):
-                raise CurvatureError(f"{shown(self)} returned {shown(item, str)}, {MIXED_INTEGER}")
-            if not (listed and isinstance(item, Inequality | Equality | Zero)):
-                raise ParameterError(
-                    f"{shown(self)} returned {shown(item)}; return a list of comparisons of CVXPY "
-                    "expressions, such as [quantities.weights <= 0.1]"
-                )
-        return items
-
     def _sides(self, quantities: Quantities) -> list[cp.Expression]:
         """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, checked to be convex."""
-        items = self.comparisons(quantities)
+        items = self.constraints(quantities)
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
-        for item in items:
-            if not item.is_dcp():
-                sides = " and ".join(side.curvature.lower() for side in item.args)
-                raise CurvatureError(
-                    f"{shown(self)} is not a convex constraint: in {shown(item, str)} the sides "
-                    f"are {sides}"
+        for item in items if isinstance(items, list | tuple) else [[items]]:
+            if isinstance(item, cp.FiniteSet):
+                raise CurvatureError(f"{shown(self)} returned {shown(item, str)}; {_MIXED_INTEGER}")
+            if not isinstance(item, Inequality | Equality | Zero):
+                raise ParameterError(
+                    f"{shown(self)} returned {shown(items)}; return a list of comparisons of CVXPY "
+                    "expressions, such as [quantities.weights <= 0.1]"
                 )
             variables = {id(variable) for variable in item.variables()}
-            if id(quantities.epsilon) in variables and variables & factors:
+            if not item.is_dcp() or (id(quantities.epsilon) in variables and variables & factors):
                 raise CurvatureError(
-                    f"{shown(self)} binds epsilon = eta * weights together with one of its "
-                    "factors, which is not convex; write it only with the weights and 1/eta, for "
-                    "example eps <= e as weights <= e * inverse_eta"
+                    f"{shown(self)} is not a convex constraint on either epsilon or the weights "
+                    f"and 1/eta: {shown(item, str)}; write eps <= e as weights <= e * inverse_eta"
                 )
         return [item.expr for item in items]
 
@@ -318,49 +269,36 @@ class Constraint(Piece):
         return multipliers
 
 
-MIXED_INTEGER = (
-    "and with it the market is not convex; add that restriction to the constraints of "
-    "declare(market, eta), whose `quantities` are expressions, and solve it with a mixed-integer "
-    "solver"
+_ONE_EXPRESSION = "write an inner optimum as one expression, such as log_sum_exp or sum_largest"
+_MIXED_INTEGER = (
+    "integers make a market nonconvex: add the restriction to the constraints of declare(market, "
+    "eta), whose `quantities` are expressions, and solve it with a mixed-integer solver"
 )
 
 
 @dataclass(frozen=True)
 class WeightedTerm(Written):
-    """A term with its weight, a nonnegative number or a parameter.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> (part,) = (2 * cm.Noise()).parts
-    >>> part.weight, part.term
-    (2, Noise())
-    """
+    """A term with its weight, a nonnegative number or a parameter."""
 
     weight: Number
     term: Term
 
     def __post_init__(self) -> None:
         weight, name = self.weight, f"the weight of {shown(self.term)}"
+        number = as_float(weight)
         if isinstance(weight, cp.Expression):
-            good = weight.is_scalar() and weight.is_constant() and weight.is_nonneg()
-        else:
-            good = bool(np.isfinite(as_float(weight)))
-        if not good:
+            fits = weight.is_scalar() and weight.is_constant() and weight.is_nonneg()
+            number = 1.0 if fits else np.nan
+        if not np.isfinite(number):
             raise ParameterError(
                 f"{name} must be a finite number >= 0, or a scalar cvxpy.Parameter(nonneg=True), "
                 f"got {weight!r}"
             )
-        if not isinstance(weight, cp.Expression) and weight < 0:
+        if number < 0:
             raise CurvatureError(
                 f"{name} is {weight!r}: a negative multiple of a convex term is concave, so the "
                 "market would not be convex; give a weight >= 0, or bound the term in a Constraint"
             )
-
-    @property
-    def is_parametric(self) -> bool:
-        """Whether the weight is a parameter."""
-        return isinstance(self.weight, cp.Expression)
 
     @property
     def value(self) -> float:
@@ -370,27 +308,24 @@ class WeightedTerm(Written):
     @property
     def is_idle(self) -> bool:
         """Whether the weight is the number 0."""
-        return not self.is_parametric and self.value == 0
-
-    def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
-        """Return the term times a weight."""
-        costs: Any = quantities.virtual_costs
-        if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
-            return weight * self.term.expression(quantities)
-        return self.term.weighted(weight, quantities)
+        return not isinstance(self.weight, cp.Expression) and self.weight == 0
 
     def times(self, factor: Any) -> WeightedTerm:
         """Multiply the weight."""
-        checked = WeightedTerm(factor, self.term)
-        plain = not self.is_parametric and self.weight == 1
-        return checked if plain else WeightedTerm(self.weight * factor, self.term)
+        first = WeightedTerm(factor, self.term)  # checks the factor
+        weight: Any = self.weight
+        plain = not isinstance(weight, cp.Expression) and weight == 1
+        return first if plain else replace(self, weight=weight * factor)
 
     @property
     def formula(self) -> str:
-        return times(self.weight, self.term.formula)
+        factor, formula = written(self.weight, "w"), self.term.formula
+        if formula.startswith("1/"):
+            return factor + formula[1:]
+        return formula if factor == "1" else f"{factor} {formula}"
 
     def __repr__(self) -> str:
-        weight = self.weight if self.is_parametric else f"{self.weight:g}"
+        weight = self.weight if isinstance(self.weight, cp.Expression) else f"{self.weight:g}"
         return f"{weight} * {self.term!r}"
 
 
@@ -429,12 +364,16 @@ class Objective(Summand):
         return " + ".join(map(repr, self.parts))
 
 
-def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
-    """Check user-defined pieces, as certificates require.
+def _strange(expression: Any, known: set[int]) -> list[Any]:
+    """List the variables and the problems inside an expression that are not quantities."""
+    if isinstance(expression, Atom):
+        return [each for side in expression.args for each in _strange(side, known)]
+    allowed = id(expression) in known or not isinstance(expression, cp.Variable)
+    return [] if isinstance(expression, Leaf) and allowed else [expression]
 
-    Each must be convex in the weights, guarantees and 1/eta, have no other variable, and return
-    the same expression each time.
-    """
+
+def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
+    """Check that user-defined pieces are convex, deterministic, and use only their quantities."""
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
     quantities: Any = Quantities.unknown(costs)
@@ -442,22 +381,15 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
     quantities.inverse_eta.value = 1.0
     known = {id(quantity) for quantity in vars(quantities).values()}
     for piece in pieces:
-        if piece.owner().__module__.startswith(__package__):
+        if getattr(piece, piece.definition).__module__.startswith(__package__):
             continue
         first, second = (piece._sides(quantities) for _ in range(2))
-        for variable in (each for side in first for each in side.variables()):
-            if id(variable) not in known:
-                whole = variable.attributes["boolean"] or variable.attributes["integer"]
-                remedy = MIXED_INTEGER if whole else "but a piece depends only on its quantities"
-                raise CurvatureError(
-                    f"{shown(piece)} uses the {'integer ' * bool(whole)}variable "
-                    f"{variable.name()!r}, {remedy}"
-                )
-        if hidden := [side for side in first if not _is_tree(side)]:
+        for other in (each for side in first for each in _strange(side, known)):
+            kinds = getattr(other, "attributes", {})
+            whole = kinds.get("boolean") or kinds.get("integer")
             raise CurvatureError(
-                f"{shown(piece)} hides a problem inside {type(hidden[0]).__name__}, but a piece "
-                "depends only on its quantities; write its optimal value as one expression, such "
-                "as log_sum_exp or sum_largest"
+                f"{shown(piece)} uses {shown(other, str)}, but a piece depends only on its "
+                f"quantities; {_MIXED_INTEGER if whole else _ONE_EXPRESSION}"
             )
         # The expression has no value if a parameter has none.
         values = [[np.array(side.value, float) for side in sides] for sides in (first, second)]
@@ -469,21 +401,15 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
             )
 
 
-def _is_tree(expression: cp.Expression) -> bool:
-    """Test whether an expression consists of atoms and leaves."""
-    atoms = isinstance(expression, Atom) and all(map(_is_tree, expression.args))
-    return atoms or isinstance(expression, Leaf)
-
-
 @dataclass(frozen=True, eq=False)
 class MarketNumbers:
     """A market in numbers, without terms of weight 0.
 
     ``mu``, ``mu_squared``, ``sigma`` and ``gamma`` are the weights of ``||a||``, ``||a||^2``, 1/eta
-    and ``psi'eps``, and ``payments`` has those of ``psi'u(eps)`` with u; ``losses`` are per unit of
-    weight. A missing bound is ``inf``, 0 or 1. ``other_terms`` and
-    ``other_constraints`` hold the pieces that numbers cannot express. If the market is
-    ``parametric``, a number is a parameter, whose value may change.
+    and ``psi'eps``, and ``payments`` has those of ``psi'u(eps)`` with other u; ``losses`` are per
+    unit of weight. Bounds are numbers or have shape (m,); a missing one is ``inf``, 0 or 1. The
+    others are pieces that numbers cannot express. In a ``parametric`` market, a number is a
+    parameter, whose value may change.
 
     Examples
     --------
@@ -495,10 +421,10 @@ class MarketNumbers:
     mu: float = 0.0
     sigma: float = 0.0
     gamma: float = 0.0
-    max_weight: float | Floats = 1.0
+    max_weight: Any = 1.0
     eta_low: float = 0.0
     eta_high: float = np.inf
-    max_epsilon: float | Floats = np.inf
+    max_epsilon: Any = np.inf
     mu_squared: float = 0.0
     losses: float | Floats = 0.0
     payments: tuple[tuple[float, PrivacyCost], ...] = ()
@@ -511,16 +437,17 @@ class MarketNumbers:
         self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
     ) -> MarketNumbers:
         """Add the parts of an objective and constraints."""
-        form, changing = self, self.parametric
+        form, given = self, list[Any]()
         for part in parts:
-            changing = changing or part.is_parametric or part.term.is_parametric
+            given += [part.weight, *vars(part.term).values()]
             if part.value > 0:
                 added = part.term.numbers(part.value, form)
                 form = added or replace(form, other_terms=(*form.other_terms, part.term))
         for piece in constraints:
-            changing = changing or piece.is_parametric
+            given += vars(piece).values()
             added = piece.numbers(form)
             form = added or replace(form, other_constraints=(*form.other_constraints, piece))
+        changing = self.parametric or any(isinstance(value, cp.Expression) for value in given)
         return replace(form, parametric=changing)
 
     @property
@@ -538,16 +465,22 @@ class MarketNumbers:
         """The papers' problem, possibly with one largest guarantee; None for other markets."""
         others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
         each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
-        if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
-            return None
-        limits = {"max_weight": float(self.max_weight), "max_epsilon": float(self.max_epsilon)}
-        numbers = {part.name: getattr(self, part.name) for part in fields(StandardForm)}
-        return StandardForm(**numbers | limits)
+        unsolved = others or self.budgets or each or not self.gamma
+        return None if unsolved or (self.is_bounded and not self.mu) else self
+
+    def expected_cost(self, weights: Floats) -> float:
+        """Return psi'a, the expected payment per unit of privacy bought."""
+        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
+
+    def objective(self, weights: Floats, eta: float) -> float:
+        """Evaluate the papers' objective at weights, shape (m,), and eta > 0."""
+        norm = float(np.sqrt(weights @ weights))
+        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
 
     @property
     def epsilon_caps(self) -> Floats | None:
         """Largest guarantees, shape (m,), if the other pieces are ``Spread(2)`` and ``Noise``."""
-        paid = self.payment_terms or self.budgets or self.mu_squared or np.any(self.losses)
+        paid = self.total_gamma or self.budgets or self.mu_squared or np.any(self.losses)
         limited = np.min(self.max_weight) < 1 or self.eta_range != (0, np.inf)
         able = np.all(np.isfinite(self.virtual_costs)) and np.max(self.max_epsilon) > 0
         if self.rest or paid or limited or self.sigma == 0 or not (self.is_bounded and able):
@@ -557,7 +490,7 @@ class MarketNumbers:
     @property
     def is_budgeted(self) -> bool:
         """Whether only a budget limits the total privacy, and every seller has a cost."""
-        others = self.rest or self.payment_terms or self.eta_range != (0, np.inf)
+        others = self.rest or self.total_gamma or self.eta_range != (0, np.inf)
         free = np.any(self.virtual_costs == 0) or np.any(np.isfinite(self.max_epsilon))
         return bool(self.budgets and self._has_one_spread and not others and not free)
 
@@ -588,12 +521,6 @@ class MarketNumbers:
         return bool(np.all(np.isfinite(self.max_epsilon)))
 
     @property
-    def payment_terms(self) -> tuple[tuple[float, PrivacyCost], ...]:
-        """The payments, including linear ones."""
-        linear = ((self.gamma, LinearCost()),) if self.gamma > 0 else ()
-        return linear + self.payments
-
-    @property
     def total_gamma(self) -> float:
         """The weight of all payments together."""
         return self.gamma + sum(weight for weight, _ in self.payments)
@@ -606,8 +533,8 @@ class MarketNumbers:
     @property
     def active(self) -> NDArray[np.bool_]:
         """Sellers with a finite virtual cost and a bound above zero, shape (m,)."""
-        active = np.minimum(self.max_weight, self.max_epsilon) > 0
-        active = active & np.isfinite(self.virtual_costs)
+        largest = np.minimum(self.max_weight, self.max_epsilon)
+        active = np.isfinite(self.virtual_costs) & (largest > 0)
         if not active.any():
             raise InfeasibleMarketError(
                 "every seller has an infinite virtual cost or a bound of zero; let one sell"
@@ -627,34 +554,14 @@ class MarketNumbers:
     @property
     def natural_eta(self) -> float:
         """An eta of the order of magnitude in the constraints, to scale 1/eta with."""
-        m = self.virtual_costs.size
-        ends = [end for end in self.eta_range if 0 < end < np.inf]
-        if ends:
+        if ends := [end for end in self.eta_range if 0 < end < np.inf]:
             return float(np.exp(np.mean(np.log(ends))))
         costs = self.virtual_costs
         paid = costs[np.isfinite(costs) & (costs > 0)]
-        limits = [m * float(np.mean(self.max_epsilon))]
-        if paid.size:
-            limits.append(self.budget / float(paid.mean()))
-        return min([limit for limit in limits if 0 < limit < np.inf], default=float(m))
+        limits = [costs.size * float(np.mean(self.max_epsilon))]
+        limits += [self.budget / float(paid.mean())] if paid.size else []
+        return min([limit for limit in limits if 0 < limit < np.inf], default=float(costs.size))
 
 
-@dataclass(frozen=True, eq=False)
-class StandardForm(MarketNumbers):
-    """The papers' problem (A, Eq. 11) in numbers.
-
-    minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
-    ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
-    """
-
-    max_weight: float = 1.0
-    max_epsilon: float = np.inf
-
-    def expected_cost(self, weights: Floats) -> float:
-        """Return psi'a, the expected payment per unit of privacy bought."""
-        return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
-
-    def objective(self, weights: Floats, eta: float) -> float:
-        """Evaluate the objective at weights, shape (m,), and eta > 0."""
-        norm = float(np.sqrt(weights @ weights))
-        return self.mu * norm + self.sigma / eta + self.gamma * eta * self.expected_cost(weights)
+#: The papers' problem in numbers: a market whose ``form.exact`` is not None.
+StandardForm = MarketNumbers

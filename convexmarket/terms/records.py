@@ -64,16 +64,14 @@ def checked(
     label: str = "",
     *,
     each: bool = False,
-    most: bool = False,
     default: Any = MISSING,
     **how: Any,
 ) -> Any:
-    """Create a field of a dataclass with the value that ``check(label, value, **how)`` returns.
+    """Create a field with the value that ``check(label or name, value, **how)`` returns.
 
-    ``label`` is the name in messages, by default the field's name. With ``each``, an array has one
-    entry or row per seller; with ``most``, the largest value is m.
+    With ``each``, an array has one entry or row per seller.
     """
-    metadata = {"check": partial(check, **how), "label": label, "each": each, "most": most}
+    metadata = {"check": partial(check, **how), "label": label, "each": each}
     return field(default=default, metadata=metadata)
 
 
@@ -95,20 +93,15 @@ class Record(Written, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if not cls.definition:
+            return
         order = cls.__mro__
-        base = [kind for kind in order if not cls.definition or cls.definition in vars(kind)][-1]
-        for name in {name for kind in base.__mro__ for name in vars(kind)} - {cls.definition}:
-            if name.startswith("_") and name != "__call__":
-                continue
-            newest = next(kind for kind in order if name in vars(kind))
-            default = next(kind for kind in base.__mro__ if name in vars(kind))
-            if newest is not default and order.index(newest) > order.index(cls.owner()):
-                setattr(cls, name, vars(default)[name])
-
-    @classmethod
-    def owner(cls) -> type:
-        """Return the class that contains the definition."""
-        return next(kind for kind in cls.__mro__ if cls.definition in vars(kind))
+        base = next(kind for kind in order[::-1] if vars(kind).get("definition"))
+        newest = next(place for place, kind in enumerate(order) if cls.definition in vars(kind))
+        kept = {name for kind in order[: newest + 1] for name in vars(kind)} | {cls.definition}
+        for name, value in (item for kind in base.__mro__[::-1] for item in vars(kind).items()):
+            if name not in kept and (name == "__call__" or not name.startswith("_")):
+                setattr(cls, name, value)
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
@@ -119,32 +112,28 @@ class Record(Written, ABC):
     def __post_init__(self) -> None:
         for each in self._fields():
             if check := each.metadata.get("check"):
-                value = check(each.metadata["label"] or each.name, getattr(self, each.name))
-                object.__setattr__(self, each.name, value)
+                label = each.metadata["label"] or each.name
+                vars(self)[each.name] = check(label, getattr(self, each.name))
 
     def check(self, n_sellers: int) -> None:
         """Raise a ParameterError if a field does not fit the number of sellers."""
         for each in self._fields():
-            name, value = each.metadata.get("label") or each.name, getattr(self, each.name)
-            size = next(iter(getattr(value, "shape", ())), n_sellers)
-            if each.metadata.get("each") and size != n_sellers:
+            shape = getattr(getattr(self, each.name), "shape", ())
+            if each.metadata.get("each") and shape and shape[0] != n_sellers:
                 raise ParameterError(
-                    f"{name} has {size} entries for {n_sellers} sellers; give one for each"
-                )
-            if each.metadata.get("most") and value is not None and value > n_sellers:
-                raise ParameterError(
-                    f"{name} must be at most {n_sellers}, the number of sellers, got {value!r}"
+                    f"{each.metadata['label'] or each.name} has {shape[0]} entries for {n_sellers} "
+                    "sellers; give one for each"
                 )
 
     def _key(self) -> tuple[Any, ...]:
-        values = tuple(_hashable(getattr(self, each.name)) for each in self._fields())
-        return values if is_dataclass(self) else (id(self),)
+        values = (_hashable(getattr(self, each.name)) for each in self._fields())
+        return type(self), *(values if is_dataclass(self) else [id(self)])
 
     def __eq__(self, other: Any) -> bool:
-        return type(other) is type(self) and self._key() == other._key()
+        return isinstance(other, Record) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((type(self), self._key()))
+        return hash(self._key())
 
     def __repr__(self) -> str:
         parts = []
@@ -182,24 +171,14 @@ def written(value: Any, each: str) -> str:
     return f"{value:g}" if isinstance(value, Real) else each
 
 
-def times(weight: Any, formula: str) -> str:
-    """Write a weighted formula."""
-    factor = written(weight, "w")
-    if formula.startswith("1/"):
-        return factor + formula[1:]
-    return formula if factor == "1" else f"{factor} {formula}"
-
-
 def _hashable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.shape, *value.ravel().tolist()
     if isinstance(value, cp.Parameter):
         return id(value)
-    if isinstance(value, Mapping):
-        return frozenset(value.items())
-    if hasattr(value, "tocsr"):  # sparse
-        return value.shape, *zip(*map(np.ndarray.tolist, sparse.find(value)), strict=True)
-    return value
+    if hasattr(value, "todok"):  # sparse
+        return value.shape, frozenset(value.todok().items())
+    return frozenset(value.items()) if isinstance(value, Mapping) else value
 
 
 def _brief(value: Any) -> str:
@@ -217,9 +196,8 @@ def _brief(value: Any) -> str:
 def in_interval(name: str, value: Any, interval: str, also: float = np.nan) -> Any:
     """Check a number in an interval such as ``"[0, 1)"``, or equal to ``also``."""
     given, (low, high) = as_float(value), map(float, interval[1:-1].split(","))
-    above = given >= low if interval[0] == "[" else given > low
-    below = given <= high if interval[-1] == "]" else given < high
-    if not (above and below) and given != also:
+    closed = (given == low and interval[0] == "[") or (given == high and interval[-1] == "]")
+    if not (low < given < high or closed or given == also):
         other = "" if np.isnan(also) else f", or {also:g}"
         raise ParameterError(f"{name} must be a number in {interval}{other}, got {value!r}")
     return value
@@ -236,23 +214,22 @@ def vector(
 
 
 def one_or_each(
-    name: str, value: Any, example: str = "", zero: bool = False, unit: str = "seller"
+    name: str, value: Any, example: str = "", zero: bool = False
 ) -> float | Floats | cp.Parameter:
-    """Check a positive number such as ``example``, or a nonnegative one for each ``unit``.
+    """Check a positive number such as ``example``, or a vector of numbers >= 0.
 
-    Without an example, one number for all is refused; with ``zero``, it may be 0.
+    With ``zero``, the number may be 0, and parameters are refused.
     """
     if isinstance(value, cp.Parameter) and not zero:
-        if value.ndim > 1 or (value.ndim == 0 and not example) or not value.is_nonneg():
+        if value.ndim > 1 or not (value.ndim or example) or not value.is_nonneg():
             raise ParameterError(
-                f"the parameter of {name} must be cp.Parameter(nonneg=True), or have one entry for "
-                f"each {unit}"
+                f"the parameter of {name} must be cp.Parameter(nonneg=True), with one entry for "
+                f"each seller{' or none' * bool(example)}"
             )
         return value
-    number = as_float(value)
-    if example and (0 < number < np.inf or (zero and number == 0)):
+    if example and (0 < as_float(value) < np.inf or (zero and as_float(value) == 0)):
         return value
-    of = f"a vector with one number for each {unit}"
+    of = "a vector of numbers >= 0"
     if example:
         of = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or {of}"
     return vector(name, value, of, least=0.0)
@@ -263,13 +240,12 @@ def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
     if hasattr(value, "tocsr"):  # sparse
         array: Any = sparse.csr_array(value).astype(float)
         array.sum_duplicates()
+        entries = array.data
     else:
-        numbers = numbers_of(value)
-        array = np.array(np.nan if numbers is None else numbers)
-    entries = array.data if hasattr(value, "tocsr") else array
+        entries = array = np.array(numbers_of(value), dtype=float)
     entries.flags.writeable = False
     if array.ndim != 2 or 0 in array.shape or not np.isfinite(entries).all():
-        shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
+        shape = f" of shape {array.shape}" if array.ndim else ""
         raise ParameterError(
             f"{name} is a {type(value).__name__}{shape}; give a matrix of finite numbers, {of}"
         )

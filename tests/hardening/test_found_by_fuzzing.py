@@ -80,9 +80,6 @@ REFUSED = {
     "mu too large for a float": lambda: cm.Market.standard(
         market().sellers, mu=HUGE, sigma=1, gamma=1
     ),
-    "an identity of one draw": lambda: cm.incentives.check_payment_identity(
-        cm.Uniform(0, 1), 3, mu=1, sigma=1, gamma=1, draws=1, random_state=np.random.default_rng(0)
-    ),
     "residuals at eta = 0": lambda: cm.joint.first_order_residuals(
         joint_market(), [0.1, 0.2], np.full(6, 1 / 6), 0.0
     ),

@@ -71,6 +71,11 @@ def guarantee(market, seller, report):
     return float(cm.allocate(with_report(market, seller, report)).epsilon[seller])
 
 
+def virtual_cost_payment(report, sold, rent, virtual_cost):
+    """Compute psi(c) * u(eps) (B, Theorem A.3): right in expectation, but not truthful."""
+    return np.multiply(virtual_cost, sold, out=np.zeros(sold.shape), where=sold > 0)
+
+
 # ------------------------------------------------------------------ an independent quadrature
 
 

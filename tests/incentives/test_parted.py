@@ -12,7 +12,8 @@ from convexmarket import partitions
 from convexmarket.allocation import partitioned_sellers
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import AllocationError, ConvexMarketError, NotSupportedError
-from convexmarket.incentives import rents, virtual_cost_payment
+from convexmarket.incentives import rents
+from tests.incentives.builders import virtual_cost_payment
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")

@@ -21,7 +21,6 @@ from tests.incentives.builders import (
     guarantee,
     prior_of,
     small_market,
-    with_report,
 )
 
 # Warnings about NaN and infinity are errors. (SciPy's own warnings are elsewhere.)
@@ -154,7 +153,7 @@ def test_payments_check_the_allocation_within_tolerances():
     good = cm.allocate(market)
     value = good.objective
     cm.payments(market, altered(good, lower_bound=value * (1 - 0.99e-3)))
-    with pytest.raises(AllocationError, match="has a relative gap of"):
+    with pytest.raises(AllocationError, match="has a gap of"):
         cm.payments(market, altered(good, lower_bound=value * (1 - 1.01e-3)))
     cm.payments(market, altered(good, objective=value * (1 + 0.9e-6)))
     with pytest.raises(AllocationError, match="allocate this market"):
@@ -192,17 +191,6 @@ def test_a_seller_who_sells_nothing_costs_no_solve():
     assert (alone.amounts.tolist(), alone.n_solves) == ([0.0], 1)
 
 
-def test_payments_under_a_budget_use_quadrature():
-    """Reports enter through the budget, so rents are not differences of objectives."""
-    limited = cm.Market(small_market().sellers, cm.Spread() + cm.Noise(), [cm.Budget(0.5)])
-    assert limited.incentives == "by construction"
-    no_sellers = np.array([], dtype=int)
-    result = cm.incentives.estimate_payments(
-        limited, cm.allocate(limited, gap=1e-8), sellers=no_sellers
-    )
-    assert (result.method, result.n_solves) == ("quadrature", 1)
-
-
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_payments_by_quadrature_satisfy_the_requested_error(tol):
     """The gap is chosen so that its root, the error of the guarantees, is within the request."""
@@ -228,21 +216,3 @@ def test_payments_of_random_markets_equal_quadrature(name, m, seed, exponent, ca
     )
     bought = np.flatnonzero(cm.allocate(market).weights)
     assert_paid_exactly(market, bought[[seed % bought.size]])
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("mu", [0.0, 1.0])
-def test_fine_sums_enclose_the_payment_on_an_ironed_interval(mu):
-    prior = prior_of("mixture, ironed")
-    low, high = prior.breakpoints[:2]
-    reports = [low + 0.1 * (high - low), 0.95, high - 0.1 * (high - low), 0.5 * (low + high)]
-    market = cm.Market.standard(
-        cm.Sellers(reports, prior), mu=mu, sigma=1, gamma=0.6, cap=4 / 2.5, eta_range=(0.5, 9)
-    )
-    allocation = cm.allocate(market)
-    z = np.linspace(reports[0], prior.support[1], 1500)
-    sold = np.array([cm.allocate(with_report(market, 0, report)).epsilon[0] for report in z])
-    upper, lower = np.diff(z) @ sold[:-1], np.diff(z) @ sold[1:]
-    rent = cm.payments(market, allocation)[0] - reports[0] * allocation.epsilon[0]
-    assert lower - 1e-12 <= rent <= upper + 1e-12
-    assert upper - lower < 0.02 * rent

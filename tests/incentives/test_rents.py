@@ -4,18 +4,15 @@ Rents over curves in closed form need no allocations.
 """
 
 import dataclasses
-from itertools import pairwise
 
 import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scipy.integrate import quad
-from scipy.special import lambertw
 
 import convexmarket as cm
-from convexmarket.errors import AllocationError, InfeasibleMarketError, NotSupportedError
+from convexmarket.errors import AllocationError, NotSupportedError
 from convexmarket.incentives import rents as module
 from convexmarket.incentives.rents import SolvedCurve
 from tests import one_in
@@ -27,7 +24,6 @@ from tests.incentives.builders import (
     prior_of,
     quotas,
     quotas_without_a_budget,
-    small_market,
     sold_at,
     spread_market,
     spread_under_budget,
@@ -234,18 +230,6 @@ def test_an_allocation_that_is_suboptimal_in_this_market_is_refused():
 # ------------------------------------------------------------------- markets that are solved
 
 
-def test_infeasibility_at_a_finite_price_is_an_error(monkeypatch):
-    def fail(changed, *arguments, **options):
-        raise InfeasibleMarketError("nothing meets the constraints")
-
-    market = small_market()
-    curve = SolvedCurve(market, cm.allocate(market), gap=1e-5)
-    monkeypatch.setattr(module, "allocate", fail)
-    with pytest.raises(InfeasibleMarketError):
-        curve.answers(np.array([0]), np.array([1.1]))
-    assert curve.answers(np.array([0]), np.array([np.inf]))[1] == 0
-
-
 def test_a_conic_market_is_compiled_once_for_all_reports(monkeypatch):
     market = spread_market(prior_of("uniform"), spread=1.5 * cm.Spread(p=3), m=5)
     allocation, compiled, made = cm.allocate(market, gap=1e-8), [], module.Conic
@@ -303,23 +287,3 @@ def test_a_seller_gains_by_a_misreport_under_a_budget_and_quotas():
     assert first.max_gain > 0.01
     assert 0.3 < first.best_misreport < 0.7
     assert first.max_rise > 0.05
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", ["truncated normal", "mixture, ironed", "empirical"])
-def test_payment_of_one_seller_with_an_exponential_cost_equals_quadrature(name):
-    prior, accuracy = prior_of(name), 1e-4
-    report = float(prior.quantile(0.3))
-    market = alone(report, prior, cm.terms.ExponentialCost())
-    allocation = cm.allocate(market, gap=1e-9)
-
-    def sold(z):  # sigma/eps^2 = gamma*psi*exp(eps), and so x*exp(x) with x = eps/2
-        psi = float(prior.ironed_virtual_cost(z))
-        return np.expm1(2.0 * lambertw(0.5 * np.sqrt(4.0 / psi)).real)
-
-    ends = np.unique([report, *prior.breakpoints[prior.breakpoints > report], prior.support[1]])
-    rent = sum(quad(sold, a, b, limit=200)[0] for a, b in pairwise(ends))
-    result = cm.incentives.estimate_payments(market, allocation, tol=accuracy)
-    paid_rent = result.amounts[0] - report * np.expm1(allocation.epsilon[0])
-    assert abs(paid_rent - rent) <= result.errors[0] + 1e-9
-    assert result.errors[0] < 0.01 * result.amounts[0]

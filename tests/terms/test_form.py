@@ -146,7 +146,7 @@ def test_an_overridden_cost_does_not_inherit_shortcuts():
     assert cost([0.0, 3.0]) == pytest.approx([0.0, 18.0])
     assert cost.derivatives(np.ones(1)) is None
     assert not Dearer(1).is_linear
-    assert form_of(cm.Payments(Dearer(1))).payment_terms == ((2.0, Dearer(1)),)
+    assert form_of(cm.Payments(Dearer(1))).payments == ((2.0, Dearer(1)),)
 
 
 def test_slopes_of_costs_equal_their_derivatives():

@@ -33,7 +33,6 @@ from tests.terms.builders import (
     TARGET,
     TERMS,
     M,
-    share,
 )
 
 points = st.tuples(
@@ -61,25 +60,6 @@ def test_a_constraint_equals_its_definition(name, point):
     left = slack(a, eta)
     if abs(left) > 1e-7:
         assert all(item.value(tolerance=1e-9) for item in items) == (left >= 0)
-
-
-def test_a_declaration_at_an_eta_equals_the_definition():
-    market = cm.Market(
-        SELLERS,
-        cm.Spread(3) + 2.0 * cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2)),
-        [cm.Cap(2.5), cm.GroupShare(GROUPS, at_least={"c": 0.25})],
-    )
-    problem = cm.declare(market, eta=1.0)
-    assert isinstance(problem, cp.Problem)
-    problem.solve(solver="CLARABEL")
-    first = problem.value
-    assert first == pytest.approx(market.objective.value(problem.weights, 1.0, COSTS), rel=1e-6)
-    assert share(problem.weights, "c") >= 0.25 - 1e-7
-    problem.eta = 2.0
-    problem.solve(solver="CLARABEL")
-    fresh = cm.declare(market, eta=2.0).solve(solver="CLARABEL")
-    assert problem.value == pytest.approx(fresh, rel=1e-6)
-    assert problem.value != pytest.approx(first, rel=1e-2)
 
 
 def test_a_declaration_without_eta_equals_the_definition():
@@ -280,33 +260,33 @@ def partly(quantities):
 
 CLOSED = "a piece depends only on its quantities"
 ANOTHER = "has another value each time: .* fix its data at creation"
-COUNTS = r"add that restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
+COUNTS = r"add the restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
 #: Refused calls, by the error and a pattern of its message.
 REFUSED = {
     CurvatureError: {
-        rf"Bad\(\) uses the variable 't', but {CLOSED}": lambda: market_with(Bad(threshold)),
-        rf"BadConstraint\(\) uses the variable 'top', but {CLOSED}": lambda: market_with(
+        rf"Bad\(\) uses t, but {CLOSED}": lambda: market_with(Bad(threshold)),
+        rf"BadConstraint\(\) uses top, but {CLOSED}; write": lambda: market_with(
             BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))
         ),
         rf"Bad.*{CLOSED}": lambda: market_with(Bad(partly)),
-        rf"BadConstraint\(\) uses the integer variable .* not convex; {COUNTS}": lambda: (
+        rf"BadConstraint\(\) uses .*, but {CLOSED}; integers .* nonconvex: {COUNTS}": lambda: (
             market_with(BadConstraint(lambda q: q.weights <= cp.Variable(M, boolean=True)))
         ),
-        rf"BadConstraint\(\) returned .*FiniteSet.* the market is not convex; {COUNTS}": lambda: (
-            market_with(BadConstraint(lambda q: cp.FiniteSet(q.weights[0], [0.0, 0.5])))
+        rf"BadConstraint\(\) returned .*FiniteSet.* nonconvex: {COUNTS}": lambda: market_with(
+            BadConstraint(lambda q: cp.FiniteSet(q.weights[0], [0.0, 0.5]))
         ),
-        rf"Bad\(\) hides a problem inside indicator, but {CLOSED}": lambda: market_with(
+        rf"Bad\(\) uses .*, but {CLOSED}; write an inner optimum": lambda: market_with(
             Bad(lambda q: cp.transforms.indicator([q.weights <= 0.5]))
         ),
-        r"Bad\(\) is concave, but a term must be convex": lambda: market_with(
+        r"Bad\(\) is concave; a term is convex": lambda: market_with(
             Bad(lambda q: cp.sqrt(q.weights[0]))
         ),
-        r"BadConstraint\(\) is not a convex constraint: .* are constant and convex": lambda: (
-            market_with(BadConstraint(lambda q: cp.norm(q.weights) >= 0.5))
+        r"BadConstraint\(\) is not a convex constraint on .*: 0.5 <= ": lambda: market_with(
+            BadConstraint(lambda q: cp.norm(q.weights) >= 0.5)
         ),
-        r"BadConstraint\(\) binds epsilon.*eps <= e as weights <= e \* inverse_eta": lambda: (
-            market_with(BadConstraint(lambda q: q.epsilon <= q.inverse_eta))
+        r"is not .*: epsilon.*; write eps <= e as weights <= e \* inverse_eta": lambda: market_with(
+            BadConstraint(lambda q: q.epsilon <= q.inverse_eta)
         ),
     },
     ParameterError: {
@@ -314,8 +294,8 @@ REFUSED = {
         rf"BadConstraint\(\) {ANOTHER}": lambda: market_with(
             BadConstraint(lambda q: q.weights <= RNG.uniform(0.5, 1))
         ),
-        r"expression of Bad\(\) is shape \(5,\); return a scalar CVXPY expression": lambda: (
-            market_with(Bad(lambda q: q.weights))
+        r"Bad\(\) returned Variable\(\(5,\), .*; give a scalar expression": lambda: market_with(
+            Bad(lambda q: q.weights)
         ),
         "returned None; return a list of comparisons": lambda: market_with(NoList(lambda q: None)),
         "returned Inequality.*; return a list": lambda: market_with(
@@ -323,7 +303,7 @@ REFUSED = {
         ),
         "p must be a number in .1.01, 40., or inf, got 1": lambda: cm.Spread(1),
         r"power must be a number in \[1, inf\), got inf": lambda: cm.PowerCost(np.inf),
-        "privacy_cost must be .*LinearCost.*, got 2": lambda: cm.Payments(2),
+        "privacy_cost must be a cost like .*, got 2": lambda: cm.Payments(2),
         "budget must be a finite number > 0, got 0": lambda: cm.Budget(0),
         "nonneg=True": lambda: cm.Budget(cp.Parameter()),
         "largest epsilon must be .*.*, got 0": lambda: cm.MaxEpsilon(0),
@@ -344,7 +324,6 @@ REFUSED = {
         "b has 2 entries for 1 columns of A": lambda: pieces.Moments([[1]], [1, 2]),
         "tol must be .*a finite number >= 0.*, got -1": lambda: pieces.Moments([[1]], [1], -1),
         "A has 1 entries for 5 sellers": lambda: market_with(pieces.Moments([[1]], [1])),
-        "effective size must be at most 5, .*, got 6": lambda: market_with(pieces.EffectiveSize(6)),
         r"shape \(2, 2\) is .* not symmetric; give": lambda: pieces.QuadraticSpread(
             [[1, 2], [0, 1]]
         ),
@@ -360,20 +339,11 @@ REFUSED = {
         ),
         r"slopes must be finite.*, got \[\]": lambda: pieces.TieredCost([]),
         r"slopes must be .* not fall.*, got \[2, 1\]": lambda: pieces.TieredCost([2, 1], [1]),
-        r"thresholds be one number less.*and \[\]": lambda: pieces.TieredCost([1, 2], []),
-        r"increasing, got .*\[2, 2\]": lambda: pieces.TieredCost([1, 2, 3], [2, 2]),
         r"level must be .*a number in \[0, 1\).*, got 1": lambda: pieces.CVaR(1),
-        "of must be .*one of 'epsilon'.*, got 'weights'": lambda: pieces.CVaR(0.5, "weights"),
+        "of must be one of 'eps', 'payments', got 'weights'": lambda: pieces.CVaR(0.5, "weights"),
         "kind must be .*one of 'mini.*, got 'mean'": lambda: pieces.Fairness("mean", GROUPS),
-        "radius must be .*a finite number >=.*, got -1": lambda: pieces.RobustCosts("box", -1),
         "budget must be a number in .* got 0": lambda: pieces.RobustCosts("budget", 1, 0),
         "budget is 2; only the kind 'budget'": lambda: pieces.RobustCosts("box", 1, 2),
-        "budget must be at most 5, the number of sellers, got 6": lambda: market_with(
-            pieces.RobustCosts("budget", 1, 6)
-        ),
-        "eta must be a finite number > 0, got inf": lambda: cm.declare(
-            market_with(cm.terms.SquaredSpread()), eta=np.inf
-        ),
     },
     NotSupportedError: {
         "not convex in the weights and 1/eta together; declare it at a fixed eta": lambda: (
@@ -460,15 +430,11 @@ def test_pieces_are_compared_by_value_and_have_a_readable_repr():
     shares = [cm.GroupShare(GROUPS, {"a": 0.2}, {"a": 1, "b": 0.7}) for _ in range(2)]
     assert shares[0] == shares[1] != cm.GroupShare(GROUPS, {"a": 0.3}, {"a": 1, "b": 0.7})
     assert len(set(shares)) == 1
-    assert repr(cm.Cap(OWN)) == "Cap(<5 values in [0, 4]>)"
-    assert repr(cm.terms.GivenEpsilon(OWN)) == "GivenEpsilon(<5 values in [0, 4]>)"
     assert repr(cm.GroupShare(GROUPS, {"a": 0.2})) == "GroupShare(<5 entries>, at_least={'a': 0.2})"
     assert repr(cm.Budget(3)) == "Budget(3)"
     assert repr(cm.Spread(3) + 2 * cm.Payments(cm.PowerCost(2))) == (
         "1 * Spread(p=3) + 2 * Payments(privacy_cost=PowerCost(2))"
     )
-    with pytest.raises(ValueError, match="read-only"):
-        cm.Cap(OWN).k[0] = 9
 
 
 def test_pieces_of_arrays_are_compared_by_value_and_read_well():
@@ -487,19 +453,7 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
             pieces.QuadraticSpread(ALIKE),
             "QuadraticSpread(<5 x 5 entries>)",
         ),
-        (
-            pieces.TieredCost([1, 2], [3]),
-            pieces.TieredCost(np.array([1.0, 2.0]), (3,)),
-            pieces.TieredCost([1, 2], [4]),
-            "TieredCost((1.0, 2.0), thresholds=(3.0,))",
-        ),
         (pieces.CVaR(0.5), pieces.CVaR(0.5, "eps"), pieces.CVaR(0.5, "payments"), "CVaR(0.5"),
-        (
-            pieces.RobustCosts("budget", OWN, 2),
-            pieces.RobustCosts("budget", list(OWN), 2.0),
-            pieces.RobustCosts("box", OWN),
-            "RobustCosts('budget', <5 values in [0, 4]>, budget=2)",
-        ),
     ]:
         assert single == same != other
         assert hash(single) == hash(same)

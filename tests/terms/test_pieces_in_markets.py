@@ -88,12 +88,6 @@ def test_markets_with_each_constraint_equal_brute_force(name):
     assert result.gap <= 1e-6
 
 
-def test_an_effective_size_of_all_sellers_makes_weights_equal():
-    result = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.EffectiveSize(M)]))
-    np.testing.assert_allclose(result.weights, 1 / M, rtol=1e-7)
-    assert result.gap <= 1e-6
-
-
 def test_moments_without_tolerance_are_exact():
     result = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.Moments(FEATURES, AVERAGES)]))
     np.testing.assert_allclose(FEATURES.T @ result.weights, AVERAGES, rtol=1e-6)
@@ -108,23 +102,6 @@ def test_equal_costs_give_the_target_weights(name):
     result = cm.allocate(market)
     np.testing.assert_allclose(result.weights, TARGET, atol=1e-4)
     assert result.eta == pytest.approx(2.0, rel=1e-3)  # sqrt(sigma/gamma)
-
-
-def test_similar_rows_have_the_spread_of_one_seller():
-    """The quadratic spread of copies equals the spread of one seller with their total weight."""
-    alike = np.kron(np.eye(2), np.ones((2, 2)))
-    market = cm.Market(
-        cm.Sellers(virtual_costs=[1.0, 1.0, 2.0, 2.0]),
-        cm.terms.QuadraticSpread(alike) + 2.0 * cm.Noise() + 0.5 * cm.Payments(),
-    )
-    single = cm.Market(
-        cm.Sellers(virtual_costs=[1.0, 2.0]),
-        cm.terms.SquaredSpread() + 2.0 * cm.Noise() + 0.5 * cm.Payments(),
-    )
-    result, expected = cm.allocate(market), cm.allocate(single)
-    assert result.objective == pytest.approx(expected.objective, rel=1e-6)
-    pairs = result.weights.reshape(2, 2).sum(axis=1)
-    np.testing.assert_allclose(pairs, expected.weights, atol=1e-3)
 
 
 # ------------------------------------------------------------------ properties of pieces
@@ -144,11 +121,6 @@ def test_the_minimum_of_the_divergence_is_exact(raw, weight):
     assert result == pytest.approx(weight * entropy(a, TARGET) + costs @ a, rel=1e-9, abs=1e-9)
     many = cm.terms.NegativeEntropy(TARGET).simplex_minimum(weight, np.stack([costs, 2 * costs]))
     assert many[0] == pytest.approx(result)
-
-
-def test_a_spread_with_reference_has_no_known_minimum():
-    assert cm.Spread(reference=TARGET).simplex_minimum(1.0, COSTS) is None
-    assert cm.terms.NegativeEntropy(TARGET).simplex_minimum(1.0, COSTS[1:]) is None
 
 
 def test_a_spread_with_reference_is_not_the_standard_form():

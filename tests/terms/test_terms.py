@@ -48,7 +48,7 @@ def test_sums_and_multiples_of_terms_have_the_stated_weights(objective, expected
 @pytest.mark.parametrize("sum_", [cm.Spread(), 1 * cm.Spread()], ids=["term", "objective"])
 def test_only_terms_can_be_added(other, sum_):
     for add in (lambda: sum_ + other, lambda: other + sum_, lambda: sum_ - other):
-        with pytest.raises(ParameterError, match=r"cannot be added to .*Spread\(\): .*leave const"):
+        with pytest.raises(ParameterError, match=r"cannot be added to .*Spread\(\): leave const"):
             add()
 
 
@@ -60,8 +60,6 @@ def test_only_terms_can_be_added(other, sum_):
         lambda: cm.Spread() - cm.Noise(),
         lambda: cm.Spread() - (2 * cm.Spread() + cm.Noise()),
         lambda: (cm.Spread() + cm.Payments()) - cm.Noise(),
-        lambda: 1 - cm.Noise(),
-        lambda: np.ones(2) - cm.Noise(),
     ],
 )
 def test_nothing_is_subtracted(subtract):
@@ -77,7 +75,7 @@ def test_a_parameter_can_be_a_weight():
     objective = 2 * (cm.Spread() + cm.Payments() * gamma)
     assert (cm.Payments() * gamma).parts[0].weight is gamma
     assert repr(cm.Noise() + cm.Payments() * gamma) == "1 * Noise() + gamma * Payments()"
-    with pytest.raises(ParameterError, match=r"parameter 'gamma' has no value; set its value"):
+    with pytest.raises(ParameterError, match=r"parameter 'gamma' has no value; set it"):
         value(objective)
     for gamma.value in (0.5, 3.0):
         assert value(objective) == pytest.approx(2 * SPREAD + 2 * gamma.value * PAYMENTS)
@@ -88,7 +86,7 @@ def test_numbers_of_a_market_follow_a_parameter():
     sellers = cm.Sellers(virtual_costs=COSTS)
     market = cm.Market(sellers, cm.Spread() + cm.Noise() + cm.Payments() * gamma)
     assert market.incentives == "by construction"
-    with pytest.raises(ParameterError, match=r"parameter 'gamma' has no value; set its value"):
+    with pytest.raises(ParameterError, match=r"parameter 'gamma' has no value; set it"):
         cm.allocate(market)
     for gamma.value in (0.5, 3.0):
         plain = cm.Market.standard(sellers, mu=1, sigma=1, gamma=gamma.value)
@@ -106,14 +104,7 @@ def test_cvxpy_expressions_cannot_multiply_terms(left, right):
 
 
 @pytest.mark.parametrize(
-    "weight",
-    [
-        cp.Parameter(),
-        cp.Parameter(2, nonneg=True),
-        cp.Variable(nonneg=True),
-        cp.Parameter(neg=True),
-    ],
-    ids=["any sign", "a vector", "a variable", "negative"],
+    "weight", [cp.Parameter(), cp.Parameter(2, nonneg=True), cp.Variable(nonneg=True)]
 )
 def test_other_weights_of_cvxpy_are_refused(weight):
     with pytest.raises(ParameterError, match=r"a scalar cvxpy.Parameter\(nonneg=True\)"):
@@ -137,10 +128,9 @@ WRONG = {
         r"Noise\(\) must be .*, got Spread\(\)": lambda: cm.Noise() * cm.Spread(),
         "cap is 0.99.*give larger numbers, or leave": lambda: cm.Cap(0.99),
         "cap must .*, got '5'": lambda: cm.Cap("5"),
-        r"cap must .*, got array\(\[\[2, 3\]\]\)": lambda: cm.Cap(np.array([[2, 3]])),
         "cap is 0.75 on average.*cap >= 1": lambda: cm.Cap([1.0, 0.5]),
-        r"eta range is \(0, 1\).*0 < low <= high": lambda: cm.EtaRange(0, 1),
-        "two finite numbers": lambda: cm.EtaRange(1, np.inf),
+        "eta range is 0, 1; give.*0 < low <= high": lambda: cm.EtaRange(0, 1),
+        "give finite numbers": lambda: cm.EtaRange(1, np.inf),
     },
     TypeError: {"class Term with abs": cm.Term, "class Constraint with abs": cm.terms.Constraint},
 }

@@ -102,7 +102,7 @@ def families_of_market(
         classes = ["given guarantees"]
     elif form.standard is not None and form.mu > 0:
         classes = ["allocation", "certified search"]
-    elif form.budgets and not form.payment_terms:
+    elif form.budgets and not form.total_gamma:
         classes = ["budget"]
     try:
         _OF_MARKET[classes[0]](example)
