@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -96,10 +97,10 @@ def screen_sellers(
     runs = np.flatnonzero(np.diff(matters, prepend=False, append=False))
     wanted = np.logical_or.reduceat(np.append(stationary, False), runs)[::2]
     borders = np.concatenate((edges[:1], edges[runs], edges[-1:] if endless else edges[runs[-1:]]))
-    # Deviations from a mean cost of each interval avoid cancellation.
+    # Deviations from a mean cost of each group avoid cancellation.
     place = np.searchsorted(borders, edges[:-1], side="right")
-    totals = np.bincount(place, numbers * edges[:-1], borders.size + 1)
-    origins = totals / np.maximum(np.bincount(place, numbers, borders.size + 1), 1)
+    totals = np.bincount(place, numbers * edges[:-1], borders.size)
+    origins = (totals / np.maximum(np.bincount(place, numbers, borders.size), 1))[1::2]
     results = each(partial(_fetch, borders, origins))
     costs = _costs(results, borders, origins, wanted, endless)
     return costs, limit if endless else float(costs.psi[-1])
@@ -205,19 +206,19 @@ def _sandwich(
 def _fetch(
     borders: Floats, origins: Floats, blocks: Iterable[Floats]
 ) -> tuple[Floats, Ints, Floats]:
-    """Return the costs in every second interval with their numbers, and sums for all intervals.
+    """Return the costs in every second interval with their numbers, and sums for the others.
 
     These are the numbers of sellers, and the sums of deviations from the origins and of squares.
     """
-    fetched, sums = [np.empty(0)], np.zeros((3, origins.size))
+    fetched, sums = [np.empty(0)], np.zeros((3, borders.size // 2))
     for block in blocks:
-        place = np.searchsorted(borders, block, side="right")
-        inside = place < borders.size
-        block, place = block[inside], place[inside]
-        fetched.append(block[place % 2 == 0])
-        off = block - origins[place]
-        for total, part in zip(sums, (None, off, off * off), strict=True):
-            total += np.bincount(place, part, origins.size)
+        for place, (low, high) in enumerate(pairwise(borders)):
+            some = block[(block >= low) & (block < high)] if low < high else block[:0]
+            if place % 2:
+                fetched.append(some)
+            elif some.size:
+                some -= origins[place // 2]
+                sums[:, place // 2] += some.size, some.sum(), some @ some
     return *np.unique(np.concatenate(fetched), return_counts=True), sums
 
 
@@ -229,7 +230,7 @@ def _costs(
     An empty row begins every fetched interval; another one ends the costs if the optimum may be
     beyond.
     """
-    size, first, second = sum(part[2] for part in results)[:, 1:-1:2]
+    size, first, second = sum(part[2] for part in results)
     first, second = first / np.maximum(size, 1), second - first * first / np.maximum(size, 1)
     costs, numbers = _added(results)
     edges, empty = borders[:-1:2], borders[1::2] if endless else borders[1:-1:2]
@@ -241,7 +242,7 @@ def _costs(
     return Costs(
         psi[order],
         np.concatenate((size.astype(np.int64), nothing, numbers))[order],
-        np.concatenate((np.where(size > 0, origins[1:-1:2] + first, edges), empty, costs))[order],
+        np.concatenate((np.where(size > 0, origins + first, edges), empty, costs))[order],
         np.concatenate((np.maximum(second, 0.0), np.zeros(empty.size + costs.size)))[order],
         stretches,
     )

@@ -260,10 +260,11 @@ class Markets:
         at_end, at_start = k < first, k >= size
         q = np.minimum(np.maximum(k, first), size)
         tau = some.value(np.minimum(q, size - 1))
-        j = np.zeros_like(q)
+        j = np.where(at_end & ~at_start, some.floor, 0)
         if np.any(some.floor):
-            j = some._capped(q, tau, j + least, j + (some.floor if most is None else most))
-            j = np.where(at_start, 0, np.where(at_end, some.floor, j))
+            ends = at_start | at_end
+            high = np.where(ends, j, some.floor if most is None else most)
+            j = some._capped(q, tau, np.where(ends, j, least), high)
         free, left, mean, spread, cost, norm2 = some.piece(j, q)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             beta = np.where(at_start, 0.0, left / (free * (tau - mean)))
