@@ -25,9 +25,9 @@ from convexmarket.allocation.path import (
     Ints,
     Markets,
     Points,
+    best_of,
     beta_at,
-    lowest,
-    minimise,
+    candidates,
 )
 
 #: Steps from a guess to the piece that contains a total; a search follows if they fail.
@@ -73,7 +73,8 @@ class _Bounded:
             j[todo], q[todo] = capped, bought
             todo = todo[moved]
         if todo.size:
-            point = minimise(markets[todo].under(n[todo]), self.rho, at=n[todo] * self.largest)
+            some = markets[todo].under(n[todo])
+            point = best_of(candidates(some, self.rho, n[todo] * self.largest))
             j[todo], q[todo] = point.capped, point.bought
         return self._points(markets, e, j, q)
 
@@ -149,7 +150,7 @@ def minimise_bounded(
     able = top >= low
     a, b = (bounded.at(e, n, 0 * e, 0 * e + markets.size) for n in (np.minimum(low, top), top))
     best = a[e]
-    best.value[~able] = np.inf
+    best.value[~able] = best.key[~able] = np.inf
     a, b = a[able], b[able]
     _improve(best, b)
     bound = best.value.copy()
@@ -178,6 +179,6 @@ def _improve(best: Points, points: Points, slack: float = 0.0) -> None:
 
     Roots have a slack, because objectives near a minimum determine half of the digits of the total.
     """
-    first = points[lowest(points.e, points.value)]
+    first = best_of(points)
     first = first[first.value < best.value[first.e] * (1 + slack)]
     best[first.e] = first

@@ -21,9 +21,9 @@ from convexmarket.allocation.path import (
     Markets,
     Piece,
     Points,
+    best_of,
     beta_at,
-    lowest,
-    minimise,
+    candidates,
     stationary_beta,
 )
 from convexmarket.allocation.simplex import cheapest_purchase, check_feasible, check_noise
@@ -130,26 +130,26 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     rho, unit = markets.costs.units(form)
     n, largest, low, high = 1.0 / form.max_weight, form.max_epsilon, *form.eta_range
     capped, bound = markets.under(n), np.full(markets.size.size, np.inf)
-    best = _within(capped, rho, low * unit, high * unit)
+    minima = candidates(capped, rho) if rho > 0 else None
+    best = _within(capped, rho, minima, low * unit, high * unit)
     if largest == np.inf or np.all(best.rate * best.largest <= largest * unit * (1 - _BINDS)):
         return best, bound
-    border = largest * n
-    points = [_within(capped, rho, low * unit, border * unit)] if low <= border else []
+    border, points = largest * n, list[Points]()
+    if low <= border:
+        points.append(_within(capped, rho, minima, low * unit, border * unit))
     if high >= border:
         totals = max(low / largest, n), high / largest
         point, bound = minimise_bounded(markets, rho, largest * unit, *totals)
         points.append(point)
-    every = Points.joined(points)
-    return every[lowest(every.e, every.value)], bound
+    return best_of(Points.joined(points)), bound
 
 
-def _within(markets: Markets, rho: float, low: float, high: float) -> Points:
+def _within(markets: Markets, rho: float, minima: Points | None, low: float, high: float) -> Points:
     """Return the best point of every market with a rate in a range."""
-    points = [minimise(markets, rho, at=rate) for rate in (low, high) if 0 < rate < np.inf]
-    if rho > 0:
-        points.append(minimise(markets, rho, (low, high)))
-    every = Points.joined(points)
-    return every[lowest(every.e, every.value)]
+    points = [candidates(markets, rho, rate) for rate in (low, high) if 0 < rate < np.inf]
+    if minima is not None:
+        points.append(minima[(minima.rate >= low) & (minima.rate <= high)])
+    return best_of(Points.joined(points))
 
 
 class PathSegment(NamedTuple):

@@ -74,13 +74,15 @@ class Nodes(Columns):
 class Points(Columns):
     """Points of paths of markets e.
 
-    ``value`` is the objective over mu, and ``rate`` is r, +inf where the infimum lies there.
+    Points are ranked by the ``key``. ``value`` is the objective over mu, and ``rate`` is r, +inf
+    where the infimum lies there.
     ``beta`` is +inf if only the cheapest sellers sell. No seller sells above the (centred and
     scaled) cost ``level``, and ``above`` is this cost at a slightly larger eta. ``capped`` and
     ``bought`` are j and q, in rows, and ``largest`` is the largest weight.
     """
 
     e: Ints
+    key: Floats
     value: Floats
     rate: Floats
     n: Floats
@@ -242,7 +244,8 @@ class Markets:
 
     def piece(self, j: Ints, q: Ints) -> Piece:
         """Return the piece (j, q)."""
-        (capped, below, low), (number, total, squares) = self.sums(j), self.sums(q)
+        capped, below, low = self.sums(j) if np.any(j) else (0 * j, 0.0, 0.0)
+        number, total, squares = self.sums(q)
         number, total = number - capped, total - below
         left, several = np.maximum(self.n - capped, 0.0) / self.n, np.maximum(number, 1)
         mean = total / several
@@ -305,7 +308,7 @@ class Markets:
             level = mean + left / beta / free
             cheapest = left / free + bent * (mean - self.value(np.zeros_like(j)))
         largest = np.where(j > 0, 1.0 / self.n, cheapest)
-        return Points(e, value, rate, self.n, beta, norm, level, level.copy(), largest, j, q)
+        return Points(e, value, value, rate, self.n, beta, norm, level, level.copy(), largest, j, q)
 
     def weights(self, points: Points) -> Floats:
         """Return the weight of the replaced seller of each market at points, shape (count,)."""
@@ -320,15 +323,15 @@ class Markets:
         return np.where(place < j, cap, np.where(place < q, weight, 0.0))
 
 
-def minimise(markets: Markets, rho: float, rates: Any = (0.0, np.inf), at: Any = None) -> Points:
-    """Return the best stationary point of every market, or its optimum at the rate ``at``.
+def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -> Points:
+    """Return the local minima of every market, or possible optima at the rate ``at``.
 
-    ``rho`` is sigma*gamma*scale/mu^2. Stationary points outside of the range of ``rates`` get the
-    value +inf. The rate of a point is +inf if the infimum is not attained.
+    ``rho`` is sigma*gamma*scale/mu^2. The rate of a point is +inf if the infimum is not attained.
     """
-    target = np.broadcast_to(rho if at is None else at * at, markets.size.shape)
+    rates = np.broadcast_to(np.nan if at is None else at, markets.size.shape)
+    target = np.full(rates.shape, rho) if at is None else rates * rates
     e, j, q, low, high = _pieces(markets, target, at is not None)
-    some, rate = markets[e], None if at is None else np.broadcast_to(at, markets.size.shape)[e]
+    some, rate = markets[e], None if at is None else rates[e]
     piece = some.piece(j, q)
     beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
     if np.any(some.floor):  # the next row reaches the cap, or the last one leaves it
@@ -342,16 +345,14 @@ def minimise(markets: Markets, rho: float, rates: Any = (0.0, np.inf), at: Any =
     beta = np.minimum(np.maximum(beta, low), high)
     points = some.points(e, j, q, piece, beta, rate, rho)
     # Neighbouring pieces share the ends; a point inside a piece is preferred.
-    key = points.value * (1 + SLACK * moved)
-    outside = (points.rate < rates[0]) | (points.rate > rates[1])
-    points.value[outside] = key[outside] = np.inf
-    return points[lowest(e, key)]
+    points.key = points.value * (1 + SLACK * moved)
+    return points
 
 
-def lowest(e: Ints, value: Floats) -> Ints:
-    """Return the position of the lowest value of every market e, in the order of the markets."""
-    order = np.lexsort((value, e))
-    return order[np.flatnonzero(np.diff(e[order], prepend=-1))]
+def best_of(points: Points) -> Points:
+    """Return the best point of every market, in the order of the markets."""
+    order = np.lexsort((points.key, points.e))
+    return points[order[np.flatnonzero(np.diff(points.e[order], prepend=-1))]]
 
 
 def beta_at(piece: Piece, rate: Any) -> Floats:
