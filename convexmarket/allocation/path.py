@@ -173,8 +173,9 @@ class Markets:
     rows below the marginal cost are capped, and the rows at that cost share the other weight.
     """
 
-    #: Number of rows; row and cost of the replaced seller, rank and value of the new cost.
-    _NAMES = ("size", "row", "old", "place", "new", "n", "floor", "first")
+    #: Number of rows; row and cost of the replaced seller, and the row if it is then empty; rank
+    #: and value of the new cost.
+    _NAMES = ("size", "row", "old", "empty", "place", "new", "n", "floor", "first")
     n: Floats
     floor: Ints
     first: Ints
@@ -182,12 +183,14 @@ class Markets:
     def __init__(self, costs: Costs, old: Any = (np.inf,), new: Any = (np.inf,)) -> None:
         self.costs, psi = costs, costs.psi
         old, new = np.asarray(old), np.asarray(new)
-        self._is_replaced = old[0] < np.inf
         there = (old < psi[-1]) | ((old == psi[-1]) & (costs.numbers[-1] > 0))
         self.row = np.where(there, np.searchsorted(psi, old, side="right") - 1, psi.size)
         self.old = np.where(there, costs.scaled(old), 0.0)
-        self.place, self.new = np.searchsorted(psi, new), costs.scaled(new)
-        self.size = psi.size + (new < np.inf)
+        alone = np.append(costs.numbers, 0)[self.row] == 1
+        self.empty = np.where(alone, self.row, psi.size)
+        place, self.new = np.searchsorted(psi, new), costs.scaled(new)
+        self.place, self.size = place - (place > self.empty), psi.size - alone + (new < np.inf)
+        self._is_replaced = bool(np.any(there | (new < np.inf)))
         self.n = self.floor = self.first = self.size  # set by `under`
 
     def __getitem__(self, e: Any) -> Self:
@@ -224,6 +227,7 @@ class Markets:
             return number[k], first[k], second[k]
         come = k > self.place
         rows = k - come
+        rows = rows + (rows > self.empty)
         gone = rows > self.row
         number, first, second = (part[rows] for part in self.costs.sums)
         old, new = np.where(gone, self.old, 0.0), np.where(come, self.new, 0.0)
@@ -231,16 +235,19 @@ class Markets:
 
     def value(self, k: Ints) -> Floats:
         """Return the cost at a rank, centred and scaled."""
-        rows = np.minimum(k - (k > self.place), self.costs.x.size - 1)
+        rows = k - (k > self.place)
+        rows = np.minimum(rows + (rows >= self.empty), self.costs.x.size - 1)
         return np.where(k == self.place, self.new, self.costs.x[rows])
 
     def rows_below(self, level: Floats) -> Ints:
         """Return the number of rows below a level."""
-        return np.searchsorted(self.costs.x, level) + (self.new < level)
+        rows = np.searchsorted(self.costs.x, level)
+        return rows - (rows > self.empty) + (self.new < level)
 
     def rows_upto(self, level: Floats) -> Ints:
         """Return the number of rows below or at a level."""
-        return np.searchsorted(self.costs.x, level, side="right") + (self.new <= level)
+        rows = np.searchsorted(self.costs.x, level, side="right")
+        return rows - (rows > self.empty) + (self.new <= level)
 
     def piece(self, j: Ints, q: Ints) -> Piece:
         """Return the piece (j, q)."""
@@ -390,6 +397,7 @@ def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints
     and psi'a decreases, so the ends of a stretch bound both.
     """
     ranks = markets.costs.stretches.T[:, None]
+    ranks = ranks - (ranks > markets.empty[:, None])
     ranks = ranks + (markets.place[:, None] <= ranks)
     ends = np.clip(ranks, markets.first[:, None] - 1, markets.size[:, None])
     e = np.repeat(np.arange(markets.size.size), ends.shape[2])

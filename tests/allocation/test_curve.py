@@ -78,6 +78,14 @@ def asked(y):
     return form, np.array([0, 1]), np.array([y, y])
 
 
+def bounded():
+    """Evaluate a market with a largest guarantee at the truth, a tie, a high cost, and without."""
+    psi = np.array([0.38, 0.46, 0.3, 0.39, 0.42, 0.48])
+    form = StandardForm(psi, mu=1.37, sigma=1.46, gamma=0.712, max_epsilon=0.432)
+    return form, np.zeros(5, int), np.array([0.38, 0.42, 0.1, 0.7, np.inf])
+
+
+@example(bounded())
 @example(asked(0.0257))
 @example(asked(0.0259))
 @given(questions())
