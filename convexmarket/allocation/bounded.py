@@ -66,8 +66,8 @@ class _Bounded:
             if not todo.size:
                 break
             some, total = markets[todo], self._points(markets[todo], e[todo], j[todo], q[todo])
-            bought = np.clip(some.rows_below(total.level), least[todo], some.size)
-            capped = some.rows_upto(total.level - 1.0 / (total.beta * total.n))
+            bought = np.clip(some.rows(total.level), least[todo], some.size)
+            capped = some.rows(total.level - 1.0 / (total.beta * total.n), "right")
             capped = np.clip(capped, 0, most[todo])
             moved = (bought != q[todo]) | (capped != j[todo])
             j[todo], q[todo] = capped, bought

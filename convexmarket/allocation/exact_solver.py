@@ -26,11 +26,9 @@ from convexmarket.allocation.path import (
     candidates,
     stationary_beta,
 )
-from convexmarket.allocation.simplex import cheapest_purchase, check_feasible, check_noise
+from convexmarket.allocation.simplex import cheapest_purchase, check_feasible
 from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
-
-__all__ = ["check_noise", "solve_exact"]
 
 #: Markets below this size are sorted, which is faster than passes over them.
 _WORTH_PASSES = 20_000
@@ -146,7 +144,10 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
 
 def _within(markets: Markets, rho: float, minima: Points | None, low: float, high: float) -> Points:
     """Return the best point of every market with a rate in a range."""
-    points = [candidates(markets, rho, rate) for rate in (low, high) if 0 < rate < np.inf]
+    points = []
+    for rate in (low, high):
+        if 0 < rate < np.inf:
+            points.append(candidates(markets, rho, rate))
     if minima is not None:
         points.append(minima[(minima.rate >= low) & (minima.rate <= high)])
     return best_of(Points.joined(points))

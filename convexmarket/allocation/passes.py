@@ -55,16 +55,13 @@ def highest_cost_bought(form: StandardForm, g: float) -> float:
     2*sigma*gamma/t, and is at most that of the cheapest sellers. The end of a range of eta bounds t
     directly.
     """
-    if g == np.inf:
-        return g
-    c = form.sigma * form.gamma
-    one_over_t = [1.0 / (form.gamma * eta) for eta in form.eta_range if 0 < eta < np.inf]
-    if form.sigma > 0 and form.eta_low == 0:
+    c, one_over_t = form.sigma * form.gamma, 1.0 / (form.gamma * (form.eta_low or form.eta_high))
+    if g < np.inf and c > 0 and form.eta_low == 0:
         root = float(np.sqrt(c) / np.sqrt(g)) if g > 0 else np.inf
         t = min(root, form.gamma * form.eta_high)
         achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
-        one_over_t.append(achieved / (2.0 * c))
-    return g + form.mu * max(one_over_t)
+        one_over_t = max(one_over_t, achieved / (2.0 * c))
+    return g + form.mu * one_over_t
 
 
 def screen_sellers(

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,13 +210,12 @@ class Markets:
         last = np.minimum(filling, self.sums(self.size)[0]) - 1
         # The marginal cost is the new cost, or lies in a row of the costs without the old one.
         gone = numbers[np.minimum(self.row + 1, x.size)] - (self.row < x.size)
-        low, high = (
-            np.searchsorted(numbers, r + (r >= gone), "right") - 1 for r in (last - 1, last)
-        )
+        ranks = np.stack([last - 1, last])
+        low, high = np.searchsorted(numbers, ranks + (ranks >= gone), "right") - 1
         least = np.where(last > 0, x[low], -np.inf)
         most = np.where(high < x.size, x[np.minimum(high, x.size - 1)], np.inf)
         value = np.clip(self.new, least, most)
-        floor, some.first = self.rows_below(value), self.rows_upto(value)
+        floor, some.first = self.rows(value), self.rows(value, "right")
         some.floor = np.where(self.sums(floor)[0] > 0, floor, 0)
         return some
 
@@ -239,15 +238,11 @@ class Markets:
         rows = np.minimum(rows + (rows >= self.empty), self.costs.x.size - 1)
         return np.where(k == self.place, self.new, self.costs.x[rows])
 
-    def rows_below(self, level: Floats) -> Ints:
-        """Return the number of rows below a level."""
-        rows = np.searchsorted(self.costs.x, level)
-        return rows - (rows > self.empty) + (self.new < level)
-
-    def rows_upto(self, level: Floats) -> Ints:
-        """Return the number of rows below or at a level."""
-        rows = np.searchsorted(self.costs.x, level, side="right")
-        return rows - (rows > self.empty) + (self.new <= level)
+    def rows(self, level: Floats, side: Literal["left", "right"] = "left") -> Ints:
+        """Return the number of rows below a level, or up to it if ``side`` is "right"."""
+        rows = np.searchsorted(self.costs.x, level, side)
+        new = self.new < level if side == "left" else self.new <= level
+        return rows - (rows > self.empty) + new
 
     def piece(self, j: Ints, q: Ints) -> Piece:
         """Return the piece (j, q)."""
@@ -315,7 +310,8 @@ class Markets:
             level = mean + left / beta / free
             cheapest = left / free + bent * (mean - self.value(np.zeros_like(j)))
         largest = np.where(j > 0, 1.0 / self.n, cheapest)
-        return Points(e, value, value, rate, self.n, beta, norm, level, level.copy(), largest, j, q)
+        found = value, value, rate, self.n, beta, norm, level, level.copy(), largest, j, q
+        return Points(e, *found)
 
     def weights(self, points: Points) -> Floats:
         """Return the weight of the replaced seller of each market at points, shape (count,)."""

@@ -257,21 +257,17 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
             f"prior's density vanishes), and with the cap of {u * m:g} they have at most "
             f"{available * u:.3g} of the weight; raise the cap"
         )
-    check_noise(form)
-    if not all(form.gamma * factor > 0 for factor in (form.sigma, low, high) if factor > 0):
-        raise SolverError(
-            f"gamma = {form.gamma:g} is too small for double precision; use another unit of money"
-        )
-    check_sold(low, form.max_epsilon * available, form.max_epsilon, available)
-
-
-def check_noise(form: StandardForm) -> None:
-    """Raise an UnattainedOptimumError without a noise term and a lower bound on eta."""
-    if form.sigma == 0 and form.eta_low == 0:
+    if form.sigma == 0 and low == 0:
         raise UnattainedOptimumError(
             "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
             "to 0; give sigma > 0 or an EtaRange"
         )
+    factors = np.array([form.sigma or 1.0, low or 1.0, high])
+    if not np.all(form.gamma * factors > 0):
+        raise SolverError(
+            f"gamma = {form.gamma:g} is too small for double precision; use another unit of money"
+        )
+    check_sold(low, form.max_epsilon * available, form.max_epsilon, available)
 
 
 def check_sold(eta: float, largest: float, max_epsilon: float, m: int) -> None:
