@@ -39,6 +39,8 @@ Ints = NDArray[np.intp]
 SLACK = 1e-9
 #: Number of nodes in the first round, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
+#: Attributes that all markets have in common.
+_SHARED = ("costs", "is_replaced")
 
 
 class Columns:
@@ -72,13 +74,12 @@ class Nodes(Columns):
 
 @dataclass
 class Points(Columns):
-    """Points of paths of markets e.
+    """Points of paths of markets e, ranked by the ``key``.
 
-    Points are ranked by the ``key``. ``value`` is the objective over mu, and ``rate`` is r, +inf
-    where the infimum lies there.
-    ``beta`` is +inf if only the cheapest sellers sell. No seller sells above the (centred and
-    scaled) cost ``level``, and ``above`` is this cost at a slightly larger eta. ``capped`` and
-    ``bought`` are j and q, in rows, and ``largest`` is the largest weight.
+    ``value`` is the objective over mu, and ``rate`` is r; it is +inf where the infimum lies, and
+    ``beta`` if only the cheapest sellers sell. No seller sells above the (scaled) cost ``level``;
+    ``above`` is that cost at a slightly larger eta. ``capped`` and ``bought`` are j and q, in rows,
+    and ``largest`` is the largest weight.
     """
 
     e: Ints
@@ -173,13 +174,6 @@ class Markets:
     rows below the marginal cost are capped, and the rows at that cost share the other weight.
     """
 
-    #: Number of rows; row and cost of the replaced seller, and the row if it is then empty; rank
-    #: and value of the new cost.
-    _NAMES = ("size", "row", "old", "empty", "place", "new", "n", "floor", "first")
-    n: Floats
-    floor: Ints
-    first: Ints
-
     def __init__(self, costs: Costs, old: Any = (np.inf,), new: Any = (np.inf,)) -> None:
         self.costs, psi = costs, costs.psi
         old, new = np.asarray(old), np.asarray(new)
@@ -190,14 +184,14 @@ class Markets:
         self.empty = np.where(alone, self.row, psi.size)
         place, self.new = np.searchsorted(psi, new), costs.scaled(new)
         self.place, self.size = place - (place > self.empty), psi.size - alone + (new < np.inf)
-        self._is_replaced = bool(np.any(there | (new < np.inf)))
-        self.n = self.floor = self.first = self.size  # set by `under`
+        self.is_replaced = bool(np.any(there | (new < np.inf)))
+        self.n, self.floor, self.first = 1.0 * self.size, self.size, self.size  # set by `under`
 
     def __getitem__(self, e: Any) -> Self:
         """Select markets, by an index of any shape."""
         some = copy(self)
-        for name in self._NAMES:
-            setattr(some, name, getattr(self, name)[e])
+        arrays = {name: part[e] for name, part in vars(self).items() if name not in _SHARED}
+        vars(some).update(arrays)
         return some
 
     def under(self, n: float | Floats) -> Self:
@@ -221,7 +215,7 @@ class Markets:
 
     def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
         """Return the number of sellers in the first k rows, their sum of costs and of squares."""
-        if not self._is_replaced:
+        if not self.is_replaced:
             number, first, second = self.costs.sums
             return number[k], first[k], second[k]
         come = k > self.place
