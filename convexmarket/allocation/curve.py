@@ -105,7 +105,8 @@ class OwnReportCurve:
         points, _ = optimum(self._spread, markets)
         if np.any(np.isinf(points.rate)):
             raise UnattainedOptimumError(UNATTAINED.format("at some report a seller has"))
-        epsilon = markets.weights(points) * (points.rate / costs.units(self._spread)[1])
+        etas = points.rate / costs.units(self._spread)[1]
+        epsilon = markets.weights(points, markets.place, markets.new) * etas
         value, level = self._spread.mu * points.value, costs.lowest + costs.scale * points.level
         if self._needed:
             epsilon[endless], value[endless], level[endless] = self._least_sold, np.inf, np.inf

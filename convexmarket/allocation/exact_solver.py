@@ -130,7 +130,7 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     capped, bound = markets.under(n), np.full(markets.size.size, np.inf)
     minima = candidates(capped, rho) if rho > 0 else None
     best = _within(capped, rho, minima, low * unit, high * unit)
-    if largest == np.inf or np.all(best.rate * best.largest <= largest * unit * (1 - _BINDS)):
+    if largest == np.inf or np.all(_largest(markets, best) <= largest * unit * (1 - _BINDS)):
         return best, bound
     border, points = largest * n, list[Points]()
     if low <= border:
@@ -151,6 +151,12 @@ def _within(markets: Markets, rho: float, minima: Points | None, low: float, hig
     if minima is not None:
         points.append(minima[(minima.rate >= low) & (minima.rate <= high)])
     return best_of(Points.joined(points))
+
+
+def _largest(markets: Markets, points: Points) -> Floats:
+    """Return the largest guarantees at points, in the unit of rates."""
+    first = 0 * points.e
+    return points.rate * markets.weights(points, first, markets.value(first))
 
 
 class PathSegment(NamedTuple):
@@ -189,7 +195,8 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
 
     The form's costs are not read.
     """
-    points, (bound,) = optimum(form, Markets(costs))
+    markets = Markets(costs)
+    points, (bound,) = optimum(form, markets)
     point = points[0]
     unit, numbers = costs.units(form)[1], costs.sums[0]
     if np.isinf(point.rate):
@@ -197,8 +204,8 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
         raise UnattainedOptimumError(UNATTAINED.format(f"{free} sellers have"))
     eta, cap = None, form.max_weight
     binding: tuple[str, ...] = ()
-    sold = point.rate / (form.max_epsilon * unit)  # the total, relative to the largest guarantee
-    if sold * cap >= 1 - 1e-14 and sold * point.largest >= 1 - _BINDS:
+    most = form.max_epsilon * unit
+    if point.rate * cap >= most * (1 - 1e-14) and _largest(markets, points) >= most * (1 - _BINDS):
         eta = float(point.n) * form.max_epsilon
     for name, end in zip(("eta_low", "eta_high"), form.eta_range, strict=True):
         if 0 < end < np.inf and abs(point.rate - end * unit) <= 1e-14 * point.rate:

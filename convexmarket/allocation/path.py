@@ -78,8 +78,7 @@ class Points(Columns):
 
     ``value`` is the objective over mu, and ``rate`` is r; it is +inf where the infimum lies, and
     ``beta`` if only the cheapest sellers sell. No seller sells above the (scaled) cost ``level``;
-    ``above`` is that cost at a slightly larger eta. ``capped`` and ``bought`` are j and q, in rows,
-    and ``largest`` is the largest weight.
+    ``above`` is that cost at a slightly larger eta. ``capped`` and ``bought`` are j and q, in rows.
     """
 
     e: Ints
@@ -91,7 +90,6 @@ class Points(Columns):
     norm: Floats
     level: Floats
     above: Floats
-    largest: Floats
     capped: Ints
     bought: Ints
 
@@ -302,22 +300,18 @@ class Markets:
             rate = beta / norm if rate is None else rate
             value = norm + np.where(cost > 0, rate * cost, 0.0) + rho / rate
             level = mean + left / beta / free
-            cheapest = left / free + bent * (mean - self.value(np.zeros_like(j)))
-        largest = np.where(j > 0, 1.0 / self.n, cheapest)
-        found = value, value, rate, self.n, beta, norm, level, level.copy(), largest, j, q
-        return Points(e, *found)
+        return Points(e, value, value, rate, self.n, beta, norm, level, level.copy(), j, q)
 
-    def weights(self, points: Points) -> Floats:
-        """Return the weight of the replaced seller of each market at points, shape (count,)."""
-        j, q, place = points.capped, points.bought, self.place
-        some, cap = self[:], 1.0 / points.n
-        some.n = points.n
+    def weights(self, points: Points, rank: Ints, cost: Floats) -> Floats:
+        """Return the weight of the seller with a rank and a cost at the point of each market."""
+        j, q, some = points.capped, points.bought, self[:]
+        some.n, cap = points.n, 1.0 / points.n
         piece = some.piece(j, q)
         with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
             several = self.value(j) < self.value(q - 1)  # else equal shares
-            tilt = np.where(several, points.beta * (piece.mean - self.new), 0.0)
+            tilt = np.where(several, points.beta * (piece.mean - cost), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
-        return np.where(place < j, cap, np.where(place < q, weight, 0.0))
+        return np.where(rank < j, cap, np.where(rank < q, weight, 0.0))
 
 
 def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -> Points:
@@ -391,7 +385,8 @@ def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints
     ranks = ranks + (markets.place[:, None] <= ranks)
     ends = np.clip(ranks, markets.first[:, None] - 1, markets.size[:, None])
     e = np.repeat(np.arange(markets.size.size), ends.shape[2])
-    a, b = (markets.nodes(e, end.ravel()) for end in ends)
+    both = markets.nodes(np.tile(e, 2), ends.ravel())
+    a, b = both[: e.size], both[e.size :]
     done, most_nodes = [], _FIRST
     while a.e.size:
         with np.errstate(invalid="ignore"):
