@@ -48,13 +48,6 @@ def forms(draw):
     return form
 
 
-def notable_reports(form):
-    """Return new costs of a seller: zero, tied with another, too high to sell, or infinite."""
-    finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
-    top = finite.max()
-    return [0.0, np.inf, *finite, np.nextafter(top, np.inf), 2 * top, 1e3 * top]
-
-
 def with_cost(form, seller, y):
     psi = form.virtual_costs.copy()
     psi[seller] = y
@@ -65,9 +58,11 @@ def with_cost(form, seller, y):
 def questions(draw, count=4):
     """Draw a market, some of its sellers, and other reports of these sellers."""
     form = draw(forms())
-    present = int(np.isfinite(form.virtual_costs).sum())
-    who = draw(st.lists(st.integers(0, present - 1), min_size=1, max_size=count))
-    reports = st.one_of(st.sampled_from(notable_reports(form)), st.floats(1e-4, 30))
+    finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
+    top = finite.max()
+    notable = [0.0, np.inf, *finite, np.nextafter(top, np.inf), 2 * top, 1e3 * top]
+    who = draw(st.lists(st.integers(0, finite.size - 1), min_size=1, max_size=count))
+    reports = st.one_of(st.sampled_from(notable), st.floats(1e-4, 30))
     says = [draw(reports) for _ in who]
     return form, np.array(who), np.array(says)
 
