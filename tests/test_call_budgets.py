@@ -39,7 +39,6 @@ def functions_entered(call):
     return {code for code in entered if code.co_filename.startswith(PACKAGE)}
 
 
-@core_issue
 def test_allocate_enters_at_most_60_functions():
     market = standard_market()
     assert len(functions_entered(lambda: cm.allocate(market))) <= 60  # 73 at d0bbf466

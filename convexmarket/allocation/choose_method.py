@@ -19,10 +19,14 @@ from convexmarket.allocation.conic import Conic, branch_and_bound
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact_solver import solve_exact
 from convexmarket.allocation.formulations import Formulation, line_search
-from convexmarket.allocation.guarantees import allocate_budget, allocate_guarantees
+from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.allocation.partitioned_sellers import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
-from convexmarket.allocation.projections import is_projectable, solve_projections
+from convexmarket.allocation.projections import (
+    allocate_budget,
+    is_projectable,
+    solve_projections,
+)
 from convexmarket.allocation.solver_calls import check_solver
 from convexmarket.checks import (
     check_callable,
@@ -182,7 +186,7 @@ def best_method(market: Market) -> Method:
         return "exact"
     # With shares and without payments, multipliers are unbounded near the largest eta.
     shared = form.other_constraints and not form.gamma
-    return "projections" if is_projectable(market) and not shared else "branch_and_bound"
+    return "projections" if is_projectable(form) and not shared else "branch_and_bound"
 
 
 def _closed_form(market: Market) -> Allocation:

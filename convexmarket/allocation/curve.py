@@ -12,14 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from convexmarket.allocation.exact_solver import (
+    UNATTAINED,
     costs_that_matter,
     optimum,
     solve_exact,
-    unattained,
     with_spread,
 )
-from convexmarket.allocation.path import Costs, Floats, Ints, joined, rates_of, take
+from convexmarket.allocation.path import Costs, Floats, Ints, Markets
 from convexmarket.allocation.simplex import check_feasible
+from convexmarket.errors import UnattainedOptimumError
 from convexmarket.market import StandardForm
 
 #: Number of markets solved together, which fit in the cache.
@@ -54,13 +55,13 @@ class OwnReportCurve:
         limit: float = np.inf,
         n_sellers: int | None = None,
     ) -> None:
-        psi = form.virtual_costs
-        available = n_sellers or int(np.count_nonzero(psi < np.inf))
+        available = n_sellers or int(np.count_nonzero(form.virtual_costs < np.inf))
+        self.form, self._spread = form, with_spread(form)
         if costs is None:
-            check_feasible(form, available, psi.size)
+            check_feasible(form, available, form.virtual_costs.size)
             # One seller may leave, so the next more expensive sellers are included.
-            costs, limit = costs_that_matter(with_spread(form), 1)
-        self.form, self._spread, self._base, self._limit = form, with_spread(form), costs, limit
+            costs, limit = costs_that_matter(self._spread, 1)
+        self._costs, self._limit = costs, limit
         # The smallest guarantee that one seller sells at any cost.
         low, others = form.eta_low, available - 1
         weight = max(0.0, 1.0 - others * form.max_weight)
@@ -75,7 +76,7 @@ class OwnReportCurve:
     @cached_property
     def truth(self) -> Floats:
         """The guarantees of all sellers at their costs in the market, shape (m,)."""
-        best = solve_exact(self.form, self._base)
+        best = solve_exact(self.form, self._costs)
         return best.eta * best.weights
 
     def __call__(self, seller: Ints, psi: Floats) -> CurvePoints:
@@ -84,31 +85,29 @@ class OwnReportCurve:
         A cost of +inf removes the seller from the market. If the market is infeasible without the
         seller, the result is the limit: the smallest feasible purchase from the seller.
         """
-        if not seller.size:
-            return CurvePoints(*np.empty((3, 0)))
-        truthful = psi == self.form.virtual_costs[seller]
+        old, points = self.form.virtual_costs[seller], np.empty((3, seller.size))
         # All truthful entries are the same market, which is solved once.
-        ask, source = np.unique(
-            np.where(truthful, -1, np.arange(seller.size)), return_index=True, return_inverse=True
-        )[1:]
-        chunks = np.split(ask, np.arange(_CHUNK, ask.size, _CHUNK))
-        points = take(joined([self._solve(seller[some], psi[some]) for some in chunks]), source)
-        if np.count_nonzero(truthful) > 1:
-            points.epsilon[truthful] = self.truth[seller[truthful]]
-        return points
+        truthful = np.flatnonzero(psi == old)
+        rest = np.delete(np.arange(seller.size), truthful[1:])
+        for some in np.split(rest, np.arange(_CHUNK, rest.size, _CHUNK)):
+            if some.size:
+                points[:, some] = self._solve(old[some], psi[some])
+        if truthful.size > 1:
+            points[:, truthful] = points[:, truthful[:1]]
+            points[0, truthful] = self.truth[seller[truthful]]
+        return CurvePoints(*points)
 
-    def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
-        form, base, endless = self._spread, self._base, psi == np.inf
-        unsold = base.scale if self._needed else np.inf  # any finite cost
-        asked = np.where(endless if self._needed else psi > self._limit, unsold, psi)
-        costs = base.replaced(self.form.virtual_costs[seller], asked)
-        point, _ = optimum(form, costs)
-        if np.any(np.isinf(point.rate)):
-            raise unattained()
-        epsilon = point.weight_of(costs) * (point.rate / rates_of(form, costs)[1])
-        level = costs.lowest + costs.scale * point.level
-        points = CurvePoints(epsilon, form.mu * point.value, level)
+    def _solve(self, old: Floats, psi: Floats) -> tuple[Floats, Floats, Floats]:
+        costs, endless = self._costs, psi == np.inf
+        unsold = costs.scale if self._needed else np.inf  # any finite cost
+        new = np.where(endless if self._needed else psi > self._limit, unsold, psi)
+        markets = Markets(costs, old, new)
+        points, _ = optimum(self._spread, markets)
+        if np.any(np.isinf(points.rate)):
+            raise UnattainedOptimumError(UNATTAINED.format("at some report a seller has"))
+        etas = points.rate / costs.units(self._spread)[1]
+        epsilon = markets.weights(points, markets.place, markets.new) * etas
+        value, level = self._spread.mu * points.value, costs.lowest + costs.scale * points.level
         if self._needed:
-            for part, limit in zip(points, (self._least_sold, np.inf, np.inf), strict=True):
-                part[endless] = limit
-        return points
+            epsilon[endless], value[endless], level[endless] = self._least_sold, np.inf, np.inf
+        return epsilon, value, level

@@ -7,10 +7,8 @@ its piece of the path, from deviations of the costs themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,25 +18,28 @@ from convexmarket.allocation.passes import blocks_of, highest_cost_bought, scree
 from convexmarket.allocation.path import (
     Costs,
     Floats,
-    Point,
+    Markets,
+    Piece,
+    Points,
+    best_of,
     beta_at,
-    joined,
-    lowest,
-    minimise,
-    rates_of,
+    candidates,
     stationary_beta,
-    take,
 )
-from convexmarket.allocation.simplex import cheapest_purchase, check_feasible, check_noise
+from convexmarket.allocation.simplex import cheapest_purchase, check_feasible
 from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
-
-__all__ = ["check_noise", "solve_exact"]
 
 #: Markets below this size are sorted, which is faster than passes over them.
 _WORTH_PASSES = 20_000
 #: Largest number of pieces to solve if rounding errors select a neighbour of the right piece.
 _MOVES = 4
+#: Relative distance from the largest guarantee within which it may bind.
+_BINDS = 1e-9
+UNATTAINED = (
+    "{} a virtual cost of 0, so privacy bought only from them is free and the infimum, at eta = "
+    "infinity, is not attained; leave them out, or bound eta with EtaRange(low, high)"
+)
 
 
 def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
@@ -48,14 +49,9 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
-    if form.max_epsilon < np.inf and form.sigma > 0:  # it may hold without the bound
-        with suppress(UnattainedOptimumError):
-            free = solve_exact(replace(form, max_epsilon=np.inf))
-            if free.eta * float(free.weights.max()) <= form.max_epsilon:
-                return free
     form = with_spread(form)
     segment, best, bound = best_segment(form, costs or costs_that_matter(form)[0])
-    weights = np.concatenate([segment.weights(block) for block in blocks_of(psi)])
+    weights = np.concatenate(list(map(segment.weights, blocks_of(psi))))
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
         raise SolverError(
             f"rounding errors of the exact solver are too large, its weights sum to {total!r}: "
@@ -102,57 +98,65 @@ def unconstrained_eta(form: StandardForm, cost: float) -> float:
     return float(root / np.sqrt(cost)) if cost > 0 else np.inf
 
 
-def unattained(free: int = 0) -> UnattainedOptimumError:
-    """Return the error for sellers with free privacy."""
-    who = f"{free} sellers have" if free else "at some report a seller has"
-    return UnattainedOptimumError(
-        f"{who} a virtual cost of 0, so privacy bought only from them is free and "
-        "the infimum, at eta = infinity, is not attained; leave them out, or bound eta with "
-        "EtaRange(low, high)"
-    )
-
-
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
     """Return the costs without sellers who provably sell nothing, and a limit.
 
     Sellers above the limit sell nothing. With ``spare = 1``, this also applies if the cost of one
     seller changes.
     """
-    psi = form.virtual_costs
-    if form.max_epsilon < np.inf:
-        return Costs.sorted(np.sort(psi)), np.inf
-    if psi.size < _WORTH_PASSES or (np.isfinite(psi).sum() - spare) * form.max_weight < 1:
-        ordered = np.sort(psi)
+    psi, limit = form.virtual_costs, np.inf
+    available = np.count_nonzero(psi < np.inf)
+    small = psi.size < _WORTH_PASSES or (available - spare) * form.max_weight < 1
+    if form.max_epsilon == np.inf and not small:
+        low, high = float(psi.min()), float(psi.max(initial=0.0, where=psi < np.inf))
+        low, high = (0.0, np.inf) if spare else (low, high)
+        return screen_sellers(lambda work: [work(blocks_of(psi))], form, psi.size, low, high, spare)
+    ordered = np.sort(psi)
+    if form.max_epsilon == np.inf:
         filling = int(np.ceil((1 - 1e-15) / form.max_weight)) + spare
-        limit = highest_cost_bought(form, float(ordered[min(filling, ordered.size) - 1]))
-        return Costs.sorted(ordered, limit), limit
-    instead = (0.0, np.inf) if spare else None
-
-    def one_part(work: Callable[[Any], Any]) -> list[Any]:
-        return [work(blocks_of(psi))]
-
-    return screen_sellers(one_part, form, psi.size, psi.size // 8, instead)
+        limit = highest_cost_bought(form, float(ordered[min(filling, psi.size) - 1]))
+    sold = np.searchsorted(ordered, min(limit, np.finfo(float).max), side="right")
+    return Costs(ordered[:sold]), limit
 
 
-def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
+def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     """Return the best point of every market, and a lower bound on objective/mu.
 
     The form's costs are not read, and mu > 0. Up to a total of ``max_epsilon/max_weight`` a largest
     guarantee does not bind; above, it replaces the cap.
     """
-    n, e = 1.0 / form.max_weight, form.max_epsilon
-    rho, unit, ends = rates_of(form, costs)
-    border, points, bound = e * n, [], np.full(costs.count, np.inf)
-    if form.sigma > 0 and form.eta_low <= border:
-        rates = form.eta_low * unit, min(form.eta_high, border) * unit
-        points.append(minimise(costs, n, rho, rates))
-    points += [minimise(costs, n, rho, rate=rate) for rate in ends if rate < border * unit]
-    if e < np.inf and form.eta_high >= border:
-        low, high = max(form.eta_low / e, n), form.eta_high / e
-        point, bound = minimise_bounded(costs, rho, e * unit, low, high)
+    rho, unit = markets.costs.units(form)
+    n, largest, low, high = 1.0 / form.max_weight, form.max_epsilon, *form.eta_range
+    capped, bound = markets.under(n), np.full(markets.size.size, np.inf)
+    minima = candidates(capped, rho) if rho > 0 else None
+    best = _within(capped, rho, minima, low * unit, high * unit)
+    if largest == np.inf or np.all(_largest(markets, best) <= largest * unit * (1 - _BINDS)):
+        return best, bound
+    border, points = largest * n, list[Points]()
+    if low <= border:
+        points.append(_within(capped, rho, minima, low * unit, border * unit))
+    if high >= border:
+        totals = max(low / largest, n), high / largest
+        point, bound = minimise_bounded(markets, rho, largest * unit, *totals)
         points.append(point)
-    every, market = joined(points), np.tile(np.arange(costs.count), len(points))
-    return take(every, lowest(market, every.value)), bound
+    return best_of(Points.joined(points)), bound
+
+
+def _within(markets: Markets, rho: float, minima: Points | None, low: float, high: float) -> Points:
+    """Return the best point of every market with a rate in a range."""
+    points = []
+    for rate in (low, high):
+        if 0 < rate < np.inf:
+            points.append(candidates(markets, rho, rate))
+    if minima is not None:
+        points.append(minima[(minima.rate >= low) & (minima.rate <= high)])
+    return best_of(Points.joined(points))
+
+
+def _largest(markets: Markets, points: Points) -> Floats:
+    """Return the largest guarantees at points, in the unit of rates."""
+    first = 0 * points.e
+    return points.rate * markets.weights(points, first, markets.value(first))
 
 
 class PathSegment(NamedTuple):
@@ -191,26 +195,32 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
 
     The form's costs are not read.
     """
-    point, bounds = optimum(form, costs)
-    rate, unit = float(point.rate[0]), rates_of(form, costs)[1]
-    if np.isinf(rate):
-        raise unattained(int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0]))
+    markets = Markets(costs)
+    points, (bound,) = optimum(form, markets)
+    point = points[0]
+    unit, numbers = costs.units(form)[1], costs.sums[0]
+    if np.isinf(point.rate):
+        free = numbers[np.searchsorted(costs.psi, 0.0, side="right")]
+        raise UnattainedOptimumError(UNATTAINED.format(f"{free} sellers have"))
     eta, cap = None, form.max_weight
     binding: tuple[str, ...] = ()
-    if rate * cap >= form.max_epsilon * unit * (1 - 1e-14):  # the bound on guarantees is active
-        eta = float(point.n[0]) * form.max_epsilon
-    for name in ("eta_low", "eta_high"):
-        end = getattr(form, name)
-        if 0 < end < np.inf and abs(rate - end * unit) <= 1e-14 * rate:
+    most = form.max_epsilon * unit
+    if point.rate * cap >= most * (1 - 1e-14) and _largest(markets, points) >= most * (1 - _BINDS):
+        eta = float(point.n) * form.max_epsilon
+    for name, end in zip(("eta_low", "eta_high"), form.eta_range, strict=True):
+        if 0 < end < np.inf and abs(point.rate - end * unit) <= 1e-14 * point.rate:
             eta, binding = end, (name,)
     if eta is not None:
         cap = min(cap, form.max_epsilon / eta)
-    first, last = costs.number(point.capped), costs.number(point.bought) - 1
-    j, q = int(costs.position(first)[0]), int(costs.position(last)[0]) + 1
-    is_full = j == q  # all sellers are at the bound; treat the most expensive ones as free
+    # Rows at the ends may be empty.
+    capped, bought = numbers[point.capped], numbers[point.bought]
+    j, q = np.searchsorted(numbers, [capped, bought - 1], side="right") - [1, 0]
+    is_full = (
+        capped == bought
+    )  # all sellers are at the bound; treat the most expensive ones as free
     if is_full:
-        j = int(np.searchsorted(costs.psi, costs.psi[q - 1]))
-    segment = _polished(replace(form, max_weight=cap), costs, j, q, eta)
+        j = np.searchsorted(costs.psi, costs.psi[q - 1])
+    segment = _polished(replace(form, max_weight=cap), costs, int(j), int(q), eta)
     if eta is None:
         best = unconstrained_eta(form, segment.cost)
         eta = float(np.clip(best, *form.eta_range))
@@ -221,48 +231,46 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
     at_cap = segment.capped * (tau - form.mu * cap / norm) - t * segment.filled
     objective = form.mu * norm + noise + t * segment.cost
     dual = min(objective, tau - cap * at_cap + noise)
-    level = costs.lowest + costs.scale * float(point.level[0])
+    level = costs.lowest + costs.scale * float(point.level)
     price = form.gamma * level if is_full else tau / eta
     values = np.empty(0), eta, objective, dual, price
     found_at = Allocation(*values, method="exact", seconds=0.0, binding=binding)
-    return segment, found_at, form.mu * float(bounds[0])
-
-
-def _solve_piece(
-    form: StandardForm, costs: Costs, j: int, q: int, eta: float | None
-) -> PathSegment:
-    """Solve a piece from deviations from one of its costs, without cancellation."""
-    psi, u, scale = costs.psi, form.max_weight, costs.scale
-    capped, bought = (int(part) for part in costs.number(np.array([j, q])))
-    origin = float(psi[j + (q - j) // 2])
-    filled, mean, spread = costs.deviations(j, q, origin)
-    left = max(0.0, 1.0 - capped * u)
-    share = min(left / (bought - capped), u)  # a full piece exceeds the cap by rounding
-    norm2, cost, beta = capped * u**2 + left * share, u * filled + left * (origin + mean), 0.0
-    if spread > 0:
-        free, norms = np.array([spread]), np.array([norm2])
-        rho, unit, _ = rates_of(form, costs)
-        if eta is None:
-            beta = float(stationary_beta(free, np.array([cost / scale]), norms, rho)[0])
-        else:
-            beta = float(beta_at(free, norms, unit * eta)[0])
-    norm = float(np.sqrt(norm2 + beta * beta * spread)) if beta < np.inf else np.inf
-    cost -= beta * spread * scale
-    return PathSegment(capped, bought, origin, mean, share, beta / scale, u, norm, filled, cost)
+    return segment, found_at, form.mu * float(bound)
 
 
 def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> PathSegment:
-    """Solve the piece (j, q), or a neighbouring one if rounding errors led to the wrong piece."""
-    u, psi, every = form.max_weight, costs.psi, int(costs.number(costs.size)[0])
+    """Solve the piece (j, q) from deviations from one of its costs, without cancellation.
+
+    If rounding errors led to a neighbour of the right piece, solve that piece.
+    """
+    u, psi, scale, numbers = form.max_weight, costs.psi, costs.scale, costs.sums[0]
+    rho, unit = costs.units(form)
     for _ in range(_MOVES):
-        segment = _solve_piece(form, costs, j, q, eta)
-        if not 0 < segment.beta < np.inf:
+        capped, bought = int(numbers[j]), int(numbers[q])
+        origin, rows = float(psi[j + (q - j) // 2]), costs.numbers[j:q]
+        deviation = (costs.means[j:q] - origin) / scale
+        mean = float((rows * deviation).sum()) / (bought - capped)
+        deviation -= mean
+        spread = float((costs.squares[j:q] / scale / scale + rows * deviation**2).sum())
+        mean, filled = mean * scale, float((costs.numbers[:j] * costs.means[:j]).sum())
+        left = max(0.0, 1.0 - capped * u)
+        share = min(left / (bought - capped), u)  # a full piece exceeds the cap by rounding
+        norm2, cost, beta = capped * u**2 + left * share, u * filled + left * (origin + mean), 0.0
+        if spread > 0:
+            part = Piece(*np.array([[0.0], [left], [mean], [spread], [cost / scale], [norm2]]))
+            free = stationary_beta(part, rho) if eta is None else beta_at(part, unit * eta)
+            beta = float(free[0])
+        norm = float(np.sqrt(norm2 + beta * beta * spread)) if beta < np.inf else np.inf
+        cost -= beta * spread * scale
+        beta /= scale
+        segment = PathSegment(capped, bought, origin, mean, share, beta, u, norm, filled, cost)
+        if not 0 < beta < np.inf:
             break
-        top = segment.origin + segment.mean + segment.share / segment.beta
-        capped = int(np.searchsorted(psi, top - u / segment.beta, side="right"))
-        at_cap = costs.number(np.array([capped]))
-        bought = max(int(np.searchsorted(psi, top)), int(costs.position(at_cap)[0]) + 1)
-        if (capped, bought) == (j, q) or at_cap[0] >= every:
+        top = origin + mean + share / beta
+        first = int(np.searchsorted(psi, top - u / beta, side="right"))
+        last = int(np.searchsorted(numbers, numbers[first], side="right"))
+        last = max(int(np.searchsorted(psi, top)), last)
+        if (first, last) == (j, q) or numbers[first] >= numbers[-1]:
             break
-        j, q = capped, bought
+        j, q = first, last
     return segment

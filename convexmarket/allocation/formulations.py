@@ -34,10 +34,11 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.eta_search import Evaluated, allocation_of, first_look, search_eta
-from convexmarket.allocation.exact_solver import check_noise, unconstrained_eta
+from convexmarket.allocation.exact_solver import unconstrained_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import (
     ROUNDING,
+    check_feasible,
     feasible_limits,
     norm_minimiser,
     project_capped_simplex,
@@ -269,7 +270,7 @@ class _Runner(Projections):
                 f"and gamma > 0, under Cap and EtaRange; this market is {shown(market)}"
             )
         super().__init__(projectable[0])
-        check_noise(standard)
+        check_feasible(standard, standard.virtual_costs.size, standard.virtual_costs.size)
         self.standard, self.solver, self.options = standard, check_solver(solver), options
         self.formulation, self._reach = formulation, (0.0, 0.0)
 

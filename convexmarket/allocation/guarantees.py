@@ -1,18 +1,15 @@
-r"""Markets without payments that have exact solutions: given guarantees, or a budget.
+r"""Markets under given guarantees, without payments, which have an exact solution.
 
-.. math:: \min_{a,s}\; \mu\|a\| + \ell^\top a + \sigma s \quad\text{s.t.}\quad
-          \mathbf 1^\top a = 1,\; a \ge 0
+.. math:: \min_{a,s}\; \mu\|a\| + \sigma s \quad\text{s.t.}\quad
+          \mathbf 1^\top a = 1,\; 0 \le a \le s\,\varepsilon
 
-with s = 1/eta and either ``a <= s*epsilon`` (step 1 of Algorithm 1 of Anjarlekar, Etesami and
-Srikant) or ``psi'a <= B*s``. Both are convex. For a given s the best weights under guarantees are
-as equal as the bounds allow, ``min(level, s*epsilon)``, so that one path in s holds the optimum.
-Under a budget the best s is ``psi'a/B``. A unit of ``psi'a`` then costs ``sigma/B``, and one
-projection gives the weights.
+with s = 1/eta (step 1 of Algorithm 1 of Anjarlekar, Etesami and Srikant). For a given s the best
+weights are as equal as the bounds allow, ``min(level, s*epsilon)``, so that one path in s holds the
+optimum.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,29 +17,10 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from convexmarket.allocation.allocation_result import Allocation
-from convexmarket.allocation.projections import ProjectableForm
-from convexmarket.allocation.simplex import Floats, embed
+from convexmarket.allocation.simplex import Floats
 from convexmarket.checks import check_nonnegative, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.terms import MarketNumbers
-
-
-def allocate_budget(form: MarketNumbers) -> Allocation:
-    """Return the exact allocation of a market with ``is_budgeted``.
-
-    The lower bound is the minimum of the spread, the losses and ``y*psi'a``, with y = sigma/B.
-    """
-    projectable = ProjectableForm.of(replace(form, gamma=1.0, budgets=(), sigma=0.0))
-    assert projectable is not None  # as the market is budgeted
-    rescaled, active = projectable
-    price = form.sigma / form.budget
-    (weights, prices, _), _ = rescaled.optimum(price)
-    cost = float(rescaled.virtual_costs @ weights)
-    objective = rescaled.objective(weights, 1.0) + (price - 1.0) * cost
-    bound = min(rescaled.minimum(rescaled.weight, rescaled.prices(price)), objective)
-    eta, scale = form.budget / cost, rescaled.size(weights, price) or None
-    values = embed(weights, active), eta, objective, bound, float(prices[0]) / eta
-    return Allocation(*values, method="exact", seconds=0.0, scale=scale)
 
 
 def allocate_guarantees(form: MarketNumbers, caps: Floats) -> Allocation:

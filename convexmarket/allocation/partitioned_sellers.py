@@ -27,9 +27,6 @@ from convexmarket.priors import Prior
 from convexmarket.sellers import SellerParts, Sellers
 from convexmarket.terms import MarketNumbers
 
-#: Largest number of sellers to fetch.
-_MOST = 100_000
-
 
 @dataclass(frozen=True, eq=False)
 class PartedAllocation(CertifiedPurchase):
@@ -161,12 +158,11 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         n_passes += 1
         return parts.map_parts(partial(_on_costs, work, prior))
 
-    instead = None
-    if (m - 1) * form.max_weight >= 1:  # the market remains feasible without any one seller
-        low, top = prior.support
-        highest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
-        instead = float(prior.ironed_virtual_cost(low)), highest
-    costs, limit = screen_sellers(each, form, m, _MOST, instead)
+    low, top = prior.support
+    lowest = float(prior.ironed_virtual_cost(low))
+    highest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
+    spare = int((m - 1) * form.max_weight >= 1)  # without any one seller, the market is feasible
+    costs, limit = screen_sellers(each, form, m, lowest, highest, spare)
     segment, best, _ = best_segment(form, costs)
     return PartedAllocation(
         *(best.eta, best.objective, best.lower_bound, best.multiplier),

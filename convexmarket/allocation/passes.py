@@ -1,10 +1,9 @@
-"""The sellers that affect an optimum, computed in a few passes over all sellers without sorting.
+"""The sellers that affect an optimum, computed in two passes over all sellers without sorting.
 
-A first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
-two markets that enclose the given market and bound the path of its optimal weights
-(:func:`convexmarket.allocation.path.sandwich`). A cell where the path is neither stationary nor at
-the cap is represented by its sums. The other cells are refined until few sellers remain, which are
-fetched individually.
+The first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
+two markets that enclose the given market and bound the path of its optimal weights. A cell where
+the path is neither stationary nor at the cap is represented by its sums. The second pass fetches
+these sums, and the sellers of the other cells individually.
 
 Nonnegative doubles have the same order as their bits, read as integers. So cells are shifts of
 these integers, which are exact at any scale. Every pass maps a function over parts of the costs, in
@@ -14,30 +13,28 @@ any order, and adds up small results. The parts may be in one array or on many m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial, reduce
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.path import Costs, Path, rates_of, sandwich
+from convexmarket.allocation.path import Costs, Floats, Markets, may_hit
 from convexmarket.allocation.simplex import check_feasible
 from convexmarket.market import StandardForm
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 #: Costs that fit in a processor's cache.
 _BLOCK = 1 << 15
-#: Bits of a double below the first cells: 128 cells from each power of two to the next.
-_FIRST_SHIFT = 45
-#: Logarithm to base 2 of the number of cells of a refined stretch.
-_SPLIT = 12
-#: Number of counts; the last cells have a width of at most 2^-31 of their cost.
-_COUNTS = 3
-_INFINITY = int(np.array(np.inf).view(np.int64))
+#: Bits of a double below the cells: at least 128 cells from each power of two to the next.
+_SHIFT = 45
+#: Logarithm to base 2 of the smallest number of cells.
+_CELLS = 9
+#: Slack of the range of costs, to allow for rounding errors.
+_SLACK = 1e-9
 #: The function of a pass, from a part of the costs to a small result.
 Pass = Callable[[Iterable[Floats]], Any]
 #: A map of such a function over all parts of the costs; one pass.
@@ -58,100 +55,72 @@ def highest_cost_bought(form: StandardForm, g: float) -> float:
     2*sigma*gamma/t, and is at most that of the cheapest sellers. The end of a range of eta bounds t
     directly.
     """
-    if g == np.inf:
-        return g
-    c = form.sigma * form.gamma
-    one_over_t = [1.0 / (form.gamma * eta) for eta in form.eta_range if 0 < eta < np.inf]
-    if form.sigma > 0 and form.eta_low == 0:
+    c, one_over_t = form.sigma * form.gamma, 1.0 / (form.gamma * (form.eta_low or form.eta_high))
+    if g < np.inf and c > 0 and form.eta_low == 0:
         root = float(np.sqrt(c) / np.sqrt(g)) if g > 0 else np.inf
         t = min(root, form.gamma * form.eta_high)
         achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
-        one_over_t.append(achieved / (2.0 * c))
-    return g + form.mu * max(one_over_t)
+        one_over_t = max(one_over_t, achieved / (2.0 * c))
+    return g + form.mu * one_over_t
 
 
 def screen_sellers(
-    each: Each, form: StandardForm, m: int, most: int, instead: tuple[float, float] | None = None
+    each: Each, form: StandardForm, m: int, low: float, high: float, spare: int
 ) -> tuple[Costs, float]:
     """Return costs with a row for each seller that affects an optimum, and a limit.
 
     Sellers above the limit sell nothing. ``each`` maps a function over the parts of the m virtual
-    costs, each an iterable of blocks; costs in the ``form`` are ignored. Up to ``most`` sellers are
-    fetched, unless more affect the optimum. One seller may leave, or have a cost in the range
-    ``instead``.
+    costs, each an iterable of blocks; costs in the ``form`` are ignored. Finite costs are between
+    ``low`` and ``high``. With ``spare = 1``, one seller may leave, or have another such cost.
     """
-    everything, nothing = np.array([[0, _INFINITY, _FIRST_SHIFT]]), np.zeros(0, np.int64)
-    edges, number = _counted(each, everything, nothing, nothing, nothing)
+    bottom, top = _keys(np.array([low * (1 - _SLACK), min(high, 1e308) * (1 + _SLACK)])).tolist()
+    shift = min(max((top - bottom).bit_length() - _CELLS, 0), _SHIFT)
+    cells, number = _added(each(partial(_count, bottom, shift, (top - bottom >> shift) + 1)))
     check_feasible(form, int(number.sum()), m)
+    # Neighbouring empty cells become one.
+    keys = np.unique(np.concatenate([cells, cells + 1]))
+    numbers = np.zeros(keys.size - 1, np.int64)
+    numbers[np.searchsorted(keys, cells)] = number
+    edges = ((keys << shift) + bottom).view(np.float64)
     filling = int(np.ceil(1.0 / form.max_weight * (1 - 1e-15)))
-    full = int(np.searchsorted(np.cumsum(number), filling + (instead is not None)))
-    limit = highest_cost_bought(form, float(_value(edges[min(full + 1, number.size)])))
-    sold, highest = np.flatnonzero(number * (_value(edges[:-1]) <= limit)), None
-    edges, number = edges[sold[0] : sold[-1] + 2], number[sold[0] : sold[-1] + 1]
-    if instead is not None:
-        floor, highest = _keys(np.array(instead[:1])), min(instead[1], limit)
-        if floor[0] < edges[0]:
-            edges, number = np.append(floor, edges), np.append(0, number)
-    for counts in range(1, _COUNTS + 1):
-        stationary, matters, endless = classify_cells(edges, number, form, filling, highest)
-        runs = np.flatnonzero(np.diff(matters, prepend=False, append=False))
-        low, high = edges[runs].reshape(-1, 2).T
-        shift = np.maximum(np.frexp(high - low - 1.0)[1] - _SPLIT, 0)
-        widths = np.append(np.diff(edges) * (number > 0), 0)
-        finer = np.maximum.reduceat(widths, runs)[::2] >> shift > 1
-        if number[matters].sum() <= most or not finer.any() or counts == _COUNTS:
-            break
-        rest = edges[:-1][~matters], edges[1:][~matters], number[~matters]
-        edges, number = _counted(each, np.column_stack((low, high, shift)), *rest)
+    full = int(np.searchsorted(np.cumsum(numbers), filling + spare))
+    limit = highest_cost_bought(form, float(edges[min(full + 1, numbers.size)]))
+    last = np.flatnonzero(numbers * (edges[:-1] <= limit))[-1]
+    edges, numbers = edges[: last + 2], numbers[: last + 1]
+    if spare and low < edges[0]:
+        edges, numbers = np.append(low, edges), np.append(0, numbers)
+    highest = min(high, limit) if spare else None
+    stationary, matters, endless = classify_cells(edges, numbers, form, filling, highest)
+    runs = np.flatnonzero(np.diff(matters, prepend=False, append=False))
     wanted = np.logical_or.reduceat(np.append(stationary, False), runs)[::2]
-    borders = np.concatenate((edges[:1], edges[runs], edges[-1:] if endless else high[-1:]))
-    costs = _fetched(each, borders, wanted, endless)
+    borders = np.concatenate((edges[:1], edges[runs], edges[-1:] if endless else edges[runs[-1:]]))
+    # Deviations from a mean cost of each group avoid cancellation.
+    place = np.searchsorted(borders, edges[:-1], side="right")
+    totals = np.bincount(place, numbers * edges[:-1], borders.size)
+    origins = (totals / np.maximum(np.bincount(place, numbers, borders.size), 1))[1::2]
+    results = each(partial(_fetch, borders, origins))
+    costs = _costs(results, borders, origins, wanted, endless)
     return costs, limit if endless else float(costs.psi[-1])
-
-
-def _value(key: Any) -> Any:
-    return np.asarray(key, dtype=np.int64).view(np.float64)
 
 
 def _keys(block: Floats) -> Ints:
     return (block + 0.0).view(np.int64)  # the sum turns -0.0 into 0.0
 
 
-def _count(windows: Ints, blocks: Iterable[Floats]) -> tuple[Ints, Ints]:
-    """Return the lower edges of the cells in windows that contain sellers, and their numbers."""
-    counts = [np.zeros(((high - 1 - low) >> shift) + 1, np.int64) for low, high, shift in windows]
+def _count(bottom: int, shift: int, n_cells: int, blocks: Iterable[Floats]) -> tuple[Ints, Ints]:
+    """Return the cells that contain sellers, and their numbers."""
+    counts = np.zeros(n_cells, np.int64)
     for block in blocks:
-        keys = _keys(block)
-        for (low, high, shift), count in zip(windows, counts, strict=True):
-            inside = keys[(keys >= low) & (keys < high)]
-            if inside.size:
-                inside -= low
-                inside >>= shift
-                first = int(inside.min())
-                inside -= first
-                here = np.bincount(inside)
-                count[first : first + here.size] += here
-    pairs = zip(windows, counts, strict=True)
-    begin = [low + (np.flatnonzero(count) << shift) for (low, _, shift), count in pairs]
-    return np.concatenate(begin), np.concatenate([count[count > 0] for count in counts])
-
-
-def _counted(
-    each: Each, windows: Ints, rest_low: Ints, rest_high: Ints, rest_number: Ints
-) -> tuple[Ints, Ints]:
-    """Count the sellers in the cells of windows; neighbouring empty cells become one.
-
-    Returns the edges of these and all other cells in ascending order, and their numbers of sellers.
-    """
-    low, high, shift = windows.T
-    begin, number = _added(each(partial(_count, windows)))
-    window = np.searchsorted(low, begin, side="right") - 1
-    end = np.minimum(begin + (1 << shift[window]), high[window])
-    edges = np.unique(np.concatenate((rest_low, rest_high, low, high, begin, end)))
-    numbers = np.zeros(edges.size - 1, np.int64)
-    numbers[np.searchsorted(edges, begin)] = number
-    numbers[np.searchsorted(edges, rest_low)] = rest_number
-    return edges, numbers
+        keys = _keys(block[block < np.inf])
+        if keys.size:
+            keys -= bottom
+            keys >>= shift
+            first = int(keys.min())
+            keys -= first
+            here = np.bincount(keys)
+            counts[first : first + here.size] += here
+    cells = np.flatnonzero(counts)
+    return cells, counts[cells]
 
 
 def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
@@ -163,7 +132,7 @@ def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
 
 
 def classify_cells(
-    edges: Ints, number: Ints, form: StandardForm, filling: int, highest: float | None
+    edges: Floats, number: Ints, form: StandardForm, filling: int, highest: float | None
 ) -> tuple[Mask, Mask, bool]:
     """Return masks of cells with a stationary point and of relevant cells, and the end's flag.
 
@@ -172,26 +141,25 @@ def classify_cells(
     sell. If one seller may leave or change its cost, one enclosing market has one seller less, and
     the other one more.
     """
-    psi, last, spare = _value(edges), number.size - 1, int(highest is not None)
+    last, spare = number.size - 1, int(highest is not None)
     fewer, more = np.append(0, number), np.append(number, 0)
     fewer[np.flatnonzero(fewer)[0]] -= spare
     more[0] += spare
-    few, many = (Path(Costs(psi, some), 1.0 / form.max_weight) for some in (fewer, more))
-    rho, _, rates = rates_of(form, few.costs)
-    stationary, *betas = sandwich(few, many, rho, rates, (highest or 0.0) / few.costs.scale)
+    few, many = (Markets(Costs(edges, some)).under(1.0 / form.max_weight) for some in (fewer, more))
+    stationary, *betas = _sandwich(few, many, form, highest or 0.0)
     if not stationary.any():  # rounding errors, as scales differ too much
         stationary[:] = True
     matters = stationary[:-1].copy()
     if form.max_weight < 1:
         # Bounds on the highest cost at the cap.
-        unit = few.costs.scale * form.max_weight
         with np.errstate(divide="ignore"):
-            least, widest = (unit / beta for beta in betas)
-        low = np.append(psi[1:] - widest[1:-1], -np.inf)
-        high = np.where(np.isinf(betas[0][:-1]), np.append(psi[1:], psi[-1]), psi - least[:-1])
-        where = np.flatnonzero(stationary & (high >= psi[0]))
-        first = np.clip(np.searchsorted(psi, low[where]) - 1, 0, last)
-        until = np.clip(np.searchsorted(psi, high[where], side="right") - 1, first, last)
+            least, widest = (few.costs.scale * form.max_weight / beta for beta in betas)
+        upper = np.append(edges[1:], edges[-1])
+        low = np.append(upper[:-1] - widest[1:-1], -np.inf)
+        high = np.where(np.isinf(betas[0][:-1]), upper, edges - least[:-1])
+        where = np.flatnonzero(stationary & (high >= edges[0]))
+        first = np.clip(np.searchsorted(edges, low[where]) - 1, 0, last)
+        until = np.clip(np.searchsorted(edges, high[where], side="right") - 1, first, last)
         for start, end in zip(first, until, strict=True):
             matters[start : end + 1] = True
     ranks, total = filling + np.arange(-spare, spare + 1), np.cumsum(number)
@@ -199,50 +167,79 @@ def classify_cells(
     return stationary[:-1], matters, bool(stationary[-1])
 
 
-def _fetch(borders: Ints, blocks: Iterable[Floats]) -> tuple[Floats, Ints, Floats]:
-    """Return the costs in every second interval with their numbers, and the sums of the others."""
-    fetched, sums = [np.empty(0)], np.zeros((borders.size // 2, 3))
+def _sandwich(
+    fewer: Markets, more: Markets, form: StandardForm, highest: float
+) -> tuple[Mask, Floats, Floats]:
+    """Bound the levels at which a path enclosed by two others may be stationary.
+
+    Let tau be the cost above which no seller sells. At equal tau, more and cheaper sellers
+    increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. So ``fewer``, with the fewest and most
+    expensive sellers, and ``more``, with the most and cheapest, bound r^2 and psi'a. Their nodes
+    are at the same levels; the last node is beta = 0. The rates at the ends of the range of eta
+    count as stationary, too. ``highest`` is the largest cost of an additional seller. Return the
+    mask of the intervals between levels, and the largest and least beta at each level.
+    """
+    costs, filled = fewer.costs, more.piece(more.floor, more.first).cost[0]
+    rho, unit = costs.units(form)
+    nodes = np.arange(costs.psi.size + 1)
+    low, high = (markets.nodes(0 * nodes, nodes) for markets in (fewer, more))
+    beyond = low.cost[-1] + highest / costs.scale / max(int(costs.sums[0][-1]), 1)
+    tau = costs.offset + costs.x[np.minimum(nodes, costs.x.size - 1)]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = low.beta / high.beta
+        least = tau - (tau - high.cost) * ratio
+        most = np.fmin(tau - (tau - low.cost) / ratio, tau)
+        endless = np.isinf(low.beta)
+        least = np.fmax(np.where(endless, filled, least), filled)[:-1]
+        most = np.append(np.where(endless, tau, most)[1:-1], beyond)
+        rate2_low, rate2_high = high.rate2[1:], low.rate2[:-1]
+        hit = may_hit(rate2_high * most, rate2_low * least, rho) & (rho > 0)
+    for eta in form.eta_range:
+        if 0 < eta < np.inf:
+            hit |= may_hit(rate2_high, rate2_low, (eta * unit) ** 2)
+    return hit, low.beta, high.beta
+
+
+def _fetch(
+    borders: Floats, origins: Floats, blocks: Iterable[Floats]
+) -> tuple[Floats, Ints, Floats]:
+    """Return the costs in every second interval with their numbers, and sums for the others.
+
+    These are the numbers of sellers, and the sums of deviations from the origins and of squares.
+    """
+    fetched, sums = [np.empty(0)], np.zeros((3, borders.size // 2))
     for block in blocks:
-        keys = _keys(block)
-        for place, (low, high) in enumerate(pairwise(borders.tolist())):
-            some = block[(keys >= low) & (keys < high)] if low < high else block[:0]
+        for place, (low, high) in enumerate(pairwise(borders)):
+            some = block[(block >= low) & (block < high)] if low < high else block[:0]
             if place % 2:
                 fetched.append(some)
             elif some.size:
-                mean = some.mean()
-                some -= mean
-                sums[place // 2] = _merged(sums[place // 2], (some.size, mean, some @ some))
+                some -= origins[place // 2]
+                sums[:, place // 2] += some.size, some.sum(), some @ some
     return *np.unique(np.concatenate(fetched), return_counts=True), sums
 
 
-def _merged(first: Any, second: Any) -> Any:
-    """Merge the sizes, means, and sums of squares about the means, of two groups."""
-    n = first[0] + second[0]
-    apart, share = second[1] - first[1], second[0] / np.maximum(n, 1)
-    return n, first[1] + apart * share, first[2] + second[2] + apart * apart * first[0] * share
+def _costs(
+    results: Sequence[Any], borders: Floats, origins: Floats, wanted: Mask, endless: bool
+) -> Costs:
+    """Return rows for the fetched sellers and for the groups between.
 
-
-def _fetched(each: Each, borders: Ints, wanted: Mask, endless: bool) -> Costs:
-    """Fetch the sellers in every second interval; return rows for them and for the groups between.
-
-    An empty row begins every such interval; another one ends the costs if the optimum may be
+    An empty row begins every fetched interval; another one ends the costs if the optimum may be
     beyond.
     """
-    results = each(partial(_fetch, borders))
-    size, mean, squares = reduce(_merged, (sums.T for _, _, sums in results))
+    size, first, second = sum(part[2] for part in results)
+    first, second = first / np.maximum(size, 1), second - first * first / np.maximum(size, 1)
     costs, numbers = _added(results)
-    edges, empty = _value(borders[:-1:2].copy()), _value(borders[1::2].copy())
-    empty = empty if endless else empty[:-1]
+    edges, empty = borders[:-1:2], borders[1::2] if endless else borders[1:-1:2]
     psi, nothing = np.concatenate((edges, empty, costs)), np.zeros(empty.size, np.int64)
     order = np.argsort(psi, kind="stable")
-    psi = psi[order]
-    stretches = np.searchsorted(psi, _value(borders[1:-1]).reshape(-1, 2)[wanted])
+    stretches = np.searchsorted(psi[order], borders[1:-1].reshape(-1, 2)[wanted])
     if endless:
         stretches = np.vstack((stretches, [psi.size - 1, psi.size]))
     return Costs(
-        psi,
+        psi[order],
         np.concatenate((size.astype(np.int64), nothing, numbers))[order],
-        np.concatenate((np.where(size > 0, mean, edges), empty, costs))[order],
-        np.concatenate((squares, np.zeros(empty.size + costs.size)))[order],
+        np.concatenate((np.where(size > 0, origins + first, edges), empty, costs))[order],
+        np.concatenate((np.maximum(second, 0.0), np.zeros(empty.size + costs.size)))[order],
         stretches,
     )

@@ -13,8 +13,7 @@ are. On it
 As beta grows, t grows and psi'a falls. So the ends of a stretch of the path bound t^2*psi'a, and
 stretches without a stationary point are discarded. The others are split into single pieces, whose
 cubics are solved. This gives all local minima, hence the global one, in O(m log m), with no
-tolerance. The search treats many markets together that differ from a base market in one seller's
-cost (:meth:`Costs.replaced`), for payments and audits.
+tolerance. Many markets that differ in one seller's cost are solved together.
 
 Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``. Costs are centred at
 the smallest and divided by the largest, objectives divided by mu:
@@ -25,7 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,30 +35,67 @@ from convexmarket.market import StandardForm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-Arrays = TypeVar("Arrays", bound=tuple[Any, ...])
 #: Relative slack of the test that discards a stretch, to allow for rounding errors.
-_SLACK = 1e-9
-#: Number of nodes of the paths in the first round, over all markets, and in later rounds.
+SLACK = 1e-9
+#: Number of nodes in the first round, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
+#: Attributes that all markets have in common.
+_SHARED = ("costs", "is_replaced")
 
 
-def take(parts: Arrays, index: Any) -> Arrays:
-    """Index every array of a named tuple."""
-    return parts._make(part[index] for part in parts)  # type: ignore[attr-defined]
+class Columns:
+    """Arrays of one shape that are indexed together; subclasses are dataclasses."""
+
+    def __getitem__(self, index: Any) -> Self:
+        return type(self)(*[part[index] for part in vars(self).values()])
+
+    def __setitem__(self, index: Any, rows: Self) -> None:
+        for part, new in zip(vars(self).values(), vars(rows).values(), strict=True):
+            part[index] = new
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self], axis: int = 0) -> Self:
+        """Concatenate tables."""
+        columns = zip(*[vars(part).values() for part in parts], strict=True)
+        return cls(*[np.concatenate(column, axis) for column in columns])
 
 
-def joined(parts: Sequence[Arrays], axis: int = 0) -> Arrays:
-    """Concatenate named tuples, array by array."""
-    columns = zip(*parts, strict=True)
-    return parts[0]._make(np.concatenate(some, axis) for some in columns)  # type: ignore[attr-defined]
+@dataclass
+class Nodes(Columns):
+    """Nodes of paths: the market, the first row without weight, r^2, psi'a, capped rows, beta."""
+
+    e: Ints
+    k: Ints
+    rate2: Floats
+    cost: Floats
+    j: Ints
+    beta: Floats
+
+
+@dataclass
+class Points(Columns):
+    """Points of paths of markets e, ranked by the ``key``.
+
+    ``value`` is the objective over mu, and ``rate`` is r; it is +inf where the infimum lies, and
+    ``beta`` if only the cheapest sellers sell. No seller sells above the (scaled) cost ``level``;
+    ``above`` is that cost at a slightly larger eta. ``capped`` and ``bought`` are j and q, in rows.
+    """
+
+    e: Ints
+    key: Floats
+    value: Floats
+    rate: Floats
+    n: Floats
+    beta: Floats
+    norm: Floats
+    level: Floats
+    above: Floats
+    capped: Ints
+    bought: Ints
 
 
 class Costs:
-    """The costs of markets in rows, each of one seller or of a group, centred and scaled.
-
-    There is one market, or many made by :meth:`replaced`. In each of these, a row of the first
-    market has one seller less, and one row is added for a new cost. Methods take ranks k of rows,
-    one or more for each market.
+    """Sorted costs with prefix sums, in rows of one seller or of a group, centred and scaled.
 
     Parameters
     ----------
@@ -72,178 +109,47 @@ class Costs:
         Ranges of ranks, one of which contains the optimum.
     """
 
-    #: Number of rows; replaced sellers: row, old cost, rank and value of the new cost.
-    size: Ints
-    row: Ints
-    old: Floats
-    place: Ints
-    y: Floats
-    _is_replaced = False
-
     def __init__(
         self,
         psi: Floats,
         numbers: Ints | None = None,
         means: Floats | None = None,
-        squares: Floats | float = 0.0,
+        squares: Floats | None = None,
         stretches: Ints | None = None,
     ) -> None:
-        self.psi, self.stretches = psi, stretches
+        self.psi, self.lowest = psi, float(psi[0])
         self.scale = float(psi[-1]) if psi[-1] > 1e-300 else 1.0
-        self.lowest = float(psi[0])
         self.offset, self.x = self.lowest / self.scale, self.scaled(psi)
-        self._numbers = np.ones(psi.size, np.intp) if numbers is None else numbers
-        self._means, self._squares = psi if means is None else means, squares
+        self.numbers = np.ones(psi.size, np.intp) if numbers is None else numbers
+        self.means = psi if means is None else means
+        self.squares = np.broadcast_to(0.0, psi.shape) if squares is None else squares
+        self.stretches = np.array([[-1, psi.size]]) if stretches is None else stretches
         x = self.x if means is None else self.scaled(means)
-        first = self._numbers * x
-        second = first * x + squares / self.scale / self.scale
-        self._sums = []
-        for part in (self._numbers, first, second):
-            self._sums.append(np.zeros(psi.size + 1, part.dtype))
-            np.cumsum(part, out=self._sums[-1][1:])
-        # No seller is replaced.
-        self.row = self.place = self.size = np.array([psi.size])
-        self.old = self.y = np.zeros(1)
-
-    @classmethod
-    def sorted(cls, psi: Floats, limit: float = np.inf) -> Self:
-        """Create costs with one seller in each row, without costs above a limit or infinite."""
-        limit = min(limit, np.finfo(float).max)
-        return cls(psi[: np.searchsorted(psi, limit, side="right")])
-
-    def replaced(self, old: Floats, psi: Floats) -> Costs:
-        """Build markets: in market k the cost ``old[k]`` of one seller becomes ``psi[k]``.
-
-        An infinite ``psi`` removes the seller. An ``old`` beyond the last row adds a seller.
-        """
-        many, comes, last = copy(self), psi < np.inf, self.psi[-1]
-        many._is_replaced, many.size = True, self.psi.size + comes
-        there = (old < last) | ((old == last) & (self._numbers[-1] > 0))
-        row = np.searchsorted(self.psi, old, side="right") - 1
-        many.row = np.where(there, row, self.psi.size)
-        many.old = np.where(there, self.scaled(old), 0.0)
-        many.place, many.y = np.searchsorted(self.psi, psi), np.where(comes, self.scaled(psi), 0.0)
-        return many
-
-    @property
-    def count(self) -> int:
-        """Number of markets."""
-        return self.size.size
-
-    def __getitem__(self, e: Any) -> Costs:
-        """Select markets, by an index of any shape."""
-        some = copy(self)
-        for name in ("row", "old", "place", "y", "size"):
-            setattr(some, name, getattr(self, name)[e])
-        return some
+        first = self.numbers * x
+        second = first * x + self.squares / self.scale / self.scale
+        self.sums = []
+        for part in (self.numbers, first, second):
+            self.sums.append(np.zeros(psi.size + 1, part.dtype))
+            np.cumsum(part, out=self.sums[-1][1:])
 
     def scaled(self, psi: Any) -> Any:
         """Centre and scale costs."""
         return (psi - self.lowest) / self.scale
 
-    def _rows(self, k: Ints) -> tuple[Ints, Any, Any]:
-        """Return rows of the first market, and whether the new and the old cost are in them."""
-        if not self._is_replaced:
-            return k, 0, 0
-        come = k > self.place
-        rows = k - come
-        return rows, come, rows > self.row
-
-    def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
-        """Return the number of sellers in the first k rows, their sum of costs and of squares."""
-        rows, come, left = self._rows(k)
-        number, first, second = (part[rows] for part in self._sums)
-        if not self._is_replaced:
-            return number, first, second
-        old, new = left * self.old, come * self.y
-        return number - left + come, first - old + new, second - old * old + new * new
-
-    def number(self, k: Ints) -> Ints:
-        """Return the number of sellers in the first k rows."""
-        rows, come, left = self._rows(k)
-        return self._sums[0][rows] - left + come
-
-    def position(self, number: Ints) -> Ints:
-        """Return the largest k with at most ``number`` sellers in the first k rows."""
-        behind = self._without(number - 1) + 1
-        upto = np.minimum(self._without(number), self.place)
-        return np.where(behind > self.place, behind, upto)
-
-    def _without(self, number: Ints) -> Ints:
-        """Return the result of :meth:`position` for the first market without the old cost."""
-        more, most = (
-            np.searchsorted(self._sums[0], some, side="right") - 1 for some in (number + 1, number)
-        )
-        return np.where(more > self.row, more, most)
-
-    def value(self, k: Ints) -> Floats:
-        """Return the cost at a rank, centred and scaled."""
-        rows = np.minimum(k - (k > self.place), self.psi.size - 1)
-        return np.where(k == self.place, self.y, self.x[rows])
-
-    def rows_below(self, level: Floats, side: Literal["left", "right"]) -> Ints:
-        """Return the number of rows below a level, or up to it if ``side`` is "right"."""
-        new = self.y < level if side == "left" else self.y <= level
-        return np.searchsorted(self.x, level, side=side) + (new & (self.size > self.psi.size))
-
-    def deviations(self, j: int, q: int, origin: float) -> tuple[float, float, float]:
-        """Return the sum of the costs of the first j rows, and the deviations of rows j to q.
-
-        These are the mean deviation from ``origin``, and the scaled variation.
-        """
-        numbers, deviation = self._numbers[j:q], (self._means[j:q] - origin) / self.scale
-        mean = float((numbers * deviation).sum()) / int(numbers.sum())
-        deviation -= mean
-        squares = np.broadcast_to(self._squares, self.psi.shape)[j:q] / self.scale / self.scale
-        variation = float((squares + numbers * deviation**2).sum())
-        below = float((self._numbers[:j] * self._means[:j]).sum())
-        return below, mean * self.scale, variation
+    def units(self, form: StandardForm) -> tuple[float, float]:
+        """Return rho, and the rate at eta = 1."""
+        unit = form.gamma * self.scale / form.mu
+        rho = form.sigma / form.mu * unit
+        if not (1e-300 < rho < 1e300 or form.sigma == 0):
+            raise SolverError(
+                f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * self.scale:g}: "
+                "the ratio of scales exceeds double precision; bring the weights of the terms "
+                "closer"
+            )
+        return rho, unit
 
 
-def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float]]:
-    """Return rho, the rate at eta = 1, and the rates at the finite ends of the range of eta."""
-    unit = form.gamma * costs.scale / form.mu
-    rho = form.sigma / form.mu * unit
-    if not (1e-300 < rho < 1e300 or form.sigma == 0):
-        raise SolverError(
-            f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
-            "the ratio of scales exceeds double precision; bring the weights of the terms closer"
-        )
-    return rho, unit, [eta * unit for eta in form.eta_range if 0 < eta < np.inf]
-
-
-class Point(NamedTuple):
-    """Points of one or many markets, all arrays of shape (count,).
-
-    ``value`` is the objective divided by mu, and ``rate`` is r = gamma*eta/mu in units of 1/scale
-    of the costs, +inf where the infimum lies there. ``n`` is one over the largest weight, and
-    ``beta`` is +inf if only the cheapest sellers sell. ``level`` is the cost (centred and scaled)
-    above which no seller sells, and ``above`` the same at a slightly larger eta. ``capped`` and
-    ``bought`` are j and q: numbers of rows at the largest weight, and with positive weight.
-    """
-
-    value: Floats
-    rate: Floats
-    n: Floats
-    beta: Floats
-    norm: Floats
-    level: Floats
-    above: Floats
-    capped: Ints
-    bought: Ints
-
-    def weight_of(self, costs: Costs) -> Floats:
-        """Return the weight of the replaced seller of each market, shape (count,)."""
-        cap, place = 1.0 / self.n, costs.place
-        piece = segment(costs, self.n, self.capped, self.bought)
-        with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
-            several = costs.value(self.capped) < costs.value(self.bought - 1)  # else equal shares
-            tilt = np.where(several, self.beta * (piece.mean - costs.y), 0.0)
-            weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
-        return np.where(place < self.capped, cap, np.where(place < self.bought, weight, 0.0))
-
-
-class Segment(NamedTuple):
+class Piece(NamedTuple):
     """A piece of the path: f, M, mean cost of the free, W, p0 and N0; arrays of one shape."""
 
     free: Floats
@@ -254,73 +160,109 @@ class Segment(NamedTuple):
     norm2: Floats
 
 
-def segment(costs: Costs, n: Floats, j: Ints, q: Ints) -> Segment:
-    """Return the piece (j, q) under a cap of 1/n."""
-    number, total, squares = costs.sums(q)
-    capped, below = np.zeros_like(j), np.zeros(1)
-    if np.any(j):
-        capped, below, squares_below = costs.sums(j)
-        number, total, squares = number - capped, total - below, squares - squares_below
-    left, several = np.maximum(n - capped, 0.0) / n, np.maximum(number, 1)
-    mean = total / several
-    norm2 = capped / (n * n) + left * left / several
-    spread = np.maximum(squares - total * mean, 0.0)
-    cost = costs.offset + below / n + left * mean
-    return Segment(number.astype(float), left, mean, spread, cost, norm2)
+class Markets:
+    """Markets that differ from one with the given costs in the cost of one seller each.
 
+    In market e one seller with cost ``old[e]`` is replaced by one with cost ``new[e]``. An infinite
+    ``new`` removes the seller, and an ``old`` above all costs adds one. So a row may have one
+    seller less, and one row may be added. Methods take ranks k of rows for each market.
 
-class _Nodes(NamedTuple):
-    """Nodes k of paths: r^2, psi'a, the number of capped rows and beta; arrays of one shape."""
-
-    k: Ints
-    rate2: Floats
-    cost: Floats
-    j: Ints
-    beta: Floats
-
-
-class Path:
-    """The path of each market: the costs, the cap 1/n, and the end of the path.
-
-    Node k is the point of the path at which the weight of row k becomes zero. The last node,
+    Node k of a path is the point at which the weight of row k becomes zero. The last node,
     k = size, is beta = 0. The first one, ``first - 1``, is beta = infinity. There the ``floor``
     rows below the marginal cost are capped, and the rows at that cost share the other weight.
     """
 
-    def __init__(self, costs: Costs, n: float | Floats) -> None:
-        self.costs, self.n = costs, np.full(costs.count, n)
-        # Allow for rounding: m sellers at a cap of 1/m are feasible.
-        filling = np.ceil(self.n * (1 - 1e-15)).astype(np.intp)
-        marginal = np.minimum(filling, costs.number(costs.size)) - 1
-        value = costs.value(costs.position(marginal))
-        floor, self.first = (costs.rows_below(value, side) for side in ("left", "right"))
-        self.floor = np.where(costs.number(floor) > 0, floor, 0)
+    def __init__(self, costs: Costs, old: Any = (np.inf,), new: Any = (np.inf,)) -> None:
+        self.costs, psi = costs, costs.psi
+        old, new = np.asarray(old), np.asarray(new)
+        there = (old < psi[-1]) | ((old == psi[-1]) & (costs.numbers[-1] > 0))
+        self.row = np.where(there, np.searchsorted(psi, old, side="right") - 1, psi.size)
+        self.old = np.where(there, costs.scaled(old), 0.0)
+        alone = np.append(costs.numbers, 0)[self.row] == 1
+        self.empty = np.where(alone, self.row, psi.size)
+        place, self.new = np.searchsorted(psi, new), costs.scaled(new)
+        self.place, self.size = place - (place > self.empty), psi.size - alone + (new < np.inf)
+        self.is_replaced = bool(np.any(there | (new < np.inf)))
+        self.n, self.floor, self.first = 1.0 * self.size, self.size, self.size  # set by `under`
 
-    def __getitem__(self, e: Any) -> Path:
+    def __getitem__(self, e: Any) -> Self:
         """Select markets, by an index of any shape."""
         some = copy(self)
-        some.costs, some.n = self.costs[e], self.n[e]
-        some.floor, some.first = self.floor[e], self.first[e]
+        arrays = {name: part[e] for name, part in vars(self).items() if name not in _SHARED}
+        vars(some).update(arrays)
         return some
 
-    def segment(self, j: Ints, q: Ints) -> Segment:
-        """Return the piece (j, q)."""
-        piece = segment(self.costs, self.n, j, q)
-        # The spread of equal costs is exactly zero.
-        at_end = (j == self.floor) & (q == self.first)
-        return piece._replace(spread=np.where(at_end, 0.0, piece.spread))
+    def under(self, n: float | Floats) -> Self:
+        """Return the markets under a cap of 1/n."""
+        some = copy(self)
+        some.n = np.broadcast_to(n, self.size.shape)
+        numbers, x = self.costs.sums[0], self.costs.x
+        # Allow for rounding: m sellers at a cap of 1/m are feasible.
+        filling = np.ceil(some.n * (1 - 1e-15)).astype(np.intp)
+        last = np.minimum(filling, self.sums(self.size)[0]) - 1
+        # The marginal cost is the new cost, or lies in a row of the costs without the old one.
+        gone = numbers[np.minimum(self.row + 1, x.size)] - (self.row < x.size)
+        ranks = np.stack([last - 1, last])
+        low, high = np.searchsorted(numbers, ranks + (ranks >= gone), "right") - 1
+        least = np.where(last > 0, x[low], -np.inf)
+        most = np.where(high < x.size, x[np.minimum(high, x.size - 1)], np.inf)
+        value = np.clip(self.new, least, most)
+        floor, some.first = self.rows(value), self.rows(value, "right")
+        some.floor = np.where(self.sums(floor)[0] > 0, floor, 0)
+        return some
 
-    def node(self, k: Ints, capped: tuple[Ints, Ints] | None = None) -> _Nodes:
-        """Evaluate the path at nodes k; ``capped`` bounds the number of capped rows."""
-        first, size = self.first, self.costs.size
+    def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
+        """Return the number of sellers in the first k rows, their sum of costs and of squares."""
+        if not self.is_replaced:
+            number, first, second = self.costs.sums
+            return number[k], first[k], second[k]
+        come = k > self.place
+        rows = k - come
+        rows = rows + (rows > self.empty)
+        gone = rows > self.row
+        number, first, second = (part[rows] for part in self.costs.sums)
+        old, new = np.where(gone, self.old, 0.0), np.where(come, self.new, 0.0)
+        return number - gone + come, first - old + new, second - old * old + new * new
+
+    def value(self, k: Ints) -> Floats:
+        """Return the cost at a rank, centred and scaled."""
+        rows = k - (k > self.place)
+        rows = np.minimum(rows + (rows >= self.empty), self.costs.x.size - 1)
+        return np.where(k == self.place, self.new, self.costs.x[rows])
+
+    def rows(self, level: Floats, side: Literal["left", "right"] = "left") -> Ints:
+        """Return the number of rows below a level, or up to it if ``side`` is "right"."""
+        rows = np.searchsorted(self.costs.x, level, side)
+        new = self.new < level if side == "left" else self.new <= level
+        return rows - (rows > self.empty) + new
+
+    def piece(self, j: Ints, q: Ints) -> Piece:
+        """Return the piece (j, q)."""
+        capped, below, low = self.sums(j) if np.any(j) else (0 * j, 0.0, 0.0)
+        number, total, squares = self.sums(q)
+        number, total = number - capped, total - below
+        left, several = np.maximum(self.n - capped, 0.0) / self.n, np.maximum(number, 1)
+        mean = total / several
+        # The spread of equal costs is exactly zero.
+        equal = (j == self.floor) & (q == self.first)
+        spread = np.where(equal, 0.0, np.maximum(squares - low - total * mean, 0.0))
+        cost = self.costs.offset + below / self.n + left * mean
+        norm2 = capped / (self.n * self.n) + left * left / several
+        return Piece(number.astype(float), left, mean, spread, cost, norm2)
+
+    def nodes(self, e: Ints, k: Ints, least: Ints | int = 0, most: Ints | None = None) -> Nodes:
+        """Evaluate paths at nodes; ``least`` and ``most`` bound the number of capped rows."""
+        some = self[e]
+        first, size = some.first, some.size
         at_end, at_start = k < first, k >= size
         q = np.minimum(np.maximum(k, first), size)
-        tau = self.costs.value(np.minimum(q, size - 1))
-        j = np.zeros_like(q)
-        if np.any(self.floor):
-            j = self._capped(q, tau, *(capped or (j, self.floor)))
-            j = np.where(at_start, 0, np.where(at_end, self.floor, j))
-        free, left, mean, spread, cost, norm2 = self.segment(j, q)
+        tau = some.value(np.minimum(q, size - 1))
+        j = np.where(at_end & ~at_start, some.floor, 0)
+        if np.any(some.floor):
+            ends = at_start | at_end
+            high = np.where(ends, j, some.floor if most is None else most)
+            j = some._capped(q, tau, np.where(ends, j, least), high)
+        free, left, mean, spread, cost, norm2 = some.piece(j, q)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             beta = np.where(at_start, 0.0, left / (free * (tau - mean)))
             bend = beta * spread
@@ -328,7 +270,7 @@ class Path:
             cost = np.maximum(np.where(at_end, cost, cost - bend), 0.0)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
         beta = np.where(at_end, np.inf, beta)
-        return _Nodes(*np.broadcast_arrays(k, rate2, cost, j, beta))
+        return Nodes(*np.broadcast_arrays(e, k, rate2, cost, j, beta))
 
     def _capped(self, q: Ints, tau: Floats, low: Ints, high: Ints) -> Ints:
         """Return the number of rows at the cap at the point where the weight of row q is zero.
@@ -336,97 +278,88 @@ class Path:
         Row j is at the cap if the weights that put it exactly there sum to at most one. This is
         monotone in j, so a binary search gives the first row below the cap.
         """
-        bought, total, _ = self.costs.sums(q)
+        bought, total, _ = self.sums(q)
         while np.any(low < high):
             j = (low + high) // 2
-            number, below, _ = self.costs.sums(j)
+            number, below, _ = self.sums(j)
             mass = (bought - number) * tau - (total - below)
-            capped = mass <= (self.n - number) * (tau - self.costs.value(j))
+            capped = mass <= (self.n - number) * (tau - self.value(j))
             capped &= low < high
             low, high = np.where(capped, j + 1, low), np.where(capped, high, np.minimum(high, j))
         return low
 
     def points(
-        self, j: Ints, q: Ints, low: Floats, high: Floats, rho: float, rate: Floats | None
-    ) -> tuple[Point, Floats]:
-        """Return the best point of each piece (j, q), for any eta or for the given ``rate``.
-
-        ``low`` and ``high`` are the values of beta between which q rows are bought from. The second
-        value is the objective, with a penalty for points that were moved to an end of their piece.
-        Neighbouring pieces share these points.
-        """
-        free, left, mean, spread, cost, norm2 = self.segment(j, q)
-        if rate is None:
-            beta = stationary_beta(spread, cost, norm2, rho)
-        else:
-            beta = beta_at(spread, norm2, rate)
-        if np.any(self.floor):
-            cost_of = self.costs.value
-            excess = np.maximum(self.costs.number(q) - self.n, 0.0) / self.n
-            cap_next = _ratio(excess, free * (mean - cost_of(j)), np.inf)
-            cap_last = _ratio(excess, free * (mean - cost_of(np.maximum(j - 1, 0))), 0.0)
-            high = np.where(j < self.floor, np.minimum(high, cap_next), high)
-            low = np.where(j > 0, np.maximum(low, cap_last), low)
-        moved = (beta < low * (1 - _SLACK)) | (beta > high * (1 + _SLACK))
-        beta = np.minimum(np.maximum(beta, low), high)
+        self, e: Ints, j: Ints, q: Ints, piece: Piece, beta: Floats, rate: Any, rho: float
+    ) -> Points:
+        """Return the points of pieces (j, q) at beta; a rate of None follows from it."""
+        free, left, mean, spread, cost, norm2 = piece
         bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite at zero spread
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             norm = np.sqrt(norm2 + bent * bent * spread)
             cost = cost - bent * spread
-            rates = beta / norm if rate is None else rate
-            value = norm + np.where(cost > 0, rates * cost, 0.0) + rho / rates
+            rate = beta / norm if rate is None else rate
+            value = norm + np.where(cost > 0, rate * cost, 0.0) + rho / rate
             level = mean + left / beta / free
-        point = Point(value, rates, self.n, beta, norm, level, level, j, q)
-        return point, value * (1 + _SLACK * moved)
+        return Points(e, value, value, rate, self.n, beta, norm, level, level.copy(), j, q)
+
+    def weights(self, points: Points, rank: Ints, cost: Floats) -> Floats:
+        """Return the weight of the seller with a rank and a cost at the point of each market."""
+        j, q, some = points.capped, points.bought, self[:]
+        some.n, cap = points.n, 1.0 / points.n
+        piece = some.piece(j, q)
+        with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
+            several = self.value(j) < self.value(q - 1)  # else equal shares
+            tilt = np.where(several, points.beta * (piece.mean - cost), 0.0)
+            weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
+        return np.where(rank < j, cap, np.where(rank < q, weight, 0.0))
 
 
-def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
-    """Divide where the denominator is positive; return ``otherwise`` elsewhere."""
-    positive = denominator > 0
-    return np.where(positive, numerator / np.where(positive, denominator, 1.0), otherwise)
+def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -> Points:
+    """Return the local minima of every market, or possible optima at the rate ``at``.
 
-
-def minimise(
-    costs: Costs,
-    n: float | Floats,
-    rho: float,
-    rates: tuple[float, float] = (0.0, np.inf),
-    rate: float | Floats | None = None,
-) -> Point:
-    """Return the global minimiser over weights and eta, or for a given rate, of every market.
-
-    ``n`` is one over the largest weight, and ``rho`` is sigma*gamma*scale/mu^2. Stationary points
-    outside of the range of ``rates`` get the value +inf. The rate of a point is +inf if the infimum
-    is not attained.
+    ``rho`` is sigma*gamma*scale/mu^2. The rate of a point is +inf if the infimum is not attained.
     """
-    path, fixed = Path(costs, n), rate is not None
-    given = np.broadcast_to(0.0 if rate is None else rate, costs.count)
-    e, pieces = _pieces(path, given * given if fixed else np.full(costs.count, rho), fixed)
-    points, key = path[e].points(*pieces, rho, given[e] if fixed else None)
-    outside = (points.rate < rates[0]) | (points.rate > rates[1])
-    points.value[outside] = key[outside] = np.inf
-    return take(points, lowest(e, key))
+    rates = np.broadcast_to(np.nan if at is None else at, markets.size.shape)
+    target = np.full(rates.shape, rho) if at is None else rates * rates
+    e, j, q, low, high = _pieces(markets, target, at is not None)
+    some, rate = markets[e], None if at is None else rates[e]
+    piece = some.piece(j, q)
+    beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
+    if np.any(some.floor):  # the next row reaches the cap, or the last one leaves it
+        excess = np.maximum(some.sums(q)[0] - some.n, 0.0) / some.n
+        with np.errstate(divide="ignore", invalid="ignore"):
+            width = piece.mean - some.value(j), piece.mean - some.value(np.maximum(j - 1, 0))
+            following, last = (excess / np.maximum(piece.free * part, 0.0) for part in width)
+        high = np.where((j < some.floor) & (following < high), following, high)
+        low = np.where((j > 0) & (last > low) & (last < np.inf), last, low)
+    moved = (beta < low * (1 - SLACK)) | (beta > high * (1 + SLACK))
+    beta = np.minimum(np.maximum(beta, low), high)
+    points = some.points(e, j, q, piece, beta, rate, rho)
+    # Neighbouring pieces share the ends; a point inside a piece is preferred.
+    points.key = points.value * (1 + SLACK * moved)
+    return points
 
 
-def lowest(e: Ints, value: Floats) -> Ints:
-    """Return the position of the lowest value of every market e, in the order of the markets."""
-    order = np.lexsort((value, e))
-    return order[np.flatnonzero(np.diff(e[order], prepend=-1))]
+def best_of(points: Points) -> Points:
+    """Return the best point of every market, in the order of the markets."""
+    order = np.lexsort((points.key, points.e))
+    return points[order[np.flatnonzero(np.diff(points.e[order], prepend=-1))]]
 
 
-def beta_at(spread: Floats, norm2: Floats, rate: float | Floats) -> Floats:
+def beta_at(piece: Piece, rate: Any) -> Floats:
     """Solve beta/||a(beta)|| = r for beta on each piece; +inf if the ratio is always below r."""
-    with np.errstate(divide="ignore"):
-        return rate * np.sqrt(norm2 / np.maximum(1.0 - rate * rate * spread, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return rate * np.sqrt(piece.norm2 / np.maximum(1.0 - rate * rate * piece.spread, 0.0))
 
 
-def stationary_beta(spread: Floats, cost: Floats, norm2: Floats, rho: float) -> Floats:
+def stationary_beta(piece: Piece, rho: float) -> Floats:
     """Return the beta of the local minimum on each piece; +inf if the objective is decreasing.
 
     r^2 * psi'a = rho is beta^2*(p0 - beta*W) = rho*(N0 + beta^2*W), in s = 1/beta the cubic
     s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0: at most two are positive,
     and the larger one in s is the local minimum.
     """
+    spread, cost, norm2 = piece.spread, piece.cost, piece.norm2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         b = (cost - rho * spread) / (rho * norm2)
         d = spread / (rho * norm2)
@@ -435,87 +368,44 @@ def stationary_beta(spread: Floats, cost: Floats, norm2: Floats, rho: float) -> 
         return np.where((b > 0) & (cosine >= -1.0), 1.0 / s, np.inf)
 
 
-def _may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
+def may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
+    """Whether values between two bounds may equal the target, up to rounding."""
     # Negated, so that NaN (infinity times zero, at zero cost) does not discard the stretch.
-    return ~(most < target * (1 - _SLACK)) & ~(least > target * (1 + _SLACK))
+    return ~(most < target * (1 - SLACK)) & ~(least > target * (1 + SLACK))
 
 
-def sandwich(
-    fewer: Path, more: Path, rho: float, rates: Sequence[float], highest: float
-) -> tuple[NDArray[np.bool_], Floats, Floats]:
-    """Bound the levels at which a path enclosed by two others may be stationary.
-
-    Let tau be the cost above which no seller sells. At equal tau, more and cheaper sellers
-    increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. So ``fewer``, with the fewest and most
-    expensive sellers, and ``more``, with the most and cheapest, bound r^2 and psi'a. Their nodes
-    are at the same levels; the last node is beta = 0. The ``rates`` count as stationary, too.
-    ``highest`` is the largest cost over scale of an additional seller. Return the mask of the
-    intervals between levels, and the largest and least beta at each level.
-    """
-    costs, filled = fewer.costs, more.segment(more.floor, more.first).cost[0]
-    nodes = np.arange(costs.psi.size + 1)
-    low, high = fewer.node(nodes), more.node(nodes)
-    beyond = low.cost[-1] + highest / max(int(costs.number(costs.size)[0]), 1)
-    tau = costs.offset + costs.value(np.minimum(nodes, costs.size - 1))
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = low.beta / high.beta
-        least = tau - (tau - high.cost) * ratio
-        most = np.fmin(tau - (tau - low.cost) / ratio, tau)
-        endless = np.isinf(low.beta)
-        least = np.fmax(np.where(endless, filled, least), filled)[:-1]
-        most = np.append(np.where(endless, tau, most)[1:-1], beyond)
-        rate2_low, rate2_high = high.rate2[1:], low.rate2[:-1]
-        hit = _may_hit(rate2_high * most, rate2_low * least, rho) & (rho > 0)
-    for rate in rates:
-        hit |= _may_hit(rate2_high, rate2_low, rate * rate)
-    return hit, low.beta, high.beta
-
-
-def _pieces(
-    path: Path, target: Floats, at_rate: bool
-) -> tuple[Ints, tuple[Ints, Ints, Floats, Floats]]:
-    """Return the market, and j, q and ends in beta, of every piece that may be stationary.
+def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints, Ints, Any, Any]:
+    """Return the market, j, q and both ends in beta of every piece that may be stationary.
 
     With ``at_rate``, return every piece on which r^2 may equal the target. With beta, r^2 increases
     and psi'a decreases, so the ends of a stretch bound both.
     """
-    (e, nodes), done = _first_nodes(path), []
-    while True:
-        a, b = take(nodes, np.s_[:, :-1]), take(nodes, np.s_[:, 1:])
+    ranks = markets.costs.stretches.T[:, None]
+    ranks = ranks - (ranks > markets.empty[:, None])
+    ranks = ranks + (markets.place[:, None] <= ranks)
+    ends = np.clip(ranks, markets.first[:, None] - 1, markets.size[:, None])
+    e = np.repeat(np.arange(markets.size.size), ends.shape[2])
+    both = markets.nodes(np.tile(e, 2), ends.ravel())
+    a, b = both[: e.size], both[e.size :]
+    done, most_nodes = [], _FIRST
+    while a.e.size:
         with np.errstate(invalid="ignore"):
             most = a.rate2 if at_rate else a.rate2 * b.cost
             least = b.rate2 if at_rate else b.rate2 * a.cost
-        keep = np.nonzero(_may_hit(most, least, target[e][:, None]) & (a.k < b.k))
-        e, a, b = e[keep[0]], take(a, keep), take(b, keep)
-        single = b.k - a.k <= 1
-        done.append((e[single], take(a, single), take(b, single)))
-        if single.all():
-            break
-        e, a, b = e[~single], take(a, ~single), take(b, ~single)
-        # A row of evenly spaced nodes for each stretch, including its ends.
-        parts, a, b = max(2, _LATER // e.size), take(a, np.s_[:, None]), take(b, np.s_[:, None])
-        k = a.k + (b.k - a.k) * np.arange(1, parts) // parts
-        inner = path[e[:, None]].node(k, (b.j + 0 * k, a.j + 0 * k))
-        nodes = joined([a, inner, b], axis=1)
-    e = np.concatenate([part[0] for part in done])
-    a, b = joined([part[1] for part in done]), joined([part[2] for part in done])
+        keep = may_hit(most, least, target[a.e]) & (a.k < b.k)
+        single = keep & (b.k - a.k <= 1)
+        done.append((a[single], b[single]))
+        wide = keep & ~single
+        a, b = a[wide][:, None], b[wide][:, None]
+        if a.e.size:  # evenly spaced nodes in each stretch
+            parts = int(np.clip(np.max(b.k - a.k), 2, max(2, most_nodes // a.e.size)))
+            k = a.k + (b.k - a.k) * np.arange(1, parts) // parts
+            rows = Nodes.joined([a, markets.nodes(a.e, k, b.j, a.j), b], axis=1)
+            a, b, most_nodes = rows[:, :-1], rows[:, 1:], _LATER
+    a, b = (Nodes.joined(ends) for ends in zip(*done, strict=True))
     # One piece for each number of capped rows between neighbouring nodes.
     counts = np.maximum(a.j - b.j, 0) + 1
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     of = np.repeat(np.arange(counts.size), counts)
-    j = b.j[of] + np.arange(starts.size) - starts
-    return e[of], (j, b.k[of], b.beta[of], a.beta[of])
-
-
-def _first_nodes(path: Path) -> tuple[Ints, _Nodes]:
-    """Return markets and a row of nodes for each, including the ends of their paths."""
-    costs = path.costs
-    e, first, last = np.arange(costs.count), path.first - 1, costs.size
-    if costs.stretches is not None:
-        ranks = costs.stretches.T[:, None]
-        ranks = ranks + (costs.place[:, None] <= ranks)
-        first, last = np.clip(ranks, first[:, None], last[:, None])
-        e = np.repeat(e, first.shape[1])
-    first, length = first.reshape(-1, 1), (last - first).reshape(-1, 1)
-    parts = int(np.clip(length.max(), 1, max(_FIRST // e.size, 1)))
-    return e, path[e[:, None]].node(first + length * np.arange(parts + 1) // parts)
+    a, b = a[of], b[of]
+    return a.e, b.j + np.arange(starts.size) - starts, b.k, b.beta, a.beta

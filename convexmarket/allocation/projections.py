@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
@@ -29,19 +28,19 @@ from convexmarket.allocation.eta_search import Evaluated, allocation_of, first_l
 from convexmarket.allocation.simplex import (
     ROUNDING,
     Floats,
-    Ints,
+    Groups,
     Projection,
     check_sold,
+    embed,
     feasible_limits,
     largest_eta,
+    nearest,
     norm_minimiser,
-    project,
-    projected,
 )
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
-from convexmarket.terms import Constraint, MarketNumbers, Spread, SquaredSpread
+from convexmarket.terms import MarketNumbers, Spread, SquaredSpread
 
 #: Largest gap at which a search ends, as evaluations are exact.
 _AIM = 1e-10
@@ -51,21 +50,10 @@ _AIM = 1e-10
 class ProjectableForm(MarketNumbers):
     """The problem of this module for the active sellers, with one of ``mu`` and ``mu_squared``.
 
-    Attributes
-    ----------
-    group : ndarray of int, shape (m,)
-        The group of each seller; a single group without bounds on shares.
-    least, most : ndarray, one for each group
-        Bounds on the shares.
+    ``groups`` have bounds on their shares.
     """
 
-    group: Ints = field(default_factory=lambda: np.zeros(0, np.intp))
-    least: Floats = field(default_factory=lambda: np.zeros(1))
-    most: Floats = field(default_factory=lambda: np.ones(1))
-
-    def __post_init__(self) -> None:
-        if not self.group.size:
-            object.__setattr__(self, "group", np.zeros(self.virtual_costs.size, np.intp))
+    groups: Groups | None = None
 
     @classmethod
     def of(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
@@ -78,38 +66,28 @@ class ProjectableForm(MarketNumbers):
         InfeasibleMarketError
             If no seller can sell, or the weights of the active sellers cannot sum to one.
         """
-        if (parts := _without_shares(form)) is None:
+        if not is_projectable(form):
             return None
-        plain, active = parts[0].restricted()
+        plain, active = replace(form, other_constraints=()).restricted()
         limits = np.broadcast_to(plain.max_weight, plain.virtual_costs.shape)
         feasible_limits(limits)
-        if parts[1] is None or parts[1].shares is None:
+        if not form.other_constraints or form.other_constraints[0].shares is None:
             return cls(**vars(plain)), active
-        group, least, most = parts[1].shares
-        shared = cls(**vars(plain), group=group[active], least=least, most=most)
-        able = np.minimum(shared._sum(limits), most)
+        group, least, most = form.other_constraints[0].shares
+        groups = Groups(group[active], least, most)
+        able = np.minimum(groups.sums(limits), most)
         feasible = np.all(able >= least * (1 - ROUNDING)) and able.sum() >= 1 - ROUNDING
         if not (feasible and least.sum() <= 1 + ROUNDING):
             raise InfeasibleMarketError(
-                f"{shown(parts[1])} contradicts itself, or the bounds on the sellers' weights; "
-                "loosen one of them"
+                f"{shown(form.other_constraints[0])} contradicts itself, or the bounds on the "
+                "sellers' weights; loosen one of them"
             )
-        return shared, active
+        return cls(**vars(plain), groups=groups), active
 
     @property
     def weight(self) -> float:
         """The weight of the spread term R."""
         return self.mu or self.mu_squared
-
-    @property
-    def squared(self) -> bool:
-        """Whether the spread term R is the squared norm."""
-        return self.mu == 0
-
-    @property
-    def has_shares(self) -> bool:
-        """Whether the shares of groups are bounded."""
-        return self.least.size > 1
 
     def prices(self, eta: float) -> Floats:
         """Return the cost per unit of weight of each seller, excluding the spread, shape (m,)."""
@@ -120,96 +98,55 @@ class ProjectableForm(MarketNumbers):
 
         The prices are the multipliers of ``sum a = 1``, of each block.
         """
-        return self._priced(self.weight, self.prices(eta), self.limit(eta))
+        return self._priced(self.prices(eta), self.limit(eta))
 
-    def weights(self, eta: float) -> Floats:
-        """Return the optimal weights at an eta, exact up to rounding, shape (m,)."""
-        return self.optimum(eta)[0].weights
-
-    def minimum(self, mu: float, costs: Floats) -> float:
-        """Return a lower bound on the minimum of ``mu*R(a) + costs'a`` under the caps, by its dual.
+    def minimum(self, costs: Floats) -> float:
+        """Return a lower bound on the least spread plus ``costs'a`` under the caps, by its dual.
 
         Caps are included, because their multipliers change fast with the costs if mu is small. If
         shares are bounded, caps are left out.
         """
         relieved = 0.0
-        if np.min(self.max_weight) < 1 and not self.has_shares:
-            extra = self._priced(mu, costs, self.max_weight)[1]
+        if np.min(self.max_weight) < 1 and self.groups is None:
+            extra = self._priced(costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
-        level = self._level(mu, costs)
+        level = self._level(costs)
         return level - relieved - 4e-15 * (abs(level) + relieved)
 
-    def _level(self, mu: float, costs: Floats) -> float:
-        """Return the minimum of ``mu*R(a) + costs'a`` without caps."""
-        spread = SquaredSpread() if self.squared else Spread()
-        return float(spread.simplex_minimum(mu, costs))  # type: ignore[arg-type]
+    def _level(self, costs: Floats) -> float:
+        """Return the least spread plus ``costs'a`` without caps."""
+        spread = Spread() if self.mu else SquaredSpread()
+        return float(spread.simplex_minimum(self.weight, costs))  # type: ignore[arg-type]
 
-    def _priced(self, mu: float, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
-        """Minimise ``mu*R(a) + costs'a`` under a bound on the weights."""
-        if not self.has_shares and not self.squared:
-            level = self._level(mu, costs)
+    def _priced(self, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
+        """Minimise the spread plus ``costs'a`` under a bound on the weights."""
+        if self.groups is None and self.mu:
+            level = self._level(costs)
             margins = np.maximum(level - costs, 0.0)
             total = float(margins.sum())
             if total > 0 and np.all(margins <= limit * total):  # no limit binds
-                return Projection(margins / total, np.array([level]), self.group), 0.0 * costs
+                block = np.zeros(costs.size, np.intp)
+                return Projection(margins / total, np.array([level]), block), 0.0 * costs
         limits = np.broadcast_to(limit, costs.shape)
-        if not self.has_shares:
-            limits = feasible_limits(limits)
-        if self.squared:
-            best = self._nearest(costs / (-2.0 * mu), limits)
-            best = best._replace(levels=-2.0 * mu * best.levels)
+        limits = feasible_limits(limits) if self.groups is None else limits
+        if self.mu:
+            best = norm_minimiser(costs, self.mu, limits, self.groups)
         else:
-            best = norm_minimiser(costs, mu, limits, self._nearest)
-        marginal = costs + self.slope(best.weights) * (mu / self.weight)
+            best = nearest(costs / (-2.0 * self.weight), limits, self.groups)
+            best = best._replace(levels=-2.0 * self.weight * best.levels)
+        marginal = costs + self.slope(best.weights)
         at_limit = best.weights >= limits * (1 - 1e-12)
         return best, np.where(at_limit, np.maximum(best.levels[best.block] - marginal, 0.0), 0.0)
 
-    def _sum(self, values: Floats) -> Floats:
-        return np.bincount(self.group, values, minlength=self.least.size).astype(float)
-
-    def _nearest(self, point: Floats, limits: Floats) -> Projection:
-        """Return the nearest feasible weights, by block.
-
-        Each group with an active bound is a block with its capped simplex. All other groups are
-        block 0, with the remaining weight.
-        """
-        if not self.has_shares:
-            return projected(point, limits)
-
-        def masses(level: float) -> Floats:
-            return self._sum(np.clip(point - level, 0.0, limits))
-
-        def excess(level: float) -> float:
-            return float(np.clip(masses(level), self.least, self.most).sum()) - 1.0
-
-        low, high = float(np.min(point - limits)), float(np.max(point))
-        level = high if excess(high) >= 0 else low
-        if excess(low) > 0 > excess(high):
-            level = brentq(excess, low, high, xtol=1e-300, rtol=1e-15)
-        mass = masses(level)
-        totals = np.clip(mass, self.least, self.most)
-        active = (mass <= self.least) | (mass >= self.most)
-        totals = np.append(max(0.0, 1.0 - float(totals[active].sum())), totals)
-        block = np.where(active[self.group], self.group + 1, 0)
-        weights, levels = np.zeros(point.size), np.full(totals.size, level)
-        for k in np.unique(block):
-            some = block == k
-            caps, total = limits[some], float(totals[k])
-            caps = np.where(caps < total, caps, 2 * total or caps)  # such a limit cannot bind
-            weights[some], levels[k] = project(point[some], caps, total)
-        return Projection(weights, levels, block)
-
     def slope(self, weights: Floats) -> Floats:
         """Return the gradient of the spread, shape (m,)."""
-        if self.squared:
-            return 2.0 * self.weight * weights
-        return self.weight * weights / np.linalg.norm(weights)
+        return self.weight * weights * (1.0 / np.linalg.norm(weights) if self.mu else 2.0)
 
     def objective(self, weights: Floats, eta: float) -> float:
         """Return the objective of feasible weights."""
         norm = float(np.linalg.norm(weights))
-        spread = norm**2 if self.squared else norm
-        return self.weight * spread + float(self.prices(eta) @ weights) + self.sigma / eta
+        spread = self.weight * norm ** (1 if self.mu else 2)
+        return spread + float(self.prices(eta) @ weights) + self.sigma / eta
 
     def size(self, weights: Floats, eta: float) -> float:
         """Sum the absolute weighted terms, to which gaps are relative."""
@@ -218,8 +155,8 @@ class ProjectableForm(MarketNumbers):
 
     def largest_eta(self) -> float:
         """Return the largest eta at which weights within their bounds sum to one."""
-        bounds, m = (self.max_weight, self.max_epsilon), self.virtual_costs.size
-        return largest_eta(*bounds, m, self.group, self.least, self.most)
+        m = self.virtual_costs.size
+        return largest_eta(self.max_weight, self.max_epsilon, m, self.groups)
 
     def check_sold(self, eta: float) -> None:
         """Check that the largest guarantees add up to at least eta."""
@@ -247,17 +184,17 @@ class Projections:
         (weights, prices, _), extra = form.optimum(eta)
         capped = np.where(form.limit(eta) >= form.max_weight, extra, 0.0)
         extra, price, const, shares = extra - capped, float(prices[0]), 0.0, 0.0 * extra
-        if form.has_shares:  # otherwise the cut includes the caps
+        if form.groups is not None:  # otherwise the cut includes the caps
             more = prices[1:] - price
-            const = float(more @ np.where(more > 0, form.least, form.most))
+            const = float(more @ np.where(more > 0, form.groups.least, form.groups.most))
             const -= float(np.sum(form.max_weight * capped))
-            shares = capped - more[form.group]
+            shares = capped - more[form.groups.of]
         cut = KeptSpreadCut(
             const=const,
             noise=form.sigma - float((np.where(extra > 0, form.max_epsilon, 0.0) * extra).sum()),
             costs=form.losses + extra + shares,
             slopes=form.gamma * form.virtual_costs,
-            spread=lambda costs: form.minimum(form.weight, costs),
+            spread=form.minimum,
             price=price,
         )
         objective = form.objective(weights, eta)
@@ -266,17 +203,11 @@ class Projections:
         return Evaluated(weights, eta, objective, cut, form.size(weights, eta))
 
 
-def _without_shares(form: MarketNumbers) -> tuple[MarketNumbers, Constraint | None] | None:
-    """Return a projectable market without its bound on shares, and the bound; else None."""
+def is_projectable(form: MarketNumbers) -> bool:
+    """Whether projections support a market, which may have one bound on shares."""
     pieces = form.other_constraints
-    bound = pieces[0] if len(pieces) == 1 and pieces[0].shares is not None else None
-    plain = replace(form, other_constraints=()) if bound is not None else form
-    return (plain, bound) if plain.is_projectable else None
-
-
-def is_projectable(market: Market) -> bool:
-    """Whether projections support a market."""
-    return _without_shares(market.form) is not None
+    shared = len(pieces) == 1 and pieces[0].shares is not None
+    return (replace(form, other_constraints=()) if shared else form).is_projectable
 
 
 def solve_projections(
@@ -305,3 +236,22 @@ def solve_projections(
         gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )
     return allocation
+
+
+def allocate_budget(form: MarketNumbers) -> Allocation:
+    """Return the exact allocation of a market with ``is_budgeted``, by one projection.
+
+    The best 1/eta is ``psi'a/B``, so a unit of ``psi'a`` costs ``sigma/B``. The lower bound is the
+    minimum of the spread, the losses and these costs.
+    """
+    projectable = ProjectableForm.of(replace(form, gamma=1.0, budgets=(), sigma=0.0))
+    assert projectable is not None  # as the market is budgeted
+    rescaled, active = projectable
+    price = form.sigma / form.budget
+    (weights, prices, _), _ = rescaled.optimum(price)
+    cost = float(rescaled.virtual_costs @ weights)
+    objective = rescaled.objective(weights, 1.0) + (price - 1.0) * cost
+    bound = min(rescaled.minimum(rescaled.prices(price)), objective)
+    eta, scale = form.budget / cost, rescaled.size(weights, price) or None
+    values = embed(weights, active), eta, objective, bound, float(prices[0]) / eta
+    return Allocation(*values, method="exact", seconds=0.0, scale=scale)

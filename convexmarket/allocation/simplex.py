@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -94,9 +93,9 @@ def _clipped(values: Floats, limits: Floats) -> Floats:
 def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, float, float]:
     """Solve ``sum clip(points - level, 0, caps) = total`` for the level.
 
-    The sum is piecewise linear in the level. Newton's method is used, with bisection as a
-    safeguard. Entries at a bound at all possible levels are left out: the result is the points and
-    caps of the others, the total left for them, and the level.
+    Newton's method, with bisection as a safeguard, for a sum that is piecewise linear. Entries at
+    a bound at all possible levels are left out: the result is the points and caps of the others,
+    the total left for them, and the level.
     """
     low, high = float((points - caps).min()), float(points.max())
     level = min(max(float(points.mean() - total / points.size), low), high)
@@ -120,17 +119,53 @@ def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, 
     return points, caps, total, level
 
 
-def projected(point: Floats, limits: Floats) -> Projection:
-    """Return the nearest weights on the capped simplex, as one block."""
-    weights, level = project(point, limits)
-    return Projection(weights, np.array([level]), np.zeros(point.size, np.intp))
+class Groups(NamedTuple):
+    """Disjoint groups of sellers, with the least and the largest share of each."""
+
+    of: Ints
+    least: Floats
+    most: Floats
+
+    def sums(self, values: Floats) -> Floats:
+        """Sum the values of each group."""
+        return np.bincount(self.of, values, self.least.size).astype(float)
+
+
+def nearest(point: Floats, limits: Floats, groups: Groups | None = None) -> Projection:
+    """Return the nearest weights that sum to one under limits and bounds on the shares of groups.
+
+    Each group with an active bound is a block with its capped simplex. All other groups are
+    block 0, with the remaining weight.
+    """
+    block = np.zeros(point.size, np.intp)
+    if groups is None:
+        weights, level = project(point, limits)
+        return Projection(weights, np.array([level]), block)
+
+    def excess(level: float) -> float:
+        masses = groups.sums(np.clip(point - level, 0.0, limits))
+        return float(np.clip(masses, groups.least, groups.most).sum()) - 1.0
+
+    low, high = float(np.min(point - limits)), float(np.max(point))
+    level = high if excess(high) >= 0 else low
+    if excess(low) > 0 > excess(high):
+        level = brentq(excess, low, high, xtol=1e-300, rtol=1e-15)
+    masses = groups.sums(np.clip(point - level, 0.0, limits))
+    totals = np.clip(masses, groups.least, groups.most)
+    active = (masses <= groups.least) | (masses >= groups.most)
+    totals = np.append(max(0.0, 1.0 - float(totals[active].sum())), totals)
+    block = np.where(active[groups.of], groups.of + 1, 0)
+    weights, levels = np.zeros(point.size), np.full(totals.size, level)
+    for k in np.unique(block):
+        some = block == k
+        caps, total = limits[some], float(totals[k])
+        caps = np.where(caps < total, caps, 2 * total or caps)  # such a limit cannot bind
+        weights[some], levels[k] = project(point[some], caps, total)
+    return Projection(weights, levels, block)
 
 
 def norm_minimiser(
-    costs: Floats,
-    mu: float,
-    limits: Floats,
-    nearest: Callable[[Floats, Floats], Projection] = projected,
+    costs: Floats, mu: float, limits: Floats, groups: Groups | None = None
 ) -> Projection:
     """Return the minimiser of ``mu*||a|| + costs'a``, for mu > 0, with the prices as its levels.
 
@@ -140,20 +175,20 @@ def norm_minimiser(
     slopes = costs / mu
 
     def excess(norm: float) -> float:
-        return float(norm - np.linalg.norm(nearest(slopes * -norm, limits).weights))
+        return norm - float(np.linalg.norm(nearest(slopes * -norm, limits, groups).weights))
 
     norm = smallest = float(1.0 / np.sqrt(costs.size))
     largest = max(float(np.sqrt(np.max(limits))), smallest)  # ||a||^2 <= max a
     low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
     for _ in range(_NORMS):
-        point = nearest(slopes * -norm, limits)
+        point = nearest(slopes * -norm, limits, groups)
         weights, size = point.weights, float(point.weights @ point.weights)
         low, high = (norm, high) if size > norm * norm else (low, norm)
         # The weights are affine in the norm as long as the same sellers are free.
         free = np.flatnonzero((weights > 0) & (weights < limits))
-        group, tilted = point.block[free], slopes[free]
-        means = np.bincount(group, tilted) / np.maximum(np.bincount(group), 1)
-        tilted = tilted - means[group]
+        block, tilted = point.block[free], slopes[free]
+        means = np.bincount(block, tilted) / np.maximum(np.bincount(block), 1)
+        tilted = tilted - means[block]
         tilt = float(tilted @ tilted)
         following = np.sqrt(max(size - norm * norm * tilt, 0.0) / (1.0 - tilt)) if tilt < 1 else 0.0
         off, outside = abs(following - norm), not low < following < high
@@ -163,7 +198,7 @@ def norm_minimiser(
     else:  # a seller is at the boundary between free and not free
         if excess(low) < 0 < excess(high):
             norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
-        point = nearest(slopes * -norm, limits)
+        point = nearest(slopes * -norm, limits, groups)
     return point._replace(levels=-point.levels * (mu / norm))
 
 
@@ -180,35 +215,31 @@ def feasible_limits(limits: Floats) -> Floats:
 
 
 def largest_eta(
-    max_weight: float | Floats,
-    max_epsilon: float | Floats,
-    m: int,
-    group: Ints | None = None,
-    least: Floats | float = 0.0,
-    most: Floats | float = 1.0,
+    max_weight: float | Floats, max_epsilon: float | Floats, m: int, groups: Groups | None = None
 ) -> float:
     """Return the largest eta at which m weights, ``eta*a <= max_epsilon`` too, sum to one.
 
     The largest weight of a group, the sum of ``min(max_weight, s*max_epsilon)``, is concave and
-    piecewise linear in s = 1/eta. So Newton's method ends at the smallest feasible s. The weight of
-    each group is between ``least`` and ``most``. All bounds are positive.
+    piecewise linear in s = 1/eta. So Newton's method ends at the smallest feasible s. All bounds
+    are positive.
     """
     caps, bounds = np.broadcast_to(max_weight, m), np.broadcast_to(max_epsilon, m)
-    group = np.zeros(m, np.intp) if group is None else group
+    groups = groups or Groups(np.zeros(m, np.intp), np.zeros(1), np.ones(1))
     if np.isinf(bounds).any():
         return np.inf
     s = 1.0 / float(bounds.sum())
     for _ in range(_STEPS):
         rising = s * bounds < caps
-        mass = np.bincount(group, np.where(rising, s * bounds, caps))
-        slope = np.bincount(group, np.where(rising, bounds, 0.0))
-        gain = float(slope[mass < most].sum())
-        steps = [(1.0 - float(np.minimum(mass, most).sum())) / gain if gain > 0 else 0.0]
-        short = (mass < least) & (slope > 0)
-        steps += list((np.broadcast_to(least, mass.shape) - mass)[short] / slope[short])
-        if not max(steps) > 1e-16 * s:
+        mass = groups.sums(np.where(rising, s * bounds, caps))
+        slope = groups.sums(np.where(rising, bounds, 0.0))
+        gain = float(slope[mass < groups.most].sum())
+        missing = 1.0 - float(np.minimum(mass, groups.most).sum())
+        short = (mass < groups.least) & (slope > 0)
+        short_by = np.max((groups.least - mass)[short] / slope[short], initial=0.0)
+        step = max(float(short_by), missing / gain if gain > 0 else 0.0)
+        if not step > 1e-16 * s:
             break
-        s += max(steps)
+        s += step
     return 1.0 / s
 
 
@@ -226,21 +257,17 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
             f"prior's density vanishes), and with the cap of {u * m:g} they have at most "
             f"{available * u:.3g} of the weight; raise the cap"
         )
-    check_noise(form)
-    if not all(form.gamma * factor > 0 for factor in (form.sigma, low, high) if factor > 0):
-        raise SolverError(
-            f"gamma = {form.gamma:g} is too small for double precision; use another unit of money"
-        )
-    check_sold(low, form.max_epsilon * available, form.max_epsilon, available)
-
-
-def check_noise(form: StandardForm) -> None:
-    """Raise an UnattainedOptimumError without a noise term and a lower bound on eta."""
-    if form.sigma == 0 and form.eta_low == 0:
+    if form.sigma == 0 and low == 0:
         raise UnattainedOptimumError(
             "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
             "to 0; give sigma > 0 or an EtaRange"
         )
+    factors = np.array([form.sigma or 1.0, low or 1.0, high])
+    if not np.all(form.gamma * factors > 0):
+        raise SolverError(
+            f"gamma = {form.gamma:g} is too small for double precision; use another unit of money"
+        )
+    check_sold(low, form.max_epsilon * available, form.max_epsilon, available)
 
 
 def check_sold(eta: float, largest: float, max_epsilon: float, m: int) -> None:
@@ -260,14 +287,3 @@ def cheapest_purchase(costs: Floats, max_weight: float) -> float:
         return float(costs.mean())
     ordered = np.partition(costs, n_full)
     return float(max_weight * ordered[:n_full].sum() + rest * ordered[n_full])
-
-
-def common_price(weights: Floats, prices: Floats, slack: Floats) -> float:
-    """Return the multiplier of ``sum a = 1``: the price of sellers strictly between their bounds.
-
-    Without such sellers it is ambiguous, and the highest price with a positive weight is returned.
-    """
-    importance = weights * slack
-    if importance.sum() > 0:
-        return float(prices @ importance / importance.sum())
-    return float(prices[weights > 0].max())

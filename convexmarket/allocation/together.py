@@ -22,7 +22,7 @@ import cvxpy as cp
 import numpy as np
 
 from convexmarket.allocation.allocation_result import Allocation, CertifiedPurchase
-from convexmarket.allocation.choose_method import allocate, best_method
+from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.simplex import Floats
@@ -86,8 +86,8 @@ class Together(CertifiedPurchase):
         return np.sum([allocation.epsilon for allocation in self.allocations], axis=0)
 
     def __repr__(self) -> str:
-        numbers = f"objective={self.objective:.10g}, gap={self.gap:.1e}, {self.n_solves} solves"
-        return f"Together({len(self.allocations)} buyers, {numbers})"
+        values = f"objective={self.objective:.10g}, gap={self.gap:.1e}, {self.n_solves} solves"
+        return f"Together({len(self.allocations)} buyers, {values})"
 
 
 def allocate_together(
@@ -135,20 +135,18 @@ def allocate_together(
     """
     began = time.perf_counter()
     check_gap(gap)
-    buyers = _Buyers(markets, constraints, solver, solver_options)
-    proof, bound, points = np.zeros(buyers.limit.size), -np.inf, []
+    buyers, bound, points = _Buyers(markets, constraints, solver, solver_options), -np.inf, []
+    proof = np.zeros(buyers.limit.size)
     start = alone = buyers.alone(proof, None, 1e-2)
     for _ in range(_ROUNDS):
         point, prices = buyers.descend(start, gap)
         points.append(point)
-        start = buyers.alone(prices, point, gap / 4)
-        proven = sum(each.lower_bound for each in start) - float(prices @ buyers.limit)
-        best = min(points, key=buyers.rank)
-        scale = sum(each.scale or 0.0 for each in best)
+        start, best = buyers.alone(prices, point, gap / 4), min(points, key=buyers.rank)
+        objective, scale = _sum(best, "objective"), _sum(best, "scale")
+        proven = _sum(start, "lower_bound") - float(prices @ buyers.limit)
         improved = proven > bound + gap * scale
         if proven > bound:
             bound, proof, alone = proven, prices, start
-        objective = sum(each.objective for each in best)
         if objective - bound <= gap * scale or not improved:
             break
     pairs = zip(best, alone, strict=True)
@@ -163,6 +161,10 @@ def allocate_together(
     )
     result.warn_if_loose(gap, "no prices may support the purchases, which are feasible")
     return result
+
+
+def _sum(purchases: Sequence[Allocation], name: str) -> float:
+    return sum(getattr(each, name) or 0.0 for each in purchases)
 
 
 class _Charge(Term):
@@ -190,7 +192,7 @@ class _Buyers:
         markets: Sequence[Market],
         constraints: Iterable[Constraint],
         solver: str,
-        options: Mapping[str, Any] | None,
+        options: Any,
     ) -> None:
         check_list("markets", markets, "Market")
         typed = bool(markets) and all(isinstance(market, Market) for market in markets)
@@ -208,35 +210,30 @@ class _Buyers:
                 "each seller, such as MaxEpsilon(2.0)"
             )
         self.limit = form.max_epsilon + np.zeros(m)
+        self.unit = np.where(self.limit > 0, self.limit, 1.0)
         self.markets = [Market(b.sellers, b.objective, [*b.constraints, *pieces]) for b in markets]
         self.conics = [Conic(market, solver, options) for market in self.markets]
         self.n_solves, self.solver, self.options = 0, solver, options
 
     def rank(self, purchases: Sequence[Allocation]) -> tuple[float, float]:
         """Return the share by which purchases exceed the limits, and their objective."""
-        excess = self.share([each.epsilon for each in purchases]) - 1.0
-        excess = excess if excess > _SOLVER_ERROR else 0.0
-        return excess, sum(each.objective for each in purchases)
+        excess = self.share(each.epsilon for each in purchases) - 1.0
+        return excess if excess > _SOLVER_ERROR else 0.0, _sum(purchases, "objective")
 
-    def share(self, sold: Sequence[Floats]) -> float:
+    def share(self, sold: Iterable[Floats]) -> float:
         """Return the largest total guarantee of a seller, relative to its limit."""
-        return float(np.max(np.sum(sold, axis=0) / np.where(self.limit > 0, self.limit, np.inf)))
+        return float(np.max(sum(sold) * (self.limit > 0) / self.unit))
 
-    def alone(
-        self, prices: Floats, near: Sequence[Allocation] | None, gap: float
-    ) -> list[Allocation]:
+    def alone(self, prices: Floats, near: Any, gap: float) -> list[Allocation]:
         """Compute the purchase of each buyer separately, at prices of the limits."""
-        bought = []
-        for k, b in enumerate(self.markets):
-            market = Market(b.sellers, b.objective + _Charge(prices), b.constraints)
-            method, settings = best_method(market), dict[str, Any]()
-            if method == "branch_and_bound":
-                settings = {"solver": self.solver, "solver_options": self.options}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", LooseCertificateWarning)  # issued once, at the end
-                start = near[k] if near else None
-                bought.append(allocate(market, method, gap=gap, start=start, **settings))
-            self.n_solves += len(bought[-1].solves) if settings else 0
+        bought, settings = [], {"solver": self.solver, "solver_options": self.options, "gap": gap}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LooseCertificateWarning)  # issued once, at the end
+            for b, start in zip(self.markets, near or [None] * len(self.markets), strict=True):
+                market = Market(b.sellers, b.objective + _Charge(prices), b.constraints)
+                bought.append(allocate(market, start=start, **settings))
+        by_solver = [each for each in bought if each.method == "branch_and_bound"]
+        self.n_solves += sum(len(each.solves) for each in by_solver)
         return bought
 
     def step(self, last: Sequence[Allocation], reach: float) -> tuple[list[Allocation], Floats]:
@@ -245,7 +242,8 @@ class _Buyers:
         Eta changes by a factor of at most ``1 + reach``, and is reduced if the purchases exceed the
         limits.
         """
-        views, items, ratios = [conic.view for conic in self.conics], [], []
+        beyond, items, ratios = cp.Variable(nonneg=True), [], list[cp.Variable]()
+        views = [conic.view for conic in self.conics]
         for view, each in zip(views, last, strict=True):
             # Near a point: eps = eta*a + eta*a_0*(r - 1), and 1/eta between a curve and its chord.
             ends = np.minimum(view.market.form.eta_range, self.limit.sum()) / each.eta
@@ -253,16 +251,13 @@ class _Buyers:
             ratios.append(r := cp.Variable(nonneg=True))
             inverse = 1.0 / (each.eta * view.inverse_scale)
             chord = inverse / (low * high) * ((low + high) * (1 + 1e-9) - r)
-            items += [*view.simplex, *view.flat_constraints(), r >= low, r <= high]
             bought = each.eta * view.quantities.weights + each.epsilon * (r - 1)
-            items.append(view.epsilon == bought)
-            items += [view.scaled_inverse >= inverse * cp.inv_pos(r), view.scaled_inverse <= chord]
-        unit, beyond = np.where(self.limit > 0, self.limit, 1.0), cp.Variable(nonneg=True)
-        sold = cp.sum([view.epsilon for view in views])
-        shared = cp.multiply(1.0 / unit, sold) <= 1.0 + beyond
-        scale = sum(
-            view.size(each.weights, each.eta) for view, each in zip(views, last, strict=True)
-        )
+            items += [*view.simplex, *view.flat_constraints(), r >= low, r <= high]
+            items += [view.epsilon == bought, view.scaled_inverse <= chord]
+            items.append(view.scaled_inverse >= inverse * cp.inv_pos(r))
+        sizes = map(lambda view, each: view.size(each.weights, each.eta), views, last)
+        sold, scale = cp.sum([view.epsilon for view in views]), sum(sizes)
+        shared = cp.multiply(1.0 / self.unit, sold) <= self.limit / self.unit + beyond
         costs = cp.sum(cp.hstack([view.objective() for view in views])) / scale
         program = cp.Problem(cp.Minimize(costs + _PENALTY * beyond), [*items, shared])
         self.n_solves += 1
@@ -271,20 +266,18 @@ class _Buyers:
                 f"{self.solver} computed no purchases within the constraints of all buyers; try "
                 "another solver"
             )
-        prices = np.maximum(shared.dual_value, 0.0) * (scale / unit)
-        weights, etas = [], []
-        for conic, each, r in zip(self.conics, last, ratios, strict=True):
-            etas.append(each.eta * float(numbers(r)))
+        etas = [each.eta * float(numbers(r)) for each, r in zip(last, ratios, strict=True)]
+        weights = []
+        for conic, eta in zip(self.conics, etas, strict=True):
             raw = np.maximum(numbers(conic.view.quantities.weights), 0.0)
-            weights.append(conic.repaired(raw / raw.sum(), etas[-1]))
-        over = max(1.0, self.share([eta * a for eta, a in zip(etas, weights, strict=True)]))
-        points = []
+            weights.append(conic.repaired(raw / raw.sum(), eta))
+        over, points = max(1.0, self.share(map(np.multiply, etas, weights))), []
         for view, a, eta in zip(views, weights, etas, strict=True):
             eta = max(eta / over, view.market.form.eta_low)
             values = a, eta, view.value(a, eta), -np.inf, np.nan
-            scale = view.size(a, eta)
-            points.append(Allocation(*values, method="together", seconds=0.0, scale=scale))
-        return points, prices
+            size = view.size(a, eta)
+            points.append(Allocation(*values, method="together", seconds=0.0, scale=size))
+        return points, np.maximum(shared.dual_value, 0.0) * (scale / self.unit)
 
     def descend(self, start: Sequence[Allocation], gap: float) -> tuple[list[Allocation], Floats]:
         """Return the best purchases of a descent in every eta, and the last prices."""
@@ -295,7 +288,7 @@ class _Buyers:
                 point, prices = self.step(best, reach)
                 best = min(best, point, key=self.rank)
                 excess, gained = np.abs(np.subtract(self.rank(before), self.rank(point)))
-                if excess == 0 and gained <= gap / 10 * sum(each.scale or 0.0 for each in best):
+                if excess == 0 and gained <= gap / 10 * _sum(best, "scale"):
                     break
             reach = reach / 4 if best is before else reach
             if reach < _LEAST:

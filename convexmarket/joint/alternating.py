@@ -192,7 +192,7 @@ class PurchaseStep:
         """Compute the best weights for a model at a given eta."""
         if (priced := self.priced(model)) is not None:
             priced[0].check_sold(eta)
-            return Purchase(embed(priced[0].weights(eta), priced[1]), eta, 0.0)
+            return Purchase(embed(priced[0].optimum(eta)[0].weights, priced[1]), eta, 0.0)
         market = self.joint.market
         objective = Losses(self.joint.losses(model)) + market.objective.without_noise
         constraints = [*market.constraints, EtaRange(eta, eta)]
@@ -326,7 +326,8 @@ class GlobalSearch:
         form = self.step.priced(model)
         assert form is not None
         priced, a = replace(form[0], sigma=joint.sigma), weights[form[1]]
-        weight, keep = (1 - root) * priced.weight, (1 - root) * joint.regularization
+        rest_of = {name: (1 - root) * getattr(priced, name) for name in ("mu", "mu_squared")}
+        lighter, keep = replace(priced, **rest_of), (1 - root) * joint.regularization
         plain = Projections(priced).solve(eta).cut
         slope = root * priced.slope(a)
         rest = float(priced.prices(eta) @ a) + joint.sigma / eta
@@ -349,7 +350,7 @@ class GlobalSearch:
             noise=plain.noise,
             costs=plain.costs + slope,
             slopes=plain.slopes,
-            spread=lambda costs: priced.minimum(weight, costs),
+            spread=lighter.minimum,
             price=plain.price,
             model=envelope,
         )

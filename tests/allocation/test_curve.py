@@ -48,13 +48,6 @@ def forms(draw):
     return form
 
 
-def notable_reports(form):
-    """Return new costs of a seller: zero, tied with another, too high to sell, or infinite."""
-    finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
-    top = finite.max()
-    return [0.0, np.inf, *finite, np.nextafter(top, np.inf), 2 * top, 1e3 * top]
-
-
 def with_cost(form, seller, y):
     psi = form.virtual_costs.copy()
     psi[seller] = y
@@ -65,9 +58,11 @@ def with_cost(form, seller, y):
 def questions(draw, count=4):
     """Draw a market, some of its sellers, and other reports of these sellers."""
     form = draw(forms())
-    present = int(np.isfinite(form.virtual_costs).sum())
-    who = draw(st.lists(st.integers(0, present - 1), min_size=1, max_size=count))
-    reports = st.one_of(st.sampled_from(notable_reports(form)), st.floats(1e-4, 30))
+    finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
+    top = finite.max()
+    notable = [0.0, np.inf, *finite, np.nextafter(top, np.inf), 2 * top, 1e3 * top]
+    who = draw(st.lists(st.integers(0, finite.size - 1), min_size=1, max_size=count))
+    reports = st.one_of(st.sampled_from(notable), st.floats(1e-4, 30))
     says = [draw(reports) for _ in who]
     return form, np.array(who), np.array(says)
 
@@ -78,6 +73,14 @@ def asked(y):
     return form, np.array([0, 1]), np.array([y, y])
 
 
+def bounded():
+    """Evaluate a market with a largest guarantee at the truth, a tie, a high cost, and without."""
+    psi = np.array([0.38, 0.46, 0.3, 0.39, 0.42, 0.48])
+    form = StandardForm(psi, mu=1.37, sigma=1.46, gamma=0.712, max_epsilon=0.432)
+    return form, np.zeros(5, int), np.array([0.38, 0.42, 0.1, 0.7, np.inf])
+
+
+@example(bounded())
 @example(asked(0.0257))
 @example(asked(0.0259))
 @given(questions())

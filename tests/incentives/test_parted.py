@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket import partitions
-from convexmarket.allocation import partitioned_sellers
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import AllocationError, ConvexMarketError, NotSupportedError
 from convexmarket.incentives import rents
@@ -56,7 +55,6 @@ def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
 )
 def test_payments_in_any_partitions_equal_those_in_memory(reports, chunks, wanted):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitioned_sellers, "_MOST", 3)
         patch.setattr(rents, "_MANY", 2)
         assert_paid_alike(np.array(reports), chunks, **wanted)
 
@@ -66,7 +64,6 @@ def test_payments_in_any_partitions_equal_those_in_memory(reports, chunks, wante
 )
 @pytest.mark.parametrize("many", [20, 256])
 def test_payments_of_many_sellers_in_partitions_equal_those_in_memory(mu, cap, many, monkeypatch):
-    monkeypatch.setattr(partitioned_sellers, "_MOST", 500)
     monkeypatch.setattr(rents, "_MANY", many)
     reports = PRIOR.sample(5_000, np.random.default_rng(0))
     assert_paid_alike(reports, 1_700, mu=mu, cap=cap)
@@ -75,9 +72,8 @@ def test_payments_of_many_sellers_in_partitions_equal_those_in_memory(mu, cap, m
 
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)])
 @pytest.mark.parametrize("rule", [None, virtual_cost_payment])
-def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule, monkeypatch):
+def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
     """The audit reads few reports, but solves the market at much lower misreports."""
-    monkeypatch.setattr(partitioned_sellers, "_MOST", 20)
     reports = np.maximum(prior.sample(200, np.random.default_rng(0)), prior.quantile(0.3))
     ids = [f"s{k}" for k in range(200)]
     frame = dd.from_pandas(pd.DataFrame({"id": ids, "report": reports}), npartitions=3)
@@ -101,9 +97,8 @@ def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule, monkeypa
 
 
 @pytest.mark.parametrize("seed", range(26))
-def test_any_report_of_any_seller_has_the_same_value_as_in_memory(seed, monkeypatch):
+def test_any_report_of_any_seller_has_the_same_value_as_in_memory(seed):
     """Reports far below all others require costs that the true allocation did not read."""
-    monkeypatch.setattr(partitioned_sellers, "_MOST", 1)
     rng, prior = np.random.default_rng(seed), cm.Uniform(0.0, 1.0)
     reports = rng.uniform(rng.choice([0.3, 0.6, 0.9]), 1.0, rng.integers(2, 100))
     mu, sigma = 10 ** rng.uniform(-2, 2), 10 ** rng.uniform(-2, 1)
