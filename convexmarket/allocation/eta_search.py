@@ -195,12 +195,7 @@ class _Search:
 
     def inside(self, eta: float) -> float:
         """Move eta well inside the range."""
-        low, high = self.low, self.high
-        if low >= high:
-            return low
-        if low > 0 and high < np.inf:
-            return _well_inside(low, high, float(np.log(eta / low)))
-        return float(min(max(eta, 1.5 * low), high / 1.5))
+        return float(np.clip(eta, *_inside(self.low, self.high)))
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
         """Return the cuts inside an interval and next to it."""
@@ -236,24 +231,23 @@ class _Search:
         Next to an open end it is the minimiser of the highest cut at the other end.
         """
         cuts = self.near(low, high)
-        if low == 0 or high == np.inf:
-            end, step = (low, 1.0) if low > 0 else (high, -1.0)
-            cut = max(cuts, key=lambda cut: cut(end))
-            least = minimize_scalar(
-                lambda x: cut(end * np.exp(step * x)), bounds=_REACH, options={"xatol": 0.02}
-            )
-            return float(end * np.exp(step * least.x))
-        width = float(np.log(high / low))
-        left, right = (max(cuts, key=lambda cut: cut(end)) for end in (low, high))
+        is_open = low == 0 or high == np.inf
+        end, step = (low, 1.0) if low > 0 else (high, -1.0)
+        left, right = (max(cuts, key=lambda cut: cut(x)) for x in (end, end if is_open else high))
+
+        def eta(x: float) -> float:
+            return float(end * np.exp(step * x))
 
         def lead(x: float) -> float:
-            return left(low * np.exp(x)) - right(low * np.exp(x))
+            return left(eta(x)) - right(eta(x))
 
-        place = float(np.log(max(where, low) / low))
-        error = _ROUGH * abs(left(low))  # two exact cuts differ by rounding only
-        if lead(0) > error and lead(width) < -error:
-            place = brentq(lead, 0, width, xtol=1e-3 * width)
-        return _well_inside(low, high, place)
+        if is_open:
+            bounded = {"bounds": _REACH, "options": {"xatol": 0.02}}
+            return eta(minimize_scalar(lambda x: left(eta(x)), **bounded).x)
+        width, error = float(np.log(high / low)), _ROUGH * abs(left(low))
+        if lead(0.0) > error and lead(width) < -error:  # two exact cuts differ by rounding only
+            where = eta(brentq(lead, 0.0, width, xtol=1e-3 * width))
+        return float(np.clip(where, *_inside(low, high)))
 
     def check_attained(self) -> None:
         """Raise an error if the best point is the outermost one and not the infimum."""
@@ -394,10 +388,10 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
     )
 
 
-def _well_inside(low: float, high: float, place: float) -> float:
-    """Return ``low * exp(place)``, clipped to the inner 90 % of an interval."""
-    width = float(np.log(high / low))
-    return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
+def _inside(low: float, high: float) -> tuple[float, float]:
+    """Return the ends of the inner 90 % of an interval of log(eta), or off its finite ends."""
+    factor = (high / low) ** 0.05 if low > 0 and high < np.inf else 1.5
+    return low * factor, high / factor
 
 
 def _halves(

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.eta_search import Evaluated, allocation_of, first_look, search_eta
-from convexmarket.allocation.exact_solver import check_noise, unconstrained_eta
+from convexmarket.allocation.exact_solver import check_noise
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import (
     ROUNDING,
@@ -303,13 +303,10 @@ class _Runner(Projections):
         needed = np.count_nonzero(np.isfinite(raw)) * form.max_weight < 1
         raw = self.problem.weights if needed else raw
         weights = project_capped_simplex(raw, form.max_weight)
-        best = unconstrained_eta(form, float(form.virtual_costs @ weights))
-        best = float(np.clip(best, *self.ends))
-        best = best if 0 < best < np.inf else eta
-        seconds, here = time.perf_counter() - start, form.objective(weights, eta)
-        self.records[-1] = SolveRecord(eta, here, cut(eta), status, seconds)
-        objective = form.objective(weights, best)
-        return Evaluated(weights, best, objective, cut, objective)
+        objective = form.objective(weights, eta)
+        seconds = time.perf_counter() - start
+        self.records[-1] = SolveRecord(eta, objective, cut(eta), status, seconds)
+        return Evaluated(weights, eta, objective, cut, objective)
 
 
 def line_search(
