@@ -29,7 +29,6 @@ from scipy.optimize import brentq, minimize_scalar
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.simplex import embed
-from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 from convexmarket.market import Market
 from convexmarket.terms import MarketNumbers
@@ -41,7 +40,6 @@ __all__ = [
     "Runner",
     "SearchResult",
     "allocation_of",
-    "check_gap",
     "first_look",
     "search_eta",
 ]
@@ -66,12 +64,6 @@ _ACCURACY = 1e-6
 #: Relative accuracy of solvers at extreme eta, and width of intervals that are not split.
 _ROUGH, _NARROW = 1e-9, 1e-12
 _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
-
-
-def check_gap(gap: float, max_solves: int = 1) -> None:
-    """Check the common arguments of all numerical methods."""
-    check_positive("gap", gap)
-    check_count("max_solves", max_solves)
 
 
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
@@ -251,15 +243,11 @@ class _Search:
 
     def check_attained(self) -> None:
         """Raise an error if the best point is the outermost one and not the infimum."""
-        best, at = self.best, self.best.eta  # which may lie outside the range of the solves
-        outermost = {
-            1.0: self.high == np.inf and at >= self.places[-1],
-            -1.0: self.low == 0 and at <= self.places[0],
-        }
-        for step in (step for step, is_at_it in outermost.items() if is_at_it):
+        best, at = self.best, self.best.eta
+        for step, infinite, outermost in ((1, self.high == np.inf, -1), (-1, self.low == 0, 0)):
             place = at * _TWICE**step
             ends = sorted([self.low if step > 0 else self.high, *self.places, place])
-            for factor in _OUT:
+            for factor in _OUT if infinite and at == self.places[outermost] else ():
                 if self.at(at * factor**step) >= best.objective:
                     break
                 try:
@@ -290,8 +278,11 @@ def search_eta(
     search = _Search(runner, progress)
     search.first(first)
     first, slack, failure = search.best.eta, 0.0, None
-    heap = _halves(-np.inf, search.low, search.high, first)
-    aside = [] if heap else [(-np.inf, first, first)]  # intervals that are no longer split
+    # Intervals with bounds that are known, to be split or not.
+    heap: list[tuple[float, float, float]] = [
+        (-np.inf, *half) for half in ((search.low, first), (first, search.high))
+    ]
+    aside = [(-np.inf, first, first)]
 
     def used_up() -> bool:
         return len(search.cuts) >= max_solves or time.perf_counter() > until
@@ -301,34 +292,34 @@ def search_eta(
             break
         known, low, high = heapq.heappop(heap)
         low, high = max(low, search.low), min(high, search.high)
-        if low >= high:  # proven infeasible since
+        if low >= high:  # empty, or proven infeasible since
             continue
         bound, where = search.bounded(low, high)
         if bound > known:
             heapq.heappush(heap, (bound, low, high))
             continue
-        best, least = search.best, (known, low, high)
-        target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
+        target = search.best.objective - max((1 - FOR_TRACES) * gap, slack) * search.best.aim
         eta = search.split_at(low, high, where)
         narrow = not low < eta * (1 - _NARROW) < high * (1 - _NARROW)
         if known >= target or narrow or used_up():  # this bound is the lowest of all
-            aside.append(least)
+            aside.append((known, low, high))
             break
         if not first / _FAR < eta < first * _FAR:
-            aside.append(least)
+            aside.append((known, low, high))
             continue
+        halves = [(known, low, eta), (known, eta, high)]
         if search.at(eta) < target:
             try:
                 if search.solve(eta) is None:
-                    heapq.heappush(heap, least)
-                    continue
+                    halves = [(known, low, high)]
+                else:
+                    short = 1.1 * search.short / search.best.aim
+                    slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
             except SolverError as error:
                 failure = error if first / _NEAR < eta < first * _NEAR else failure
-                aside.append(least)
+                aside.append((known, low, high))
                 continue
-            short = 1.1 * search.short / search.best.aim
-            slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
-        for half in _halves(known, low, high, eta):
+        for half in halves:
             heapq.heappush(heap, half)
     for end, outermost in zip(runner.ends, (0, -1), strict=True):  # the splits are inside
         next_to_it = search.best.eta == search.places[outermost] and 0 < end < np.inf
@@ -336,10 +327,10 @@ def search_eta(
             with suppress(SolverError):
                 search.solve(end)
     left = [max(known, search.bounded(low, high)[0]) for known, low, high in aside]
-    best = search.best
-    bound = min([*left, *(each[0] for each in heap[:1])], default=best.objective)
+    bound = min([*left, *(each[0] for each in heap[:1])])
     if not used_up():
         search.check_attained()
+        best = search.best
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
             raise failure
     return SearchResult(search.best, bound)
@@ -392,10 +383,3 @@ def _inside(low: float, high: float) -> tuple[float, float]:
     """Return the ends of the inner 90 % of an interval of log(eta), or off its finite ends."""
     factor = (high / low) ** 0.05 if low > 0 and high < np.inf else 1.5
     return low * factor, high / factor
-
-
-def _halves(
-    bound: float, low: float, high: float, middle: float
-) -> list[tuple[float, float, float]]:
-    """Return the parts of an interval with positive length, each with its bound."""
-    return [(bound, *half) for half in ((low, middle), (middle, high)) if half[0] < half[1]]

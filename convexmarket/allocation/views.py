@@ -35,10 +35,10 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
-def numbers(expression: cp.Expression) -> Floats:
-    """Return the value of an expression, as an array."""
+def numbers(expression: cp.Expression, status: Any = None) -> Floats:
+    """Return the value of an expression after a solve, or raise an AllocationError."""
     if expression.value is None:
-        raise AllocationError(f"{expression} has no value; solve its problem first")
+        raise AllocationError(f"the problem has no solution (status {status}); call solve() first")
     return np.asarray(expression.value, dtype=float)
 
 
@@ -93,6 +93,10 @@ class MarketExpressions:
             virtual_costs=costs,
         )
         self.terms: list[tuple[Number, Term, cp.Expression]] = []
+        self.constraints: list[tuple[Constraint | Term, list[cp.Constraint]]] = [
+            (p, [type(x)(*map(self._settled, x.args)) for x in p.comparisons(self.quantities)])
+            for p in market.constraints
+        ]
         for part in market.objective.parts:
             weight: Number = part.value
             if isinstance(part.weight, cp.Expression) and self._keeps(part.weight):
@@ -100,23 +104,16 @@ class MarketExpressions:
             if isinstance(weight, cp.Expression) or weight > 0:
                 expression = self._settled(part.weighted(weight, self.quantities))
                 self.terms.append((weight, part.term, expression))
-        self.constraints: list[tuple[Constraint | Term, list[cp.Constraint]]] = [
-            (p, [type(x)(*map(self._settled, x.args)) for x in p.comparisons(self.quantities)])
-            for p in market.constraints
-        ]
-        domains = [(term, self._domain(expression)) for _, term, expression in self.terms]
-        self.constraints += [(term, domain) for term, domain in domains if domain]
+                # Restrictions of its domain, such as eps <= 1 for log(1 - eps).
+                domain = [item for item in expression.domain if self._restricts(item)]
+                if domain:
+                    self.constraints.append((part.term, domain))
 
-    def _domain(self, expression: cp.Expression) -> list[cp.Constraint]:
-        """List restrictions of an expression's domain, such as ``eps <= 1`` for log(1 - eps)."""
-        return [
-            item
-            for item in expression.domain
-            if isinstance(item, cp.constraints.Inequality)
-            and item.variables()
-            and not item.expr.is_nonpos()
-            and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon])
-        ]
+    def _restricts(self, item: cp.Constraint) -> bool:
+        """Whether a condition of a term's domain restricts the unknowns."""
+        unequal = isinstance(item, cp.constraints.Inequality)
+        able = unequal and item.variables() and not item.expr.is_nonpos()
+        return bool(able and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon]))
 
     def _keeps(self, expression: cp.Expression) -> bool:
         """Whether an expression has a parameter that is not replaced by a constant."""
@@ -143,11 +140,6 @@ class MarketExpressions:
         return any(leaf is x for item in items for x in (*item.variables(), *item.parameters()))
 
     @property
-    def is_jointly_convex(self) -> bool:
-        """Whether no piece is in the guarantees, so that the market is convex in (a, 1/eta)."""
-        return not self.uses(self.epsilon)
-
-    @property
     def simplex(self) -> list[cp.Constraint]:
         """``sum a = 1``; the variable is nonnegative."""
         return [cp.sum(self.scaled_weights) == self.active.size]
@@ -157,8 +149,14 @@ class MarketExpressions:
         return [item for _, items in self.constraints for item in items]
 
     def objective(self) -> cp.Expression:
-        """Return the objective; a convex program in itself where no term uses the guarantees."""
+        """Return the objective."""
         return cp.sum(cp.hstack([0.0, *(expression for _, _, expression in self.terms)]))
+
+    def program(self) -> tuple[cp.Minimize, list[cp.Constraint]] | None:
+        """Return the market as one convex program in (a, 1/eta); None with guarantees in it."""
+        if self.uses(self.epsilon):
+            return None
+        return cp.Minimize(self.objective()), [*self.simplex, *self.flat_constraints()]
 
     def place(self, weights: Floats, eta: float) -> None:
         """Set the unknowns to the values at a point."""
@@ -219,15 +217,7 @@ class DeclaredMarket(cp.Problem):
     @property
     def raw_weights(self) -> Floats:
         """Raw weights of the last solve, shape (m,)."""
-        return self.solution(self._weights)
-
-    def solution(self, expression: cp.Expression) -> Floats:
-        """Return the value of an expression after a solve, or raise an AllocationError."""
-        if expression.value is None:
-            raise AllocationError(
-                f"the problem has no solution (status {self.status}); call solve() first"
-            )
-        return np.asarray(expression.value, dtype=float)
+        return numbers(self._weights, self.status)
 
 
 class FixedEta(DeclaredMarket):
@@ -273,7 +263,7 @@ class FixedEta(DeclaredMarket):
     @property
     def eta(self) -> float:
         """Total privacy; setting it changes the parameters, without compiling again."""
-        return float(numbers(self.parameter))
+        return float(self.parameter.value)
 
     @eta.setter
     def eta(self, eta: float) -> None:
