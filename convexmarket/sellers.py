@@ -269,14 +269,7 @@ class Sellers(Shown):
         """
         if not checks.as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")
-        return self._with_costs(_replaced(self.virtual_costs, position, virtual_cost))
-
-    def with_cost_parameter(self) -> Sellers:
-        """Make the virtual costs a CVXPY parameter that has their values. Drop all reports."""
-        costs = cp.Parameter(len(self), nonneg=True, name="psi", value=self.virtual_costs)
-        return self._with_costs(costs)
-
-    def _with_costs(self, costs: Floats | cp.Parameter) -> Sellers:
+        costs = _replaced(self.virtual_costs, position, virtual_cost)
         return copy.copy(self)._set(_costs=costs, sensitivities=None, priors=())
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:

@@ -22,6 +22,7 @@ from convexmarket.allocation.partitioned_sellers import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projections import is_projectable, solve_projections
 from convexmarket.allocation.solver_calls import check_solver
+from convexmarket.allocation.views import MarketExpressions
 from convexmarket.checks import (
     check_callable,
     check_choice,
@@ -225,7 +226,7 @@ def sweep(
     solver_options: Mapping[str, Any] | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> list[Allocation]:
-    """Allocate a market for many values of a parameter, compiling it once.
+    """Allocate a market for many values of a parameter.
 
     Each search starts at the previous optimum. Budgets with an exact solution need no search.
     Several threads may sweep one market concurrently.
@@ -286,18 +287,18 @@ def sweep(
     copy.value = checked[0]
     pieces = (market.sellers, *market.terms, *market.constraints)
     fixed = {id(x): x for x in pieces if all(v is not parameter for v in vars(x).values())}
-    market = deepcopy(market, {**fixed, id(parameter): copy})
-    compiled = Conic(market, solver, solver_options, {id(parameter): copy, id(copy): copy})
-    if not compiled.view.uses(copy):
+    market, results = deepcopy(market, {**fixed, id(parameter): copy}), list[Allocation]()
+    view = MarketExpressions(market, parameters=None)
+    if not (view.uses(copy) or view.uses(parameter)):
         raise ParameterError(
             f"the parameter {parameter.name()!r} is not part of {shown(market)}; use it in a "
             "piece, as in Budget(parameter)"
         )
-    results: list[Allocation] = []
     for copy.value in checked:
         if market.form.is_budgeted:
             results.append(allocate(market, "exact"))
         else:
             start = results[-1].eta if results else None
-            results.append(compiled.search(gap, max_solves, start, progress))
+            conic = Conic(market, solver, solver_options, {id(parameter): copy})
+            results.append(conic.search(gap, max_solves, start, progress))
     return results

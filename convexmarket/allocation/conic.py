@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import cvxpy as cp
@@ -43,8 +44,7 @@ Floats = NDArray[np.float64]
 
 #: Weights below this, relative to the average, may be traces of an interior-point method.
 _TRACE = 1e-5
-#: Largest ratio of the unit of a compiled problem to the objective, and of its natural eta to
-#: the eta of changed parameters.
+#: Largest ratio of the unit of a compiled problem to the objective.
 _SAME = 1e3
 #: Relative excess of a bound over the objective that rounding cannot explain.
 _CONTRADICTION = 1e-6
@@ -131,10 +131,9 @@ class LeastViolation:
 
 
 class Conic:
-    """A market compiled once for a solver.
+    """A market with the values of its parameters, compiled once for a solver.
 
-    ``parameters`` maps ids of parameters in the market's pieces to their replacements. Other
-    parameters become constants.
+    ``parameters`` maps ids of parameters in the market's pieces to others with their values.
     """
 
     def __init__(
@@ -145,22 +144,18 @@ class Conic:
         parameters: Mapping[int, cp.Parameter] | None = None,
     ) -> None:
         self.market, self.options, self.solver = market, options, check_solver(solver)
-        self.version, self._parameters = solver_version(self.solver), parameters or {}
-        self._compile()
-
-    def _compile(self) -> None:
-        self._natural = self.market.form.natural_eta
-        self.view = MarketExpressions(self.market, 1.0 / self._natural, self._parameters)
-        self.linearizer, program = Linearizer(self.view), self.view.program()
-        self._whole = None if program is None else cp.Problem(*program)
-        self.violation = LeastViolation(self.linearizer, self.solver)
+        self.form, self.version = market.form, solver_version(self.solver)
+        self.ends, self.records = self.form.eta_range, list[SolveRecord]()
+        self.view = MarketExpressions(market, 1.0 / self.form.natural_eta, parameters or {})
+        self.linearizer = Linearizer(self.view)
         self.problem: FixedEta | None = None
         self._inside: Floats | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self.ends, self.records = self.market.form.eta_range, list[SolveRecord]()
         self._multipliers: dict[float, list[Floats | None]] = {}
+
+    @cached_property
+    def violation(self) -> LeastViolation:
+        """The smallest violation of the constraints."""
+        return LeastViolation(self.linearizer, self.solver)
 
     def declare(self, eta: float) -> FixedEta:
         """Return the problem at an eta, in units of its objective."""
@@ -244,16 +239,11 @@ class Conic:
         The result may have a larger gap because of ``max_solves``, ``time_limit`` or the accuracy
         of the solver. Its bound is valid in any case.
         """
-        began, form = time.perf_counter(), self.market.form
-        same_scale = 1 / _SAME < form.natural_eta / self._natural < _SAME
-        if same_scale and np.array_equal(form.active, self.view.active):
-            self._forget()
-        else:  # the parameters have changed too much
-            self._compile()
-        first, whole = first_look(form, start), self._whole
-        if whole is not None and run_solver(whole, self.solver, self.options) in SOLVED:
+        began, first = time.perf_counter(), first_look(self.form, start)
+        whole = self.view.program()  # its solution is the first eta
+        if whole and run_solver(cp.Problem(*whole), self.solver, self.options) in SOLVED:
             inverse = self.view.quantities.inverse_eta.value  # None if no piece depends on eta
-            if inverse is not None and inverse * self._natural > _NO_SLACK:
+            if inverse is not None and inverse * self.form.natural_eta > _NO_SLACK:
                 first = float(np.clip(1.0 / inverse, *self.ends))
         best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
         best = self._without_traces(best, gap)

@@ -259,8 +259,7 @@ class Minorants:
         for matrix, unknown in zip(matrices, self._unknowns, strict=True):
             if matrix is not None:
                 offset = offset - _times(np.transpose(matrix), _flat(unknown.value))
-        if not expression.parameters():
-            self._linear[id(expression)] = expression, matrices, offset
+        self._linear[id(expression)] = expression, matrices, offset
         return matrices, offset
 
 

@@ -66,8 +66,8 @@ class MarketExpressions:
     the mask ``active`` have weight zero. Constraints are comparisons, including the domains of
     terms.
 
-    ``parameters`` maps ids of parameters in the market's pieces to their replacements. All other
-    parameters become constants with their present values. None keeps all parameters.
+    Parameters become constants: ``parameters`` maps ids of some to others with their values. None
+    keeps all parameters.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MarketExpressions:
         self.epsilon = cp.Variable(m, nonneg=True, name="epsilon")
         self.unknowns = self.scaled_weights, self.epsilon, self.scaled_inverse
         costs: Any = market.sellers.cost_parameter
-        if costs is None or not self._keeps(costs):
+        if costs is None or parameters is not None:
             costs = np.where(self.active, market.sellers.virtual_costs, 0.0)
         self.quantities = Quantities(
             weights=spread_out(self.scaled_weights, self.active) / m,
@@ -98,9 +98,7 @@ class MarketExpressions:
             for p in market.constraints
         ]
         for part in market.objective.parts:
-            weight: Number = part.value
-            if isinstance(part.weight, cp.Expression) and self._keeps(part.weight):
-                weight = self._settled(part.weight)
+            weight = part.weight if part.is_parametric and parameters is None else part.value
             if isinstance(weight, cp.Expression) or weight > 0:
                 expression = self._settled(part.weighted(weight, self.quantities))
                 self.terms.append((weight, part.term, expression))
@@ -115,17 +113,12 @@ class MarketExpressions:
         able = unequal and item.variables() and not item.expr.is_nonpos()
         return bool(able and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon]))
 
-    def _keeps(self, expression: cp.Expression) -> bool:
-        """Whether an expression has a parameter that is not replaced by a constant."""
-        replaced = self.parameters
-        return replaced is None or any(id(each) in replaced for each in expression.parameters())
-
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return the expression for solvers, with parameters replaced or turned into constants."""
+        """Return the expression for solvers, with parameters turned into constants."""
         if self.parameters is None:
             return expression
         leaves = {
-            id(each): self.parameters.get(id(each)) or cp.Constant(value_of(each))
+            id(each): cp.Constant(value_of(self.parameters.get(id(each), each)))
             for each in expression.parameters()
         }
         return Lifted(leaves, kinks=False)(expression)
@@ -240,11 +233,7 @@ class FixedEta(DeclaredMarket):
         self, view: MarketExpressions, eta: float, scale: float = 1.0, kinks: bool = False
     ) -> None:
         self.parameter, leaves = view.fixed_eta()
-        self._weights, self.scale, links = view.quantities.weights, scale, []
-        if kinks and view.parameters:  # a product of two parameters would be compiled every time
-            free = cp.Variable(view.epsilon.shape)
-            links = [free == leaves[id(view.epsilon)]]
-            leaves[id(view.epsilon)] = free
+        self._weights, self.scale = view.quantities.weights, scale
         self._copied = copied = Lifted(leaves, kinks)
         epsilon, inverse = (leaves[id(each)] for each in (view.epsilon, view.scaled_inverse))
         self.quantities = replace(
@@ -256,7 +245,7 @@ class FixedEta(DeclaredMarket):
         terms = [copied(expression) / scale for _, _, expression in view.terms]
         super().__init__(
             cp.Minimize(cp.sum(cp.hstack([0.0, *terms]))),
-            [*view.simplex, *bounds, *copied.links, *links],
+            [*view.simplex, *bounds, *copied.links],
         )
         self.parameter.value = eta
 
