@@ -260,11 +260,6 @@ class Sellers(Shown):
         costs = _replaced(self.virtual_costs, position, virtual_cost)
         return copy.copy(self)._set(_costs=costs, sensitivities=None, priors=())
 
-    def with_cost_parameter(self) -> Sellers:
-        """Make the virtual costs a CVXPY parameter that has their values. Drop all reports."""
-        costs = cp.Parameter(len(self), nonneg=True, name="psi", value=self.virtual_costs)
-        return copy.copy(self)._set(_costs=costs, sensitivities=None, priors=())
-
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
         """Raise a DataError if the labels of a column have another order than the sellers."""
         if labels is None or len(labels) != len(self):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import cvxpy as cp
@@ -15,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
-from convexmarket.allocation.conic import Conic, branch_and_bound
-from convexmarket.allocation.eta_search import check_gap
+from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.exact_solver import solve_exact
 from convexmarket.allocation.formulations import Formulation, line_search
 from convexmarket.allocation.guarantees import allocate_guarantees
@@ -28,6 +26,7 @@ from convexmarket.allocation.projections import (
     solve_projections,
 )
 from convexmarket.allocation.solver_calls import check_solver
+from convexmarket.allocation.views import MarketExpressions
 from convexmarket.checks import (
     check_callable,
     check_choice,
@@ -60,8 +59,8 @@ def allocate(
 ) -> Allocation:
     """Choose how much privacy to buy from each seller.
 
-    A market may be allocated by several threads. Parameters in its pieces keep the values
-    that they have when the call starts.
+    Several threads may allocate one market. Parameters in its pieces keep the values that they
+    have when the call starts.
 
     Parameters
     ----------
@@ -135,30 +134,29 @@ def allocate(
     first = start.eta if isinstance(start, Allocation) else start
     if first is not None:
         first = check_positive("start, an eta or the allocation of a similar market,", first)
-    check_callable("progress", progress)
-    if isinstance(solver, str):
-        check_solver(solver)
-    if max_solves is not None:
-        check_count("max_solves", max_solves)
-    if solver_options is not None:
-        check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if time_limit is not None:
         check_positive("time_limit", time_limit)
+    _check_settings(max_solves, progress, solver_options)
+    if isinstance(solver, str):
+        check_solver(solver)
     if (parts := market.sellers.parts) is not None and method in ("auto", "exact"):
         return allocate_parts(parts, market)  # type: ignore[return-value]
     method = best_method(market) if method == "auto" else method
+    limits = gap, max_solves or 200, first, progress, time_limit or np.inf
     if method == "exact":
         best = _closed_form(market)
     elif method == "projections":
         best = solve_projections(market, gap, max_solves or 500, first, progress)
+    elif method == "branch_and_bound":
+        best = _tried(
+            lambda name: Conic(market, name, solver_options).search(*limits), solver or "CLARABEL"
+        )
     else:
-        search, usual = partial(branch_and_bound, market), ["CLARABEL"]
-        if method == "line_search":
-            search = partial(line_search, market, formulation)
-            usual = ["PIQP", "CLARABEL"] if formulation == "projection" else usual
-        limits = {"gap": gap, "max_solves": max_solves or 200, "time_limit": time_limit or np.inf}
-        search = partial(search, **limits, start=first, progress=progress)
-        best = _tried(partial(search, solver_options=solver_options), solver or usual)
+        usual = ["PIQP", "CLARABEL"] if formulation == "projection" else "CLARABEL"
+        best = _tried(
+            lambda name: line_search(market, formulation, name, solver_options, *limits),
+            solver or usual,
+        )
     return replace(
         best,
         seconds=time.perf_counter() - began,
@@ -168,15 +166,25 @@ def allocate(
     )
 
 
-def _tried(search: Callable[..., Allocation], solvers: str | Sequence[str]) -> Allocation:
+def _check_settings(max_solves: Any, progress: Any, solver_options: Any) -> None:
+    """Check the settings of a search, which may be None."""
+    if max_solves is not None:
+        check_count("max_solves", max_solves)
+    if progress is not None:
+        check_callable("progress", progress)
+    if solver_options is not None:
+        check_instance("solver_options", solver_options, Mapping, "a dictionary")
+
+
+def _tried(search: Callable[[str], Allocation], solvers: str | Sequence[str]) -> Allocation:
     """Return the allocation of the first solver that does not fail."""
     if not is_iterable(solvers):
         raise ParameterError(f"solver must be a name such as CLARABEL, got {shown(solvers)}")
     *names, last = [solvers] if isinstance(solvers, str) else solvers
     for name in names:
         with suppress(SolverError):
-            return search(solver=name)
-    return search(solver=last)
+            return search(name)
+    return search(last)
 
 
 def best_method(market: Market) -> Method:
@@ -222,7 +230,7 @@ def sweep(
     solver_options: Mapping[str, Any] | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> list[Allocation]:
-    """Allocate a market for many values of a parameter, compiling it once.
+    """Allocate a market for many values of a parameter.
 
     Each search starts at the previous optimum. Budgets with an exact solution need no search.
     Several threads may sweep one market concurrently.
@@ -263,11 +271,9 @@ def sweep(
     >>> [round(a.objective, 4) for a in cm.sweep(market, budget, [0.5, 1.0, 2.0])]
     [2.1565, 1.7458, 1.4696]
     """
-    check_gap(gap, max_solves)
+    check_positive("gap", gap)
     check_instance("market", market, Market)
-    check_callable("progress", progress)
-    if solver_options is not None:
-        check_instance("solver_options", solver_options, Mapping, "a dictionary")
+    _check_settings(max_solves, progress, solver_options)
     check_instance("parameter", parameter, cp.Parameter, "the cvxpy.Parameter of a piece")
     signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
     copy, checked = cp.Parameter(parameter.shape, **signs), []
@@ -285,18 +291,18 @@ def sweep(
     copy.value = checked[0]
     pieces = (market.sellers, *market.terms, *market.constraints)
     fixed = {id(x): x for x in pieces if all(v is not parameter for v in vars(x).values())}
-    market = deepcopy(market, {**fixed, id(parameter): copy})
-    compiled = Conic(market, solver, solver_options, {id(parameter): copy, id(copy): copy})
-    if not compiled.view.uses(copy):
+    market, results = deepcopy(market, {**fixed, id(parameter): copy}), list[Allocation]()
+    view = MarketExpressions(market, parameters=None)
+    if not (view.uses(copy) or view.uses(parameter)):
         raise ParameterError(
             f"the parameter {parameter.name()!r} is not part of {shown(market)}; use it in a "
             "piece, as in Budget(parameter)"
         )
-    results: list[Allocation] = []
     for copy.value in checked:
         if market.form.is_budgeted:
             results.append(allocate(market, "exact"))
         else:
             start = results[-1].eta if results else None
-            results.append(compiled.search(gap, max_solves, start, progress))
+            conic = Conic(market, solver, solver_options, {id(parameter): copy})
+            results.append(conic.search(gap, max_solves, start, progress))
     return results

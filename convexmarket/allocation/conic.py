@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
-from convexmarket.allocation.cuts import Linearizer
+from convexmarket.allocation.cuts import KeptSpreadCut, Linearizer
 from convexmarket.allocation.eta_search import (
     FOR_TRACES,
     Evaluated,
@@ -38,14 +38,13 @@ from convexmarket.checks import shown
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
 
-__all__ = ["Conic", "LeastViolation", "branch_and_bound"]
+__all__ = ["Conic", "LeastViolation"]
 
 Floats = NDArray[np.float64]
 
 #: Weights below this, relative to the average, may be traces of an interior-point method.
 _TRACE = 1e-5
-#: Largest ratio of the unit of a compiled problem to the objective, and of its natural eta to
-#: the eta of changed parameters.
+#: Largest ratio of the unit of a compiled problem to the objective.
 _SAME = 1e3
 #: Relative excess of a bound over the objective that rounding cannot explain.
 _CONTRADICTION = 1e-6
@@ -84,11 +83,10 @@ class LeastViolation:
         items += [*view.simplex, *self._lifted.links, worst >= self._floor, off <= self._allowed]
         self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
-    def _solve(self, eta: float, strictly: bool) -> Floats | None:
-        """Maximise the slack, or minimise the violation; return None if the solver fails."""
+    def _solve(self, eta: float, floor: float, allowed: float) -> Floats | None:
+        """Minimise the violation, down to a floor; return None if the solver fails."""
         self.n_solves += 1
-        self._eta.value = eta
-        self._floor.value, self._allowed.value = (-1.0, 0.0) if strictly else (0.0, 1e9)
+        self._eta.value, self._floor.value, self._allowed.value = eta, floor, allowed
         if run_solver(self._problem, self.solver) not in SOLVED:
             return None
         weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
@@ -96,25 +94,24 @@ class LeastViolation:
 
     def inside(self, eta: float) -> Floats | None:
         """Compute the weights with the largest slack; return None if the solver fails."""
-        return self._solve(eta, strictly=True)
+        return self._solve(eta, -1.0, 0.0)
 
     def proof(self, eta: float) -> Excluded | None:
         """Prove that eta and all values on one side are infeasible; return None without a proof."""
         view = self.view
-        weights = self._solve(eta, strictly=False)
-        if weights is None:
+        if (weights := self._solve(eta, 0.0, 1e9)) is None:
             return None
         view.place(weights, eta)
         owners = [shown(piece) for piece, items in view.constraints for _ in items]
-        shares, duals = dict.fromkeys(owners, 0.0), list[Floats]()
+        shares, priced = dict.fromkeys(owners, 0.0), list[tuple[str, cp.Constraint, Floats]]()
         for name, item, solved in zip(owners, view.flat_constraints(), self._items, strict=True):
-            signed = [np.maximum(multiplier(each, 1.0), 0.0) for each in solved]  # type: ignore[arg-type]
-            duals.append(signed[0] - signed[1] if len(signed) == 2 else signed[0])
+            above, *below = (np.maximum(multiplier(each, 1.0), 0.0) for each in solved)  # type: ignore[arg-type]
+            priced.append((name, item, above - sum(below)))
             unit = float(self._unit.value) if view.bounds_epsilon(item) else 1.0
-            shares[name] += unit * float(np.sum(np.abs(duals[-1])))
+            shares[name] += unit * float(np.sum(np.abs(priced[-1][2])))
         total, n, hints = sum(shares.values()), view.scaled_weights.size, self._lifted.hints(1.0)
         affine = np.zeros(2 + n)
-        for name, item, dual in zip(owners, view.flat_constraints(), duals, strict=True):
+        for name, item, dual in priced:
             if shares[name] <= _NOISE * total:  # any multipliers prove a bound
                 continue
             part = self._linearizer.minorant(item.expr, dual, hints)
@@ -125,8 +122,7 @@ class LeastViolation:
         if not level + noise / eta > ROUNDING * (abs(level) + abs(noise) / eta):
             return None
         names = [name for name, share in shares.items() if share > _NAMED * total]
-        if not view.active.all():
-            excluded = int(np.count_nonzero(~view.active))
+        if excluded := int(np.count_nonzero(~view.active)):
             names.append(f"{excluded} sellers with infinite virtual costs and thus zero weight")
         end, low, high = -noise / level if level else 0.0, 0.0, np.inf
         if end > 0:
@@ -135,10 +131,9 @@ class LeastViolation:
 
 
 class Conic:
-    """A market compiled once for a solver.
+    """A market with the values of its parameters, compiled once for a solver.
 
-    ``parameters`` maps ids of parameters in the market's pieces to their replacements. Other
-    parameters become constants.
+    ``parameters`` maps ids of parameters in the market's pieces to others with their values.
     """
 
     def __init__(
@@ -149,34 +144,18 @@ class Conic:
         parameters: Mapping[int, cp.Parameter] | None = None,
     ) -> None:
         self.market, self.options, self.solver = market, options, check_solver(solver)
-        self.version, self._parameters = solver_version(self.solver), parameters or {}
-        self._compile()
-
-    def _compile(self) -> None:
-        self.ends, self._natural = self.market.form.eta_range, self.market.form.natural_eta
-        self.view = MarketExpressions(self.market, 1.0 / self._natural, self._parameters)
-        self.linearizer, self._whole = Linearizer(self.view), None
-        if self.view.is_jointly_convex:  # one program in the weights and 1/eta
-            items = [*self.view.simplex, *self.view.flat_constraints()]
-            self._whole = cp.Problem(cp.Minimize(self.view.objective()), items)
-        vars(self).pop("violation", None)
+        self.form, self.version = market.form, solver_version(self.solver)
+        self.ends, self.records = self.form.eta_range, list[SolveRecord]()
+        self.view = MarketExpressions(market, 1.0 / self.form.natural_eta, parameters or {})
+        self.linearizer = Linearizer(self.view)
         self.problem: FixedEta | None = None
         self._inside: Floats | None = None
-        self.records: list[SolveRecord] = []
         self._multipliers: dict[float, list[Floats | None]] = {}
 
     @cached_property
     def violation(self) -> LeastViolation:
         """The smallest violation of the constraints."""
         return LeastViolation(self.linearizer, self.solver)
-
-    def refresh(self) -> None:
-        """Discard past solves; compile again after a large change of scale by parameters."""
-        form = self.market.form
-        self.ends, self.records, self._multipliers = form.eta_range, [], {}
-        same_scale = 1 / _SAME < form.natural_eta / self._natural < _SAME
-        if not (same_scale and np.array_equal(form.active, self.view.active)):
-            self._compile()
 
     def declare(self, eta: float) -> FixedEta:
         """Return the problem at an eta, in units of its objective."""
@@ -189,8 +168,7 @@ class Conic:
 
     def solve(self, eta: float) -> Evaluated | Excluded:
         """Compute a feasible point at eta and the cut of its multipliers, or exclude eta."""
-        start = time.perf_counter()
-        problem = self.declare(eta)
+        start, problem = time.perf_counter(), self.declare(eta)
         status = run_solver(problem, self.solver, self.options)
         if status not in SOLVED:
             excluded = self.violation.proof(eta) if self.view.constraints else None
@@ -203,10 +181,13 @@ class Conic:
         raw = problem.weights
         self._multipliers[eta], hints = problem.proof()
         cut = self.linearizer.cut(raw, eta, self._multipliers[eta], hints)
-        weights = self.repaired(raw, eta)
-        parts = self.view.parts(weights, eta)
+        point = self._evaluated(self.repaired(raw, eta), eta, cut)
         seconds = time.perf_counter() - start
-        self.records.append(SolveRecord(eta, sum(parts), cut(eta), status, seconds))
+        self.records.append(SolveRecord(eta, point.objective, cut(eta), status, seconds))
+        return point
+
+    def _evaluated(self, weights: Floats, eta: float, cut: KeptSpreadCut) -> Evaluated:
+        parts = self.view.parts(weights, eta)
         return Evaluated(weights, eta, sum(parts), cut, sum(map(abs, parts)) or 1.0)
 
     def repaired(
@@ -216,74 +197,73 @@ class Conic:
         support = self.view.active if support is None else support
         weights = _restricted(weights, support)
         here = self._violations(weights, eta)[0]
-        worst, bad = float(np.max(here, initial=0.0)), here > 0
-        if worst == 0:
+        if (worst := float(np.max(here, initial=0.0))) == 0:
             return weights
-        if not self._is_inside(self._inside, eta):
+        if self._inside is None or np.max(self._violations(self._inside, eta)[0]) > -_NO_SLACK:
             self._inside = self.violation.inside(eta)
-        inside = None if self._inside is None else _restricted(self._inside, support)
-        strictly = self._is_inside(inside, eta)
+        inside = weights if self._inside is None else _restricted(self._inside, support)
+        there = self._violations(inside, eta)[0]
+        strictly = float(np.max(there)) <= -_NO_SLACK
         if worst > (_REPAIRABLE if strictly else _SOLVER_ERROR):
             raise SolverError(
                 f"the solver's point violates a constraint by {worst:.1e} (relative); "
                 "try another solver or tighter solver options"
             )
-        if inside is None or not strictly:
-            return weights
-        there = self._violations(inside, eta)[0]
-        share = float(np.max(here[bad] / (here[bad] - there[bad])))
+        bad = here > 0
+        share = float(np.max(here[bad] / (here[bad] - there[bad]))) if strictly else 0.0
         return (1 - share) * weights + share * inside
-
-    def _is_inside(self, weights: Floats | None, eta: float) -> bool:
-        if weights is None:
-            return False
-        return float(np.max(self._violations(weights, eta)[0])) <= -_NO_SLACK
 
     def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
         """Compute the violation of each inequality (negative: slack) and of the worst equation."""
-        view = self.view
+        view, inequalities, worst = self.view, [np.empty(0)], 0.0
         view.place(weights, eta)
-        s = float(numbers(view.scaled_inverse))
-        inequalities, equations = [np.empty(0)], [0.0]
         for item in view.flat_constraints():
-            h = (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
+            unit = float(numbers(view.scaled_inverse)) if view.bounds_epsilon(item) else 1.0
+            h = unit * np.ravel(numbers(item.expr))
             if isinstance(item, cp.constraints.Inequality):
                 inequalities.append(h)
             else:
-                equations.append(float(np.max(np.abs(h), initial=0.0)))
-        return np.concatenate(inequalities), max(equations)
+                worst = max(worst, float(np.max(np.abs(h), initial=0.0)))
+        return np.concatenate(inequalities), worst
 
     def search(
         self,
         gap: float,
-        max_solves: int,
-        start: float | None,
-        progress: Callable[[SolveRecord], None] | None,
+        max_solves: int = 200,
+        start: float | None = None,
+        progress: Callable[[SolveRecord], None] | None = None,
         time_limit: float = np.inf,
     ) -> Allocation:
-        """Search over eta; see :func:`branch_and_bound`."""
-        began = time.perf_counter()
-        self.refresh()
-        first, whole = first_look(self.market.form, start), self._whole
-        if whole is not None and run_solver(whole, self.solver, self.options) in SOLVED:
+        """Search over eta, with a certificate; see :func:`allocate`.
+
+        The result may have a larger gap because of ``max_solves``, ``time_limit`` or the accuracy
+        of the solver. Its bound is valid in any case.
+        """
+        began, first = time.perf_counter(), first_look(self.form, start)
+        whole = self.view.program()  # its solution is the first eta
+        if whole and run_solver(cp.Problem(*whole), self.solver, self.options) in SOLVED:
             inverse = self.view.quantities.inverse_eta.value  # None if no piece depends on eta
-            if inverse is not None and inverse * self._natural > _NO_SLACK:
+            if inverse is not None and inverse * self.form.natural_eta > _NO_SLACK:
                 first = float(np.clip(1.0 / inverse, *self.ends))
         best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
-        weights, eta = self._without_traces(best, gap), best.eta
-        parts = self.view.parts(weights, eta)
-        objective, scale = sum(parts), sum(map(abs, parts)) or 1.0
-        if bound > objective + _CONTRADICTION * scale:
+        best = self._without_traces(best, gap)
+        if bound > best.objective + _CONTRADICTION * best.scale:
             raise SolverError(
-                f"the lower bound {bound:.10g} exceeds the objective {objective:.10g}: "
+                f"the lower bound {bound:.10g} exceeds the objective {best.objective:.10g}: "
                 "the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
-        point = Evaluated(weights[self.view.active], eta, objective, best.cut, scale)
-        settings = {"formulation": "primal", "solver": self.solver, "solver_version": self.version}
-        result = SearchResult(point, bound)
+        point, eta = replace(best, weights=best.weights[self.view.active]), best.eta
         allocation = allocation_of(
-            result, self, self.market, "branch_and_bound", gap, began, **settings
+            SearchResult(point, bound),
+            self,
+            self.market,
+            "branch_and_bound",
+            gap,
+            began,
+            formulation="primal",
+            solver=self.solver,
+            solver_version=self.version,
         )
         allocation.warn_if_loose(
             gap,
@@ -296,42 +276,19 @@ class Conic:
         pricing = pricing_of(self.market, allocation, duals[: len(self.market.constraints)], slope)
         return replace(allocation, pricing=pricing)
 
-    def _without_traces(self, best: Evaluated, gap: float) -> Floats:
+    def _without_traces(self, best: Evaluated, gap: float) -> Evaluated:
         """Set traces of interior-point methods to zero, at a small share of the gap."""
-        weights, eta = best.weights, best.eta
-        support = weights * weights.size >= _TRACE
-        if not np.any(weights[~support]):
-            return weights
+        support = best.weights * best.weights.size >= _TRACE
         try:
-            cleaned = self.repaired(weights, eta, support)
+            weights = self.repaired(best.weights, best.eta, support)
         except SolverError:
-            return weights
-        outside, before = (
-            float(np.max(inequalities, initial=equations))
-            for inequalities, equations in (self._violations(x, eta) for x in (cleaned, weights))
-        )
+            return best
+        clean = self._evaluated(weights, best.eta, best.cut)
         limit = best.objective + FOR_TRACES * gap * best.aim
-        clean = self.view.value(cleaned, eta) <= limit and outside <= max(before, ROUNDING)
-        return cleaned if clean else weights
-
-
-def branch_and_bound(
-    market: Market,
-    solver: str = "CLARABEL",
-    gap: float = 1e-6,
-    max_solves: int = 200,
-    solver_options: Mapping[str, Any] | None = None,
-    start: float | None = None,
-    progress: Callable[[SolveRecord], None] | None = None,
-    time_limit: float = np.inf,
-) -> Allocation:
-    """Allocate privacy in any market, with a certificate; see :func:`allocate`.
-
-    The result may have a larger gap because of ``max_solves``, ``time_limit`` or the accuracy of
-    the solver. Its bound is valid in any case.
-    """
-    conic = Conic(market, solver, solver_options)
-    return conic.search(gap, max_solves, start, progress, time_limit)
+        outside, before = (self._violations(x, best.eta) for x in (weights, best.weights))
+        allowed = max(float(np.max(before[0], initial=before[1])), ROUNDING)
+        feasible = float(np.max(outside[0], initial=outside[1])) <= allowed
+        return clean if feasible and clean.objective <= limit else best
 
 
 def _restricted(weights: Floats, support: NDArray[np.bool_]) -> Floats:

@@ -18,7 +18,7 @@ second cut of the same solve has a part in the guarantees that decreases as 1/et
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -30,7 +30,6 @@ from scipy.sparse.linalg import LinearOperator, minres
 from convexmarket.allocation.minorants import Hints, Minorants
 from convexmarket.allocation.simplex import embed
 from convexmarket.allocation.views import MarketExpressions
-from convexmarket.terms.pieces import value_of
 
 __all__ = ["KeptSpreadCut", "Linearizer"]
 
@@ -66,7 +65,7 @@ class KeptSpreadCut:
     spread: Callable[[Floats], Floats | float]
     price: float
     tail: tuple[float, KeptSpreadCut] | None = None
-    _known: dict[float, float] = field(default_factory=dict, init=False)
+    _values: dict[float, float] = field(default_factory=dict, init=False)
 
     @cached_property
     def _least(self) -> float:
@@ -79,13 +78,13 @@ class KeptSpreadCut:
         Positive weights have costs of at most the minimum minus that of the spread, up to negative
         parts, so relative errors of larger costs have no effect.
         """
-        if eta not in self._known:
+        if eta not in self._values:
             value = float(self.spread(self.costs + eta * self.slopes))
             size = abs(self.const) + abs(value) + self._least
-            size += 2.0 * max(float(np.max(-self.costs)), 0.0)
-            size += 2.0 * eta * max(float(np.max(-self.slopes)), 0.0)
-            self._known[eta] = _proven(self.const + value - _ROUNDING * size)
-        return self._known[eta]
+            for factor, part in ((2.0, self.costs), (2.0 * eta, self.slopes)):
+                size += factor * max(float(np.max(-part)), 0.0)
+            self._values[eta] = _proven(self.const + value - _ROUNDING * size)
+        return self._values[eta]
 
     def __call__(self, eta: float) -> float:
         """Return the bound at one eta."""
@@ -96,11 +95,7 @@ class KeptSpreadCut:
         """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
         if low == high:
             return low, self(low)
-        if high < np.inf:
-            eta, value = KeptSpreadCut.interval_bound(self, self, low, high)
-        else:  # the last slope is the steepest descent of a concave function
-            slope = float(self.slopes.min())
-            eta, value = _least_of_chord(self._concave(low), slope, self.noise, low, high)
+        eta, value = KeptSpreadCut.interval_bound(self, self, low, high)
         if self.tail is not None and self.tail[0] <= low:
             value = max(value, self.tail[1].minimum(low, high)[1])
         return eta, value
@@ -120,38 +115,29 @@ class KeptSpreadCut:
         most ``(high - low)/4`` times the increase of the slopes below their chord. The minimum over
         the simplex decreases by at most that, and is concave along the chord.
         """
-        width = high - low
-        dip = max(float(np.max(other.slopes - self.slopes)), 0.0) * width / 4
-        start, end = self._concave(low), other._concave(high)
-        more = (other.noise - self.noise) / width
-        return _least_of_chord(start - dip, (end - start) / width, self.noise, low, high, more)
+        start, width, more, dip = self._concave(low), high - low, 0.0, 0.0
+        slope = float(self.slopes.min())  # the steepest descent of a concave function
+        if high < np.inf:
+            slope, more = (other._concave(high) - start) / width, (other.noise - self.noise) / width
+            dip = max(float(np.max(other.slopes - self.slopes)), 0.0) * width / 4
+        curved = self.noise - more * low  # the noise changes by ``more`` for each unit of eta
+
+        def value(t: float) -> float:
+            rise = slope * (t - low) if slope else 0.0
+            rest = curved / t if t > 0 else float(np.copysign(np.inf, curved)) if curved else 0.0
+            size = abs(start - dip) + abs(more) + abs(rise) + abs(rest)
+            error = _ROUNDING * size if size < np.inf else 0.0
+            return _proven(start - dip + more + rise + rest - error)
+
+        points = [low, high]
+        if slope > 0 and curved > 0:
+            points.append(min(max(float(np.sqrt(curved / slope)), low), high))
+        return min(((t, value(t)) for t in points), key=lambda point: point[1])
 
 
 def _proven(bound: float) -> float:
     """Return a bound, or -inf if multipliers have overflowed."""
     return -np.inf if np.isnan(bound) else bound
-
-
-def _least_of_chord(
-    start: float, slope: float, noise: float, low: float, high: float, more: float = 0.0
-) -> tuple[float, float]:
-    """Return (t, value) of the smallest ``start + slope*(t - low) + noise/t`` for low <= t <= high.
-
-    The noise changes by ``more`` for each unit of t. Rounding is subtracted from the value.
-    """
-    curved = noise - more * low
-
-    def value(t: float) -> float:
-        rise = slope * (t - low) if slope else 0.0
-        rest = curved / t if t > 0 else float(np.copysign(np.inf, curved)) if curved else 0.0
-        size = abs(start) + abs(more) + abs(rise) + abs(rest)
-        error = _ROUNDING * size if size < np.inf else 0.0
-        return _proven(start + more + rise + rest - error)
-
-    points = [low, high]
-    if slope > 0 and curved > 0:
-        points.append(min(max(float(np.sqrt(curved / slope)), low), high))
-    return min(((t, value(t)) for t in points), key=lambda point: point[1])
 
 
 class Linearizer:
@@ -170,7 +156,7 @@ class Linearizer:
         self._spread = next(iter([part for part in able if not part[2].is_pwl()] or able), None)
 
     def cut(
-        self, weights: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
+        self, weights: Floats, eta: float, multipliers: Sequence[Floats | None], hints: Hints
     ) -> KeptSpreadCut:
         """Return the cut at a point; it touches the objective if the multipliers are optimal.
 
@@ -182,53 +168,23 @@ class Linearizer:
         point = (1 - _INWARDS) * point + _INWARDS / point.size
         parts = view.parts(embed(point, view.active), eta)
         value, scale = sum(parts), sum(map(abs, parts)) or 1.0
-        cut = self._cut(point, eta, multipliers, hints)
-        if not _SHORT[0] < (value - cut(eta)) / scale < _SHORT[1]:
-            return cut
-        polished = self._polished(point, eta, multipliers, hints)
-        return max(cut, self._cut(polished, eta, multipliers, hints), key=lambda each: each(eta))
 
-    def _polished(
-        self, a: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
-    ) -> Floats:
-        """Return nearby weights at which the slopes of active sellers are more nearly equal.
+        def bounds(point: Floats) -> Floats:
+            return self._bounds(point, eta, multipliers, hints)
 
-        A solver's weights have half as many digits as its objective, and so has the tangent there.
-        One step of Newton's method for the Lagrangian, by conjugate residuals, restores the digits.
-        The bound is valid at any weights.
-        """
-
-        def slopes(weights: Floats) -> Floats:
-            parts = self._bounds(weights, eta, multipliers, hints)
-            _, _, costs, slopes = _split(np.sum(parts, axis=0))
+        def marginal(point: Floats) -> Floats:
+            costs, slopes = np.split(bounds(point).sum(axis=0)[2:], 2)
             return costs + eta * slopes
 
-        here = slopes(a)
-        if not np.isfinite(here).all():
-            return a
-        sells = (a.size * a > _SELLS) | (here < here @ a)
-        unit = np.where(sells, np.sqrt(a), 0.0)
-        sum_ = unit / np.linalg.norm(unit)
-
-        def level(u: Floats) -> Floats:  # the part that preserves the sum of the weights
-            return u - sum_ * (sum_ @ u)
-
-        def curvature(u: Floats) -> Floats:
-            step = unit * level(u)
-            share = np.max(np.abs(step[sells]) / a[sells], initial=0.0)
-            if not 0 < share < np.inf:
-                return np.zeros(a.size)
-            return level(unit * (slopes(a + _STEP / share * step) - here)) * share / _STEP
-
-        operator = LinearOperator((a.size, a.size), matvec=curvature, dtype=float)
-        aim = -level(unit * here)
-        step = unit * level(minres(operator, aim, rtol=1e-10, maxiter=_RESIDUALS)[0])
-        polished = a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
-        return polished if np.isfinite(polished).all() else a
+        cut = self._cut(point, eta, bounds(point))
+        if not _SHORT[0] < (value - cut(eta)) / scale < _SHORT[1]:
+            return cut
+        point = _polished(point, marginal)
+        return max(cut, self._cut(point, eta, bounds(point)), key=lambda each: each(eta))
 
     def _bounds(
-        self, point: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
-    ) -> tuple[Floats, Floats, Floats]:
+        self, point: Floats, eta: float, multipliers: Sequence[Floats | None], hints: Hints
+    ) -> Floats:
         """Return three minorants at a point; their sum bounds the Lagrangian.
 
         The second bounds the terms in the guarantees only, minus their least values, which are part
@@ -236,25 +192,19 @@ class Linearizer:
         """
         view = self.view
         view.place(embed(point, view.active), eta)
-        rest, bounded, kept = np.zeros((3, 2 + 2 * point.size))
-        for _, _, expression in view.terms:
-            if self._spread is not None and expression is self._spread[2]:
-                kept = self.minorant(expression, 1.0, {})
-                continue
-            part, least = self.minorant(expression, 1.0, hints), self._least(expression)
-            if np.isfinite(least):
-                part[0] -= least
-                rest[0] += least
-                bounded += part
-            else:
-                rest += part
+        bounds = np.zeros((3, 2 + 2 * point.size))
+        for part in view.terms:
+            least = self._least(part[2])
+            kind = 2 if part is self._spread else 1 if np.isfinite(least) else 0
+            bounds[kind] += self.minorant(part[2], 1.0, hints)
+            if kind == 1:
+                bounds[:2, 0] += least, -least
         for item, dual in zip(view.flat_constraints(), multipliers, strict=True):
             if dual is not None and np.all(np.isfinite(dual)):
                 unequal = isinstance(item, cp.constraints.Inequality)
                 dual = np.maximum(dual, 0.0) if unequal else dual
-                kind = bounded if view.bounds_epsilon(item) else rest
-                kind += self.minorant(item.expr, dual, hints)
-        return rest, bounded, kept
+                bounds[int(view.bounds_epsilon(item))] += self.minorant(item.expr, dual, hints)
+        return bounds
 
     def _least(self, expression: cp.Expression) -> float:
         """Bound a term in only the guarantees from below, for all guarantees; else -inf."""
@@ -262,23 +212,23 @@ class Linearizer:
             return -np.inf
         if expression.is_nonneg():
             return 0.0
-        minorant = self.minorant(expression, 1.0, None)
-        return float(minorant[0]) if np.all(_split(minorant)[3] >= 0) else -np.inf
+        const, _, *slopes = self.minorant(expression, 1.0, {})
+        return const if min(slopes) >= 0 else -np.inf
 
-    def _cut(
-        self, point: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
-    ) -> KeptSpreadCut:
-        rest, bounded, kept = self._bounds(point, eta, multipliers, hints)
-        total = rest + bounded
-        _, _, costs, slopes = _split(total + kept)
+    def _cut(self, point: Floats, eta: float, bounds: Floats) -> KeptSpreadCut:
+        """Return the cut of three minorants at a point, with a tail where one is known."""
+        rest, total = bounds[0], bounds[0] + bounds[1]
+        costs, slopes = np.split(total[2:] + bounds[2, 2:], 2)
         price, tail = float((costs + eta * slopes) @ point), None
-        const, noise, costs, slopes = _split(rest)
-        if np.all(slopes >= 0):
+        costs, slopes = np.split(total[2:], 2)
+        if np.all(rest[2 + point.size :] >= 0):
             # A term with the minorant ``c + v'eps`` and the smallest value b is above
             # ``(1 - k)*b + k*(c + v'eps)`` for k = eta_0/eta, which is ``b + k*c + eta_0*v'a``.
-            noise, costs = noise + eta * bounded[0], costs + eta * _split(total)[3]
-            tail = eta, KeptSpreadCut(const, noise, costs, 0.0 * slopes, self._minimum, price)
-        return KeptSpreadCut(*_split(total), self._minimum, price, tail)
+            noise, flat = rest[1] + eta * bounds[1, 0], rest[2 : 2 + point.size] + eta * slopes
+            parts = float(rest[0]), float(noise), flat, 0.0 * slopes
+            tail = eta, KeptSpreadCut(*parts, self._minimum, price)
+        numbers = float(total[0]), float(total[1])
+        return KeptSpreadCut(*numbers, costs, slopes, self._minimum, price, tail)
 
     def _minimum(self, costs: Floats) -> Floats | float:
         """Return the minimum over the simplex of the kept spread plus linear costs."""
@@ -287,20 +237,43 @@ class Linearizer:
         weight, term, _ = self._spread
         everyone = np.full(self.view.active.size, np.inf)
         everyone[self.view.active] = costs
-        least = term.simplex_minimum(value_of(weight), everyone)
+        least = term.simplex_minimum(weight, everyone)
         assert least is not None  # checked in __init__
         return least
 
-    def minorant(
-        self, expression: cp.Expression, dual: Floats | float, hints: Hints | None
-    ) -> Floats:
+    def minorant(self, expression: cp.Expression, dual: Floats | float, hints: Hints) -> Floats:
         """Return the affine minorant of ``dual'expression`` as a vector."""
         const, (weights, epsilon, inverse) = self._minorants(expression, dual, hints)
         active, unit = self.view.active, self.view.inverse_scale
         return np.concatenate(([const], inverse / unit, active.size * weights, epsilon[active]))
 
 
-def _split(affine: Floats) -> tuple[float, float, Floats, Floats]:
-    """Return constant, slope in 1/eta, slopes in the weights and in the guarantees."""
-    costs, slopes = np.split(affine[2:], 2)
-    return float(affine[0]), float(affine[1]), costs, slopes
+def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
+    """Return nearby weights at which the marginal costs of sellers are more nearly equal.
+
+    A solver's weights have half as many digits as its objective, and so has the tangent there.
+    One step of Newton's method for the Lagrangian, by conjugate residuals, restores the digits.
+    The bound is valid at any weights.
+    """
+    here = marginal(a)
+    if not np.isfinite(here).all():
+        return a
+    sells = (a.size * a > _SELLS) | (here < here @ a)
+    unit = np.where(sells, np.sqrt(a), 0.0)
+    sum_ = unit / np.linalg.norm(unit)
+
+    def level(u: Floats) -> Floats:  # the part that preserves the sum of the weights
+        return u - sum_ * (sum_ @ u)
+
+    def curvature(u: Floats) -> Floats:
+        step = unit * level(u)
+        share = np.max(np.abs(step[sells]) / a[sells], initial=0.0)
+        if not 0 < share < np.inf:
+            return np.zeros(a.size)
+        return level(unit * (marginal(a + _STEP / share * step) - here)) * share / _STEP
+
+    operator = LinearOperator((a.size, a.size), matvec=curvature, dtype=float)
+    aim = -level(unit * here)
+    step = unit * level(minres(operator, aim, rtol=1e-10, maxiter=_RESIDUALS)[0])
+    polished = a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
+    return polished if np.isfinite(polished).all() else a

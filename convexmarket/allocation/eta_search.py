@@ -29,7 +29,6 @@ from scipy.optimize import brentq, minimize_scalar
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.simplex import embed
-from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 from convexmarket.market import Market
 from convexmarket.terms import MarketNumbers
@@ -41,7 +40,6 @@ __all__ = [
     "Runner",
     "SearchResult",
     "allocation_of",
-    "check_gap",
     "first_look",
     "search_eta",
 ]
@@ -66,12 +64,6 @@ _ACCURACY = 1e-6
 #: Relative accuracy of solvers at extreme eta, and width of intervals that are not split.
 _ROUGH, _NARROW = 1e-9, 1e-12
 _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
-
-
-def check_gap(gap: float, max_solves: int = 1) -> None:
-    """Check the common arguments of all numerical methods."""
-    check_positive("gap", gap)
-    check_count("max_solves", max_solves)
 
 
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
@@ -195,12 +187,7 @@ class _Search:
 
     def inside(self, eta: float) -> float:
         """Move eta well inside the range."""
-        low, high = self.low, self.high
-        if low >= high:
-            return low
-        if low > 0 and high < np.inf:
-            return _well_inside(low, high, float(np.log(eta / low)))
-        return float(min(max(eta, 1.5 * low), high / 1.5))
+        return float(np.clip(eta, *_inside(self.low, self.high)))
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
         """Return the cuts inside an interval and next to it."""
@@ -236,36 +223,31 @@ class _Search:
         Next to an open end it is the minimiser of the highest cut at the other end.
         """
         cuts = self.near(low, high)
-        if low == 0 or high == np.inf:
-            end, step = (low, 1.0) if low > 0 else (high, -1.0)
-            cut = max(cuts, key=lambda cut: cut(end))
-            least = minimize_scalar(
-                lambda x: cut(end * np.exp(step * x)), bounds=_REACH, options={"xatol": 0.02}
-            )
-            return float(end * np.exp(step * least.x))
-        width = float(np.log(high / low))
-        left, right = (max(cuts, key=lambda cut: cut(end)) for end in (low, high))
+        is_open = low == 0 or high == np.inf
+        end, step = (low, 1.0) if low > 0 else (high, -1.0)
+        left, right = (max(cuts, key=lambda cut: cut(x)) for x in (end, end if is_open else high))
+
+        def eta(x: float) -> float:
+            return float(end * np.exp(step * x))
 
         def lead(x: float) -> float:
-            return left(low * np.exp(x)) - right(low * np.exp(x))
+            return left(eta(x)) - right(eta(x))
 
-        place = float(np.log(max(where, low) / low))
-        error = _ROUGH * abs(left(low))  # two exact cuts differ by rounding only
-        if lead(0) > error and lead(width) < -error:
-            place = brentq(lead, 0, width, xtol=1e-3 * width)
-        return _well_inside(low, high, place)
+        if is_open:
+            bounded = {"bounds": _REACH, "options": {"xatol": 0.02}}
+            return eta(minimize_scalar(lambda x: left(eta(x)), **bounded).x)
+        width, error = float(np.log(high / low)), _ROUGH * abs(left(low))
+        if lead(0.0) > error and lead(width) < -error:  # two exact cuts differ by rounding only
+            where = eta(brentq(lead, 0.0, width, xtol=1e-3 * width))
+        return float(np.clip(where, *_inside(low, high)))
 
     def check_attained(self) -> None:
         """Raise an error if the best point is the outermost one and not the infimum."""
-        best, at = self.best, self.best.eta  # which may lie outside the range of the solves
-        outermost = {
-            1.0: self.high == np.inf and at >= self.places[-1],
-            -1.0: self.low == 0 and at <= self.places[0],
-        }
-        for step in (step for step, is_at_it in outermost.items() if is_at_it):
+        best, at = self.best, self.best.eta
+        for step, infinite, outermost in ((1, self.high == np.inf, -1), (-1, self.low == 0, 0)):
             place = at * _TWICE**step
             ends = sorted([self.low if step > 0 else self.high, *self.places, place])
-            for factor in _OUT:
+            for factor in _OUT if infinite and at == self.places[outermost] else ():
                 if self.at(at * factor**step) >= best.objective:
                     break
                 try:
@@ -296,8 +278,11 @@ def search_eta(
     search = _Search(runner, progress)
     search.first(first)
     first, slack, failure = search.best.eta, 0.0, None
-    heap = _halves(-np.inf, search.low, search.high, first)
-    aside = [] if heap else [(-np.inf, first, first)]  # intervals that are no longer split
+    # Intervals with bounds that are known, to be split or not.
+    heap: list[tuple[float, float, float]] = [
+        (-np.inf, *half) for half in ((search.low, first), (first, search.high))
+    ]
+    aside = [(-np.inf, first, first)]
 
     def used_up() -> bool:
         return len(search.cuts) >= max_solves or time.perf_counter() > until
@@ -307,34 +292,34 @@ def search_eta(
             break
         known, low, high = heapq.heappop(heap)
         low, high = max(low, search.low), min(high, search.high)
-        if low >= high:  # proven infeasible since
+        if low >= high:  # empty, or proven infeasible since
             continue
         bound, where = search.bounded(low, high)
         if bound > known:
             heapq.heappush(heap, (bound, low, high))
             continue
-        best, least = search.best, (known, low, high)
-        target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
+        target = search.best.objective - max((1 - FOR_TRACES) * gap, slack) * search.best.aim
         eta = search.split_at(low, high, where)
         narrow = not low < eta * (1 - _NARROW) < high * (1 - _NARROW)
         if known >= target or narrow or used_up():  # this bound is the lowest of all
-            aside.append(least)
+            aside.append((known, low, high))
             break
         if not first / _FAR < eta < first * _FAR:
-            aside.append(least)
+            aside.append((known, low, high))
             continue
+        halves = [(known, low, eta), (known, eta, high)]
         if search.at(eta) < target:
             try:
                 if search.solve(eta) is None:
-                    heapq.heappush(heap, least)
-                    continue
+                    halves = [(known, low, high)]
+                else:
+                    short = 1.1 * search.short / search.best.aim
+                    slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
             except SolverError as error:
                 failure = error if first / _NEAR < eta < first * _NEAR else failure
-                aside.append(least)
+                aside.append((known, low, high))
                 continue
-            short = 1.1 * search.short / search.best.aim
-            slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
-        for half in _halves(known, low, high, eta):
+        for half in halves:
             heapq.heappush(heap, half)
     for end, outermost in zip(runner.ends, (0, -1), strict=True):  # the splits are inside
         next_to_it = search.best.eta == search.places[outermost] and 0 < end < np.inf
@@ -342,10 +327,10 @@ def search_eta(
             with suppress(SolverError):
                 search.solve(end)
     left = [max(known, search.bounded(low, high)[0]) for known, low, high in aside]
-    best = search.best
-    bound = min([*left, *(each[0] for each in heap[:1])], default=best.objective)
+    bound = min([*left, *(each[0] for each in heap[:1])])
     if not used_up():
         search.check_attained()
+        best = search.best
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
             raise failure
     return SearchResult(search.best, bound)
@@ -394,14 +379,7 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
     )
 
 
-def _well_inside(low: float, high: float, place: float) -> float:
-    """Return ``low * exp(place)``, clipped to the inner 90 % of an interval."""
-    width = float(np.log(high / low))
-    return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
-
-
-def _halves(
-    bound: float, low: float, high: float, middle: float
-) -> list[tuple[float, float, float]]:
-    """Return the parts of an interval with positive length, each with its bound."""
-    return [(bound, *half) for half in ((low, middle), (middle, high)) if half[0] < half[1]]
+def _inside(low: float, high: float) -> tuple[float, float]:
+    """Return the ends of the inner 90 % of an interval of log(eta), or off its finite ends."""
+    factor = (high / low) ** 0.05 if low > 0 and high < np.inf else 1.5
+    return low * factor, high / factor

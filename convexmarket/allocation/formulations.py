@@ -14,12 +14,9 @@ simplex ``S = {a : sum a = 1, 0 <= a <= cap}``:
     is the projection of ``-beta*psi`` on S, where ``t = beta*mu/||a(beta)||``. Of the three it is
     the best conditioned for solvers.
 
-Each is compiled once and solved again for another eta. Weights are of order 1/m, too small for the
-absolute tolerances of conic solvers, so the variables are ``m*a``.
-
-The line search makes a solver's weights feasible, which gives the upper bound. Its lower bound is V
-at the eta of each solve, by the dual of :class:`Projections`; chords bound V everywhere, as V is
-concave. Errors of the solver widen the gap, but the certificate remains valid.
+Weights are of order 1/m, too small for the absolute tolerances of conic solvers, so the variables
+are ``m*a``. The line search makes a solver's weights feasible, which gives the upper bound. Its
+lower bounds are the cuts of :class:`Projections`, which no error of the solver invalidates.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.eta_search import Evaluated, allocation_of, first_look, search_eta
-from convexmarket.allocation.exact_solver import unconstrained_eta
+from convexmarket.allocation.exact_solver import check_noise
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import (
     ROUNDING,
@@ -49,6 +46,7 @@ from convexmarket.allocation.views import (
     FixedEta,
     MarketExpressions,
     inverse_of,
+    numbers,
     spread_out,
 )
 from convexmarket.checks import check_choice, check_instance, check_positive, shown
@@ -88,27 +86,22 @@ class FixedEtaProblem(DeclaredMarket):
                 f"Noise and Payments with Cap and EtaRange, at a fixed eta; this is "
                 f"{shown(market)}; use formulation='primal'"
             )
-        self._form = form
-        m, psi = form.virtual_costs.size, form.virtual_costs
-        dual = formulation == "dual"
+        self._form, m, psi = form, form.virtual_costs.size, form.virtual_costs
+        dual, capped = formulation == "dual", form.max_weight < 1
         self.parameter = cp.Parameter(nonneg=True, name="eta" if dual else "beta")
         objective: cp.Minimize | cp.Maximize
         if dual:
             price = form.mu / np.sqrt(m) + form.gamma * eta * float(psi.mean())
-            value: cp.Expression = cp.Variable(name="scaled_tau")
-            scaled_tau, margin = value, cp.Variable(m, nonneg=True, name="scaled_margin")
-            reach: cp.Expression = margin + self.parameter * (form.gamma / price * psi)
-            if form.max_weight < 1:
-                multipliers = cp.Variable(m, nonneg=True, name="scaled_cap_multipliers")
-                reach += multipliers
-                value -= form.max_weight * cp.sum(multipliers)
-            prices = reach >= scaled_tau  # multipliers proportional to the weights
+            tau, margin = cp.Variable(name="scaled_tau"), cp.Variable(m, nonneg=True)
+            caps = cp.Variable(m, nonneg=True) if capped else cp.Constant(np.zeros(m))
+            payments = self.parameter * (form.gamma / price * psi)
+            prices = margin + caps + payments >= tau  # multipliers proportional to the weights
             self._weights = spread_out(prices.dual_variables[0], sellers) / price
-            objective = cp.Maximize(price * value + form.sigma * inverse_of(self.parameter))
+            value = price * (tau - form.max_weight * cp.sum(caps))
+            objective = cp.Maximize(value + form.sigma * inverse_of(self.parameter))
             items = [prices, cp.norm(margin, 2) <= form.mu / price]
         else:
-            largest = m * form.max_weight if form.max_weight < 1 else None
-            scaled = cp.Variable(m, bounds=[0, largest], name="scaled_weights")
+            scaled = cp.Variable(m, bounds=[0, m * form.max_weight if capped else None])
             self._weights = spread_out(scaled, sellers) / m
             payments = (m * psi) @ (self.parameter * scaled)
             objective = cp.Minimize(0.5 * cp.sum_squares(scaled) + payments)
@@ -123,15 +116,15 @@ class FixedEtaProblem(DeclaredMarket):
 
     @eta.setter
     def eta(self, eta: float) -> None:
-        check_positive("eta", eta)
-        form, self._eta = self._form, eta
+        form, self._eta = self._form, check_positive("eta", eta)
         if not form.eta_low * (1 - ROUNDING) <= eta <= form.eta_high * (1 + ROUNDING):
             raise ParameterError(
                 f"eta is {eta!r}, outside what EtaRange({form.eta_low:g}, {form.eta_high:g}) allows"
             )
-        t, beta = form.gamma * eta, self.formulation == "projection"
-        norm = float(np.linalg.norm(optimal_weights(form, t))) if beta else 1.0
-        self.parameter.value = t * norm / form.mu if beta else eta
+        self.parameter.value = eta
+        if self.formulation == "projection":
+            t = form.gamma * eta
+            self.parameter.value = t * np.linalg.norm(optimal_weights(form, t)) / form.mu
 
 
 def optimal_weights(form: StandardForm, t: float) -> Floats:
@@ -169,20 +162,20 @@ class ConvexProgram(DeclaredMarket):
     formulation = "joint"
 
     def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
-        self.view = view = MarketExpressions(market, 1.0 / eta_scale, None)
-        if not view.is_jointly_convex:
+        view = MarketExpressions(market, 1.0 / eta_scale, None)
+        if (program := view.program()) is None:
             raise NotSupportedError(
                 f"{shown(market)} has a term or a bound in the guarantees eps = eta*a, which is "
                 "not convex in the weights and 1/eta together; declare it at a fixed eta: "
                 "declare(market, eta=...)"
             )
-        self._weights = view.quantities.weights
-        super().__init__(cp.Minimize(view.objective()), [*view.simplex, *view.flat_constraints()])
+        self._weights, self._inverse = view.quantities.weights, view.quantities.inverse_eta
+        super().__init__(*program)
 
     @property
     def eta(self) -> float:
         """Total privacy of the last solve."""
-        return 1.0 / float(self.solution(self.view.quantities.inverse_eta))
+        return 1.0 / float(numbers(self._inverse, self.status))
 
 
 @overload
@@ -252,16 +245,10 @@ def declare(
     return problem
 
 
-class _Runner(Projections):
-    """Solver of one of the declared formulations, compiled once, at given eta."""
+class _Solved(Projections):
+    """Solver of a declared formulation at given eta, bounded by projections."""
 
-    def __init__(
-        self,
-        market: Market,
-        formulation: Formulation,
-        solver: str,
-        options: Mapping[str, Any] | None,
-    ) -> None:
+    def __init__(self, market: Market, formulation: Formulation, solver: str, options: Any) -> None:
         projectable = ProjectableForm.of(market.form)
         standard = market.standard_form and projectable and projectable[0].standard
         if projectable is None or standard is None:
@@ -270,9 +257,9 @@ class _Runner(Projections):
                 f"and gamma > 0, under Cap and EtaRange; this market is {shown(market)}"
             )
         super().__init__(projectable[0])
-        check_feasible(standard, standard.virtual_costs.size, standard.virtual_costs.size)
-        self.standard, self.solver, self.options = standard, check_solver(solver), options
-        self.formulation, self._reach = formulation, (0.0, 0.0)
+        check_noise(standard)
+        self.standard, self.formulation, self._eta = standard, formulation, np.inf
+        self.solver, self.options = check_solver(solver), options
 
     def _declare(self, eta: float) -> None:
         """Declare the market without units and noise, for solvers with absolute tolerances."""
@@ -282,13 +269,13 @@ class _Runner(Projections):
         cap = max(1.0, form.max_weight * m) if form.max_weight < 1 else None
         sellers = Sellers(virtual_costs=form.virtual_costs / cost)
         unitless = Market.standard(sellers, mu=form.mu / money, sigma=0, gamma=1, cap=cap)
-        self.unit, self._reach = form.gamma * cost / money, (eta / _SAME, eta * _SAME)
+        self.unit, self._eta = form.gamma * cost / money, eta
         self.problem = declare(unitless, eta * self.unit, self.formulation)
 
     def solve(self, eta: float) -> Evaluated:
         """Solve at eta, and bound the optimum by the projection."""
         start, form = time.perf_counter(), self.standard
-        if not self._reach[0] <= eta <= self._reach[1]:
+        if not 1 / _SAME <= eta / self._eta <= _SAME:
             self._declare(eta)
         self.problem.eta = eta * self.unit
         status = run_solver(self.problem, self.solver, self.options)
@@ -298,34 +285,30 @@ class _Runner(Projections):
                 f"formulation at eta = {eta:.10g} (status {status}); try "
                 "formulation='projection' or another solver"
             )
-        cut = super().solve(eta).cut
+        cut, raw = super().solve(eta).cut, self.problem.weights
         # Traces of interior-point methods are removed, unless all sellers are needed.
-        raw = np.where(eta * cut.slopes >= cut.price, -np.inf, self.problem.weights)
-        needed = np.count_nonzero(np.isfinite(raw)) * form.max_weight < 1
-        raw = self.problem.weights if needed else raw
+        cheap = eta * cut.slopes < cut.price
+        if np.count_nonzero(cheap) * form.max_weight >= 1:
+            raw = np.where(cheap, raw, -np.inf)
         weights = project_capped_simplex(raw, form.max_weight)
-        best = unconstrained_eta(form, float(form.virtual_costs @ weights))
-        best = float(np.clip(best, *self.ends))
-        best = best if 0 < best < np.inf else eta
-        seconds, here = time.perf_counter() - start, form.objective(weights, eta)
-        self.records[-1] = SolveRecord(eta, here, cut(eta), status, seconds)
-        objective = form.objective(weights, best)
-        return Evaluated(weights, best, objective, cut, objective)
+        objective, seconds = form.objective(weights, eta), time.perf_counter() - start
+        self.records[-1] = SolveRecord(eta, objective, cut(eta), status, seconds)
+        return Evaluated(weights, eta, objective, cut, objective)
 
 
 def line_search(
     market: Market,
     formulation: Formulation = "primal",
     solver: str = "CLARABEL",
+    solver_options: Mapping[str, Any] | None = None,
     gap: float = 1e-6,
     max_solves: int = 200,
-    solver_options: Mapping[str, Any] | None = None,
     start: float | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
     time_limit: float = np.inf,
 ) -> Allocation:
     """Allocate privacy in the papers' problem with a solver; see :func:`allocate`."""
-    began, runner = time.perf_counter(), _Runner(market, formulation, solver, solver_options)
+    began, runner = time.perf_counter(), _Solved(market, formulation, solver, solver_options)
     first = first_look(runner.form, start)
     result = search_eta(runner, first, gap, max_solves, progress, time_limit)
     settings = {"formulation": formulation, "solver": runner.solver}

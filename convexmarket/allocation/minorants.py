@@ -1,18 +1,19 @@
 r"""Affine minorants of convex CVXPY expressions, also at their kinks.
 
 A convex expression has a unique tangent where it is smooth, and many at a kink. The subgradient
-of CVXPY at a kink is usually useless for a proof. The multipliers of a solved problem
-determine the right one. Every atom with a kink (a maximum, a norm, a sum of the largest) is
-the support function of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves
-``f(x) >= v'x``. :class:`Lifted` replaces each argument of such an atom by a variable. The
-multiplier of their link approximates the right v, and :class:`Minorants` projects it on V. The
-bound is valid for any error of the solver.
+of CVXPY at a kink is usually useless for a proof. The multipliers of a solved problem determine the
+right one. Every atom with a kink (a maximum, a norm, a sum of the largest) is the support function
+of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``.
+:class:`Lifted` replaces each argument of such an atom by a variable. The multiplier of their link
+approximates the right v, and :class:`Minorants` projects it on V. The bound is valid for any error
+of the solver.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import cvxpy as cp
@@ -33,8 +34,6 @@ Floats = NDArray[np.float64]
 #: Multipliers of the argument of each atom with a kink, keyed by the atom's id.
 Hints = Mapping[int, Floats]
 
-#: Atoms with a missing or wrong gradient in CVXPY.
-_WRONG_GRADIENT = ("norm_inf", "dotsort", "SuppFuncAtom")
 #: Replacement of zero where the gradient at zero does not exist.
 _TINY = 1e-200
 
@@ -68,10 +67,9 @@ def _rearrangements(atom: Any, v: Floats) -> Floats:
     """Project a row on the hull of all rearrangements of the weights, padded with zeros."""
     given = _flat(atom.args[1].value)
     weights = np.sort(np.append(given, np.zeros(v.size - given.size)))
-    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside of the ball
+    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside of the hull
     order = np.argsort(-v[0])
-    shift = isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
-    v[0, order] -= shift
+    v[0, order] -= isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
     return v
 
 
@@ -112,34 +110,10 @@ _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
 }
 
 
-def _has_kink(expression: cp.Expression) -> bool:
-    """Whether an expression is an atom with a known conjugate; a tangent would be weaker."""
-    if expression.is_constant():
-        return False
-    if isinstance(expression, cp.quad_over_lin):  # its tangent at a solver's point is inaccurate
-        return bool(expression.args[1].is_constant())
-    return type(expression).__name__ in _SUPPORT and float(getattr(expression, "p", np.inf)) > 1
-
-
-def _plain(atom: Any) -> cp.Expression:
-    """Write elementwise and running maxima as maxima of arrays, with arguments of one shape."""
-    name = type(atom).__name__
-    if isinstance(atom, Elementwise):  # CVXPY's gradients require arguments of equal shape
-        ones = np.ones(atom.shape)
-        whole = [x if x.shape == atom.shape else cp.multiply(ones, x) for x in atom.args]
-        if name not in ("maximum", "minimum"):
-            return atom if all(map(_same, whole, atom.args)) else atom.copy(whole)
-        rows = cp.vstack([cp.vec(x, order="F") for x in whole])
-        largest = (cp.max if name == "maximum" else cp.min)(rows, axis=0)
-        extreme: cp.Expression = cp.reshape(largest, atom.shape, order="F")
-        wrap = nonneg_wrap if atom.is_nonneg() else nonpos_wrap if atom.is_nonpos() else None
-        return extreme if wrap is None else wrap(extreme)
-    if name == "cummax":
-        x = atom.args[0] if atom.ndim < 2 or atom.axis == 0 else atom.args[0].T
-        parts = [cp.max(x[: i + 1], axis=0) for i in range(x.shape[0])]
-        running = cp.vstack(parts) if x.ndim == 2 else cp.hstack(parts)
-        return running if x is atom.args[0] else running.T
-    return atom
+def _has_kink(expression: Any) -> bool:
+    """Whether an expression is a support function with a known set."""
+    known = type(expression).__name__ in _SUPPORT and not expression.is_constant()
+    return known and float(getattr(expression, "p", np.inf)) > 1
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
@@ -152,14 +126,38 @@ def _rows(atom: Any) -> NDArray[np.intp]:
     return np.moveaxis(place, axes, range(-axes.size, 0)).reshape(atom.size, -1, order="F")
 
 
+def _plain(atom: Any) -> cp.Expression:
+    """Write an atom with a wrong gradient in CVXPY as others: maxima of arrays, one of each row."""
+    name = type(atom).__name__
+    if isinstance(atom, cp.quad_over_lin) and atom.axis is not None:
+        x = cp.vec(atom.args[0], order="F")
+        parts = [cp.quad_over_lin(x[row], atom.args[1]) for row in _rows(atom)]
+        return cp.reshape(cp.hstack(parts), atom.shape, order="F")
+    if name == "cummax":
+        x = atom.args[0] if atom.ndim < 2 or atom.axis == 0 else atom.args[0].T
+        parts = [cp.max(x[: i + 1], axis=0) for i in range(x.shape[0])]
+        running = cp.vstack(parts) if x.ndim == 2 else cp.hstack(parts)
+        return running if x is atom.args[0] else running.T
+    if not isinstance(atom, Elementwise):
+        return atom
+    ones = np.ones(atom.shape)  # CVXPY's gradients require arguments of equal shape
+    whole = [x if x.shape == atom.shape else cp.multiply(ones, x) for x in atom.args]
+    if name not in ("maximum", "minimum"):
+        return atom if all(x.shape == atom.shape for x in atom.args) else atom.copy(whole)
+    rows = cp.vstack([cp.vec(x, order="F") for x in whole])
+    largest = (cp.max if name == "maximum" else cp.min)(rows, axis=0)
+    extreme: cp.Expression = cp.reshape(largest, atom.shape, order="F")
+    wrap = nonneg_wrap if atom.is_nonneg() else nonpos_wrap if atom.is_nonpos() else None
+    return extreme if wrap is None else wrap(extreme)
+
+
 class Lifted:
     """Copier of expressions; it replaces leaves, and the arguments of atoms with kinks.
 
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
     arguments of atoms with kinks become variables, defined by :attr:`links`, and an expression in
-    parameters alone, such as a product of two, becomes one parameter that follows them, so that the
-    problem is compiled once. Otherwise, elementwise maxima become maxima of arrays, as this module
-    requires.
+    only parameters, such as a product of two, becomes one parameter that follows them, so that the
+    problem is compiled once. Otherwise, atoms are written as this module requires.
     """
 
     def __init__(self, leaves: Mapping[int, cp.Expression], kinks: bool = True) -> None:
@@ -179,7 +177,7 @@ class Lifted:
 
     def constraint(self, item: cp.Constraint) -> cp.Constraint:
         """Return the copy of a comparison."""
-        return type(item)(*(self(side) for side in item.args))
+        return type(item)(*map(self, item.args))
 
     def __call__(self, expression: Any) -> cp.Expression:
         """Return the copy of an expression."""
@@ -188,14 +186,17 @@ class Lifted:
         args = [self(argument) for argument in expression.args]
         if self._kinks and _has_kink(expression):
             args[0] = self._variable(expression, args[0])
-        if not all(map(_same, args, expression.args)):
+        if any(new is not old for new, old in zip(args, expression.args, strict=True)):
             parent = getattr(expression, "_parent", None)  # the set of a support function
-            expression = (
-                expression.copy(args) if parent is None else type(expression)(*args, parent)
-            )
-        if not self._kinks:
-            return expression if expression.is_constant() else _plain(expression)
-        return _following(expression) if _is_parametric(expression) else expression
+            copy = expression.copy(args) if parent is None else type(expression)(*args, parent)
+            expression = copy
+        if not expression.is_constant():
+            return expression if self._kinks else _plain(expression)
+        if not (self._kinks and expression.parameters()):
+            return expression
+        nonneg = expression.is_nonneg()
+        sign = {"nonneg": nonneg, "nonpos": expression.is_nonpos() and not nonneg}
+        return cp.CallbackParam(lambda: expression.value, expression.shape, **sign)
 
     def _variable(self, atom: Any, argument: cp.Expression) -> cp.Variable:
         """Return a variable for the first argument of an atom; its other arguments are constant."""
@@ -211,21 +212,6 @@ class Lifted:
         return variable
 
 
-def _same(new: cp.Expression, old: cp.Expression) -> bool:
-    return new is old
-
-
-def _is_parametric(expression: cp.Expression) -> bool:
-    return expression.is_constant() and bool(expression.parameters())
-
-
-def _following(expression: cp.Expression) -> cp.Parameter:
-    """Return a parameter with the value of an expression in parameters."""
-    nonneg = expression.is_nonneg()
-    sign = {"nonneg": nonneg, "nonpos": expression.is_nonpos() and not nonneg}
-    return cp.CallbackParam(lambda: expression.value, expression.shape, **sign)
-
-
 class Minorants:
     """Affine minorants of convex expressions in some unknowns, tight at their current values."""
 
@@ -234,20 +220,17 @@ class Minorants:
         self._linear: dict[int, tuple[cp.Expression, list[Any], Floats]] = {}
 
     def __call__(
-        self, expression: cp.Expression, dual: Floats | float, hints: Hints | None
+        self, expression: cp.Expression, dual: Floats | float, hints: Hints
     ) -> tuple[float, list[Floats]]:
         """Return constant and slopes of an affine minorant of ``dual'expression``, which is convex.
 
-        Atoms with kinks use their hints, or else their gradient. If ``hints`` is None, they use the
-        centres of their subdifferentials.
+        Atoms with kinks use their hints, or else the centres of their sets.
         """
         slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")
         return self._add(expression, weights, hints, slopes), slopes
 
-    def _add(
-        self, expression: Any, dual: Floats, hints: Hints | None, slopes: list[Floats]
-    ) -> float:
+    def _add(self, expression: Any, dual: Floats, hints: Hints, slopes: list[Floats]) -> float:
         """Add the slopes of ``dual'expression``; return its constant."""
         if not dual.any():
             return 0.0
@@ -259,14 +242,10 @@ class Minorants:
                 if matrix is not None:
                     slope += _times(matrix, dual)
             return float(dual @ offset)
-        hint = None if hints is None else hints.get(id(expression))
-        wrong = type(expression).__name__ in _WRONG_GRADIENT
-        if hint is None and (wrong or (hints is None and _has_kink(expression))):
-            hint = np.zeros(expression.args[0].size)  # the centre of the subdifferential
-        if hint is None:
-            const, parts = _tangent(expression, dual)
-        else:
-            const, parts = _by_conjugate(expression, dual, hint)
+        if _has_kink(expression):
+            part = _by_conjugate(expression, dual, hints.get(id(expression)))
+            return self._add(expression.args[0], part, hints, slopes)
+        const, parts = _tangent(expression, dual)
         arguments = zip(expression.args, parts, strict=True)
         return const + math.fsum(self._add(x, part, hints, slopes) for x, part in arguments)
 
@@ -280,8 +259,7 @@ class Minorants:
         for matrix, unknown in zip(matrices, self._unknowns, strict=True):
             if matrix is not None:
                 offset = offset - _times(np.transpose(matrix), _flat(unknown.value))
-        if not expression.parameters():
-            self._linear[id(expression)] = expression, matrices, offset
+        self._linear[id(expression)] = expression, matrices, offset
         return matrices, offset
 
 
@@ -300,48 +278,32 @@ def _flat(value: Any) -> Floats:
     return np.asarray(value, dtype=float).ravel(order="F")
 
 
-def _gradient(atom: Any, values: list[Any]) -> list[Any]:
-    """Return the atom's derivatives in its arguments, by CVXPY, one column for each entry."""
-    if isinstance(atom, cp.quad_over_lin) and atom.axis is not None:  # wrong in CVXPY
-        rows, below = _rows(atom), float(values[1])
-        entries = _flat(values[0])[rows]
-        matrix = np.zeros((atom.args[0].size, len(rows)))
-        matrix[rows, np.arange(len(rows))[:, None]] = 2.0 * entries / below
-        return [matrix, -(entries**2).sum(axis=1)[None, :] / below**2]
-    try:
-        return list(atom._grad(values))
-    except NotImplementedError:
-        return [None] * len(values)
-
-
 def _tangent(atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
-    """Return constant and slopes in the arguments from the atom's gradient."""
-    values = [argument.value for argument in atom.args]
-    value, jacobians = atom.value, _gradient(atom, values)
-    if any(matrix is None for matrix in jacobians):  # as for an entropy at zero
-        values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
-        value, jacobians = atom.numeric(values), _gradient(atom, values)
-    const, parts = float(dual @ _flat(value)), [np.zeros(each.size) for each in atom.args]
+    """Return constant and slopes in the arguments from the gradient that CVXPY returns."""
+    values, jacobians = [argument.value for argument in atom.args], [None]
+    value, parts = atom.value, [np.zeros(each.size) for each in atom.args]
+    with suppress(NotImplementedError):
+        jacobians = list(atom._grad(values))
+        if any(matrix is None for matrix in jacobians):  # as for an entropy at zero
+            values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
+            value, jacobians = atom.numeric(values), list(atom._grad(values))
+    if any(matrix is None for matrix in jacobians):
+        raise SolverError(f"{atom} has no gradient at the solver's point")
+    const = float(dual @ _flat(value))
     for i, argument in enumerate(atom.args):
         if not argument.is_constant():
-            if jacobians[i] is None:
-                raise SolverError(f"{atom} has no gradient at the solver's point")
             parts[i] = _times(jacobians[i], dual)
             const -= float(parts[i] @ _flat(values[i]))
     return const, parts
 
 
-def _by_conjugate(atom: Any, dual: Floats, hint: Floats) -> tuple[float, list[Floats]]:
-    """Return constant and slopes of ``dual'(v'x - f*(v))`` for v near the multipliers."""
-    rows, argument = _rows(atom), atom.args[0]
-    v = np.divide(hint[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
+def _by_conjugate(atom: Any, dual: Floats, hint: Floats | None) -> Floats:
+    """Return the slopes of ``dual'(v'x)`` for v in V near the multipliers, or at the centre."""
+    rows, argument, slopes = _rows(atom), atom.args[0], np.zeros(atom.args[0].size)
+    given = slopes if hint is None else hint
+    v = np.divide(given[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
     if not argument.is_affine():  # CVXPY's rules determine the sign of the atom's slope
         positive = (dual[:, None] > 0) == argument.is_convex()
         v = np.where(positive, np.maximum(v, 0.0), np.minimum(v, 0.0))
-    const, parts = 0.0, [np.zeros(each.size) for each in atom.args]
-    if isinstance(atom, cp.quad_over_lin):
-        const = -float(dual @ (v**2).sum(axis=1)) * float(atom.args[1].value) / 4
-    else:
-        v = _SUPPORT[type(atom).__name__](atom, v)
-    parts[0][rows] = dual[:, None] * v
-    return const, parts
+    slopes[rows] = dual[:, None] * _SUPPORT[type(atom).__name__](atom, v)
+    return slopes

@@ -24,11 +24,10 @@ import numpy as np
 from convexmarket.allocation.allocation_result import Allocation, CertifiedPurchase
 from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.conic import Conic
-from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.simplex import Floats
 from convexmarket.allocation.solver_calls import SOLVED, run_solver
 from convexmarket.allocation.views import numbers
-from convexmarket.checks import check_list, shown
+from convexmarket.checks import check_list, check_positive, shown
 from convexmarket.errors import (
     InfeasibleMarketError,
     LooseCertificateWarning,
@@ -134,9 +133,9 @@ def allocate_together(
     array([1.5, 1.5, 1.5])
     """
     began = time.perf_counter()
-    check_gap(gap)
-    buyers, bound, points = _Buyers(markets, constraints, solver, solver_options), -np.inf, []
-    proof = np.zeros(buyers.limit.size)
+    check_positive("gap", gap)
+    buyers = _Buyers(markets, constraints, solver, solver_options)
+    proof, bound, points = np.zeros(buyers.limit.size), -np.inf, []
     start = alone = buyers.alone(proof, None, 1e-2)
     for _ in range(_ROUNDS):
         point, prices = buyers.descend(start, gap)

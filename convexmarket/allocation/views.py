@@ -35,10 +35,10 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
-def numbers(expression: cp.Expression) -> Floats:
-    """Return the value of an expression, as an array."""
+def numbers(expression: cp.Expression, status: Any = None) -> Floats:
+    """Return the value of an expression after a solve, or raise an AllocationError."""
     if expression.value is None:
-        raise AllocationError(f"{expression} has no value; solve its problem first")
+        raise AllocationError(f"the problem has no solution (status {status}); call solve() first")
     return np.asarray(expression.value, dtype=float)
 
 
@@ -66,8 +66,8 @@ class MarketExpressions:
     the mask ``active`` have weight zero. Constraints are comparisons, including the domains of
     terms.
 
-    ``parameters`` maps ids of parameters in the market's pieces to their replacements. All other
-    parameters become constants with their present values. None keeps all parameters.
+    Parameters become constants: ``parameters`` maps ids of some to others with their values. None
+    keeps all parameters.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MarketExpressions:
         self.epsilon = cp.Variable(m, nonneg=True, name="epsilon")
         self.unknowns = self.scaled_weights, self.epsilon, self.scaled_inverse
         costs: Any = market.sellers.cost_parameter
-        if costs is None or not self._keeps(costs):
+        if costs is None or parameters is not None:
             costs = np.where(self.active, market.sellers.virtual_costs, 0.0)
         self.quantities = Quantities(
             weights=spread_out(self.scaled_weights, self.active) / m,
@@ -93,42 +93,32 @@ class MarketExpressions:
             virtual_costs=costs,
         )
         self.terms: list[tuple[Number, Term, cp.Expression]] = []
-        for part in market.objective.parts:
-            weight: Number = part.value
-            if isinstance(part.weight, cp.Expression) and self._keeps(part.weight):
-                weight = self._settled(part.weight)
-            if isinstance(weight, cp.Expression) or weight > 0:
-                expression = self._settled(part.term.weighted(weight, self.quantities))
-                self.terms.append((weight, part.term, expression))
         self.constraints: list[tuple[Constraint | Term, list[cp.Constraint]]] = [
             (p, [type(x)(*map(self._settled, x.args)) for x in p.constraints(self.quantities)])
             for p in market.constraints
         ]
-        domains = [(term, self._domain(expression)) for _, term, expression in self.terms]
-        self.constraints += [(term, domain) for term, domain in domains if domain]
+        for part in market.objective.parts:
+            weight = part.weight if part.is_parametric and parameters is None else part.value
+            if isinstance(weight, cp.Expression) or weight > 0:
+                expression = self._settled(part.weighted(weight, self.quantities))
+                self.terms.append((weight, part.term, expression))
+                # Restrictions of its domain, such as eps <= 1 for log(1 - eps).
+                domain = [item for item in expression.domain if self._restricts(item)]
+                if domain:
+                    self.constraints.append((part.term, domain))
 
-    def _domain(self, expression: cp.Expression) -> list[cp.Constraint]:
-        """List restrictions of an expression's domain, such as ``eps <= 1`` for log(1 - eps)."""
-        return [
-            item
-            for item in expression.domain
-            if isinstance(item, cp.constraints.Inequality)
-            and item.variables()
-            and not item.expr.is_nonpos()
-            and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon])
-        ]
-
-    def _keeps(self, expression: cp.Expression) -> bool:
-        """Whether an expression has a parameter that is not replaced by a constant."""
-        replaced = self.parameters
-        return replaced is None or any(id(each) in replaced for each in expression.parameters())
+    def _restricts(self, item: cp.Constraint) -> bool:
+        """Whether a condition of a term's domain restricts the unknowns."""
+        unequal = isinstance(item, cp.constraints.Inequality)
+        able = unequal and item.variables() and not item.expr.is_nonpos()
+        return bool(able and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon]))
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return the expression for solvers, with parameters replaced or turned into constants."""
+        """Return the expression for solvers, with parameters turned into constants."""
         if self.parameters is None:
             return expression
         leaves = {
-            id(each): self.parameters.get(id(each)) or cp.Constant(value_of(each))
+            id(each): cp.Constant(value_of(self.parameters.get(id(each), each)))
             for each in expression.parameters()
         }
         return Lifted(leaves, kinks=False)(expression)
@@ -143,11 +133,6 @@ class MarketExpressions:
         return any(leaf is x for item in items for x in (*item.variables(), *item.parameters()))
 
     @property
-    def is_jointly_convex(self) -> bool:
-        """Whether no piece is in the guarantees, so that the market is convex in (a, 1/eta)."""
-        return not self.uses(self.epsilon)
-
-    @property
     def simplex(self) -> list[cp.Constraint]:
         """``sum a = 1``; the variable is nonnegative."""
         return [cp.sum(self.scaled_weights) == self.active.size]
@@ -157,8 +142,14 @@ class MarketExpressions:
         return [item for _, items in self.constraints for item in items]
 
     def objective(self) -> cp.Expression:
-        """Return the objective; a convex program in itself where no term uses the guarantees."""
+        """Return the objective."""
         return cp.sum(cp.hstack([0.0, *(expression for _, _, expression in self.terms)]))
+
+    def program(self) -> tuple[cp.Minimize, list[cp.Constraint]] | None:
+        """Return the market as one convex program in (a, 1/eta); None with guarantees in it."""
+        if self.uses(self.epsilon):
+            return None
+        return cp.Minimize(self.objective()), [*self.simplex, *self.flat_constraints()]
 
     def place(self, weights: Floats, eta: float) -> None:
         """Set the unknowns to the values at a point."""
@@ -219,15 +210,7 @@ class DeclaredMarket(cp.Problem):
     @property
     def raw_weights(self) -> Floats:
         """Raw weights of the last solve, shape (m,)."""
-        return self.solution(self._weights)
-
-    def solution(self, expression: cp.Expression) -> Floats:
-        """Return the value of an expression after a solve, or raise an AllocationError."""
-        if expression.value is None:
-            raise AllocationError(
-                f"the problem has no solution (status {self.status}); call solve() first"
-            )
-        return np.asarray(expression.value, dtype=float)
+        return numbers(self._weights, self.status)
 
 
 class FixedEta(DeclaredMarket):
@@ -250,11 +233,7 @@ class FixedEta(DeclaredMarket):
         self, view: MarketExpressions, eta: float, scale: float = 1.0, kinks: bool = False
     ) -> None:
         self.parameter, leaves = view.fixed_eta()
-        self._weights, self.scale, links = view.quantities.weights, scale, []
-        if kinks and view.parameters:  # a product of two parameters would be compiled every time
-            free = cp.Variable(view.epsilon.shape)
-            links = [free == leaves[id(view.epsilon)]]
-            leaves[id(view.epsilon)] = free
+        self._weights, self.scale = view.quantities.weights, scale
         self._copied = copied = Lifted(leaves, kinks)
         epsilon, inverse = (leaves[id(each)] for each in (view.epsilon, view.scaled_inverse))
         self.quantities = replace(
@@ -266,14 +245,14 @@ class FixedEta(DeclaredMarket):
         terms = [copied(expression) / scale for _, _, expression in view.terms]
         super().__init__(
             cp.Minimize(cp.sum(cp.hstack([0.0, *terms]))),
-            [*view.simplex, *bounds, *copied.links, *links],
+            [*view.simplex, *bounds, *copied.links],
         )
         self.parameter.value = eta
 
     @property
     def eta(self) -> float:
         """Total privacy; setting it changes the parameters, without compiling again."""
-        return float(numbers(self.parameter))
+        return float(self.parameter.value)
 
     @eta.setter
     def eta(self, eta: float) -> None:

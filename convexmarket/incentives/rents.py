@@ -17,15 +17,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import Chebyshev
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, CertifiedPurchase
-from convexmarket.allocation.choose_method import allocate, best_method
-from convexmarket.allocation.conic import Conic
+from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import AllocationError, InfeasibleMarketError, NotSupportedError
 from convexmarket.incentives.quadrature import NODES, adaptive, cut, first_root
@@ -213,7 +212,6 @@ class SolvedCurve:
         self._truth: CertifiedPurchase = allocation
         self._nearest = self._truth
         self._points: dict[tuple[int, float], _Point] = {}
-        self._conic: Conic | None = None
 
     def answers(self, seller: Ints, virtual_cost: Floats) -> tuple[Floats, Floats, Floats]:
         """Return guarantees at other virtual costs, u of them, and bounds on the errors of u."""
@@ -282,18 +280,8 @@ class SolvedCurve:
             return self._truth
         self.n_solves += 1
         sellers, start = market.sellers.with_virtual_cost(seller, virtual_cost), self._nearest
-        if np.isinf(sellers.virtual_costs).any() or best_method(market) != "branch_and_bound":
-            changed = Market(sellers, market.objective, market.constraints)
-            self._nearest = allocate(changed, gap=self._gap, start=start)
-            return self._nearest
-        if self._conic is None:  # compiled once for all virtual costs
-            with_parameter = sellers.with_cost_parameter()
-            parametric = Market(with_parameter, market.objective, market.constraints)
-            parameter: Any = with_parameter.cost_parameter
-            self._conic = Conic(parametric, parameters={id(parameter): parameter})
-        costs: Any = self._conic.market.sellers.cost_parameter
-        costs.value = sellers.virtual_costs
-        self._nearest = self._conic.search(self._gap, 200, start.eta, None)
+        changed = Market(sellers, market.objective, market.constraints)
+        self._nearest = allocate(changed, gap=self._gap, start=start)  # type: ignore[arg-type]
         return self._nearest
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:

@@ -23,7 +23,7 @@ from scipy.special import softmax
 
 from convexmarket.allocation.simplex import embed
 from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver
-from convexmarket.allocation.views import DeclaredMarket, spread_out
+from convexmarket.allocation.views import DeclaredMarket, numbers, spread_out
 from convexmarket.checks import check_nonnegative, check_positive, shown
 from convexmarket.errors import (
     CurvatureError,
@@ -154,8 +154,8 @@ class ExponentialBlock(DeclaredMarket):
 
     @property
     def weights(self) -> Floats:
-        """Weights a of the last solve or the start, scaled to a sum of one, shape (m,)."""
-        weights = embed(np.exp(self.solution(self._z)), self._sellers)
+        """Weights a of the last solve, or of the start, scaled to a sum of one, shape (m,)."""
+        weights = embed(np.exp(numbers(self._z, self.status)), self._sellers)
         return weights / weights.sum()
 
 

@@ -86,14 +86,14 @@ KINKS = {
     "nuclear norm": lambda v: cp.normNuc(table(v)),
     "cummax": lambda v: each(v.size) @ cp.cummax(off(v)),
     "cummax by row": lambda v: cp.sum(cp.multiply(each(12).reshape(3, 4), cp.cummax(table(v), 1))),
-    "sum_squares": lambda v: cp.sum_squares(off(v)),
-    "sum_squares of positive parts": lambda v: cp.sum_squares(cp.pos(off(v))),
-    "quad_over_lin": lambda v: cp.quad_over_lin(drawn(v, 5) @ v, 0.4),
     "a sum of kinks": lambda v: cp.norm(v) + 2 * cp.max(v) + cp.norm1(off(v)) / 3,
 }
 
 #: Smooth atoms, and linear functions of atoms with kinks.
 OTHERS = {
+    "sum_squares": lambda v: cp.sum_squares(off(v)),
+    "sum_squares of positive parts": lambda v: cp.sum_squares(cp.pos(off(v))),
+    "quad_over_lin": lambda v: cp.quad_over_lin(drawn(v, 5) @ v, 0.4),
     "quad_over_lin of both": lambda v: cp.quad_over_lin(off(v), 1 + cp.sum(v)),
     "quad_form": lambda v: cp.quad_form(off(v), np.eye(v.size) + drawn(v, 5).T @ drawn(v, 5)),
     "matrix_frac": lambda v: cp.matrix_frac(off(v), np.diag(1 + each(v.size))),

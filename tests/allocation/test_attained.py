@@ -155,7 +155,6 @@ def test_an_exact_market_may_have_an_optimum_of_zero():
 def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
     terms = (norm, noise, paid) if name == "payments" else CASES[name][1:]
     result = Conic(market_of(terms, EQUAL if drawn in terms else SELLERS))
-    result.refresh()
     point = result.solve(min(eta, 1e6))
     assert isinstance(point, Evaluated)
     a = point.weights

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.conic import branch_and_bound
 from convexmarket.allocation.views import FixedEta
 from convexmarket.errors import (
     InfeasibleMarketError,
@@ -105,7 +104,7 @@ def test_a_wrong_solver_cannot_invalidate_the_certificate(monkeypatch):
     rng = np.random.default_rng(0)
     exact = FixedEta.weights.fget
     monkeypatch.setattr(FixedEta, "weights", property(lambda self: _disturbed(exact(self), rng)))
-    result = branch_and_bound(market, max_solves=15)
+    result = cm.allocate(market, "branch_and_bound", max_solves=15)
     assert result.lower_bound <= truth.objective <= result.objective * (1 + 1e-8)
     assert result.gap > 1e-5
     check_feasible(market, result)
@@ -160,7 +159,7 @@ def proves_nothing_wrong(name, kind, monkeypatch):
                 return duals, {k: told(kind, rng, d) for k, d in hints.items()}
 
             monkeypatch.setattr(FixedEta, "proof", wrong)
-            result = branch_and_bound(market, max_solves=4)
+            result = cm.allocate(market, "branch_and_bound", max_solves=4)
             assert result.lower_bound <= truth.objective + 1e-9 * abs(truth.objective)
             assert result.objective >= truth.lower_bound - 1e-9 * abs(truth.objective)
             check_feasible(market, result)

@@ -230,23 +230,16 @@ def test_an_allocation_that_is_suboptimal_in_this_market_is_refused():
 # ------------------------------------------------------------------- markets that are solved
 
 
-def test_a_conic_market_is_compiled_once_for_all_reports(monkeypatch):
-    market = spread_market(prior_of("uniform"), spread=1.5 * cm.Spread(p=3), m=5)
-    allocation, compiled, made = cm.allocate(market, gap=1e-8), [], module.Conic
+def test_infeasibility_at_a_finite_price_is_an_error(monkeypatch):
+    def fail(changed, *arguments, **options):
+        raise InfeasibleMarketError("nothing meets the constraints")
 
-    def counted(*arguments, **options):
-        compiled.append(made(*arguments, **options))
-        return compiled[-1]
-
-    monkeypatch.setattr(module, "Conic", counted)
-    curve = SolvedCurve(market, allocation, gap=1e-8)
-    who = np.array([0, 0, 1, 4])
-    answers = curve.answers(who, np.array([0.3, 1.2, 0.9, 1.9]))
-    assert len(compiled) == 1
-    for i, y, sold in zip(who, (0.3, 1.2, 0.9, 1.9), answers[1], strict=True):
-        changed = cm.Market(market.sellers.with_virtual_cost(int(i), y), market.objective)
-        expected = cm.allocate(changed, gap=1e-8).epsilon[i]
-        assert sold == pytest.approx(expected, rel=1e-2, abs=1e-4)
+    market = small_market()
+    curve = SolvedCurve(market, cm.allocate(market), gap=1e-5)
+    monkeypatch.setattr(module, "allocate", fail)
+    with pytest.raises(InfeasibleMarketError):
+        curve.answers(np.array([0]), np.array([1.1]))
+    assert curve.answers(np.array([0]), np.array([np.inf]))[1] == 0
 
 
 def test_rents_are_accurate_if_the_virtual_cost_becomes_infinite():
