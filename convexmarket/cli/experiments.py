@@ -251,7 +251,7 @@ def diff_command(
     with ui.errors_in_one_line():
         changes = compare_reports(a, b, tolerance=tolerance)
     if as_json:
-        ui.print_json(changes.as_data())
+        ui.print_json({"same": changes.same, **vars(changes)})
     else:
         ui.say("\n".join(changes.statements()))
         for title, frame in (("cells", changes.cells), ("rows", changes.rows)):

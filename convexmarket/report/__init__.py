@@ -10,15 +10,6 @@ from convexmarket.report.document import Report, read_report, read_tables, write
 from convexmarket.report.table_formats import escape_markdown, format_number, printable
 
 __all__ = [
-    "Comparison",
-    "Diff",
-    "Report",
-    "compare",
-    "compare_reports",
-    "escape_markdown",
-    "format_number",
-    "printable",
-    "read_report",
-    "read_tables",
-    "write_index",
-]
+    "Comparison", "Diff", "Report", "compare", "compare_reports", "escape_markdown",
+    "format_number", "printable", "read_report", "read_tables", "write_index",
+]  # fmt: skip

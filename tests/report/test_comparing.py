@@ -37,7 +37,7 @@ def test_the_order_of_rows_and_times_are_not_differences(order):
     diff = compare_reports(report_of(POINTS), report_of(other))
     assert diff.same
     assert diff.n_cells == 4 * 2 + 3
-    assert diff.statements()[0].startswith("Same settings, same versions, the same results")
+    assert diff.statements()[0].startswith("No different settings, no different versions, the same")
 
 
 @given(
@@ -69,9 +69,9 @@ def test_verdicts_come_first_and_settings_are_listed_by_path():
     b = report_of(POINTS.assign(error=0.0), holds=False, run={"seed": 1, "gammas": [1, 2]})
     diff = compare_reports(a, b)
     assert diff.cells.table[0] == "claims"
-    assert diff.verdicts[["a", "b"]].to_numpy().tolist() == [["holds", "does not hold"]]
+    assert diff.cells.loc[0, ["column", "a", "b"]].tolist() == ["verdict", "holds", "does not hold"]
     assert diff.settings.to_numpy().tolist() == [["run.seed", 0, 1]]
-    assert "Settings: run.seed is 0 in A, 1 in B." in diff.statements()
+    assert "The setting 'run.seed' is 0 in A, 1 in B." in diff.statements()
 
 
 def test_rows_columns_and_tables_of_one_report_are_named():

@@ -399,7 +399,7 @@ def test_names_in_results_cannot_leave_the_folder(tmp_path):
     report.write(tmp_path / "r")
     results = tmp_path / "r/results.json"
     results.write_text(results.read_text().replace('"line"', '"../../secret"'))
-    with pytest.raises(DataError, match="not a valid name"):
+    with pytest.raises(DataError, match="must be a file name"):
         read_report(tmp_path / "r")
 
 
