@@ -15,7 +15,14 @@ from matplotlib.figure import Figure
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.report import escape_markdown, figures, read_report, read_tables, write_index
+from convexmarket.report import (
+    escape_markdown,
+    figures,
+    printable,
+    read_report,
+    read_tables,
+    write_index,
+)
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -56,29 +63,15 @@ class Page(HTMLParser):
 
     def __init__(self, html):
         super().__init__()
-        self.elements, self.attributes, self.text, self.cells = [], [], [], []
-        self._inside = []
+        self.elements, self.attributes, self.text = [], [], []
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
         self.elements.append(tag)
         self.attributes += attrs
-        self._inside.append(tag)
-        if tag in ("td", "th"):
-            self.cells.append("")
-
-    def handle_endtag(self, tag):
-        while self._inside and self._inside.pop() != tag:
-            pass
 
     def handle_data(self, data):
-        if {"script", "style"}.isdisjoint(self._inside):
-            self.text.append(data)
-        if {"td", "th"} & set(self._inside):
-            self.cells[-1] += data
-
-    def images(self):
-        return [value for name, value in self.attributes if name == "alt"]
+        self.text.append(data)
 
 
 def figure():
@@ -164,26 +157,20 @@ def test_invalid_names_keys_formats_and_attachments_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("holds", "verdict"),
+    ("holds", "verdict", "detail"),
     [
-        (True, "holds"),
-        (np.bool_(False), "does not hold"),
-        (None, "not tested"),
-        ([True, True], "holds"),
-        (np.array([False, False]), "does not hold"),
-        ([True, False, True], "holds in 2 of 3"),
+        (True, "holds", "So."),
+        (np.bool_(False), "does not hold", "So."),
+        (None, "not tested", "So."),
+        (np.array([False, False]), "does not hold", "So."),
+        ([True, False, True], "holds in 2 of 3", "So."),
+        (pd.Series([True, False], [0.1, 1.0]), "holds in 1 of 2", "So. Fails at 1.0."),
     ],
 )
-def test_a_verdict_is_computed_from_truth_values(holds, verdict):
+def test_a_verdict_is_computed_from_truth_values(holds, verdict, detail):
     report = cm.Report("x")
-    report.claim("it falls", holds=holds)
-    assert report.tables[0].frame.verdict.tolist() == [verdict]
-
-
-def test_a_claim_that_fails_in_part_names_the_part():
-    report = cm.Report("x")
-    report.claim("it falls", holds=pd.Series([True, False], ["gamma 1", "gamma 2"]), detail="So.")
-    assert report.tables[0].frame.detail.tolist() == ["So. Fails at gamma 2."]
+    report.claim("it falls", holds=holds, detail="So.")
+    assert report.claims[["verdict", "detail"]].to_numpy().tolist() == [[verdict, detail]]
 
 
 @pytest.mark.parametrize("holds", ["yes", 1, [1, 0], float("nan"), []])
@@ -216,29 +203,13 @@ def test_text_from_data_is_escaped_in_html(words):
     assert len(page.attributes) == len(plain.attributes)
 
 
-@given(texts.filter(str.strip))
-def test_markdown_and_html_show_the_same_cells(words):
-    report = report_of(words)
-    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(report.to_markdown())
-    by_markdown, by_html = (
-        [" ".join(cell.split()) for cell in Page(text).cells] for text in (html, report.to_html())
-    )
-    assert by_markdown == by_html
-
-
 @given(texts)
 @example("\x85")  # a control character that str.split treats as a blank
 def test_escaped_markdown_is_one_paragraph_with_the_same_text(words):
     html = MarkdownIt("commonmark", {"html": True}).enable("table").render(escape_markdown(words))
     assert set(Page(html).elements) <= {"p"}
-    shown = "".join(Page(html).text).split()
-    assert shown == escape_markdown_free(words)
-
-
-def escape_markdown_free(words):
-    from convexmarket.report.table_formats import printable
-
-    return printable(re.sub(r"[ \t\r\n\u2028\u2029]+", " ", words)).split()
+    blanks = re.compile(r"[ \t\r\n\u2028\u2029]+")
+    assert "".join(Page(html).text).split() == printable(blanks.sub(" ", words)).split()
 
 
 def test_a_page_loads_no_external_resources_and_runs_only_its_script():
