@@ -3,7 +3,7 @@
 Each file is written and synced under a hidden name next to its place, and then renamed. At every
 instant, also when the process is killed, a complete file exists, the former or the new one. A
 killed process leaves hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which are never read. A new
-file takes the mode and owner of the former one.
+file takes the mode of the former one.
 """
 
 from __future__ import annotations
@@ -106,16 +106,11 @@ def _check_free(path: Path, place: str, *, force: bool) -> None:
 
 
 def keep_access(former: Path, fresh: Path) -> None:
-    """Copy mode and owner of a file or folder; without the right to, the group gets no access."""
+    """Copy the mode of a file or folder; if the owner or group changes, no group has access."""
     with suppress(FileNotFoundError):
         before, now = former.stat(), fresh.stat()
-        mode = stat.S_IMODE(before.st_mode) & 0o777
-        if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
-            try:
-                os.chown(fresh, before.st_uid, before.st_gid)
-            except PermissionError:
-                mode &= 0o707
-        fresh.chmod(mode)
+        same = (before.st_uid, before.st_gid) == (now.st_uid, now.st_gid)
+        fresh.chmod(stat.S_IMODE(before.st_mode) & (0o777 if same else 0o707))
 
 
 def sync_folder(folder: Path) -> None:

@@ -109,36 +109,28 @@ def test_ids_in_a_list_are_labels():
     assert cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=rows).groups[0] == "old"
 
 
+BASE = cm.Spread() + cm.Noise() + cm.Payments()
+
+
 @pytest.mark.parametrize(
-    "piece",
+    "declare",
     [
-        lambda column: terms.Losses(column),
-        lambda column: terms.Fairness("minimax", column),
-        lambda column: terms.Spread(reference=column / column.sum()),
+        lambda sellers, column: cm.Market(sellers, BASE + terms.Losses(column)),
+        lambda sellers, column: cm.Market(sellers, BASE + terms.Fairness("minimax", column)),
+        lambda sellers, column: cm.Market(sellers, BASE + cm.Spread(reference=column / 21)),
+        lambda sellers, column: cm.Market(sellers, BASE, [cm.GroupShare(column > 3, {True: 0.5})]),
+        lambda sellers, column: cm.Market(sellers, BASE, [cm.MaxEpsilon(column)]),
     ],
 )
-def test_pieces_with_sellers_in_another_order_are_refused(piece):
+def test_pieces_with_sellers_in_another_order_are_refused(declare):
     sellers = cm.Sellers(patients()["granted"] / 10, prior=cm.Uniform(0, 1))
     column = pd.Series(np.arange(1.0, 7.0), index=NAMES)
-    base = cm.Spread() + cm.Noise() + cm.Payments()
-    cm.Market(sellers, base + piece(column))
-    with pytest.raises(DataError, match="not the sellers' ids in their order"):
-        cm.Market(sellers, base + piece(backwards(column)))
-    with pytest.raises(DataError, match="not the sellers' ids in their order"):
-        cm.Market(sellers, base + piece(column.reset_index(drop=True)))
+    declare(sellers, column)
+    for other in (backwards(column), column.reset_index(drop=True)):
+        with pytest.raises(DataError, match="not the sellers' ids in their order"):
+            declare(sellers, other)
     unnamed = cm.Sellers(patients()["granted"].to_numpy() / 10, prior=cm.Uniform(0, 1))
-    cm.Market(unnamed, base + piece(backwards(column)))  # only the piece has labels
-
-
-def test_quotas_and_limits_in_another_order_are_refused():
-    sellers = cm.Sellers(patients()["granted"] / 10, prior=cm.Uniform(0, 1))
-    site = pd.Series(list("AABBAB"), index=NAMES)
-    limit = pd.Series(np.arange(1.0, 7.0), index=NAMES)
-    base = cm.Spread() + cm.Noise() + cm.Payments()
-    cm.Market(sellers, base, [cm.GroupShare(site, {"A": 0.5}), cm.MaxEpsilon(limit)])
-    for piece in (cm.GroupShare(backwards(site), {"A": 0.5}), cm.MaxEpsilon(backwards(limit))):
-        with pytest.raises(DataError, match=type(piece).__name__):
-            cm.Market(sellers, base, [piece])
+    declare(unnamed, backwards(column))  # only the piece has labels
 
 
 def test_buyers_with_sellers_in_another_order_are_refused():

@@ -307,6 +307,13 @@ def bought_houses(budget=100.0, count=600, **options):
     )  # fmt: skip
 
 
+def bought_diagnoses(**options):
+    return cm.buy(
+        patients(), ask="ask", target="ill", prior=PRIOR, features=PUBLIC, budget=50.0,
+        random_state=Simulation(0), **options,
+    )  # fmt: skip
+
+
 def test_the_default_learner_follows_the_declared_labels():
     whole = bought_houses()
     assert isinstance(whole.model, cm.PersonalizedRidge)
@@ -314,11 +321,7 @@ def test_the_default_learner_follows_the_declared_labels():
     assert whole.expected_error < 20_000
     assert "a prediction, by public numbers alone" in str(whole)
     assert "the best constant prediction" in str(whole)
-    table = patients()
-    sick = cm.buy(
-        table, ask="ask", target="ill", prior=PRIOR, features=PUBLIC, classes=(-1, 1), budget=50.0,
-        random_state=Simulation(0), test=table,
-    )  # fmt: skip
+    sick = bought_diagnoses(classes=(-1, 1), test=patients())
     assert isinstance(sick.model, cm.PrivateLogisticRegression)
     assert 0 <= sick.test_errors["model"] <= sick.test_errors["constant"] + 0.1
 
@@ -329,11 +332,7 @@ def test_undeclared_labels_are_inferred_with_a_warning():
     assert isinstance(whole.model, cm.PersonalizedRidge)
     assert whole.expected_error is None
     with pytest.warns(cm.PrivacyLeakWarning, match="classes"):
-        sick = cm.buy(
-            patients(), ask="ask", target="ill", prior=PRIOR, features=PUBLIC, budget=50.0,
-            random_state=Simulation(0),
-        )  # fmt: skip
-    assert isinstance(sick.model, cm.PrivateLogisticRegression)
+        assert isinstance(bought_diagnoses().model, cm.PrivateLogisticRegression)
 
 
 def test_a_model_worse_than_a_constant_gives_a_warning_before_training():
