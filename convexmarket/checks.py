@@ -222,10 +222,8 @@ def is_default(labels: pd.Index[Any]) -> bool:
 def check_distinct(name: str, labels: pd.Index[Any]) -> None:
     """Check that no label repeats."""
     if not labels.is_unique:
-        raise DataError(
-            f"the label {labels[labels.duplicated()][0]!r} belongs to more than one row of {name}; "
-            f"give each row another label, or {name}.to_numpy(), which has none"
-        )
+        label, remedy = labels[labels.duplicated()][0], f"give distinct labels or {name}.to_numpy()"
+        raise DataError(f"the label {label!r} belongs to more than one row of {name}; {remedy}")
 
 
 def generator_of(random_state: object) -> np.random.Generator:
@@ -253,21 +251,16 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
     for name, index in moved.items():
         remedy = f"{name}.to_numpy() if it has the order of {first}"
         if is_default(index) or is_default(order):
-            raise DataError(
-                f"{first} and {name} have different labels, some of which are pandas' default "
-                f"0, 1, 2, ..., which may be positions; give {remedy}, or the same labels"
-            )
+            why = "different labels, some of which are pandas' default 0, 1, 2, ..."
+            raise DataError(f"{first} and {name} have {why}; give {remedy}, or the same labels")
         if (lost := order.symmetric_difference(index, sort=False)).size:
-            raise DataError(
-                f"{first} and {name} have different rows: only one of them has the label "
-                f"{lost[0]!r}; give the same labels, or {remedy}"
-            )
+            why = f"different rows: only one of them has the label {lost[0]!r}"
+            raise DataError(f"{first} and {name} have {why}; give the same labels, or {remedy}")
     plain = [k for k, value in arguments.items() if k not in labels and np.ndim(value) > 0]
     for name in moved if plain else ():
         raise DataError(
-            f"{first} and {name} have their labels in different orders, and {plain[0]} has none, "
-            f"so whose order it has is not known; give it labels, or put {name} in order first: "
-            f"{name}.loc[{first}.index]"
+            f"{first} and {name} have their labels in different orders, and {plain[0]} has none; "
+            f"give it labels, or pass {name}.loc[{first}.index]"
         )
     return tuple(v.loc[order] if name in moved else v for name, v in arguments.items())
 
@@ -291,9 +284,7 @@ def checked_id(id: Any, what: str = "id") -> str:
     if isinstance(id, int | np.integer) and not isinstance(id, bool) and abs(int(id)) < 2**64:
         id = str(id)
     if not isinstance(id, str):
-        raise ParameterError(
-            f"{what} must be text or a whole number, such as 's17', got {shown(id)}"
-        )
+        raise ParameterError(f"{what} must be text or a whole number, got {shown(id)}")
     form = unicodedata.normalize("NFC", id)
     bad = "".join(letter for letter in form if not letter.isprintable())[:1]
     if not 1 <= len(form) <= LONGEST:

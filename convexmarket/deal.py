@@ -75,8 +75,8 @@ class Deal(Shown):
     expected_error : float or None
         Standard deviation that the noise adds to a prediction (:meth:`noise_effect` of learners).
     test_errors : dict or None
-        Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: the root mean
-        squared error of a regression, the share of wrong labels of a classifier.
+        Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: root mean
+        squared error, or share of wrong labels.
     budget, source : float or None, dict
         The budget that set the weight of the payments; the file of the table and its SHA-256.
 
@@ -241,9 +241,7 @@ class Deal(Shown):
             If the ledger belongs to a market, or has recorded the ``source`` before.
         """
         if ledger.of_market:
-            raise DataError(
-                f"{ledger.path} is an online market's, which writes its own sales; give another"
-            )
+            raise DataError(f"{ledger.path} belongs to an online market; give another ledger")
         ids = [str(seller) for seller in self.offers.index]
         paid = self.offers["payment"].to_numpy()
         sold = ledger.sell(ids, self.offers["epsilon"], paid, source=source)
@@ -296,8 +294,8 @@ def price(
     Parameters
     ----------
     table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or parted table
-        One row per seller. :func:`convexmarket.partitions.table` returns a list that does not fit
-        in memory, for ``gamma``, ``ask`` and ``id``.
+        One row per seller. A :func:`convexmarket.partitions.table` takes ``gamma`` and no
+        ``budget``, ``group`` or ``na_values``.
     prior : Prior or frozen scipy.stats distribution, or mapping from group to one
         The distribution that costs are drawn from: common knowledge, fixed before the reports.
     objective : Objective or Term
@@ -327,8 +325,7 @@ def price(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        If the table or a report is invalid (the message names lines), the market cannot be
-        declared, it has no optimum, or the solvers return none.
+        If the table, a report or an option is invalid, or the market has no optimum.
 
     Examples
     --------
@@ -346,10 +343,7 @@ def price(
         raise ParameterError("at_least is about groups: name their column, group")
     if hasattr(table, "deal"):
         if gamma is None or budget is not None or group is not None or na_values:
-            raise ParameterError(
-                "a table in partitions takes gamma, and no budget, group or na_values; read lists"
-                " that fit in memory from their file"
-            )
+            raise ParameterError("a table in partitions takes gamma; leave out the other options")
         objective = objective + checks.check_positive("gamma", gamma) * Payments()
         prior = as_prior(prior, error=ParameterError)
         return table.deal(prior, objective, constraints, ask, id, stage)
@@ -404,9 +398,8 @@ def buy(
         The column of labels.
     learner : Learner, optional
         Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``; it is copied. Without
-        its ``features``, it receives all columns except label and sale columns. By default
-        a :class:`PersonalizedRidge` for a ``target_range``, and a
-        :class:`PrivateLogisticRegression` for ``classes``.
+        its ``features``, it receives all columns except label and sale columns. By default a
+        :class:`PersonalizedRidge` or, for ``classes``, a :class:`PrivateLogisticRegression`.
     features, classes, target_range : optional
         Public facts for the default learner. Without classes and target_range they are read
         from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
@@ -422,8 +415,7 @@ def buy(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        See :func:`price`, and ``fit`` of the learner. No privacy was charged, unless the fit
-        failed.
+        See :func:`price`, and ``fit`` of the learner. Only a fit that fails may leave a charge.
 
     Examples
     --------
@@ -448,10 +440,8 @@ def buy(
     elif given := [name for name, value in public.items() if value is not None]:
         raise ParameterError(f"{given[0]} is for the default learner; pass it to your learner")
     if isinstance(learner, type) or not hasattr(learner, "risk"):
-        raise ParameterError(
-            f"learner is {checks.shown(learner)}; pass a learner that guarantees the epsilon"
-            " bought, such as PrivateLogisticRegression(...)"
-        )
+        wrong = checks.shown(learner)
+        raise ParameterError(f"learner is {wrong}; pass one that guarantees the epsilon bought")
     X, y = _rows(people, learner, target, columns)
     declared = getattr(learner, "features", None)
     n_features = X.shape[1] if declared is None else declared.n_features_out_
@@ -466,10 +456,8 @@ def buy(
     model = unfitted(learner).fit(X, y, epsilon=sold, **source)
     guarantee = getattr(model, "guarantee_", None)
     if not isinstance(guarantee, Guarantee):
-        raise ParameterError(
-            f"{type(model).__name__} has no guarantee_ after fit, so no epsilon can be charged for"
-            " it; follow the protocol of convexmarket.learners.Learner"
-        )
+        remedy = "follow the protocol of convexmarket.learners.Learner"
+        raise ParameterError(f"{type(model).__name__} has no guarantee_ after fit; {remedy}")
     names = list(map(str, people.index))
     account = PrivacyAccountant(sold, guarantee.delta, composition="basic", ids=names)
     account.charge(guarantee)
@@ -514,10 +502,7 @@ def _offers(
         ).objective
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
-        raise ParameterError(
-            "the payments have no weight; give gamma, or budget, or an objective with payments, "
-            "such as ... + 0.01 * Payments()"
-        )
+        raise ParameterError("the payments have no weight; give gamma, or budget, or Payments()")
     stage("allocating")
     allocation = allocate(market)
     solves = len(allocation.solves)
@@ -594,10 +579,8 @@ def _rows(
     rows = people[list(columns)]
     for name in columns if hasattr(learner, "features") else ():
         if not is_numeric_dtype(rows[name]) or rows[name].isna().any():
-            raise DataError(
-                f"column {name!r} contains words or empty cells; declare the features as public"
-                " facts, features=PublicFeatures({...}) of the learner"
-            )
+            remedy = "give the learner features=PublicFeatures({...})"
+            raise DataError(f"column {name!r} contains words or empty cells; {remedy}")
     return rows, labels
 
 

@@ -89,9 +89,8 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
             raise NotSupportedError(lacking) from None
     if not (trust_scheduler or address.startswith("tls://")):
         raise ParameterError(
-            f"dask is {address!r}, which has no TLS: every process that can connect to the "
-            "scheduler or its workers runs code as you. Give a tls:// address, with certificates "
-            "in Dask's configuration, or --trust-scheduler where only trusted users can connect"
+            f"dask is {address!r}, which has no TLS: every process that can connect to it runs "
+            "code as you; give a tls:// address, or --trust-scheduler on a trusted network"
         )
     before = dask.config.get("scheduler", None)
     try:
@@ -154,10 +153,8 @@ class _Column:
         if ids is not None:
             self._ids = _parts_of(ids) if hasattr(ids, "to_delayed") else []
             if len(self._ids) != len(numbers):
-                raise SellersError(
-                    f"ids has {len(self._ids)} partitions, sensitivities {len(numbers)}; give "
-                    "columns of one Dask DataFrame"
-                )
+                sizes = f"{len(self._ids)} partitions, sensitivities {len(numbers)}"
+                raise SellersError(f"ids has {sizes}; give columns of one Dask DataFrame")
             for window in range(windows := -(-len(self) // _HASHES)):
                 check = partial(_hashes, window, windows)
                 hashes = np.concatenate(_computed(check, self._ids, numbers, self._sizes))
@@ -173,10 +170,8 @@ class _Column:
         for form, place in (item for part in parts for item in part):
             places.setdefault(form, []).append(place)
             if len(places[form]) > 1:
-                raise SellersError(
-                    f"id {form!r} belongs to more than one seller, {' and '.join(places[form])}; "
-                    "ids must be distinct"
-                )
+                where = " and ".join(places[form])
+                raise SellersError(f"id {form!r} belongs to more than one seller, {where}")
 
     def __len__(self) -> int:
         return sum(self._sizes)
@@ -233,10 +228,8 @@ def _checked_size(prior: Prior, part: Any, number: int) -> int:
     reports, (low, high) = _numbers(part), prior.support
     bad = ~((reports >= max(low, 0.0)) & (reports <= high) & (reports < np.inf))
     if bad.any():
-        raise SellersError(
-            f"{_place(number, int(np.argmax(bad)))} holds no number in the support [{low:g}, "
-            f"{high:g}] of {prior!r}; correct the report, or declare a prior that covers it"
-        )
+        place, what = _place(number, int(np.argmax(bad))), f"the support [{low:g}, {high:g}]"
+        raise SellersError(f"{place} holds no number in {what} of {prior!r}; correct it")
     return reports.size
 
 
@@ -278,10 +271,8 @@ def rows(X: Any) -> Any:
     """
     matrix = hasattr(X, "rechunk") and X.ndim == 2 and X.shape[1] > 0 and X.dtype.kind in "fiub"
     if not matrix or np.isnan(X.shape).any():
-        raise DataError(
-            f"X must be a Dask array, a matrix of numbers in partitions of known lengths, got "
-            f"{shown(X)}; pass X.compute_chunk_sizes(), or table.to_dask_array(lengths=True)"
-        )
+        what = "a Dask array, a matrix of numbers, after X.compute_chunk_sizes()"
+        raise DataError(f"X must be {what}, got {shown(X)}")
     return _Rows(X.rechunk({1: -1}))
 
 

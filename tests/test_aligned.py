@@ -203,7 +203,7 @@ def test_errors_name_labels_that_cannot_be_matched():
             aligned(ask=pair[0], site=pair[1])
     with pytest.raises(DataError, match="'a' belongs to more than one row of sensitiv"):
         cm.Sellers(twice, cm.Uniform(0, 3))
-    with pytest.raises(DataError, match=r"y\s+has none, so whose order"):
+    with pytest.raises(DataError, match="y has none; give it labels"):
         aligned(ask=ask, site=backwards(ask), y=[1, 2])
     assert aligned(ask=ask, site=ask, y=[1, 2])[2] == [1, 2]
     assert aligned(ask=ask, level=0.5, none=None)[1:] == (0.5, None)

@@ -24,8 +24,6 @@ from convexmarket.report.table_formats import Table, format_cell, format_number
 _ROUNDING, _OF_DRAWS = 1e-15, 1e-12
 #: Columns that measure the machine; they are not compared.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
-#: Differences of a kind that the statements name.
-_NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +79,9 @@ class Diff:
         counts = [f"{len(frame) or 'no'} different {kind}s" for kind, frame in kinds.items()]
         texts = [f"{', '.join([*counts, answer])} (times apart).".capitalize()]
         for kind, frame in {"verdict": verdicts[["row", "a", "b"]], **kinds}.items():
-            for key, a, b in frame.to_numpy()[:_NAMED]:
+            for key, a, b in frame.to_numpy()[:3]:
                 texts.append(f"The {kind} {key!r} is {shown(a, str)} in A, {shown(b, str)} in B.")
-        only = self.rows.head(_NAMED).itertuples()
+        only = self.rows.head(3).itertuples()
         texts += [f"Only in {row.only_in}: {row.row} of {row.table}." for row in only]
         if len(self.cells):
             first = self.cells.iloc[len(verdicts) % len(self.cells)]
@@ -107,11 +105,6 @@ def compare_reports(
         Reports, or folders of reports.
     tolerance : float, default 1e-9
         Numbers are the same if they differ by no more, relative to the larger one.
-
-    Raises
-    ------
-    ParameterError, DataError
-        If the tolerance is negative; if a folder holds no report, or a damaged one.
     """
     check_nonnegative("tolerance", tolerance)
     left, right = (side if isinstance(side, Report) else read_report(side) for side in (a, b))
@@ -251,9 +244,7 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     """
     left, right = checked_numbers("a", a), checked_numbers("b", b)
     if paired and left.shape != right.shape:
-        raise ParameterError(
-            f"a has {left.size} draws and b has {right.size}; pass pairs, or paired=False"
-        )
+        raise ParameterError(f"a has {left.size} draws, b has {right.size}; pass paired=False")
     if not (left.size and right.size and np.isfinite([left.sum(), right.sum()]).all()):
         raise ParameterError("a and b must hold finite numbers, at least one each; leave out NaN")
     n_pairs, estimate = min(left.size, right.size), float(left.mean() - right.mean())

@@ -181,10 +181,8 @@ class Report:
                 known = ", ".join(map(repr, frame))
                 raise ParameterError(f"the table {name!r} has no column {column!r}; it has {known}")
             if keys and frame.duplicated(keys).any():
-                raise ParameterError(
-                    f"the keys {', '.join(keys)} do not identify the rows of the table {name!r}; "
-                    "add a column to keys"
-                )
+                named = ", ".join(keys)
+                raise ParameterError(f"the keys {named} do not identify the rows of {name!r}")
             rows, private = rows or (15 if appendix else 8), {"id", "sensitivity"} <= {*frame}
             looks = formats, headers, rows, private, appendix
             self.blocks.append(Table(name, caption, frame, keys, *looks))
@@ -197,10 +195,8 @@ class Report:
             methods = ("statements", "plot", "to_frame")
             statements, plot, to_frame = (getattr(block, each, None) for each in methods)
             if isinstance(block, type) or not (statements or plot or to_frame):
-                raise ParameterError(
-                    "add a string, a DataFrame, a Matplotlib figure or an object with "
-                    f"statements(), plot() or to_frame(), got {shown(block)}"
-                )
+                kinds = "a string, a DataFrame, a figure or an object with statements()"
+                raise ParameterError(f"add {kinds}, plot() or to_frame(), got {shown(block)}")
             if statements:
                 points = [f"- {escape_markdown(point)}" for point in statements()]
                 self.add("\n".join(points), appendix=appendix)
@@ -411,17 +407,12 @@ class Report:
 
 
 def read_report(folder: str | Path) -> Report:
-    """Read a report from its folder; figures are the stored PNG files.
+    """Read a report from its folder; figures are PNG files, and damaged files a DataError.
 
     Parameters
     ----------
     folder : path
         The folder that :meth:`Report.write` wrote, or the ``results.json`` in it.
-
-    Raises
-    ------
-    DataError
-        If a file is missing or damaged, or a table was changed after it was written.
     """
     check_instance("folder", folder, (str, PathLike), "the folder of a report")
     file = Path(folder)
@@ -501,11 +492,8 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
 
 def _file_name(name: object, pattern: re.Pattern[str]) -> str:
     if not isinstance(name, str) or not pattern.fullmatch(name):
-        sample = "runs.jsonl" if pattern is _ATTACHMENT else "error-2"
-        raise ParameterError(
-            f"name must be a file name such as {sample!r}, of lower-case letters, digits, '_' and "
-            f"'-', got {shown(name)}"
-        )
+        sample = "such as 'runs.jsonl'" if pattern is _ATTACHMENT else "without ending"
+        raise ParameterError(f"name must be a file name in lower case, {sample}, got {shown(name)}")
     return name
 
 

@@ -45,10 +45,8 @@ STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "pdf.fonttype": 42,
 }
 # fmt: on
-#: Up to this ratio of the ends a logarithmic axis has evenly spaced ticks.
-_NARROW = 8.0
-#: Markers on a line with many points.
-_MARKERS = 25
+#: Ratio of the ends up to which a log axis has even ticks; markers on a line with many points.
+_NARROW, _MARKERS = 8.0, 25
 
 
 def report_style(name: str = "figure") -> AbstractContextManager[None]:

@@ -110,7 +110,5 @@ def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
         raise DataError(f"{file} is not valid JSON ({error}); {remedy}") from None
     stored = content.get("format") if isinstance(content, dict) else None
     if stored != form:
-        raise DataError(
-            f"{file} has the format {stored!r} instead of {form!r}; run the experiment again"
-        )
+        raise DataError(f"{file} has the format {stored!r} instead of {form!r}; run it again")
     return dict(content)
