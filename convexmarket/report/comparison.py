@@ -15,89 +15,26 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from convexmarket.checks import check_nonnegative, checked_numbers, shown
+from convexmarket.checks import check_nonnegative, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.report.document import Report, read_report
-from convexmarket.report.table_formats import Table, format_cell, format_number
+from convexmarket.report.table_formats import format_number
 
 #: Differences below these are rounding: absolute for cells, of the larger number for draws.
 _ROUNDING, _OF_DRAWS = 1e-15, 1e-12
 #: Columns that measure the machine; they are not compared.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
-
-
-@dataclass(frozen=True, eq=False)
-class Diff:
-    """The differences from report A to report B, except for columns of times and memory.
-
-    Attributes
-    ----------
-    tolerance : float
-        Relative difference up to which two numbers are the same.
-    settings, versions : pandas.DataFrame
-        Keys with different values.
-    cells : pandas.DataFrame
-        Cells that differ: verdicts of claims first, then the largest differences.
-    rows : pandas.DataFrame
-        Tables, columns and rows of one report only.
-    n_cells : int
-        Number of cells that were compared.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> import convexmarket as cm
-    >>> from convexmarket.report import compare_reports
-    >>> reports = [cm.Report('A study'), cm.Report('A study')]
-    >>> for loss, report in enumerate(reports):
-    ...     report.add(pd.DataFrame({'n': [10], 'loss': [loss]}), name='losses', keys=['n'])
-    >>> compare_reports(*reports).same
-    False
-    """
-
-    tolerance: float
-    settings: pd.DataFrame
-    versions: pd.DataFrame
-    cells: pd.DataFrame
-    rows: pd.DataFrame
-    n_cells: int
-
-    @property
-    def same(self) -> bool:
-        """True if all cells agree and both reports have the same rows."""
-        return self.cells.empty and self.rows.empty
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the cells that differ."""
-        return self.cells
-
-    def statements(self) -> list[str]:
-        """Return the differences in sentences, the answer first."""
-        answer = f"the same results to {self.tolerance:g}" if self.same else "different results"
-        verdicts = self.cells.query("table == 'claims' and column == 'verdict'")
-        kinds = {"setting": self.settings, "version": self.versions}
-        counts = [f"{len(frame) or 'no'} different {kind}s" for kind, frame in kinds.items()]
-        texts = [f"{', '.join([*counts, answer])} (times apart).".capitalize()]
-        for kind, frame in {"verdict": verdicts[["row", "a", "b"]], **kinds}.items():
-            for key, a, b in frame.to_numpy()[:3]:
-                texts.append(f"The {kind} {key!r} is {shown(a, str)} in A, {shown(b, str)} in B.")
-        only = self.rows.head(3).itertuples()
-        texts += [f"Only in {row.only_in}: {row.row} of {row.table}." for row in only]
-        if len(self.cells):
-            first = self.cells.iloc[len(verdicts) % len(self.cells)]
-            a, b = (format_cell(cell, ".10g") for cell in (first.a, first.b))
-            texts.append(
-                f"{len(self.cells):,} of {self.n_cells:,} cells differ. The largest difference is "
-                f"{format_number(first.relative)}, in {first.column} of {first.table} at "
-                f"{first.row}: {a} in A, {b} in B."
-            )
-        return texts
+_PARTS = ("result", "setting", "version")
+#: Stands for the value of a cell that one of the reports lacks.
+ABSENT = "not in this report"
 
 
 def compare_reports(
     a: Report | str | Path, b: Report | str | Path, *, tolerance: float = 1e-9
-) -> Diff:
-    """Compare the tables of two reports by their keys, and without keys by position.
+) -> pd.DataFrame:
+    """Compare the tables, settings and versions of two reports, except times and memory.
+
+    Rows of a table are matched by their keys, and without common keys by position.
 
     Parameters
     ----------
@@ -105,46 +42,50 @@ def compare_reports(
         Reports, or folders of reports.
     tolerance : float, default 1e-9
         Numbers are the same if they differ by no more, relative to the larger one.
+
+    Returns
+    -------
+    DataFrame
+        A row for each difference: its ``part`` ("result", "setting" or "version"), ``table``,
+        ``row`` and ``column``, the values ``a`` and ``b``, and the ``relative`` difference. The
+        verdicts of claims come first, then the largest differences.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> reports = [cm.Report('A study'), cm.Report('A study')]
+    >>> for loss, report in enumerate(reports):
+    ...     report.add(pd.DataFrame({'n': [10], 'loss': [loss]}), name='losses', keys=['n'])
+    >>> compare_reports(*reports)[['table', 'row', 'column', 'a', 'b']].to_numpy().tolist()
+    [['losses', '10', 'loss', 0, 1]]
     """
     check_nonnegative("tolerance", tolerance)
     left, right = (side if isinstance(side, Report) else read_report(side) for side in (a, b))
-    tables, others = ({t.name: t for t in side.tables} for side in (left, right))
-    cells, rows = [], []
-    for name in tables | others:
-        if name in tables and name in others:
-            compared, only = _compare_tables(tables[name], others[name])
-            cells += [(name, *cell) for cell in compared]
-            rows += [(name, *row) for row in only]
-        else:
-            rows.append((name, "the table", "A" if name in tables else "B"))
-    differ = [cell for cell in cells if cell[-1] > tolerance]
-    differ.sort(key=lambda c: (c[0] != "claims" or c[2] != "verdict", -c[-1]))
-    columns = ["table", "row", "column", "a", "b", "relative"]
-    return Diff(
-        tolerance,
-        _changes(_flat(left.settings), _flat(right.settings)),
-        _changes(left.versions, right.versions),
-        pd.DataFrame(differ, columns=columns).astype({"a": object, "b": object}),
-        pd.DataFrame(rows, columns=["table", "row", "only_in"]),
-        len(cells),
-    )
-
-
-def _compare_tables(a: Table, b: Table) -> tuple[list[tuple[Any, ...]], list[tuple[str, str]]]:
-    """Return common cells with their relative difference; rows and columns of one table only."""
-    keys = list(a.keys) if list(a.keys) == list(b.keys) else []
-    left, right = (side.frame.set_axis(_labels(side.frame, keys)) for side in (a, b))
+    keys = {table.name: list(table.keys) for table in left.tables}
+    keyed = [table.name for table in right.tables if keys.get(table.name) == list(table.keys)]
+    cells, others = _cells(left, keyed), _cells(right, keyed)
     rows = []
-    for side, one, other in (("A", left, right), ("B", right, left)):
-        only = [f"column {column}" for column in one.columns.difference(other.columns, sort=False)]
-        rows += [(row, side) for row in [*only, *one.index.difference(other.index)]]
-    left, right = left.align(right, join="inner")
-    return [
-        (row, column, one, other, _relative_difference(one, other))
-        for column in left
-        if column not in keys and not _MEASURED.search(str(column))
-        for row, one, other in zip(left.index, left[column], right[column], strict=True)
-    ], rows
+    for place in cells | others:
+        before, after = cells.get(place, ABSENT), others.get(place, ABSENT)
+        if (relative := _relative_difference(before, after)) > tolerance:
+            rows.append((*place, before, after, relative))
+    verdict = ("claims", "verdict")
+    rows.sort(key=lambda row: (_PARTS.index(row[0]), (row[1], row[3]) != verdict, -row[-1]))
+    columns = ["part", "table", "row", "column", "a", "b", "relative"]
+    return pd.DataFrame(rows, columns=columns).astype({"a": object, "b": object})
+
+
+def _cells(report: Report, keyed: list[str]) -> dict[tuple[str, str, str, str], Any]:
+    """Return the values of a report by part, table, row and column."""
+    cells = {("setting", "", key, ""): value for key, value in _flat(report.settings).items()}
+    cells |= {("version", "", key, ""): value for key, value in report.versions.items()}
+    for table in report.tables:
+        rows = _labels(table.frame, list(table.keys) if table.name in keyed else [])
+        for column in table.frame:
+            if not _MEASURED.search(str(column)):
+                values = zip(rows, table.frame[column], strict=True)
+                cells |= {("result", table.name, row, str(column)): cell for row, cell in values}
+    return cells
 
 
 def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
@@ -161,11 +102,6 @@ def _relative_difference(a: Any, b: Any) -> float:
     if not {type(a), type(b)} <= {int, float} or not (math.isfinite(a) and math.isfinite(b)):
         return math.inf
     return abs(a - b) / max(abs(a), abs(b)) if abs(a - b) > _ROUNDING else 0.0
-
-
-def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> pd.DataFrame:
-    rows = [(key, a.get(key), b.get(key)) for key in {**a, **b} if a.get(key) != b.get(key)]
-    return pd.DataFrame(rows, columns=["key", "a", "b"], dtype=object)
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
