@@ -6,6 +6,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from html import escape
@@ -173,7 +174,7 @@ class Report:
         if isinstance(block, str):
             self.blocks.append(Text(block, appendix))
         elif isinstance(block, pd.DataFrame):
-            name = self._free_name(name, "table", [_CLAIMS, *(each.name for each in self.tables)])
+            name = self._free_name(name, Table)
             levels = [str(level) for level in block.index.names if level is not None]
             keys = list(keys) or levels or list(block.attrs.get("keys", []))
             frame, formats, headers = results.tidy(name, block), formats or {}, headers or {}
@@ -189,7 +190,7 @@ class Report:
         elif hasattr(block, "savefig"):
             if not (alt or caption):
                 raise ParameterError("a figure needs alt=, a text for readers who do not see it")
-            name = self._free_name(name, "figure", [each.name for each in self.figures])
+            name = self._free_name(name, Figure)
             self.blocks.append(Figure(name, caption, alt or caption, block, appendix))
         else:
             methods = ("statements", "plot", "to_frame")
@@ -208,11 +209,12 @@ class Report:
             if to_frame:
                 self.add(to_frame(), caption, name=name, appendix=appendix)
 
-    def _free_name(self, name: str | None, kind: str, taken: list[str]) -> str:
-        number = sum(type(block).__name__.lower() == kind for block in self.blocks) + 1
-        name = _file_name(f"{kind}-{number}" if name is None else name, _NAME)
-        if name in taken:
-            raise ParameterError(f"two {kind}s are named {name!r}; give each its own name")
+    def _free_name(self, name: str | None, kind: type[Table | Figure]) -> str:
+        taken = [block.name for block in self.blocks if isinstance(block, kind)]
+        word = kind.__name__.lower()
+        name = _file_name(f"{word}-{len(taken) + 1}" if name is None else name, _NAME)
+        if name in (*taken, _CLAIMS):
+            raise ParameterError(f"two {word}s are named {name!r}; give each its own name")
         return name
 
     def claim(self, text: str, *, holds: Any = None, source: str = "", detail: str = "") -> None:
@@ -255,10 +257,7 @@ class Report:
         self.attachments[_file_name(name, _ATTACHMENT)] = content
 
     def __repr__(self) -> str:
-        counts = (
-            f"{len(self.tables)} tables, {len(self.figures)} figures, {len(self.claims)} claims"
-        )
-        return f"Report({self.title!r}: {counts})"
+        return f"Report({self.title!r}: {len(self.blocks)} blocks, {len(self.claims)} claims)"
 
     @property
     def tables(self) -> list[Table]:
@@ -462,11 +461,10 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
     lines = ""
     for file in sorted(folder.glob(f"*/{RESULTS}")):
         name = file.parent.name
-        try:
+        title, finding = name, "This report cannot be read."
+        with suppress(DataError, KeyError):
             content = results.read_content(file)
             title, finding = content["title"], content["finding"] or content["question"]
-        except (DataError, KeyError) as error:
-            title, finding = name, f"cannot be read: {error}".replace(f"{file.parent}/", "")
         link = f"[{escape_markdown(title)}](<{name}/report.md>)"
         lines += f"- {link}: {escape_markdown(finding)}\n"
     page = _page("Reports", "", "", lines.replace("/report.md>", "/index.html>"))
@@ -531,8 +529,7 @@ def _verdict(holds: Any) -> tuple[str, str]:
         return verdict, ""
     labels = [x if isinstance(x, tuple) else (x,) for x in holds.index[~values]]
     failing = "; ".join(", ".join(map(str, label)) for label in labels[:_NAMED])
-    more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
-    return verdict, f"Fails at {failing}{more}."
+    return verdict, f"Fails at {failing}{'; ...' if len(labels) > _NAMED else '.'}"
 
 
 def _page(title: str, question: str, finding: str, markdown: str) -> str:

@@ -40,10 +40,8 @@ def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
     columns = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in frame]
-    if not columns:
-        raise ParameterError(f"the table {name!r} has no columns; give one with columns")
-    if len(set(columns)) < len(columns):
-        raise ParameterError(f"the table {name!r} has two columns of the same name; rename one")
+    if not columns or len(set(columns)) < len(columns):
+        raise ParameterError(f"the table {name!r} has no columns, or two columns of one name")
     frame = frame.set_axis(columns, axis=1).reset_index(drop=True)
     for column in columns:
         if not str(frame.dtypes[column]).startswith(_EXACT):
@@ -104,11 +102,10 @@ def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
     """Read ``results.json`` as plain values; a missing or damaged file is a DataError."""
     text = read_bytes(file)
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        remedy = "name the folder of a report"
-        raise DataError(f"{file} is not valid JSON ({error}); {remedy}") from None
-    stored = content.get("format") if isinstance(content, dict) else None
-    if stored != form:
+        content = dict(json.loads(text))
+    except (TypeError, ValueError, RecursionError) as error:
+        why = f"is not a JSON object ({error}); name the folder of a report"
+        raise DataError(f"{file} {why}") from None
+    if (stored := content.get("format")) != form:
         raise DataError(f"{file} has the format {stored!r} instead of {form!r}; run it again")
-    return dict(content)
+    return content

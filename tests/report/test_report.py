@@ -186,7 +186,7 @@ def test_all_claims_are_in_one_table_at_the_place_of_the_first():
     report.claim("second", holds=False)
     assert report.tables[0].frame.claim.tolist() == ["first", "second"]
     assert report.blocks.index(report.tables[0]) == 0
-    assert repr(report) == "Report('x': 1 tables, 0 figures, 2 claims)"
+    assert repr(report) == "Report('x': 2 blocks, 2 claims)"
     with pytest.raises(ParameterError, match="twice"):
         report.claim("second", holds=True)
 
