@@ -1,9 +1,7 @@
 """Convex modelling for markets in private data.
 
-This module has the names that most users need; the modules ``terms``, ``priors``,
-``allocation``, ``incentives``, ``learners``, ``privacy``, ``joint``, ``online``, ``release``,
-``attacks``, ``errors`` and ``datasets`` have the others. ``__init__.pyi`` lists them, and each is
-loaded on first use.
+``__init__.pyi`` lists the names that most users need, each of which is loaded on first use. The
+modules ``terms``, ``priors``, ``learners``, ``privacy`` and others have further names.
 """
 
 from importlib.metadata import version as _version
@@ -13,6 +11,7 @@ import lazy_loader as _lazy
 
 _PUBLIC = ("priors", "terms", "learners", "privacy", "release", "online", "incentives", "errors")
 _attribute, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+__version__ = _version("convexmarket")
 
 
 def __getattr__(name: str) -> _Any:
@@ -26,6 +25,3 @@ def __getattr__(name: str) -> _Any:
                 message = f"convexmarket has no attribute {name!r}; write {place}"
                 raise AttributeError(message, name=name) from None
         raise
-
-
-__version__ = _version("convexmarket")

@@ -6,10 +6,10 @@ import os
 import sys
 import unicodedata
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from decimal import Decimal
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeGuard, get_args
@@ -22,25 +22,20 @@ from convexmarket.errors import ConvexMarketError, DataError, ParameterError, Se
 
 #: Range of public parameters of learners and releases: squares and ratios of two stay finite.
 SMALLEST, LARGEST = 1e-100, 1e100
-
 #: Entries of rows: the sum of their squares neither overflows nor loses digits.
 LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
-
 #: Largest number of characters of an object in an error message, and of an id.
 _SHOWN, LONGEST = 120, 200
 
 
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
-    """Format a value for an error message: one line, without the middle of a long text.
-
-    Control characters are replaced, as a terminal would execute them.
-    """
+    """Format a value for an error message: one printable line without the middle of a long text."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
     text = " ".join(write(value).split())
     text = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-    if len(text) <= _SHOWN:
-        return text
     end = _SHOWN // 3
-    return f"{text[: _SHOWN - end - 5]} ... {text[-end:]}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - end - 5]} ... {text[-end:]}"
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -55,32 +50,21 @@ def is_iterable(value: object) -> TypeGuard[Iterable[Any]]:
 
 def as_float(value: object) -> float:
     """Convert a real number to a float; NaN for other values, or beyond the range of floats."""
-    if not is_number(value):
-        return np.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return np.nan
+    with suppress(OverflowError):
+        return float(value) if is_number(value) else np.nan
+    return np.nan
 
 
-def _check(inside: Callable[[float], bool], what: str) -> Callable[[str, object], float]:
-    """Create a function that checks a number and returns it as a float."""
-
-    def check(name: str, value: object) -> float:
-        number = as_float(value)
-        if not inside(number):  # NaN is not inside
-            raise ParameterError(f"{name} must {what}, got {value!r}")
-        return number
-
-    return check
+def _check(inside: Callable[[float], bool], what: str, name: str, value: object) -> float:
+    number = as_float(value)
+    if not inside(number):  # NaN is not inside
+        raise ParameterError(f"{name} must {what}, got {value!r}")
+    return number
 
 
-check_positive = _check(lambda x: 0 < x < np.inf, "be a finite number > 0")
-check_nonnegative = _check(lambda x: 0 <= x < np.inf, "be a finite number >= 0")
-check_share = _check(lambda x: 0 < x < 1, "lie strictly between 0 and 1")
-_check_scale = _check(
-    lambda x: SMALLEST <= x <= LARGEST, f"lie between {SMALLEST:g} and {LARGEST:g}"
-)
+check_positive = partial(_check, lambda x: 0 < x < np.inf, "be a finite number > 0")
+check_nonnegative = partial(_check, lambda x: 0 <= x < np.inf, "be a finite number >= 0")
+check_share = partial(_check, lambda x: 0 < x < 1, "lie strictly between 0 and 1")
 
 
 def check_positives(**numbers: object) -> None:
@@ -92,8 +76,9 @@ def check_positives(**numbers: object) -> None:
 def check_scales(**numbers: object) -> None:
     """Check that squares and ratios of positive numbers stay within floating point."""
     check_positives(**numbers)
+    what = f"lie between {SMALLEST:g} and {LARGEST:g}"
     for name, value in numbers.items():
-        _check_scale(name, value)
+        _check(lambda x: SMALLEST <= x <= LARGEST, what, name, value)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
@@ -106,24 +91,15 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def check_jobs(jobs: Any) -> None:
-    """Check a number of processes for joblib."""
-    if isinstance(jobs, bool) or not isinstance(jobs, int | np.integer) or jobs == 0:
-        raise ParameterError(f"jobs must be a whole number >= 1, or -1 for all cores, got {jobs!r}")
-
-
 def check_choice(name: str, value: Any, choices: Any) -> Any:
     """Check that a value is one of the words of a ``Literal``, and return it."""
-    words = get_args(choices)
-    if not isinstance(value, str) or value not in words:
-        known = ", ".join(map(repr, words))
+    if not isinstance(value, str) or value not in get_args(choices):
+        known = ", ".join(map(repr, get_args(choices)))
         raise ParameterError(f"{name} must be one of {known}, got {value!r}")
     return value
 
 
-def check_instance(
-    name: str, value: object, kind: type[Any] | tuple[type[Any], ...], example: str = ""
-) -> None:
+def check_instance(name: str, value: object, kind: Any, example: str = "") -> None:
     """Check the type of an object; ``example`` is the remedy in the message."""
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
@@ -137,11 +113,9 @@ def check_list(name: str, value: object, entries: str) -> None:
         raise ParameterError(f"{name} must be a list of {entries}, got {shown(value)}")
 
 
-def check_callable(name: str, value: object, *, optional: bool = True) -> None:
-    """Check that a value is a function; with ``optional``, None is accepted."""
-    if not callable(value) and not (optional and value is None):
-        what = f"a function{', or None' * optional}"
-        raise ParameterError(f"{name} must be {what}, got {shown(value)}")
+def check_callable(name: str, value: object) -> None:
+    """Check that a value is a function or None."""
+    check_instance(name, value, (Callable, type(None)), "a function, or None")
 
 
 def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64] | None:
@@ -149,10 +123,9 @@ def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64
     kinds, others = ("fiub", (Decimal, bool, np.bool_)) if truth_values else ("fiu", (Decimal,))
     try:
         array = np.asarray(values)
+        real = array.dtype.kind in kinds or not array.size
         if array.dtype.kind == "O":
             real = all(is_number(cell) or isinstance(cell, others) for cell in array.flat)
-        else:
-            real = array.dtype.kind in kinds or not array.size
         return array.astype(np.float64, copy=False) if real else None
     except (TypeError, ValueError, OverflowError):  # these may quote an entry, which is private
         return None
@@ -160,13 +133,11 @@ def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64
 
 def where_no_number(values: Any, *, truth_values: bool = False) -> str:
     """Describe the position, not the content, of the first cell that is not a real number."""
-    if isinstance(values, str | bytes) or not is_iterable(values):
-        return f"it is of type {type(values).__name__}"
     named = isinstance(values, pd.DataFrame)
     try:
         table = pd.DataFrame(values if named else np.array(values, object), dtype=object)
     except (TypeError, ValueError):
-        return "the rows have different lengths"
+        return f"it is of type {type(values).__name__}, without rows of equal length"
     for column, cells in table.items():
         for row, cell in enumerate(cells):
             if numbers_of(cell, truth_values=truth_values) is None:
@@ -215,20 +186,14 @@ def moderate(values: NDArray[Any]) -> NDArray[Any]:
     if values.dtype != np.float64:
         return values
     sizes = np.abs(values)
-    if not np.any((sizes > LARGEST_ENTRY) | ((sizes < LEAST_ENTRY) & (sizes > 0))):
+    tiny = (sizes < LEAST_ENTRY) & (sizes > 0)
+    if not np.any(tiny | (sizes > LARGEST_ENTRY)):
         return values
-    nonzero = np.where(sizes < LEAST_ENTRY, 0.0, values)
-    return np.asarray(np.clip(nonzero, -LARGEST_ENTRY, LARGEST_ENTRY))
+    return np.where(tiny, 0.0, np.clip(values, -LARGEST_ENTRY, LARGEST_ENTRY))
 
 
 def row_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute Euclidean norms of finite rows without overflow or underflow of the squares.
-
-    Rows are scaled by powers of two, which changes no digit of a norm.
-    """
-    squares = np.einsum("ij,ij->i", X, X)
-    if np.all((squares > 1e-200) & (squares < 1e200)):
-        return np.sqrt(squares)
+    """Compute Euclidean norms of finite rows, exactly scaled so that no square overflows."""
     exponents = np.frexp(np.abs(X).max(axis=1, initial=0.0))[1]
     scaled = np.ldexp(X, -exponents[:, None])
     return np.ldexp(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)), exponents)
@@ -257,10 +222,8 @@ def is_default(labels: pd.Index[Any]) -> bool:
 def check_distinct(name: str, labels: pd.Index[Any]) -> None:
     """Check that no label repeats."""
     if not labels.is_unique:
-        raise DataError(
-            f"the label {labels[labels.duplicated()][0]!r} belongs to more than one row of {name}; "
-            f"give each row another label, or {name}.to_numpy(), which has none"
-        )
+        label, remedy = labels[labels.duplicated()][0], f"give distinct labels or {name}.to_numpy()"
+        raise DataError(f"the label {label!r} belongs to more than one row of {name}; {remedy}")
 
 
 def generator_of(random_state: object) -> np.random.Generator:
@@ -269,10 +232,8 @@ def generator_of(random_state: object) -> np.random.Generator:
         return random_state
     if isinstance(random_state, int | np.integer) and random_state >= 0:
         return np.random.default_rng(int(random_state))
-    raise ParameterError(
-        "random_state must be a seed (a whole number >= 0) or a numpy.random.Generator, got "
-        f"{shown(random_state)}"
-    )
+    what = "a seed (a whole number >= 0) or a numpy.random.Generator"
+    raise ParameterError(f"random_state must be {what}, got {shown(random_state)}")
 
 
 def aligned(**arguments: Any) -> tuple[Any, ...]:
@@ -286,26 +247,21 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
     first, order = next(iter(labels.items()))
     for name, index in labels.items():
         check_distinct(name, index)
-    moved = [name for name, index in labels.items() if not index.equals(order)]
-    for name in moved:
-        index, remedy = labels[name], f"{name}.to_numpy() if it has the order of {first}"
+    moved = {name: index for name, index in labels.items() if not index.equals(order)}
+    for name, index in moved.items():
+        remedy = f"{name}.to_numpy() if it has the order of {first}"
         if is_default(index) or is_default(order):
-            raise DataError(
-                f"{first} and {name} have different labels, some of which are pandas' default "
-                f"0, 1, 2, ..., which may be positions; give {remedy}, or the same labels"
-            )
+            why = "different labels, some of which are pandas' default 0, 1, 2, ..."
+            raise DataError(f"{first} and {name} have {why}; give {remedy}, or the same labels")
         if (lost := order.symmetric_difference(index, sort=False)).size:
-            raise DataError(
-                f"{first} and {name} have different rows: only one of them has the label "
-                f"{lost[0]!r}; give the same labels, or {remedy}"
-            )
-    for name, value in arguments.items() if moved else ():
-        if name not in labels and np.ndim(value) > 0:
-            raise DataError(
-                f"{first} and {moved[0]} have their labels in different orders, and {name} has "
-                f"none, so whose order it has is not known; give it labels, or put {moved[0]} in "
-                f"order first: {moved[0]}.loc[{first}.index]"
-            )
+            why = f"different rows: only one of them has the label {lost[0]!r}"
+            raise DataError(f"{first} and {name} have {why}; give the same labels, or {remedy}")
+    plain = [k for k, value in arguments.items() if k not in labels and np.ndim(value) > 0]
+    for name in moved if plain else ():
+        raise DataError(
+            f"{first} and {name} have their labels in different orders, and {plain[0]} has none; "
+            f"give it labels, or pass {name}.loc[{first}.index]"
+        )
     return tuple(v.loc[order] if name in moved else v for name, v in arguments.items())
 
 
@@ -325,20 +281,17 @@ def checked_id(id: Any, what: str = "id") -> str:
     """
     if isinstance(id, float) and id.is_integer() and abs(id) < 2**53:
         id = int(id)
-    whole = isinstance(id, int | np.integer) and not isinstance(id, bool)
-    bits = int(id).bit_length() if whole else 0
-    if whole and bits <= 64:
+    if isinstance(id, int | np.integer) and not isinstance(id, bool) and abs(int(id)) < 2**64:
         id = str(id)
     if not isinstance(id, str):
-        given = f"a number of {bits} bits" if whole else shown(id)
-        raise ParameterError(f"{what} must be text or a whole number, such as 's17', got {given}")
+        raise ParameterError(f"{what} must be text or a whole number, got {shown(id)}")
     form = unicodedata.normalize("NFC", id)
+    bad = "".join(letter for letter in form if not letter.isprintable())[:1]
     if not 1 <= len(form) <= LONGEST:
         fault = f"has {len(form)} characters; give from 1 to {LONGEST}"
     elif form != form.strip():
         fault = "begins or ends with a blank; remove it"
-    elif not form.isprintable():
-        bad = next(letter for letter in form if not letter.isprintable())
+    elif bad:
         fault = f"contains {bad!a}, which is not printable; remove it"
     else:
         return form
@@ -362,15 +315,14 @@ def distinct_ids(ids: Any, m: int) -> Any:
     if ids is None:
         return range(m)
     if not is_iterable(ids):
-        raise SellersError(f"ids must be a list of text or whole numbers, got {ids!r}")
-    names = list(ids)
+        raise SellersError(f"ids must be a list of text or whole numbers, got {shown(ids)}")
     try:
-        forms = forms_of(names)
+        forms = pd.Series(forms_of(names := tuple(ids)), dtype=object)
     except ParameterError as error:
         raise SellersError(str(error)) from None
     if len(names) != m:
         raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
-    if len(set(forms)) != m:
-        twice = Counter(forms).most_common(1)[0][0]
-        raise SellersError(f"id {twice!r} belongs to more than one seller; ids must be distinct")
-    return tuple(names)
+    if (twice := forms[forms.duplicated()]).size:
+        id = twice.iloc[0]
+        raise SellersError(f"id {id!r} belongs to more than one seller; ids must be distinct")
+    return names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -17,16 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 
+from convexmarket import checks
 from convexmarket.allocation.choose_method import allocate
-from convexmarket.checks import (
-    check_callable,
-    check_instance,
-    check_list,
-    check_positive,
-    is_default,
-    is_iterable,
-    shown,
-)
 from convexmarket.data.columns import REPORT_NAMES, feature_columns
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.features import PublicFeatures
@@ -53,13 +46,9 @@ from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payment
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-_DRAWS = 25  # markets drawn for a budget
-#: Solves that the payment of one seller takes, and seconds that a stage announces.
-_SOLVES_PER_PAYMENT, _LONG = 1.5, 10.0
-_DEPENDENCIES = (
-    "convexmarket", "numpy", "scipy", "pandas", "scikit-learn", "cvxpy",
-    "clarabel", "ecos", "highspy", "osqp", "scs",
-)  # fmt: skip
+#: Markets drawn for a budget; solves that a payment takes; seconds that a stage announces.
+_DRAWS, _SOLVES_PER_PAYMENT, _LONG = 25, 1.5, 10.0
+_DEPENDENCIES = "numpy scipy pandas scikit-learn cvxpy clarabel ecos highspy osqp scs"
 _TERMS_OF_SALE = (
     "Every payment is at least the seller's reported cost of its epsilon.",
     "The objective, the constraints and the prior must be fixed before the reports are read."
@@ -68,10 +57,6 @@ _TERMS_OF_SALE = (
     " of epsilon; the learner reports the total, with its part of the noise.",
 )
 _PRIVATE = "`offers.csv` and this page contain the reports and the offers of sellers: private."
-_BUDGETED = (
-    "The weight of the payments follows from the budget, the prior and the number of sellers only:"
-    " payments come to {:g} on average over the prior, not in each market."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +71,12 @@ class Deal(Shown):
         (payment minus reported cost). Private. A Dask DataFrame for sellers in partitions.
     market, allocation : Market, Allocation or PartedAllocation
     model, account : Learner, PrivacyAccountant
-        The model, and the privacy that each seller sold, with the part that the model spent. None
-        in the result of :func:`price`.
+        Of :func:`buy`: the model; the privacy that each seller sold, with the part spent.
     expected_error : float or None
         Standard deviation that the noise adds to a prediction (:meth:`noise_effect` of learners).
     test_errors : dict or None
-        Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: the root mean
-        squared error of a regression, the share of wrong labels of a classifier.
+        Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: root mean
+        squared error, or share of wrong labels.
     budget, source : float or None, dict
         The budget that set the weight of the payments; the file of the table and its SHA-256.
 
@@ -160,37 +144,41 @@ class Deal(Shown):
         """Return sentences about the purchase, its optimality, and the guarantee of the model."""
         totals, gap = self.totals, 100.0 * self.allocation.gap
         more = f" by more than {gap:.1g} %" if gap > 1e-6 else ""
-        sentences = [
+        texts = [
             f"{totals['sellers_bought_from']} of {totals['sellers']} sellers sell, for"
             f" {totals['payments']:.6g} in all, and lose at most"
             f" {totals['largest_epsilon']:.4g} of epsilon each.",
             f"No purchase is better for the buyer{more}; that is proven.",
             f"Truth is each seller's best reply, {self.incentives}: {self.incentives.reason}.",
         ]
-        if (expected := self.expected_error) is not None:
-            sentences.append(
-                f"The noise adds a standard deviation of about {expected:.3g} to a prediction, by"
-                " public numbers alone."
+        if self.expected_error is not None:
+            size = f"The noise adds a standard deviation of about {self.expected_error:.3g}"
+            texts.append(f"{size} to a prediction, by public numbers alone.")
+        if self.test_errors is not None:
+            errors = (
+                "On the public test rows the error is {model:.4g}; the best constant prediction"
             )
-        if (errors := self.test_errors) is not None:
-            sentences.append(
-                f"On the public test rows the error is {errors['model']:.4g}; the best constant"
-                f" prediction has {errors['constant']:.4g}."
-            )
+            texts.append(f"{errors} has {{constant:.4g}}.".format(**self.test_errors))
         if self.model is not None:
-            sentences.append(self.model.guarantee_.statement())
+            texts.append(self.model.guarantee_.statement())
             if not type(self.model).__module__.startswith("convexmarket."):
-                sentences.append(
+                texts.append(
                     "This guarantee is declared by the user's learner, not audited:"
                     " convexmarket.audit_privacy attacks it."
                 )
-        return sentences
+        return texts
 
     def to_dict(self, audit: IncentiveAudit | None = None) -> dict[str, Any]:
         """Return the certificate of the offers, with an audit, as plain values for JSON."""
-        budgeted = [] if self.budget is None else [_BUDGETED.format(self.budget)]
+        texts = [*self.statements(), *_TERMS_OF_SALE]
+        if self.budget is not None:
+            texts.append(
+                "The weight of the payments follows from the budget, the prior and the number of"
+                f" sellers only: payments come to {self.budget:g} on average over the prior, not in"
+                " each market."
+            )
         return {
-            "statements": [*self.statements(), *_TERMS_OF_SALE, *budgeted],
+            "statements": texts,
             "optimality": self.certificate,
             "totals": self.totals,
             "audit": None if audit is None else audit.summary(),
@@ -219,26 +207,27 @@ class Deal(Shown):
 
         Raises
         ------
-        ParameterError, DataError
-            If a file exists, or cannot be written. Existing files are then unchanged.
+        ParameterError
+            If a file exists or has another ending. A DataError means that nothing was written.
         """
         place, certificate = Path(path), json_of(self.to_dict(audit))
-        if place.suffix not in ("", ".csv", ".parquet") and not place.is_dir():
+        is_file = bool(place.suffix) and not place.is_dir()
+        if is_file and place.suffix not in (".csv", ".parquet"):
             raise ParameterError(f"{place} ends in neither .csv nor .parquet; name such a file")
         table = self.offers.reset_index(names=str(self.offers.index.name or "id"))
         offers: Content = partial(write_csv, table)
-        if place.suffix == ".parquet":
-            offers = table.to_parquet(index=False)
-        if place.suffix in (".csv", ".parquet") and not place.is_dir():
+        if is_file:
+            if place.suffix == ".parquet":
+                offers = table.to_parquet(index=False)
             contents = {place: offers, certificate_of(place): certificate}
         else:
             page = "\n\n".join(["# What was bought", *self.statements(), _PRIVATE])
             contents = {place / "offers.csv": offers, place / "certificate.json": certificate}
-            if self.model is not None:
-                try:
+            try:
+                if self.model is not None:
                     contents[place / "model.json"] = saved_model(self.model)
-                except NotSupportedError as error:  # for a user-defined learner
-                    page += f"\n\nThe model is not written here: {error}"
+            except NotSupportedError as error:  # for a user-defined learner
+                page += f"\n\nThe model is not written here: {error}"
             contents[place / "deal.md"] = f"{page}\n".encode()
         write_together(contents, private=True, force=force)
         return tuple(contents)
@@ -252,9 +241,7 @@ class Deal(Shown):
             If the ledger belongs to a market, or has recorded the ``source`` before.
         """
         if ledger.of_market:
-            raise DataError(
-                f"{ledger.path} is an online market's, which writes its own sales; give another"
-            )
+            raise DataError(f"{ledger.path} belongs to an online market; give another ledger")
         ids = [str(seller) for seller in self.offers.index]
         paid = self.offers["payment"].to_numpy()
         sold = ledger.sell(ids, self.offers["epsilon"], paid, source=source)
@@ -281,7 +268,7 @@ def totals_of(offers: pd.DataFrame, virtual_costs: Floats, sold: Floats) -> dict
         "expected_payments": float(virtual_costs[bought] @ sold[bought]),
         "surplus": float(surplus.sum()),
         "smallest_surplus": float(np.min(surplus, initial=np.inf)),
-        "epsilon": float(offers["epsilon"].sum()),
+        "epsilon": float(epsilon.sum()),
         "largest_epsilon": float(np.max(epsilon, initial=0.0)),
     }
 
@@ -307,8 +294,8 @@ def price(
     Parameters
     ----------
     table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or parted table
-        One row per seller. :func:`convexmarket.partitions.table` returns a list that does not fit
-        in memory, for ``gamma``, ``ask`` and ``id``.
+        One row per seller. A :func:`convexmarket.partitions.table` takes ``gamma`` and no
+        ``budget``, ``group`` or ``na_values``.
     prior : Prior or frozen scipy.stats distribution, or mapping from group to one
         The distribution that costs are drawn from: common knowledge, fixed before the reports.
     objective : Objective or Term
@@ -338,8 +325,7 @@ def price(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        If the table or a report is invalid (the message names lines), the market cannot be
-        declared, it has no optimum, or the solvers return none.
+        If the table, a report or an option is invalid, or the market has no optimum.
 
     Examples
     --------
@@ -352,21 +338,16 @@ def price(
     Ann  0.1    3.162     1.0    1.142    0.826
     Bob  0.6    0.000     0.0    0.000    0.000
     """
-    check_callable("progress", progress)
-    stage = progress or (lambda _: None)
+    stage = _stages(progress)
     if at_least and group is None:
         raise ParameterError("at_least is about groups: name their column, group")
     if hasattr(table, "deal"):
         if gamma is None or budget is not None or group is not None or na_values:
-            raise ParameterError(
-                "a table in partitions takes gamma, and no budget, group or na_values; read lists"
-                " that fit in memory from their file"
-            )
-        objective = objective + check_positive("gamma", gamma) * Payments()
-        return table.deal(
-            as_prior(prior, error=ParameterError), objective, constraints, ask, id, stage
-        )
-    check_list("na_values", na_values, "texts such as 'k.A.'")
+            raise ParameterError("a table in partitions takes gamma; leave out the other options")
+        objective = objective + checks.check_positive("gamma", gamma) * Payments()
+        prior = as_prior(prior, error=ParameterError)
+        return table.deal(prior, objective, constraints, ask, id, stage)
+    checks.check_list("na_values", na_values, "texts such as 'k.A.'")
     cells: Any = {"na_values": na_values, "show_cells": show_cells}
     source: dict[str, Any] = {}
     stage("reading")
@@ -375,8 +356,7 @@ def price(
         listed = listed.set_axis(pd.Index(listed.pop("id"), name=id or "id"))
         source = {"source": {"file": str(table), "sha256": digest(Path(table))}}
     else:
-        columns = {"ask": ask, "id": id, "group": group}
-        listed = _people(table, prior, columns, **cells)[1]
+        listed = _people(table, prior, {"ask": ask, "id": id, "group": group}, **cells)[1]
     if at_least:
         constraints = [*constraints, GroupShare(listed["group"].to_numpy(), at_least)]
     return replace(_offers(listed, prior, objective, constraints, gamma, budget, stage), **source)
@@ -418,9 +398,8 @@ def buy(
         The column of labels.
     learner : Learner, optional
         Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``; it is copied. Without
-        its ``features``, it receives all columns except label and sale columns. By default
-        a :class:`PersonalizedRidge` for a ``target_range``, and a
-        :class:`PrivateLogisticRegression` for ``classes``.
+        its ``features``, it receives all columns except label and sale columns. By default a
+        :class:`PersonalizedRidge` or, for ``classes``, a :class:`PrivateLogisticRegression`.
     features, classes, target_range : optional
         Public facts for the default learner. Without classes and target_range they are read
         from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
@@ -436,8 +415,7 @@ def buy(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        See :func:`price`, and ``fit`` of the learner. No privacy was charged, unless the fit
-        failed.
+        See :func:`price`, and ``fit`` of the learner. Only a fit that fails may leave a charge.
 
     Examples
     --------
@@ -452,8 +430,7 @@ def buy(
     >>> deal.incentives, bool((deal.model.epsilon_ <= deal.offers["epsilon"]).all())
     ('by construction', True)
     """
-    check_callable("progress", progress)
-    stage = progress or (lambda _: None)
+    stage = _stages(progress)
     columns = {"ask": ask, "id": id, "group": group}
     stage("reading")
     people, listed = _people(table, prior, columns, na_values, show_cells)
@@ -463,10 +440,8 @@ def buy(
     elif given := [name for name, value in public.items() if value is not None]:
         raise ParameterError(f"{given[0]} is for the default learner; pass it to your learner")
     if isinstance(learner, type) or not hasattr(learner, "risk"):
-        raise ParameterError(
-            f"learner is {shown(learner)}; pass a learner that guarantees the epsilon bought, such"
-            " as PrivateLogisticRegression(...)"
-        )
+        wrong = checks.shown(learner)
+        raise ParameterError(f"learner is {wrong}; pass one that guarantees the epsilon bought")
     X, y = _rows(people, learner, target, columns)
     declared = getattr(learner, "features", None)
     n_features = X.shape[1] if declared is None else declared.n_features_out_
@@ -481,10 +456,8 @@ def buy(
     model = unfitted(learner).fit(X, y, epsilon=sold, **source)
     guarantee = getattr(model, "guarantee_", None)
     if not isinstance(guarantee, Guarantee):
-        raise ParameterError(
-            f"{type(model).__name__} has no guarantee_ after fit, so no epsilon can be charged for"
-            " it; follow the protocol of convexmarket.learners.Learner"
-        )
+        remedy = "follow the protocol of convexmarket.learners.Learner"
+        raise ParameterError(f"{type(model).__name__} has no guarantee_ after fit; {remedy}")
     names = list(map(str, people.index))
     account = PrivacyAccountant(sold, guarantee.delta, composition="basic", ids=names)
     account.charge(guarantee)
@@ -492,6 +465,11 @@ def buy(
     if test is not None:
         errors = model_errors(model, *_rows(read_table(test, na_values), learner, target, columns))
     return replace(deal, model=model, account=account, expected_error=expected, test_errors=errors)
+
+
+def _stages(progress: Progress | None) -> Progress:
+    checks.check_callable("progress", progress)
+    return progress or (lambda _: None)
 
 
 def _offers(
@@ -505,17 +483,18 @@ def _offers(
 ) -> Deal:
     """Return a deal without a model."""
     groups = None if "group" not in listed else listed["group"].to_numpy()
-    reports = listed["sensitivity"]  # for speed, the row is named only in errors of several priors
-    sellers = Sellers(
-        reports if _one_prior(prior) is None else reports.to_numpy(), prior, groups=groups
-    ).with_ids(listed.index)
+    reports: Any = listed[
+        "sensitivity"
+    ]  # for speed, the row is named only in errors of several priors
+    reports = reports if _one_prior(prior) is None else reports.to_numpy()
+    sellers = Sellers(reports, prior, groups=groups).with_ids(listed.index)
     constraints = checked_constraints(constraints, sellers)
     if gamma is not None and budget is not None:
         raise ParameterError("give gamma or budget, not both: the budget decides gamma")
     if gamma is not None:
         if any(part.term.privacy_cost is not None for part in objective.parts):
             raise ParameterError("give gamma or an objective with payments, not both")
-        objective = objective + check_positive("gamma", gamma) * Payments()
+        objective = objective + checks.check_positive("gamma", gamma) * Payments()
     elif budget is not None:
         stage("calibrating")
         objective = calibrate_gamma(
@@ -523,10 +502,7 @@ def _offers(
         ).objective
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
-        raise ParameterError(
-            "the payments have no weight; give gamma, or budget, or an objective with payments, "
-            "such as ... + 0.01 * Payments()"
-        )
+        raise ParameterError("the payments have no weight; give gamma, or budget, or Payments()")
     stage("allocating")
     allocation = allocate(market)
     solves = len(allocation.solves)
@@ -534,9 +510,9 @@ def _offers(
     stage(f"paying, about {left:.0f} s" if left > _LONG else "paying")
     paid = payments(market, allocation)
     asks, epsilon = np.asarray(sellers.sensitivities), allocation.epsilon
-    offers = pd.DataFrame({"ask": asks, "epsilon": epsilon}, index=listed.index)
     surplus = paid - asks * np.asarray(market.privacy_cost(epsilon))
-    offers = offers.assign(weight=allocation.weights, payment=paid, surplus=surplus)
+    columns = {"ask": asks, "epsilon": epsilon, "weight": allocation.weights, "payment": paid}
+    offers = pd.DataFrame({**columns, "surplus": surplus}, index=listed.index)
     return Deal(offers, market, allocation, budget=budget)
 
 
@@ -551,22 +527,22 @@ def _people(
     given = [name for name in named.values() if name is not None]
     people, lines, place = read_rows(table, na_values, given)
     if people.empty:
-        raise DataError("the table has no rows; give one row per seller")
+        file = f"{table}: " if isinstance(table, str | PathLike) else ""
+        raise DataError(f"{file}the table has no rows; give one row per seller")
     ask = column_named(people.columns, named["ask"], REPORT_NAMES, "--sensitivity-column")
     columns, index = {"sensitivity": people[ask]}, people.index
     for role in ("id", "group"):
         if named[role] is not None:
-            name = column_named(people.columns, named[role], (), f"--{role}-column")
-            columns[role] = people[name]
-    named_rows = "id" not in columns and not is_default(index)
+            columns[role] = people[
+                column_named(people.columns, named[role], (), f"--{role}-column")
+            ]
+    named_rows = "id" not in columns and not checks.is_default(index)
     if named_rows:
         columns["id"] = pd.Series(index, index, name=index.name or "index")
     id_name = columns["id"].name if "id" in columns else None
     cells = pd.DataFrame({role: column.set_axis(lines) for role, column in columns.items()})
-    is_csv = place.endswith("line")
-    listed = checked_list(
-        cells, _one_prior(prior), place, id_name, trim=is_csv, show_cells=show_cells, is_csv=is_csv
-    )
+    how: Any = {"trim": (is_csv := place.endswith("line")), "is_csv": is_csv}
+    listed = checked_list(cells, _one_prior(prior), place, id_name, show_cells=show_cells, **how)
     if "id" in listed:
         index = pd.Index(listed.pop("id")).rename(index.name if named_rows else id_name)
     return people.set_axis(index), listed.set_axis(index)
@@ -574,7 +550,7 @@ def _people(
 
 def _one_prior(prior: PriorOrPriors) -> Prior | None:
     """Return the prior of all sellers, or None if there are several."""
-    return None if isinstance(prior, Mapping) or is_iterable(prior) else as_prior(prior)
+    return None if isinstance(prior, Mapping) or checks.is_iterable(prior) else as_prior(prior)
 
 
 def _labels(people: pd.DataFrame, target: str) -> pd.Series[Any]:
@@ -592,19 +568,19 @@ def _rows(
     labels = _labels(people, target)
     features = getattr(learner, "features", None)
     if features is not None:
-        check_instance("features", features, PublicFeatures, "a PublicFeatures({column: range})")
+        checks.check_instance(
+            "features", features, PublicFeatures, "a PublicFeatures({column: range})"
+        )
     declared = None if features is None else list(features.columns)
     roles = {"report": named["ask"], "id": named["id"], "group": named["group"]}
     columns = feature_columns(list(people.columns), target, declared, **roles)
     if features is not None:
         return people, labels
     rows = people[list(columns)]
-    fit = [is_numeric_dtype(rows[name]) and not rows[name].isna().any() for name in columns]
-    if hasattr(learner, "features") and not all(fit):
-        raise DataError(
-            f"column {columns[fit.index(False)]!r} contains words or empty cells; declare the"
-            " features as public facts, features=PublicFeatures({...}) of the learner"
-        )
+    for name in columns if hasattr(learner, "features") else ():
+        if not is_numeric_dtype(rows[name]) or rows[name].isna().any():
+            remedy = "give the learner features=PublicFeatures({...})"
+            raise DataError(f"column {name!r} contains words or empty cells; {remedy}")
     return rows, labels
 
 
@@ -622,9 +598,8 @@ def json_of(content: Mapping[str, Any]) -> bytes:
 def versions() -> dict[str, str]:
     """Return the platform and the versions of the dependencies."""
     facts = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in _DEPENDENCIES:
-        try:
+    for name in ["convexmarket", *_DEPENDENCIES.split()]:
+        facts[name] = "not installed"
+        with suppress(PackageNotFoundError):
             facts[name] = version(name)
-        except PackageNotFoundError:
-            facts[name] = "not installed"
     return facts

@@ -5,18 +5,15 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-#: Rows of a table that a notebook shows.
-_ROWS = 8
-
 
 class Shown:
-    """An object that a notebook shows as formula or text, with the first and last table rows."""
+    """An object that a notebook shows as formula or text, with the first and last rows."""
 
     def _repr_html_(self) -> str:
         write = getattr(self, "_repr_latex_", self.__str__)
         text = f"<p>{escape(write()).replace(chr(10), '<br>')}</p>"
         if hasattr(self, "to_frame"):
-            text += self.to_frame().to_html(max_rows=_ROWS, float_format="{:.4g}".format)
+            text += self.to_frame().to_html(max_rows=8, float_format="{:.4g}".format)
         return text
 
 

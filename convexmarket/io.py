@@ -3,7 +3,7 @@
 Each file is written and synced under a hidden name next to its place, and then renamed. At every
 instant, also when the process is killed, a complete file exists, the former or the new one. A
 killed process leaves hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which are never read. A new
-file takes the mode and owner of the former one.
+file takes the mode of the former one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,29 +34,31 @@ def write_together(
     fresh = {path: path.with_name(f".{path.name}.{mark}.new") for path in contents}
     former = {path: path.with_name(f".{path.name}.{mark}.old") for path in contents}
     replaced: list[Path] = []
+    place = Path()
     try:
-        for path, content in contents.items():
-            with _naming(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                _write(fresh[path], content, 0o600 if private else 0o666)
-                _check_free(path, str(path), force=force)
-                keep_access(path, fresh[path])
-        for path in contents:
-            with _naming(path):
-                if path.is_file():
-                    try:  # a second name, or a copy where the disk has no second names
-                        os.link(path, former[path])
-                    except OSError:
-                        shutil.copy2(path, former[path])
-                replaced.append(path)
-                os.replace(fresh[path], path)
-    except BaseException:
+        for place, content in contents.items():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _write(fresh[place], content, 0o600 if private else 0o666)
+            _check_free(place, str(place), force=force)
+            keep_access(place, fresh[place])
+        for place in contents:
+            if place.is_file():
+                try:  # a second name, or a copy where the disk has no second names
+                    os.link(place, former[place])
+                except OSError:
+                    shutil.copy2(place, former[place])
+            replaced.append(place)
+            os.replace(fresh[place], place)
+    except BaseException as error:
         for path in replaced:
             with suppress(OSError):
                 if former[path].exists():
                     os.replace(former[path], path)
                 else:
                     path.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # it names the hidden file
+            why = error.strerror or error
+            raise DataError(f"{place}: {why}; nothing was written") from error
         raise
     finally:
         for path in [*fresh.values(), *former.values()]:
@@ -66,13 +68,22 @@ def write_together(
         sync_folder(folder)
 
 
+def _write(path: Path, content: Content, mode: int) -> None:
+    how: Any = {"encoding": "utf-8", "newline": ""} if callable(content) else {}
+    how["opener"] = lambda name, flags: os.open(name, flags, mode)
+    with open(path, "x" if callable(content) else "xb", **how) as file:
+        content(file) if callable(content) else file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def check_place(
     path: Path, option: str = "--out", *, folder: bool = False, force: bool = False
 ) -> None:
     """Refuse a path that cannot be written, before any work, and without leaving files."""
-    if path.is_dir() and not folder:
-        raise ParameterError(f"{option} {path} is a folder; name a file in it")
     if not folder:
+        if path.is_dir():
+            raise ParameterError(f"{option} {path} is a folder; name a file in it")
         _check_free(path, f"{option} {path}", force=force)
     place = path.resolve() if folder else path.absolute()
     for where in (place, place.parent) if place.is_dir() else (place.parent,):
@@ -95,36 +106,11 @@ def _check_free(path: Path, place: str, *, force: bool) -> None:
 
 
 def keep_access(former: Path, fresh: Path) -> None:
-    """Copy mode and owner of a file or folder; without the right to, the group gets no access."""
+    """Copy the mode of a file or folder; if the owner or group changes, no group has access."""
     with suppress(FileNotFoundError):
         before, now = former.stat(), fresh.stat()
-        mode = stat.S_IMODE(before.st_mode) & 0o777
-        if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
-            try:
-                os.chown(fresh, before.st_uid, before.st_gid)
-            except PermissionError:
-                mode &= 0o707
-        fresh.chmod(mode)
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Name the file that failed, instead of its hidden name."""
-    try:
-        yield
-    except OSError as error:
-        place = Path(str(error.filename or path))
-        place = path if place.parent == path.parent else place
-        raise DataError(f"{place}: {error.strerror or error}; nothing was written") from error
-
-
-def _write(path: Path, content: Content, mode: int) -> None:
-    how: Any = {"encoding": "utf-8", "newline": ""} if callable(content) else {}
-    how["opener"] = lambda name, flags: os.open(name, flags, mode)
-    with open(path, "x" if callable(content) else "xb", **how) as file:
-        content(file) if callable(content) else file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        same = (before.st_uid, before.st_gid) == (now.st_uid, now.st_gid)
+        fresh.chmod(stat.S_IMODE(before.st_mode) & (0o777 if same else 0o707))
 
 
 def sync_folder(folder: Path) -> None:

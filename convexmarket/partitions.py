@@ -85,24 +85,21 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
             with dask.config.set(quiet):
                 return Client(threads_per_worker=1, dashboard_address=None, security=True)
         except ImportError:
-            raise NotSupportedError(
-                "local workers need the package cryptography; install convexmarket[dask]"
-            ) from None
+            lacking = "local workers need the package cryptography; install convexmarket[dask]"
+            raise NotSupportedError(lacking) from None
     if not (trust_scheduler or address.startswith("tls://")):
         raise ParameterError(
-            f"dask is {address!r}, which has no TLS: every process that can connect to the "
-            "scheduler or its workers runs code as you. Give a tls:// address, with certificates "
-            "in Dask's configuration, or --trust-scheduler where only trusted users can connect"
+            f"dask is {address!r}, which has no TLS: every process that can connect to it runs "
+            "code as you; give a tls:// address, or --trust-scheduler on a trusted network"
         )
     before = dask.config.get("scheduler", None)
     try:
         return Client(address, timeout=5)
     except (OSError, ValueError, TypeError) as error:
         dask.config.set(scheduler=before)  # a client that fails remains registered there
-        raise ParameterError(
-            f"dask is {address!r}, where no scheduler answers ({error}); start one with "
-            "'dask scheduler', and workers with 'dask worker ADDRESS'"
-        ) from None
+        remedy = "start one with 'dask scheduler', and workers with 'dask worker ADDRESS'"
+        why = f"dask is {address!r}, where no scheduler answers ({error}); {remedy}"
+        raise ParameterError(why) from None
 
 
 def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
@@ -113,11 +110,10 @@ def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
 
     Parameters
     ----------
-    sensitivities : Dask Series or one-dimensional Array
+    sensitivities, ids : Dask Series or one-dimensional Array, Dask Series
+        In the same partitions. Ids are optional, and compared by hashes in several passes.
     prior : Prior or frozen scipy.stats distribution
         The distribution of all sensitivities.
-    ids : Dask Series, optional
-        In the same partitions. They are compared by hashes, in a pass for each 16 million of them.
 
     Raises
     ------
@@ -150,26 +146,32 @@ class _Column:
 
     def __init__(self, series: Any, ids: Any, prior: Prior) -> None:
         self._series, self._reports, self._ids = series, _parts_of(series), None
-        low, high = prior.support
-        checked = self.map_parts(partial(_first_outside, max(low, 0.0), high))
-        self._sizes = [size for size, _ in checked]
-        for number, (_, bad) in enumerate(checked):
-            if bad >= 0:
-                raise SellersError(
-                    f"{_place(number, bad)} holds no number in the support [{low:g}, {high:g}] of "
-                    f"{prior!r}; correct the report, or declare a prior that covers it"
-                )
+        numbers = range(len(self._reports))
+        self._sizes = _computed(partial(_checked_size, prior), self._reports, numbers)
         if not len(self):
             raise SellersError("all partitions are empty; give at least one seller")
         if ids is not None:
             self._ids = _parts_of(ids) if hasattr(ids, "to_delayed") else []
-            if len(self._ids) != len(self._reports):
-                raise SellersError(
-                    f"ids has {len(self._ids)} partitions, sensitivities {len(self._reports)}; "
-                    "give columns of one Dask DataFrame"
-                )
+            if len(self._ids) != len(numbers):
+                sizes = f"{len(self._ids)} partitions, sensitivities {len(numbers)}"
+                raise SellersError(f"ids has {sizes}; give columns of one Dask DataFrame")
             for window in range(windows := -(-len(self) // _HASHES)):
-                self._check_ids(self._ids, window, windows)
+                check = partial(_hashes, window, windows)
+                hashes = np.concatenate(_computed(check, self._ids, numbers, self._sizes))
+                values, counts = np.unique(hashes, return_counts=True)
+                if (twice := values[counts > 1]).size:
+                    self._check_distinct(
+                        _computed(partial(_with_hashes, twice), self._ids, numbers)
+                    )
+
+    def _check_distinct(self, parts: Sequence[list[tuple[str, str]]]) -> None:
+        """Check that ids with equal hashes are distinct."""
+        places: dict[str, list[str]] = {}
+        for form, place in (item for part in parts for item in part):
+            places.setdefault(form, []).append(place)
+            if len(places[form]) > 1:
+                where = " and ".join(places[form])
+                raise SellersError(f"id {form!r} belongs to more than one seller, {where}")
 
     def __len__(self) -> int:
         return sum(self._sizes)
@@ -189,28 +191,8 @@ class _Column:
             work, some = lambda part, places: part.iloc[places].tolist(), [parts[k] for k in rows]
             return [value for values in _computed(work, some, rows.values()) for value in values]
 
-        reports = np.array(read(self._reports), dtype=float)
-        return reports, positions.tolist() if self._ids is None else read(self._ids)
-
-    def _check_ids(self, parts: list[Any], window: int, windows: int) -> None:
-        """Check that the ids with hashes in a window are well-formed and distinct."""
-        checked = _computed(partial(_hashes, window, windows), parts, range(len(parts)))
-        for number, (size, (_, count, fault)) in enumerate(zip(self._sizes, checked, strict=True)):
-            if fault or count != size:
-                raise SellersError(
-                    fault or f"partition {number} has {size} sellers and {count} ids"
-                )
-        hashes, counts = np.unique(np.concatenate([x for x, _, _ in checked]), return_counts=True)
-        if (twice := hashes[counts > 1]).size:
-            first: dict[Any, str] = {}
-            for number, pairs in enumerate(_computed(partial(_with_hashes, twice), parts)):
-                for form, row in pairs:
-                    if form in first:
-                        raise SellersError(
-                            f"id {form!r} belongs to more than one seller, {first[form]} and "
-                            f"{_place(number, row)}; ids must be distinct"
-                        )
-                    first[form] = _place(number, row)
+        ids = positions.tolist() if self._ids is None else read(self._ids)
+        return np.array(read(self._reports), dtype=float), ids
 
 
 def _place(partition: int, row: int) -> str:
@@ -241,31 +223,40 @@ def _row_by_row(part: Any, work: Callable[[Floats], Any], name: str) -> Any:
     return pd.Series(work(_numbers(part)), index=part.index, name=name)
 
 
-def _first_outside(low: float, high: float, reports: Floats) -> tuple[int, int]:
-    """Return the number of reports, and the position of the first bad one, or -1."""
-    bad = ~((reports >= low) & (reports <= high) & (reports < np.inf))
-    return reports.size, int(np.argmax(bad)) if bad.any() else -1
+def _checked_size(prior: Prior, part: Any, number: int) -> int:
+    """Return the number of reports, all in the support of the prior."""
+    reports, (low, high) = _numbers(part), prior.support
+    bad = ~((reports >= max(low, 0.0)) & (reports <= high) & (reports < np.inf))
+    if bad.any():
+        place, what = _place(number, int(np.argmax(bad))), f"the support [{low:g}, {high:g}]"
+        raise SellersError(f"{place} holds no number in {what} of {prior!r}; correct it")
+    return reports.size
 
 
-def _hashed(part: Any, place: Callable[[int], str]) -> tuple[Sequence[Any], NDArray[np.uint64]]:
-    forms = forms_of(part.tolist(), place)
+def _forms(part: Any, number: int) -> tuple[Sequence[str], NDArray[np.uint64]]:
+    """Return the normal forms of ids and their hashes."""
+    if (missing := part.isna().to_numpy()).any():
+        raise SellersError(f"{_place(number, int(np.argmax(missing)))}: the id is missing")
+    try:
+        forms = forms_of(part.tolist(), lambda row: f"{_place(number, row)}: id")
+    except ParameterError as error:
+        raise SellersError(str(error)) from None
     return forms, pd.util.hash_array(np.array(forms, dtype=object), categorize=False)
 
 
-def _hashes(window: int, windows: int, part: Any, number: int) -> tuple[Any, int, str]:
-    """Return hashes of ids in a window, the number of ids, and the fault of a bad id."""
-    if (missing := part.isna().to_numpy()).any():
-        return [], 0, f"{_place(number, int(np.argmax(missing)))}: the id is missing"
-    try:
-        hashes = _hashed(part, lambda row: f"{_place(number, row)}: id")[1]
-    except ParameterError as error:
-        return [], 0, str(error)
-    return hashes[hashes % np.uint64(windows) == window], hashes.size, ""
+def _hashes(window: int, windows: int, part: Any, number: int, size: int) -> NDArray[np.uint64]:
+    """Return the hashes of ids in a window."""
+    hashes = _forms(part, number)[1]
+    if hashes.size != size:
+        raise SellersError(f"partition {number} has {size} sellers and {hashes.size} ids")
+    return hashes[hashes % np.uint64(windows) == window]
 
 
-def _with_hashes(wanted: NDArray[np.uint64], part: Any) -> list[tuple[Any, int]]:
-    forms, hashes = _hashed(part, str)
-    return [(forms[row], row) for row in np.flatnonzero(np.isin(hashes, wanted)).tolist()]
+def _with_hashes(wanted: NDArray[np.uint64], part: Any, number: int) -> list[tuple[str, str]]:
+    """Return the ids with some hashes, and their places."""
+    forms, hashes = _forms(part, number)
+    rows = np.flatnonzero(np.isin(hashes, wanted)).tolist()
+    return [(forms[row], _place(number, row)) for row in rows]
 
 
 def rows(X: Any) -> Any:
@@ -276,18 +267,12 @@ def rows(X: Any) -> Any:
     Parameters
     ----------
     X : Dask array of shape (n_rows, n_features)
-
-    Raises
-    ------
-    DataError
-        If it is not a matrix of numbers with partitions of known lengths.
+        A matrix of numbers in partitions of known lengths; others are a DataError.
     """
     matrix = hasattr(X, "rechunk") and X.ndim == 2 and X.shape[1] > 0 and X.dtype.kind in "fiub"
     if not matrix or np.isnan(X.shape).any():
-        raise DataError(
-            f"X must be a Dask array, a matrix of numbers in partitions of known lengths, got "
-            f"{shown(X)}; pass X.compute_chunk_sizes(), or table.to_dask_array(lengths=True)"
-        )
+        what = "a Dask array, a matrix of numbers, after X.compute_chunk_sizes()"
+        raise DataError(f"X must be {what}, got {shown(X)}")
     return _Rows(X.rechunk({1: -1}))
 
 
@@ -314,25 +299,7 @@ def table(source: Any) -> PartedTable:
     ----------
     source : Dask DataFrame, or path of a Parquet file or of a folder of Parquet files
         One row per seller, with an id and a report. Workers read the files themselves; each row
-        group is a partition.
-
-    Raises
-    ------
-    DataError
-        If a Parquet file is missing or cannot be read.
-
-    Examples
-    --------
-    >>> import dask.dataframe as dd
-    >>> import pandas as pd
-    >>> import convexmarket as cm
-    >>> from convexmarket import partitions
-    >>> asks = pd.DataFrame({"id": ["Ann", "Bob", "Cem"], "ask": [0.1, 0.6, 0.4]})
-    >>> parted = partitions.table(dd.from_pandas(asks, npartitions=2))
-    >>> wanted = 2 * cm.Spread() + cm.Noise()
-    >>> deal = cm.price(parted, prior=cm.Uniform(0, 1), objective=wanted, gamma=0.5)
-    >>> deal.offers["epsilon"].compute().round(2).tolist()
-    [0.89, 0.37, 0.58]
+        group is a partition. A file that is missing or damaged is a DataError.
     """
     if isinstance(source, str | PathLike):
         path = Path(source).absolute()
@@ -408,12 +375,7 @@ class PartedDeal(Deal):
     ) -> tuple[Path, ...]:
         """Write a new folder with a file for each partition and the certificate, atomically.
 
-        All workers can write the folder. ``force`` has no effect.
-
-        Raises
-        ------
-        ParameterError, AllocationError, DataError
-            If the folder exists, the table has changed since, or the disk refuses.
+        All workers must be able to write the folder; an existing one is never replaced.
         """
         folder = Path(path)
         if os.path.lexists(folder):
@@ -424,11 +386,10 @@ class PartedDeal(Deal):
             self.offers.reset_index().to_parquet(fresh.absolute(), write_index=False, schema=None)
             written = dask.dataframe.read_parquet(fresh.absolute(), split_row_groups=True)
             vars(self)["totals"] = totals = self._total(written)
-            unread = totals["sellers"] != self.allocation.n_sellers
-            if unread or abs(totals["weight"] - 1) > 1e-9:
-                raise AllocationError(
-                    "the weights do not sum to one: a file changed during the run; repeat it"
-                )
+            lost = totals["sellers"] != self.allocation.n_sellers
+            if lost or abs(totals["weight"] - 1) > 1e-9:
+                why = "the weights do not sum to one: a file changed during the run; repeat it"
+                raise AllocationError(why)
             (fresh / CERTIFICATE).write_bytes(json_of(self.to_dict(audit)))
             sync_folder(fresh)
             os.rename(fresh, folder)

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import convexmarket as cm
 from convexmarket import terms
@@ -36,52 +37,50 @@ def noise():
     return cm.privacy.Simulation(0)
 
 
-def test_epsilon_in_another_order_is_matched_to_the_rows():
+@pytest.mark.parametrize(
+    ("learner", "fitted"),
+    [
+        (ridge(), "coef_"),
+        (cm.PrivateLogisticRegression(1.0), "epsilon_"),
+        (cm.KernelERM(gamma=1.0, regularization=1.0, data_norm=1.0), "row_sensitivities_"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_labels_and_epsilon_in_another_order_are_matched_to_the_rows(learner, fitted):
     table = patients()
-    X, y = table[["age", "bmi"]], table["ill"]
-    straight = ridge().fit(X, y, epsilon=table["granted"], random_state=noise())
-    crossed = ridge().fit(X, y, epsilon=backwards(table["granted"]), random_state=noise())
-    assert np.all(crossed.epsilon_ <= table["granted"])
-    np.testing.assert_array_equal(crossed.epsilon_, straight.epsilon_)
-    np.testing.assert_array_equal(crossed.coef_, straight.coef_)
-    loss = cm.learners.expected_loss(ridge(), X, y, X, y, epsilon=backwards(table["granted"]))
-    assert (
-        loss.mean == cm.learners.expected_loss(ridge(), X, y, X, y, epsilon=table["granted"]).mean
-    )
+    X, y, granted = table[["age", "bmi"]], table["ill"], table["granted"]
+    source = {} if fitted == "row_sensitivities_" else {"random_state": cm.privacy.Simulation}
+    models = [
+        clone(learner).fit(
+            X, y[order], epsilon=granted[order], **{k: v(0) for k, v in source.items()}
+        )
+        for order in (NAMES, NAMES[::-1])
+    ]
+    np.testing.assert_array_equal(*(getattr(model, fitted) for model in models))
+    if source:
+        assert np.all(models[1].epsilon_ <= granted)
 
 
-def test_logistic_regression_and_its_audit_match_columns(monkeypatch):
-    monkeypatch.setattr(formula_audits, "STARTS", 1)
+def test_losses_audits_and_releases_match_columns():
     table = patients()
-    X, y = table[["age", "bmi"]], table["ill"]
-    granted = table["granted"]
+    X, y, granted = table[["age", "bmi"]], table["ill"], table["granted"]
+    orders = granted, backwards(granted)
+    losses = [cm.learners.expected_loss(ridge(), X, y, X, y, epsilon=each) for each in orders]
+    assert losses[0].mean == losses[1].mean
+    options = {"rows": [0], "draws": 2, "random_state": 0}
     model = cm.PrivateLogisticRegression(1.0)
-    straight = model.fit(X, y, epsilon=granted).epsilon_
-    crossed = model.fit(X, backwards(y), epsilon=backwards(granted)).epsilon_
-    np.testing.assert_array_equal(crossed, straight)
-    audits = [
-        cm.audit_privacy(model, X, y, epsilon=custom, rows=[0], draws=2, random_state=0)
-        for custom in (granted, backwards(granted))
-    ]
+    audits = [cm.audit_privacy(model, X, y, epsilon=each, **options) for each in orders]
     assert audits[0].to_frame().equals(audits[1].to_frame())
-
-
-def test_kernel_models_and_releases_match_columns():
-    table = patients()
-    X, y = table[["age", "bmi"]], table["ill"]
-    granted = table["granted"]
-    erm = cm.KernelERM(gamma=1.0, regularization=1.0, data_norm=1.0)
-    straight = erm.fit(X, y, epsilon=granted).row_sensitivities_
-    crossed = erm.fit(X, y, epsilon=backwards(granted)).row_sensitivities_
-    np.testing.assert_array_equal(crossed, straight)
+    erm = cm.KernelERM(gamma=1.0, regularization=1.0, data_norm=1.0).fit(X, y, epsilon=granted)
+    points = X.to_numpy()[:1]
     releases = [
-        cm.TestSetRelease(erm, X.to_numpy()[:1], epsilon=custom, delta=1e-6, random_state=noise())
-        for custom in (granted, backwards(granted))
+        cm.TestSetRelease(erm, points, epsilon=each, delta=1e-6, random_state=noise())
+        for each in orders
     ]
-    assert np.all(releases[1].guarantee.epsilon <= table["granted"])
+    assert np.all(releases[1].guarantee.epsilon <= granted)
     np.testing.assert_array_equal(releases[0].guarantee.epsilon, releases[1].guarantee.epsilon)
     with pytest.raises(DataError, match="the rows of erm and epsilon have different"):
-        cm.TestSetRelease(erm, X.to_numpy()[:1], pd.Series(np.ones(6)), delta=1e-6)
+        cm.TestSetRelease(erm, points, pd.Series(np.ones(6)), delta=1e-6)
 
 
 def test_sellers_are_matched_and_shown_by_name():
@@ -111,36 +110,28 @@ def test_ids_in_a_list_are_labels():
     assert cm.Sellers(asks, cm.Uniform(0, 1), ids=["Ann", "Bob"], groups=rows).groups[0] == "old"
 
 
+BASE = cm.Spread() + cm.Noise() + cm.Payments()
+
+
 @pytest.mark.parametrize(
-    "piece",
+    "declare",
     [
-        lambda column: terms.Losses(column),
-        lambda column: terms.Fairness("minimax", column),
-        lambda column: terms.Spread(reference=column / column.sum()),
+        lambda sellers, column: cm.Market(sellers, BASE + terms.Losses(column)),
+        lambda sellers, column: cm.Market(sellers, BASE + terms.Fairness("minimax", column)),
+        lambda sellers, column: cm.Market(sellers, BASE + cm.Spread(reference=column / 21)),
+        lambda sellers, column: cm.Market(sellers, BASE, [cm.GroupShare(column > 3, {True: 0.5})]),
+        lambda sellers, column: cm.Market(sellers, BASE, [cm.MaxEpsilon(column)]),
     ],
 )
-def test_pieces_with_sellers_in_another_order_are_refused(piece):
+def test_pieces_with_sellers_in_another_order_are_refused(declare):
     sellers = cm.Sellers(patients()["granted"] / 10, prior=cm.Uniform(0, 1))
     column = pd.Series(np.arange(1.0, 7.0), index=NAMES)
-    base = cm.Spread() + cm.Noise() + cm.Payments()
-    cm.Market(sellers, base + piece(column))
-    with pytest.raises(DataError, match="not the sellers' ids in their order"):
-        cm.Market(sellers, base + piece(backwards(column)))
-    with pytest.raises(DataError, match="not the sellers' ids in their order"):
-        cm.Market(sellers, base + piece(column.reset_index(drop=True)))
+    declare(sellers, column)
+    for other in (backwards(column), column.reset_index(drop=True)):
+        with pytest.raises(DataError, match="not the sellers' ids in their order"):
+            declare(sellers, other)
     unnamed = cm.Sellers(patients()["granted"].to_numpy() / 10, prior=cm.Uniform(0, 1))
-    cm.Market(unnamed, base + piece(backwards(column)))  # only the piece has labels
-
-
-def test_quotas_and_limits_in_another_order_are_refused():
-    sellers = cm.Sellers(patients()["granted"] / 10, prior=cm.Uniform(0, 1))
-    site = pd.Series(list("AABBAB"), index=NAMES)
-    limit = pd.Series(np.arange(1.0, 7.0), index=NAMES)
-    base = cm.Spread() + cm.Noise() + cm.Payments()
-    cm.Market(sellers, base, [cm.GroupShare(site, {"A": 0.5}), cm.MaxEpsilon(limit)])
-    for piece in (cm.GroupShare(backwards(site), {"A": 0.5}), cm.MaxEpsilon(backwards(limit))):
-        with pytest.raises(DataError, match=type(piece).__name__):
-            cm.Market(sellers, base, [piece])
+    declare(unnamed, backwards(column))  # only the piece has labels
 
 
 def test_buyers_with_sellers_in_another_order_are_refused():
@@ -213,7 +204,7 @@ def test_errors_name_labels_that_cannot_be_matched():
             aligned(ask=pair[0], site=pair[1])
     with pytest.raises(DataError, match="'a' belongs to more than one row of sensitiv"):
         cm.Sellers(twice, cm.Uniform(0, 3))
-    with pytest.raises(DataError, match=r"y\s+has none, so whose order"):
+    with pytest.raises(DataError, match="y has none; give it labels"):
         aligned(ask=ask, site=backwards(ask), y=[1, 2])
     assert aligned(ask=ask, site=ask, y=[1, 2])[2] == [1, 2]
     assert aligned(ask=ask, level=0.5, none=None)[1:] == (0.5, None)

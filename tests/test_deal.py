@@ -81,26 +81,16 @@ def test_a_deal_charges_open_accounts():
         deal(patients(), random_state=None)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_path_of_a_file_is_accepted(tmp_path, suffix):
-    table, path = patients().reset_index(drop=True), tmp_path / f"patients{suffix}"
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow")
-        table.to_parquet(path)
+@pytest.mark.parametrize("kind", ["csv", "parquet", "polars", "pyarrow"])
+def test_files_and_tables_of_other_libraries_are_accepted(tmp_path, kind):
+    table, given = patients().reset_index(drop=True), tmp_path / f"patients.{kind}"
+    if kind in ("csv", "parquet"):
+        table.to_csv(given, index=False) if kind == "csv" else table.to_parquet(given)
     else:
-        table.to_csv(path, index=False)
-    remaining = deal(path, id="patient").offers
-    assert remaining["epsilon"].to_numpy() == pytest.approx(
-        deal(table).offers["epsilon"].to_numpy()
-    )
-
-
-@pytest.mark.parametrize("library", ["polars", "pyarrow"])
-def test_tables_of_other_libraries_are_accepted(library):
-    other = pytest.importorskip(library)
-    table = patients().reset_index(drop=True)
-    given = other.from_pandas(table) if library == "polars" else other.Table.from_pandas(table)
-    assert deal(given).offers.equals(deal(table).offers)
+        other = pytest.importorskip(kind)
+        given = other.from_pandas(table) if kind == "polars" else other.Table.from_pandas(table)
+    offers, expected = deal(given).offers, deal(table).offers
+    np.testing.assert_allclose(offers.to_numpy(), expected.to_numpy(), 1e-12, 1e-12)
 
 
 def test_a_learner_without_features_gets_all_other_columns():
@@ -286,9 +276,15 @@ def test_an_ending_other_than_csv_and_parquet_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_table_is_refused():
-    with pytest.raises(DataError, match="the table has no rows"):
+def test_a_table_without_rows_is_refused_with_its_file(tmp_path):
+    with pytest.raises(DataError, match=r"^the table has no rows"):
         deal(patients().iloc[:0])
+    path = tmp_path / "asks.csv"
+    path.write_text("id,ask,ill\n")
+    with pytest.raises(DataError, match=r"asks\.csv: the table has no rows"):
+        deal(path)
+    with pytest.raises(DataError, match=r"asks\.csv: the list has a header and no sellers"):
+        cm.price(path, prior=PRIOR, objective=WANTED, gamma=0.1)
 
 
 def houses(count, seed=0):
@@ -311,6 +307,13 @@ def bought_houses(budget=100.0, count=600, **options):
     )  # fmt: skip
 
 
+def bought_diagnoses(**options):
+    return cm.buy(
+        patients(), ask="ask", target="ill", prior=PRIOR, features=PUBLIC, budget=50.0,
+        random_state=Simulation(0), **options,
+    )  # fmt: skip
+
+
 def test_the_default_learner_follows_the_declared_labels():
     whole = bought_houses()
     assert isinstance(whole.model, cm.PersonalizedRidge)
@@ -318,11 +321,7 @@ def test_the_default_learner_follows_the_declared_labels():
     assert whole.expected_error < 20_000
     assert "a prediction, by public numbers alone" in str(whole)
     assert "the best constant prediction" in str(whole)
-    table = patients()
-    sick = cm.buy(
-        table, ask="ask", target="ill", prior=PRIOR, features=PUBLIC, classes=(-1, 1), budget=50.0,
-        random_state=Simulation(0), test=table,
-    )  # fmt: skip
+    sick = bought_diagnoses(classes=(-1, 1), test=patients())
     assert isinstance(sick.model, cm.PrivateLogisticRegression)
     assert 0 <= sick.test_errors["model"] <= sick.test_errors["constant"] + 0.1
 
@@ -333,11 +332,7 @@ def test_undeclared_labels_are_inferred_with_a_warning():
     assert isinstance(whole.model, cm.PersonalizedRidge)
     assert whole.expected_error is None
     with pytest.warns(cm.PrivacyLeakWarning, match="classes"):
-        sick = cm.buy(
-            patients(), ask="ask", target="ill", prior=PRIOR, features=PUBLIC, budget=50.0,
-            random_state=Simulation(0),
-        )  # fmt: skip
-    assert isinstance(sick.model, cm.PrivateLogisticRegression)
+        assert isinstance(bought_diagnoses().model, cm.PrivateLogisticRegression)
 
 
 def test_a_model_worse_than_a_constant_gives_a_warning_before_training():

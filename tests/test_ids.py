@@ -1,8 +1,5 @@
 """Valid ids, and the normal form in which accounts, ledgers and markets compare them."""
 
-import sys
-import unicodedata
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -73,14 +70,6 @@ def test_checking_a_list_equals_checking_each_id(ids):
             forms_of(ids)
     else:
         assert forms_of(ids) == expected
-
-
-def test_unprintable_characters_are_the_invisible_ones():
-    """str.isprintable follows the categories of Unicode, except for the blank."""
-    unfit = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"}
-    for code in (*range(0x3000), *range(0xD7F0, 0xE010), *range(0xFE00, 0x10010), sys.maxunicode):
-        unseen = unicodedata.category(chr(code)) in unfit and chr(code) != " "
-        assert chr(code).isprintable() != unseen, hex(code)
 
 
 # ------------------------------------------------------------------ one id in several spellings

@@ -250,11 +250,12 @@ def diff_command(
 
     with ui.errors_in_one_line():
         changes = compare_reports(a, b, tolerance=tolerance)
+    same = not (changes.part == "result").any()
     if as_json:
-        ui.print_json(changes.as_data())
+        ui.print_json({"same": same, "differences": changes})
     else:
-        ui.say("\n".join(changes.statements()))
-        for title, frame in (("cells", changes.cells), ("rows", changes.rows)):
-            ui.print_table(f"First of {len(frame):,} {title}", frame.head(10), [*frame.columns])
-    if exit_code and not changes.same:
+        counts = ", ".join(f"{n:,} {part}s" for part, n in changes.part.value_counts().items())
+        ui.say(f"Different, times apart: {counts or 'nothing'}.")
+        ui.print_table(f"First of {len(changes):,} differences", changes.head(20), [*changes])
+    if exit_code and not same:
         raise typer.Exit(1)

@@ -130,7 +130,8 @@ def checked_list(
     lines or rows of ``place``, such as "rows.csv: line". ``id_name`` is the id column of the file.
     """
     if table.empty:
-        raise DataError("the list has a header and no sellers; give one row per seller")
+        file = place.removesuffix("line").removesuffix("row")
+        raise DataError(f"{file}the list has a header and no sellers; give one row per seller")
     written = table["sensitivity"]
     if pd.api.types.is_bool_dtype(written):  # True is not a price, in a table as in a file
         written = written.astype(str)

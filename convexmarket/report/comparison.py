@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,104 +18,23 @@ from scipy import stats
 from convexmarket.checks import check_nonnegative, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.report.document import Report, read_report
-from convexmarket.report.table_formats import Table, format_cell, format_number
+from convexmarket.report.table_formats import format_number
 
 #: Differences below these are rounding: absolute for cells, of the larger number for draws.
 _ROUNDING, _OF_DRAWS = 1e-15, 1e-12
 #: Columns that measure the machine; they are not compared.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
-
-
-@dataclass(frozen=True, eq=False)
-class Diff:
-    """The differences from report A to report B.
-
-    Columns named ``seconds``, ``..._s``, ``..._mb`` or ``...time_ratio`` measure the machine and
-    are not compared.
-
-    Attributes
-    ----------
-    tolerance : float
-        Relative difference up to which two numbers are the same.
-    settings, versions : pandas.DataFrame
-        Keys with different values.
-    cells : pandas.DataFrame
-        Cells that differ: verdicts of claims first, then the largest differences.
-    rows : pandas.DataFrame
-        Tables, columns and rows of one report only.
-    n_cells : int
-        Number of cells that were compared.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> import convexmarket as cm
-    >>> from convexmarket.report import compare_reports
-    >>> reports = [cm.Report('A study'), cm.Report('A study')]
-    >>> for loss, report in enumerate(reports):
-    ...     report.add(pd.DataFrame({'n': [10], 'loss': [loss]}), name='losses', keys=['n'])
-    >>> compare_reports(*reports).same
-    False
-    """
-
-    tolerance: float
-    settings: pd.DataFrame
-    versions: pd.DataFrame
-    cells: pd.DataFrame
-    rows: pd.DataFrame
-    n_cells: int
-
-    @property
-    def same(self) -> bool:
-        """True if all cells agree and both reports have the same rows."""
-        return self.cells.empty and self.rows.empty
-
-    @property
-    def verdicts(self) -> pd.DataFrame:
-        """The claims with different verdicts, as rows of ``cells``."""
-        return self.cells[(self.cells.table == "claims") & (self.cells.column == "verdict")]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the cells that differ."""
-        return self.cells
-
-    def statements(self) -> list[str]:
-        """Return the differences in sentences, the answer first."""
-        settings, versions = (
-            "same" if frame.empty else "different" for frame in (self.settings, self.versions)
-        )
-        results = f"the same results to {self.tolerance:g}" if self.same else "different results"
-        texts = [f"{settings} settings, {versions} versions, {results} (times apart).".capitalize()]
-        for c in self.verdicts.itertuples():
-            texts.append(f"Verdict of {c.row!r}: {c.a} in A, {c.b} in B.")
-        lists = {}
-        for name, frame in (("Settings", self.settings), ("Versions", self.versions)):
-            lists[name] = [f"{k} is {_short(a)} in A, {_short(b)} in B" for k, a, b in frame.values]
-        rows = self.rows.itertuples()
-        lists["Only in one report"] = [f"{r.row} of {r.table} in {r.only_in}" for r in rows]
-        for name, changes in lists.items():
-            more = f"; and {len(changes) - 3:,} more" if len(changes) > 3 else ""
-            texts += [f"{name}: {'; '.join(changes[:3])}{more}."] if changes else []
-        if len(self.cells):
-            first = self.cells.iloc[len(self.verdicts) % len(self.cells)]
-            a, b = (format_cell(cell, ".10g") for cell in (first.a, first.b))
-            texts.append(
-                f"{len(self.cells):,} of {self.n_cells:,} cells differ. The largest difference is "
-                f"{format_number(first.relative)}, in {first.column} of {first.table} at "
-                f"{first.row}: {a} in A, {b} in B."
-            )
-        return texts
-
-    def as_data(self) -> dict[str, Any]:
-        """Return everything as plain values for JSON."""
-        frames = {k: v.to_dict("records") for k, v in vars(self).items() if hasattr(v, "to_dict")}
-        return {"same": self.same, "tolerance": self.tolerance, **frames}
+_PARTS = ("result", "setting", "version")
+#: Stands for the value of a cell that one of the reports lacks.
+ABSENT = "not in this report"
 
 
 def compare_reports(
     a: Report | str | Path, b: Report | str | Path, *, tolerance: float = 1e-9
-) -> Diff:
-    """Compare the tables of two reports by their keys, and without keys by position.
+) -> pd.DataFrame:
+    """Compare the tables, settings and versions of two reports, except times and memory.
+
+    Rows of a table are matched by their keys, and without common keys by position.
 
     Parameters
     ----------
@@ -123,59 +43,49 @@ def compare_reports(
     tolerance : float, default 1e-9
         Numbers are the same if they differ by no more, relative to the larger one.
 
-    Raises
-    ------
-    ParameterError
-        If the tolerance is negative.
-    DataError
-        If a folder holds no report, or a damaged one.
+    Returns
+    -------
+    DataFrame
+        A row for each difference: its ``part`` ("result", "setting" or "version"), ``table``,
+        ``row`` and ``column``, the values ``a`` and ``b``, and the ``relative`` difference. The
+        verdicts of claims come first, then the largest differences.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> reports = [cm.Report('A study'), cm.Report('A study')]
+    >>> for loss, report in enumerate(reports):
+    ...     report.add(pd.DataFrame({'n': [10], 'loss': [loss]}), name='losses', keys=['n'])
+    >>> compare_reports(*reports)[['table', 'row', 'column', 'a', 'b']].to_numpy().tolist()
+    [['losses', '10', 'loss', 0, 1]]
     """
     check_nonnegative("tolerance", tolerance)
     left, right = (side if isinstance(side, Report) else read_report(side) for side in (a, b))
-    tables, others = ({t.name: t for t in side.tables} for side in (left, right))
-    cells: list[tuple[Any, ...]] = []
-    rows: list[tuple[str, str, str]] = []
-    for name in dict.fromkeys([*tables, *others]):
-        if name in tables and name in others:
-            _compare_tables(tables[name], others[name], cells, rows)
-        else:
-            rows.append((name, "the table", "A" if name in tables else "B"))
-    differ = [cell for cell in cells if cell[-1] > tolerance]
-    differ.sort(key=lambda c: (c[0] != "claims" or c[2] != "verdict", -c[-1]))
-    columns = ["table", "row", "column", "a", "b", "relative"]
-    return Diff(
-        tolerance,
-        _changes(left.settings, right.settings),
-        _changes(left.versions, right.versions),
-        pd.DataFrame(differ, columns=columns).astype({"a": object, "b": object}),
-        pd.DataFrame(rows, columns=["table", "row", "only_in"]),
-        len(cells),
-    )
+    keys = {table.name: list(table.keys) for table in left.tables}
+    keyed = [table.name for table in right.tables if keys.get(table.name) == list(table.keys)]
+    cells, others = _cells(left, keyed), _cells(right, keyed)
+    rows = []
+    for place in cells | others:
+        before, after = cells.get(place, ABSENT), others.get(place, ABSENT)
+        if (relative := _relative_difference(before, after)) > tolerance:
+            rows.append((*place, before, after, relative))
+    verdict = ("claims", "verdict")
+    rows.sort(key=lambda row: (_PARTS.index(row[0]), (row[1], row[3]) != verdict, -row[-1]))
+    columns = ["part", "table", "row", "column", "a", "b", "relative"]
+    return pd.DataFrame(rows, columns=columns).astype({"a": object, "b": object})
 
 
-def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the values that differ, by their path of keys."""
-    one, other = _flat(a), _flat(b)
-    changed = [key for key in {**one, **other} if one.get(key) != other.get(key)]
-    rows = [(key, one.get(key), other.get(key)) for key in changed]
-    return pd.DataFrame(rows, columns=["key", "a", "b"], dtype=object)
-
-
-def _compare_tables(
-    a: Table, b: Table, cells: list[tuple[Any, ...]], rows: list[tuple[str, str, str]]
-) -> None:
-    """Add the relative differences of common cells, and the rows and columns of one table only."""
-    keys = list(a.keys) if list(a.keys) == list(b.keys) else []
-    left, right = (side.frame.set_axis(_labels(side.frame, keys)) for side in (a, b))
-    for side, one, other in (("A", left, right), ("B", right, left)):
-        only = [f"column {column}" for column in one.columns.difference(other.columns, sort=False)]
-        only += one.index.difference(other.index).tolist()
-        rows += [(a.name, row, side) for row in only]
-    left, right = left.align(right, join="inner")
-    for column in left:
-        if column not in keys and not _MEASURED.search(str(column)):
-            for row, one, other in zip(left.index, left[column], right[column], strict=True):
-                cells.append((a.name, row, column, one, other, _relative_difference(one, other)))
+def _cells(report: Report, keyed: list[str]) -> dict[tuple[str, str, str, str], Any]:
+    """Return the values of a report by part, table, row and column."""
+    cells = {("setting", "", key, ""): value for key, value in _flat(report.settings).items()}
+    cells |= {("version", "", key, ""): value for key, value in report.versions.items()}
+    for table in report.tables:
+        rows = _labels(table.frame, list(table.keys) if table.name in keyed else [])
+        for column in table.frame:
+            if not _MEASURED.search(str(column)):
+                values = zip(rows, table.frame[column], strict=True)
+                cells |= {("result", table.name, row, str(column)): cell for row, cell in values}
+    return cells
 
 
 def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
@@ -189,8 +99,7 @@ def _relative_difference(a: Any, b: Any) -> float:
     """Return a difference relative to the larger number; infinite if cells are not comparable."""
     if a == b or (pd.isna(a) and pd.isna(b)):
         return 0.0
-    numbers = {type(a), type(b)} <= {int, float}
-    if not numbers or not (math.isfinite(a) and math.isfinite(b)):
+    if not {type(a), type(b)} <= {int, float} or not (math.isfinite(a) and math.isfinite(b)):
         return math.inf
     return abs(a - b) / max(abs(a), abs(b)) if abs(a - b) > _ROUNDING else 0.0
 
@@ -204,11 +113,6 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     else:
         return {path: value}
     return {name: leaf for key, item in items for name, leaf in _flat(item, key).items()}
-
-
-def _short(value: Any) -> str:
-    text = "not set" if value is None else " ".join(str(value).split())
-    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 @dataclass(frozen=True)
@@ -258,16 +162,14 @@ class Comparison:
             return f"{a} and {b} tie: they differ by {size} ({self.interval})."
         if self.mean_b:
             share = abs(self.estimate / self.mean_b)
-            times = f"{format_number(share)} times" if share >= 10 else f"{100 * share:.3g} %"
-            size += f" ({times})"
+            size += f" ({format_number(share)} times)" if share >= 10 else f" ({100 * share:.3g} %)"
         return f"{a} is {size} {self.verdict} than {b} ({self.interval})."
 
 
 def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
-    """Compare two sets of draws by their means.
+    """Compare the means of two sets of finite numbers by a paired t-test, or by Welch's test.
 
-    The interval comes from a paired t-test, or from Welch's test. For a single draw it is infinite,
-    unless a and b are the same number.
+    The interval of a single draw is infinite, unless a and b are the same number.
 
     Parameters
     ----------
@@ -275,28 +177,11 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
         One number for each draw.
     paired : bool, default True
         Whether ``a[i]`` and ``b[i]`` come from the same draw.
-
-    Returns
-    -------
-    Comparison
-
-    Raises
-    ------
-    ParameterError
-        If the numbers are not finite, or paired draws have different lengths.
-
-    Examples
-    --------
-    >>> result = compare([1.0, 1.1, 0.9], [1.4, 1.6, 1.3])
-    >>> result.verdict, round(result.estimate, 3)
-    ('lower', -0.433)
     """
     left, right = checked_numbers("a", a), checked_numbers("b", b)
     if paired and left.shape != right.shape:
-        raise ParameterError(
-            f"a has {left.size} draws and b has {right.size}; pass pairs, or paired=False"
-        )
-    if not (left.size and right.size and np.isfinite(left).all() and np.isfinite(right).all()):
+        raise ParameterError(f"a has {left.size} draws, b has {right.size}; pass paired=False")
+    if not (left.size and right.size and np.isfinite([left.sum(), right.sum()]).all()):
         raise ParameterError("a and b must hold finite numbers, at least one each; leave out NaN")
     n_pairs, estimate = min(left.size, right.size), float(left.mean() - right.mean())
     spread = (left - right).std() if paired else max(left.std(), right.std())
@@ -305,9 +190,8 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
         low, high = (estimate, estimate) if estimate == 0 else (-np.inf, np.inf)
     elif spread <= rounding:  # the same difference in all draws
         low = high = estimate if abs(estimate) > rounding else 0.0
-    elif paired:
-        low, high = stats.ttest_rel(left, right).confidence_interval()
     else:
-        low, high = stats.ttest_ind(left, right, equal_var=False).confidence_interval()
+        test = stats.ttest_rel if paired else partial(stats.ttest_ind, equal_var=False)
+        low, high = test(left, right).confidence_interval()
     means = float(left.mean()), float(right.mean())
     return Comparison(*means, estimate, float(low), float(high), n_pairs)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from hashlib import sha256
 from html import escape
 from io import StringIO
@@ -17,7 +18,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
-from markdown_it import MarkdownIt
 
 from convexmarket.checks import check_choice, check_instance, check_list, shown
 from convexmarket.data.csv_cells import write_csv
@@ -26,13 +26,13 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import keep_access, write_together
 from convexmarket.report import results
 from convexmarket.report.folders import put_back, replacing
-from convexmarket.report.results import RESULTS, plain, read_bytes
-from convexmarket.report.table_formats import Table, escape_markdown, printable
+from convexmarket.report.results import FORMAT, RESULTS, plain, read_bytes
+from convexmarket.report.table_formats import Table, escape_markdown, html_of, printable
 
 Format: TypeAlias = Literal["md", "html", "csv", "tex", "svg", "pdf"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
-_CLAIMS = "claims"
+_CLAIMS, _COLUMNS = "claims", ["claim", "verdict", "source", "detail"]
 _FIELDS = ("title", "question", "finding", "settings", "versions")
 #: Words of text, figures, tables, and claims on a page; failing parts that a verdict names.
 _WORDS, _FIGURES, _TABLES, _CLAIMED, _NAMED = 400, 3, 2, 8, 5
@@ -49,10 +49,6 @@ class Text:
         """Return the text."""
         return printable(self.markdown.strip("\n"))
 
-    def to_html(self) -> str:
-        """Return the text as HTML."""
-        return html_of(self.markdown)
-
 
 @dataclass(frozen=True, eq=False)
 class Figure:
@@ -65,26 +61,20 @@ class Figure:
     appendix: bool = False
 
     def saved(self, kind: str) -> bytes:
-        """Return the content of a PNG, SVG or PDF file; a stored figure is PNG only."""
-        if isinstance(self.picture, bytes) and kind == "png":
-            return self.picture
-        if isinstance(self.picture, bytes):
+        """Return the content of a PNG, SVG or PDF file."""
+        if not isinstance(self.picture, bytes):
+            from convexmarket.report.figures import saved
+
+            return saved(self.picture, kind, self.name)
+        if kind != "png":
             remedy = f"run the experiment again with the format {kind!r}"
             raise ParameterError(f"the figure {self.name!r} is stored as PNG only; {remedy}")
-        from convexmarket.report.figures import saved
-
-        return saved(self.picture, kind, self.name)
+        return self.picture
 
     def to_markdown(self) -> str:
         """Return the image and its caption."""
         image = f"![{escape_markdown(self.alt)}](figures/{self.name}.png)"
         return f"{image}\n\n{escape_markdown(self.caption)}".strip()
-
-    def to_html(self) -> str:
-        """Return an HTML figure."""
-        alt, caption = (escape(printable(text)) for text in (self.alt, self.caption))
-        image = f'<img src="figures/{self.name}.png" alt="{alt}">'
-        return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
 
 Block: TypeAlias = Text | Figure | Table
@@ -93,9 +83,12 @@ Block: TypeAlias = Text | Figure | Table
 class Report:
     """A report of any experiment, built block by block.
 
-    A page holds at most 400 words of text, 3 figures and 2 tables, in the order of their addition;
-    the table of claims comes first. Of more than 8 claims the page names their number and at most 8
-    that do not hold. The appendix holds the other blocks.
+    A page shows at most 400 words of text, 3 figures and 2 tables, in the order of their addition.
+    The table of claims comes first; of more than 8 claims the page shows those that do not hold.
+    The appendix has the other blocks.
+
+    Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown:
+    put :func:`escape_markdown` around names that come from data. HTML in it is shown as text.
 
     Parameters
     ----------
@@ -104,20 +97,6 @@ class Report:
         The question that the experiment answers.
     settings : mapping, optional
         Inputs that :func:`compare_reports` compares: parameters, seeds, the text of a problem file.
-
-    Attributes
-    ----------
-    finding : str
-        The headline.
-    blocks : list
-        Text, tables and figures in their order.
-    versions : dict
-        Versions of the packages in use.
-
-    Notes
-    -----
-    Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown:
-    put :func:`escape_markdown` around names that come from data. HTML in it is shown as text.
 
     Examples
     --------
@@ -167,27 +146,24 @@ class Report:
     ) -> None:
         """Add text, a table, a figure, or a result with its statements, table and plot.
 
-        If a table has the columns ``id`` and ``sensitivity``, only the owner of the files may read
-        them.
+        If a table has the columns ``id`` and ``sensitivity``, only the owner can read the files.
 
         Parameters
         ----------
         block : str, DataFrame, matplotlib Figure or object
             Markdown; a table; a figure; or an object with at least one of the methods
             ``statements()``, ``plot()`` and ``to_frame()``, all of which are used.
-        caption, name : str, optional
-            Of a table or figure. The name is the stem of the files; by default ``table-1``.
-        alt : str
-            Description of a figure for readers who do not see it; by default the caption.
+        caption, name, alt : str, optional
+            Of a table or figure: the caption; the stem of the files, by default ``table-1``; the
+            description for readers who do not see the figure, by default the caption.
         keys : sequence of str
             Columns that identify the rows of a table; by default named levels of the index, or
             ``frame.attrs["keys"]``.
         formats, headers : mapping of str to str, optional
             Format specifications and headers of columns.
-        appendix : bool, default False
-            Whether the block belongs to the appendix.
-        rows : int, optional
-            Rows of a table that are shown, by default 8, and 15 in the appendix.
+        appendix, rows : bool, int
+            Whether the block belongs to the appendix; how many rows of a table are shown, by
+            default 8, and 15 in the appendix.
 
         Raises
         ------
@@ -198,55 +174,47 @@ class Report:
         if isinstance(block, str):
             self.blocks.append(Text(block, appendix))
         elif isinstance(block, pd.DataFrame):
-            name = self._name(name, "table", [_CLAIMS, *(table.name for table in self.tables)])
+            name = self._free_name(name, Table)
             levels = [str(level) for level in block.index.names if level is not None]
             keys = list(keys) or levels or list(block.attrs.get("keys", []))
-            frame = results.tidy(name, block)
-            for column in {*keys, *(formats or ()), *(headers or ())} - {*frame}:
+            frame, formats, headers = results.tidy(name, block), formats or {}, headers or {}
+            for column in {*keys, *formats, *headers} - {*frame}:
                 known = ", ".join(map(repr, frame))
                 raise ParameterError(f"the table {name!r} has no column {column!r}; it has {known}")
             if keys and frame.duplicated(keys).any():
-                raise ParameterError(
-                    f"the keys {', '.join(keys)} do not identify the rows of the table {name!r}; "
-                    "add a column to keys"
-                )
-            looks = formats or {}, headers or {}, rows or (15 if appendix else 8)
-            private = {"id", "sensitivity"} <= set(frame)
-            self.blocks.append(Table(name, caption, frame, keys, *looks, private, appendix))
+                named = ", ".join(keys)
+                raise ParameterError(f"the keys {named} do not identify the rows of {name!r}")
+            rows, private = rows or (15 if appendix else 8), {"id", "sensitivity"} <= {*frame}
+            looks = formats, headers, rows, private, appendix
+            self.blocks.append(Table(name, caption, frame, keys, *looks))
         elif hasattr(block, "savefig"):
             if not (alt or caption):
                 raise ParameterError("a figure needs alt=, a text for readers who do not see it")
-            name = self._name(name, "figure", [figure.name for figure in self.figures])
+            name = self._free_name(name, Figure)
             self.blocks.append(Figure(name, caption, alt or caption, block, appendix))
         else:
             methods = ("statements", "plot", "to_frame")
-            parts = {m: getattr(block, m) for m in methods if callable(getattr(block, m, None))}
-            if not parts or isinstance(block, type):
-                raise ParameterError(
-                    "add a string, a DataFrame, a Matplotlib figure or an object with "
-                    f"statements(), plot() or to_frame(), got {shown(block)}"
-                )
-            if "statements" in parts:
-                points = [f"- {escape_markdown(point)}" for point in parts["statements"]()]
+            statements, plot, to_frame = (getattr(block, each, None) for each in methods)
+            if isinstance(block, type) or not (statements or plot or to_frame):
+                kinds = "a string, a DataFrame, a figure or an object with statements()"
+                raise ParameterError(f"add {kinds}, plot() or to_frame(), got {shown(block)}")
+            if statements:
+                points = [f"- {escape_markdown(point)}" for point in statements()]
                 self.add("\n".join(points), appendix=appendix)
-            if "plot" in parts:
+            if plot:
                 from convexmarket.report.figures import drawn
 
                 alt = alt or caption or f"Plot of {type(block).__name__}"
-                self.add(drawn(parts["plot"]), caption, name=name, alt=alt, appendix=appendix)
-            if "to_frame" in parts:
-                self.add(parts["to_frame"](), caption, name=name, appendix=appendix)
+                self.add(drawn(plot), caption, name=name, alt=alt, appendix=appendix)
+            if to_frame:
+                self.add(to_frame(), caption, name=name, appendix=appendix)
 
-    def _name(self, name: str | None, kind: str, taken: list[str]) -> str:
-        number = sum(type(block).__name__.lower() == kind for block in self.blocks) + 1
-        name = f"{kind}-{number}" if name is None else name
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ParameterError(
-                f"the {kind} is named {shown(name)}; it becomes a file name, so use lower-case "
-                "letters, digits, '_' and '-'"
-            )
-        if name in taken:
-            raise ParameterError(f"two {kind}s are named {name!r}; give each its own name")
+    def _free_name(self, name: str | None, kind: type[Table | Figure]) -> str:
+        taken = [block.name for block in self.blocks if isinstance(block, kind)]
+        word = kind.__name__.lower()
+        name = _file_name(f"{word}-{len(taken) + 1}" if name is None else name, _NAME)
+        if name in (*taken, _CLAIMS):
+            raise ParameterError(f"two {word}s are named {name!r}; give each its own name")
         return name
 
     def claim(self, text: str, *, holds: Any = None, source: str = "", detail: str = "") -> None:
@@ -269,13 +237,12 @@ class Report:
         """
         verdict, exceptions = _verdict(holds)
         row = [_text("text", text), verdict, source, f"{detail} {exceptions}".strip()]
-        rows = [*self.claims.to_numpy().tolist(), row]
-        frame = pd.DataFrame(rows, columns=["claim", "verdict", "source", "detail"], dtype="str")
-        if frame.claim.duplicated().any():
+        frame = pd.DataFrame([*self.claims.to_numpy().tolist(), row], columns=_COLUMNS, dtype="str")
+        if not frame.claim.is_unique:
             raise ParameterError(f"the claim {text!r} is made twice; give each its own text")
-        table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(rows))
-        place = next((k for k, b in enumerate(self.blocks) if _is_claims(b)), len(self.blocks))
-        self.blocks[place : place + 1] = [table]
+        table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(frame))
+        self.blocks = [table if _is_claims(block) else block for block in self.blocks]
+        self.blocks += [table] if len(frame) == 1 else []
 
     def attach(self, name: str, content: str | bytes) -> None:
         """Add a file to the folder.
@@ -285,21 +252,12 @@ class Report:
         name : str
             Of a JSON, TOML, CSV or text file, such as ``model.json``.
         content : bytes or str
-
-        Raises
-        ------
-        ParameterError
-            If the name is another one.
         """
-        if not _ATTACHMENT.fullmatch(name):
-            raise ParameterError(f"name must be a file name such as 'runs.jsonl', got {name!r}")
-        self.attachments[name] = content.encode() if isinstance(content, str) else content
+        content = content.encode() if isinstance(content, str) else content
+        self.attachments[_file_name(name, _ATTACHMENT)] = content
 
     def __repr__(self) -> str:
-        return (
-            f"Report({self.title!r}: {len(self.tables)} tables, {len(self.figures)} figures, "
-            f"{len(self.claims)} claims)"
-        )
+        return f"Report({self.title!r}: {len(self.blocks)} blocks, {len(self.claims)} claims)"
 
     @property
     def tables(self) -> list[Table]:
@@ -314,7 +272,8 @@ class Report:
     @property
     def claims(self) -> pd.DataFrame:
         """The claims with their verdicts, sources and details."""
-        return next((t.frame for t in self.tables if _is_claims(t)), pd.DataFrame())
+        tables = (table.frame for table in self.tables if _is_claims(table))
+        return next(tables, pd.DataFrame(columns=_COLUMNS))
 
     def to_markdown(self, *, appendix: bool = False) -> str:
         """Return the report, or its appendix, as Markdown.
@@ -323,13 +282,11 @@ class Report:
         ----------
         appendix : bool, default False
         """
-        blocks = [block.to_markdown() for block in self._of(appendix)]
         lead = [f"# {escape_markdown(self.title)}"]
         if not appendix:
             lead += [f"*{escape_markdown(self.question)}*"] if self.question else []
             lead += [f"**{escape_markdown(self.finding)}**"] if self.finding else []
-            blocks += ["More in the [appendix](appendix.md)."] if self._of(True) else []
-        return "\n\n".join([*lead, *blocks, "---", self._footer]) + "\n"
+        return "\n\n".join([*lead, self._body(appendix)]) + "\n"
 
     def to_html(self, *, appendix: bool = False) -> str:
         """Return the report, or its appendix, as a page that refers to ``figures/``.
@@ -338,37 +295,37 @@ class Report:
         ----------
         appendix : bool, default False
         """
-        body = "\n".join(block.to_html() for block in self._of(appendix))
-        texts = {} if appendix else {"question": self.question, "finding": self.finding}
-        link = '<p><a href="index.html">Report</a></p>' if appendix else ""
-        if not appendix and self._of(True):
-            link = '<p><a href="appendix.html">Appendix</a></p>'
-        return _page(self.title, body, **texts, link=link, footer=html_of(self._footer))
+        lead = ("", "") if appendix else (self.question, self.finding)
+        body = self._body(appendix).replace("](appendix.md)", "](appendix.html)")
+        return _page(self.title, *lead, body)
 
-    @property
-    def _footer(self) -> str:
+    def _body(self, appendix: bool) -> str:
+        """Return the blocks and the footer in Markdown."""
+        texts = [block.to_markdown() for block in self._shown(appendix)]
+        if not appendix and self._shown(True):
+            texts.append("More in the [appendix](appendix.md).")
         named = [f"{name} {self.versions.get(name)}" for name in ("convexmarket", "python")]
-        return f"All data: [{RESULTS}]({RESULTS}). Made with {', '.join(named)}."
+        footer = f"All data: [{RESULTS}]({RESULTS}). Made with {', '.join(named)}."
+        return "\n\n".join([*texts, "---", footer])
 
-    def _of(self, appendix: bool) -> list[Block]:
+    def _shown(self, appendix: bool) -> list[Block]:
         """Return the blocks of the page, or of the appendix."""
         words = _WORDS - len(f"{self.question} {self.finding}".split())
-        left = {Text: words, Figure: _FIGURES, Table: _TABLES - any(map(_is_claims, self.blocks))}
-        chosen: list[Block] = []
+        left = {Text: words, Figure: _FIGURES, Table: _TABLES - (len(self.claims) > 0)}
+        blocks: list[Block] = []
         for block in self.blocks:
-            if _is_claims(block):
-                many = len(self.claims) > _CLAIMED
-                chosen += _failing(block) if many and not appendix else [block] * (many == appendix)
+            if isinstance(block, Table) and _is_claims(block):
+                many = len(block.frame) > _CLAIMED
+                blocks += _failing(block) if many and not appendix else [block] * (many == appendix)
                 continue
             cost = len(block.markdown.split()) if isinstance(block, Text) else 1
             fits = not block.appendix and cost <= left[type(block)]
             left[type(block)] -= cost if fits else 0
-            chosen += [block] * (fits != appendix)
-        return chosen
+            blocks += [block] * (fits != appendix)
+        return blocks
 
     def _repr_html_(self) -> str:
-        lead = f"## {escape_markdown(self.title)}\n\n{escape_markdown(self.finding)}"
-        html = "\n".join([html_of(lead), *(block.to_html() for block in self._of(False))])
+        html = html_of(self.to_markdown())
         for figure in self.figures:
             data = f"data:image/png;base64,{b64encode(figure.saved('png')).decode()}"
             html = html.replace(f'src="figures/{figure.name}.png"', f'src="{data}"')
@@ -377,7 +334,7 @@ class Report:
     def write(
         self, folder: str | Path, formats: Collection[Format] = ("md", "html"), force: bool = False
     ) -> Path:
-        """Write the report as a folder, atomically; return its page.
+        """Write the report as a folder, atomically; return ``index.html`` or ``report.md`` in it.
 
         Parameters
         ----------
@@ -389,17 +346,11 @@ class Report:
         force : bool, default False
             Whether a folder that holds something else may be replaced, with all files in it.
 
-        Returns
-        -------
-        pathlib.Path
-            ``folder/index.html``, or without HTML ``folder/report.md``.
-
         Raises
         ------
-        ParameterError
-            If the folder holds files and no report, or a format is unknown.
-        DataError
-            If the folder cannot be written. Its former content is unchanged.
+        ParameterError, DataError
+            If the folder holds files and no report, or a format is unknown; if the folder cannot
+            be written. Its former content is unchanged.
         """
         check_list("formats", formats, "formats such as csv")
         for each in formats:
@@ -426,7 +377,7 @@ class Report:
         """Return the content of all files by their names in the folder."""
         files: dict[str, str | bytes] = dict(self.attachments)
         for md, html, appendix in (("report", "index", False), ("appendix", "appendix", True)):
-            if self._of(appendix) or not appendix:
+            if self._shown(appendix) or not appendix:
                 if "md" in formats:
                     files[f"{md}.md"] = self.to_markdown(appendix=appendix)
                 if "html" in formats:
@@ -448,33 +399,19 @@ class Report:
                     write_csv(block.frame, cells := StringIO(newline=""))
                     files[f"tables/{block.name}.csv"] = cells.getvalue()
             blocks.append({"kind": type(block).__name__, **plain(fields)})
-        described = {each: getattr(self, each) for each in _FIELDS}
+        described = {"format": FORMAT, **{each: getattr(self, each) for each in _FIELDS}}
         described |= {"files": sorted(self.attachments), "blocks": blocks}
-        files[RESULTS] = results.results_text(described)
+        files[RESULTS] = json.dumps(described, ensure_ascii=False, allow_nan=False)
         return {name: t.encode() if isinstance(t, str) else t for name, t in files.items()}
 
 
 def read_report(folder: str | Path) -> Report:
-    """Read a report from its folder.
+    """Read a report from its folder; figures are PNG files, and damaged files a DataError.
 
     Parameters
     ----------
     folder : path
         The folder that :meth:`Report.write` wrote, or the ``results.json`` in it.
-
-    Returns
-    -------
-    Report
-        The same text, claims and tables; figures are the stored PNG files.
-
-    Raises
-    ------
-    DataError
-        If a file is missing or damaged, or a table was changed after it was written.
-
-    Examples
-    --------
-    >>> read_report("reports/wdbc").to_markdown()  # doctest: +SKIP
     """
     check_instance("folder", folder, (str, PathLike), "the folder of a report")
     file = Path(folder)
@@ -486,9 +423,7 @@ def read_report(folder: str | Path) -> Report:
         for each in _FIELDS:
             setattr(report, each, content[each])
         for fields in content["blocks"]:
-            kind, name = fields.pop("kind"), fields.get("name", "text")
-            if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is not a valid name")
+            kind, name = fields.pop("kind"), _file_name(fields.get("name", "text"), _NAME)
             if kind == "Table":
                 stored = {k: fields.pop(k, None) for k in ("columns", "dtypes", "data", "sha256")}
                 fields["frame"] = results.restored_frame(name, stored, place)
@@ -506,17 +441,12 @@ def read_report(folder: str | Path) -> Report:
 
 
 def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
-    """Read the tables of a report by name, including the claims, with exact values.
-
-    Examples
-    --------
-    >>> read_tables("reports/wdbc")["curve"].groupby("model").payments.sum()  # doctest: +SKIP
-    """
+    """Read the tables of a report by name, including the claims, with exact values."""
     return {table.name: table.frame for table in read_report(folder).tables}
 
 
 def write_index(reports: str | Path, *, force: bool = True) -> Path:
-    """Write an index of the reports in a folder, as ``index.html`` and ``README.md``.
+    """Write an index of the reports in a folder, as ``README.md`` and the returned ``index.html``.
 
     Parameters
     ----------
@@ -524,16 +454,6 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
         A folder with reports as sub-folders. Reports that cannot be read are named as such.
     force : bool, default True
         Whether an existing index may be replaced.
-
-    Returns
-    -------
-    pathlib.Path
-        The page ``index.html``.
-
-    Raises
-    ------
-    ParameterError
-        If the folder is missing or is a report, or an index exists and may not be replaced.
     """
     folder = Path(reports).resolve()
     if not folder.is_dir() or (folder / RESULTS).exists():
@@ -541,14 +461,13 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
     lines = ""
     for file in sorted(folder.glob(f"*/{RESULTS}")):
         name = file.parent.name
-        try:
+        title, finding = name, "This report cannot be read."
+        with suppress(DataError, KeyError):
             content = results.read_content(file)
             title, finding = content["title"], content["finding"] or content["question"]
-        except (DataError, KeyError) as error:
-            title, finding = name, f"cannot be read: {error}".replace(f"{file.parent}/", "")
         link = f"[{escape_markdown(title)}](<{name}/report.md>)"
         lines += f"- {link}: {escape_markdown(finding)}\n"
-    page = _page("Reports", html_of(lines.replace("/report.md>", "/index.html>")))
+    page = _page("Reports", "", "", lines.replace("/report.md>", "/index.html>"))
     texts = {"index.html": page, "README.md": f"# Reports\n\n{lines}"}
     write_together({folder / name: text.encode() for name, text in texts.items()}, force=force)
     return folder / "index.html"
@@ -557,37 +476,43 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
 def check_folder(folder: Path, *, force: bool = False) -> None:
     """Refuse a place that is a file, holds files and no report, or holds the working directory."""
     target = folder.resolve()
-    if not target.exists():
-        return
-    if not target.is_dir():
+    if target.exists() and not target.is_dir():
         raise ParameterError(f"{target} is a file; name a folder for the report")
     if Path.cwd().is_relative_to(target):
         why = f"the working directory lies in {target}, which would be replaced"
         raise ParameterError(f"{why}; run the command from another folder")
-    other = min((path.name for path in target.iterdir()), default="")
+    other = min((path.name for path in target.glob("*")), default="")
     if other and not (force or results.is_report(target)):
         why = f"the folder {target} holds {other!r} and no {RESULTS} of a report"
         remedy = "choose another folder, or pass --force (force=True in Python) to replace it all"
         raise ParameterError(f"{why}; {remedy}")
 
 
-def _is_claims(block: Block) -> bool:
-    return isinstance(block, Table) and block.name == _CLAIMS
-
-
-def _failing(claims: Any) -> list[Block]:
-    """Return the number of claims that hold, and a table of the first others."""
-    others = claims.frame[claims.frame.verdict != "holds"]
-    n, m = len(claims.frame), len(claims.frame) - len(others)
-    text, caption = f"{m} of {n} claims hold; the appendix has all.", "Claims that do not hold"
-    table = replace(claims, frame=others.head(_CLAIMED), caption=f"{caption}, or hold in part")
-    return [Text(text), table] if len(others) else [Text(text)]
+def _file_name(name: object, pattern: re.Pattern[str]) -> str:
+    if not isinstance(name, str) or not pattern.fullmatch(name):
+        sample = "such as 'runs.jsonl'" if pattern is _ATTACHMENT else "without ending"
+        raise ParameterError(f"name must be a file name in lower case, {sample}, got {shown(name)}")
+    return name
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ParameterError(f"{name} must be a text that is not empty, got {shown(value)}")
     return value
+
+
+def _is_claims(block: Block) -> bool:
+    return isinstance(block, Table) and block.name == _CLAIMS
+
+
+def _failing(claims: Table) -> list[Block]:
+    """Return the number of claims that hold, and a table of the first others."""
+    others = claims.frame[claims.frame.verdict != "holds"]
+    n, m = len(claims.frame), len(claims.frame) - len(others)
+    text = Text(f"{m} of {n} claims hold; the appendix has all.")
+    caption = "Claims that do not hold, or hold in part"
+    table = replace(claims, frame=others.head(_CLAIMED), caption=caption)
+    return [text, table] if len(others) else [text]
 
 
 def _verdict(holds: Any) -> tuple[str, str]:
@@ -604,27 +529,15 @@ def _verdict(holds: Any) -> tuple[str, str]:
         return verdict, ""
     labels = [x if isinstance(x, tuple) else (x,) for x in holds.index[~values]]
     failing = "; ".join(", ".join(map(str, label)) for label in labels[:_NAMED])
-    more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
-    return verdict, f"Fails at {failing}{more}."
+    return verdict, f"Fails at {failing}{'; ...' if len(labels) > _NAMED else '.'}"
 
 
-def html_of(markdown: str) -> str:
-    """Render Markdown; HTML in it is shown as text."""
-    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
-    return str(renderer.render(printable(markdown)))
-
-
-@cache
-def _template(name: str) -> str:
-    return (Path(__file__).parent / "templates" / name).read_text("utf-8").strip()
-
-
-def _page(title: str, body: str, *, link: str = "", footer: str = "", **texts: str) -> str:
+def _page(title: str, question: str, finding: str, markdown: str) -> str:
     """Return an HTML page in the style of reports, without external resources."""
-    script = _template("page.js")
-    plain_texts = {"question": "", "finding": "", "title": title} | texts
-    parts = {name: escape(printable(text)) for name, text in plain_texts.items()}
-    parts |= {"body": body, "link": link, "footer": footer, "script": script}
-    digest = b64encode(sha256(script.encode()).digest()).decode()
-    page = Template(_template("page.html"))
-    return page.substitute(parts, style=_template("page.css"), digest=digest) + "\n"
+    folder = Path(__file__).parent / "templates"
+    files = {each: (folder / f"page.{each}").read_text("utf-8") for each in ("html", "css", "js")}
+    digest = b64encode(sha256(files["js"].encode()).digest()).decode()
+    texts = {"title": title, "question": question, "finding": finding}
+    parts = {name: escape(printable(text)) for name, text in texts.items()}
+    parts |= {"style": files["css"], "script": files["js"], "digest": digest}
+    return Template(files["html"]).substitute(parts, body=html_of(markdown))

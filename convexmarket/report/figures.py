@@ -1,7 +1,6 @@
-"""The style of figures in reports: tick labels, and the two usual charts.
+"""The style of figures in reports: tick labels, and the two usual charts, without pyplot.
 
-Series differ in marker and line style as well as in colour, and the colours (Okabe and Ito's) are
-distinguishable for colour-blind readers. Figures are drawn without pyplot.
+Series differ in marker, line style and colour; colour-blind readers can distinguish the colours.
 """
 
 from __future__ import annotations
@@ -25,15 +24,11 @@ from convexmarket.report.table_formats import format_number
 
 WIDTH = 6.0  # inches: the width of the page, and legible on a phone
 INK, MUTED, RULE = "#22272e", "#59636e", "#d5dae0"
-SERIES: tuple[dict[str, Any], ...] = (
-    {"color": "#0072b2", "marker": "o", "linestyle": "-"},
-    {"color": "#d55e00", "marker": "s", "linestyle": (0, (5, 2))},
-    {"color": "#00785a", "marker": "^", "linestyle": (0, (1.2, 1.6))},
-    {"color": "#a03f7a", "marker": "D", "linestyle": (0, (6, 2, 1.2, 2))},
-    {"color": "#9a6a00", "marker": "v", "linestyle": "-"},
-    {"color": "#4b4b4b", "marker": "P", "linestyle": (0, (5, 2))},
-    {"color": "#3a9bd9", "marker": "X", "linestyle": (0, (1.2, 1.6))},
-    {"color": "#b3261e", "marker": "<", "linestyle": (0, (6, 2, 1.2, 2))},
+_COLORS = ["0072b2", "d55e00", "00785a", "a03f7a", "9a6a00", "4b4b4b", "3a9bd9", "b3261e"]
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
+SERIES: tuple[dict[str, Any], ...] = tuple(
+    {"color": f"#{color}", "marker": marker, "linestyle": dashes}
+    for color, marker, dashes in zip(_COLORS, "os^DvPX<", 2 * _DASHES, strict=True)
 )
 # fmt: off
 STYLE: dict[str, Any] = {
@@ -50,11 +45,8 @@ STYLE: dict[str, Any] = {
     "svg.fonttype": "none", "pdf.fonttype": 42,
 }
 # fmt: on
-#: Up to this ratio of the ends a logarithmic axis has evenly spaced ticks.
-_NARROW = 8.0
-_STEPS = (1, 2, 2.5, 5, 10)
-#: Markers on a line with many points.
-_MARKERS = 25
+#: Ratio of the ends up to which a log axis has even ticks; markers on a line with many points.
+_NARROW, _MARKERS = 8.0, 25
 
 
 def report_style(name: str = "figure") -> AbstractContextManager[None]:
@@ -82,10 +74,12 @@ def lines(
     ``hue`` gives at most eight series, ``panels`` gives panels with common axes, ``log`` names the
     logarithmic axes, of "xy", and ``joined`` is False for points without lines.
     """
-    groups, series = _groups(frame, panels), _styles(frame, hue)
+    groups, series, levels = _groups(frame, panels), _series(frame, hue), levels or {}
     with report_style():
         figure = Figure(figsize=(WIDTH, 3.4))
         row = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+        heights = [frame[each] for each in (y, low, high) if each]
+        heights.append(pd.Series(levels, dtype=float))
         for axes, (title, rows) in zip(row, groups, strict=True):
             for name, points in _groups(rows, hue):
                 look = series[name] | {"linestyle": "none", "markerfacecolor": "none"}
@@ -96,16 +90,14 @@ def lines(
                 if low is not None and high is not None:
                     edges = (points[end].fillna(points[y]) for end in (low, high))
                     axes.fill_between(points[x], *edges, color=look["color"], alpha=0.16, lw=0)
-            for place, (label, level) in enumerate((levels or {}).items()):
+            for place, (label, level) in enumerate(levels.items()):
                 dashes = (":", (0, (8, 3)))[place % 2]
                 axes.axhline(level, color=INK, lw=1.0, ls=dashes, label=label)
             axes.set_title(title)
             axes.set_xlabel((xlabel or _label(x)) + " (log scale)" * ("x" in log))
-        heights = [frame[each] for each in (y, low, high) if each]
-        heights.append(pd.Series(levels or {}, dtype=float))
         for axes in row:
-            scale_axis(axes, "x", frame[x], log="x" in log, beside=len(row))
-            scale_axis(axes, "y", pd.concat(heights), log="y" in log)
+            _scale(axes, "x", frame[x], log="x" in log, panels=len(row))
+            _scale(axes, "y", pd.concat(heights), log="y" in log)
         row[0].set_ylabel((ylabel or _label(y)) + " (log scale)" * ("y" in log))
         _legend(figure)
     return figure
@@ -115,42 +107,41 @@ def bars(
     frame: pd.DataFrame, x: str, y: str, *, hue: str | None = None, xlabel: str = ""
 ) -> Figure:
     """Draw a horizontal bar of length ``x`` for each category ``y`` and series ``hue``."""
-    series, categories = _styles(frame, hue), list(frame[y].astype(str).unique())
-    height = 0.8 / len(series)
+    series, (codes, categories) = _series(frame, hue), pd.factorize(frame[y].astype(str))
+    places, height = pd.Series(codes, frame.index), 0.8 / len(series)
     with report_style():
         figure = Figure(figsize=(WIDTH, 0.9 + 0.22 * len(categories) * max(1.0, len(series) / 1.5)))
         axes = figure.subplots()
         for position, (name, rows) in enumerate(_groups(frame, hue)):
-            places = np.array([categories.index(str(cell)) for cell in rows[y]])
-            middle = places + (position + 0.5) * height - 0.4
+            middle = places[rows.index] + (position + 0.5) * height - 0.4
             color = series[name]["color"]
             axes.barh(middle, rows[x], 0.9 * height, color=color, label=_label(name))
         axes.set_yticks(range(len(categories)), [_label(name) for name in categories])
         axes.set_ylim(len(categories) - 0.45, -0.55)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(xlabel or _label(x))
-        scale_axis(axes, "x", frame[x])
+        _scale(axes, "x", frame[x])
         _legend(figure)
     return figure
 
 
-def scale_axis(
-    axes: Axes, which: str, values: pd.Series, *, log: bool = False, beside: int = 1
+def _scale(
+    axes: Axes, which: str, values: pd.Series, *, log: bool = False, panels: int = 1
 ) -> None:
-    """Scale an axis and set its ticks: round numbers, fewer if panels are side by side."""
+    """Scale an axis and set round numbers as its ticks, fewer if panels are side by side."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
-    values = values[np.isfinite(values.astype(float))].astype(float)
-    most, digits = max(3, 10 // beside) if which == "x" else 10, 5
-    locator: ticker.Locator = ticker.MaxNLocator(min(6, most), steps=_STEPS)
+    values = values.astype(float)
+    values = values[np.isfinite(values) & ((values > 0) | (not log))]
+    most, digits = max(3, 10 // panels) if which == "x" else 10, 5
+    locator: ticker.Locator = ticker.MaxNLocator(min(6, most), steps=[1, 2, 2.5, 5, 10])
     if log:
-        values = values[values > 0]
         axes.set(**{f"{which}scale": "log"})
+        axis.set_minor_locator(ticker.NullLocator())
         narrow = not len(values) or values.max() < _NARROW * values.min()
-        ticks = _log_ticks(values, most) if len(values) else []
         digits = 5 if narrow else 3
+        ticks = _log_ticks(values, most) if len(values) else []
         if len(ticks) >= 2 and not (which == "y" and narrow):
             locator = ticker.FixedLocator(ticks)
-        axis.set_minor_locator(ticker.NullLocator())
     elif which == "y" and len(values) and values.min() >= 0:
         axes.set_ylim(bottom=0, top=None if values.max() > 0 else 1.0)
     axis.set_major_locator(locator)
@@ -171,31 +162,58 @@ def _log_ticks(values: pd.Series, most: int) -> list[float]:
     return ticks[:: -(-len(ticks) // most)]
 
 
-def tidy(figure: Figure) -> None:
-    """Label default logarithmic ticks as reports do, and mark lines that others cover."""
-    for axes in figure.axes:
-        place = axes.get_subplotspec()
-        beside = place.get_geometry()[1] if place else 1
-        for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
-            if isinstance(axis.get_major_locator(), ticker.LogLocator):
-                ends = pd.Series(axis.get_view_interval())
-                scale_axis(axes, which, ends, log=True, beside=beside)
-            elif isinstance(axis.get_major_formatter(), ticker.LogFormatter):
-                axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: format_number(x)))
-        _show_covered(figure, axes)
+def drawn(plot: Callable[[], Any]) -> Figure:
+    """Call a ``plot()`` method in the style of reports and return its figure."""
+    with report_style():
+        axes = np.asarray(plot(), dtype=object).ravel()[0]
+    figure = getattr(axes, "figure", axes)
+    if "matplotlib.pyplot" in sys.modules:  # the registry would keep the figure forever
+        sys.modules["matplotlib.pyplot"].close(figure)
+    return figure
 
 
-def _show_covered(figure: Figure, axes: Axes) -> None:
+def saved(figure: Figure, kind: str, name: str) -> bytes:
+    """Return a figure as the content of a PNG, SVG or PDF file, equal for equal figures.
+
+    Default logarithmic ticks get the labels of reports, and covered lines become visible.
+    """
+    omitted = {"png": ["Software"], "svg": ["Date", "Creator"]}
+    metadata = dict.fromkeys(omitted.get(kind, ["CreationDate", "Creator", "Producer"]))
+    content, smaller = BytesIO(), BytesIO()
+    with report_style(name):
+        for axes in figure.axes:
+            place = axes.get_subplotspec()
+            panels = place.get_geometry()[1] if place else 1
+            for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+                if isinstance(axis.get_major_locator(), ticker.LogLocator):
+                    ends = pd.Series(axis.get_view_interval())
+                    _scale(axes, which, ends, log=True, panels=panels)
+                elif isinstance(axis.get_major_formatter(), ticker.LogFormatter):
+                    axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: format_number(x)))
+            _show_covered(axes, 72.0 / figure.dpi)
+        figure.savefig(content, format=kind, metadata=metadata)
+    if kind != "png":
+        return content.getvalue()
+    from PIL import Image
+
+    with Image.open(content) as image:
+        how: Any = {"method": Image.Quantize.MAXCOVERAGE, "kmeans": 1, "dither": Image.Dither.NONE}
+        image.convert("RGB").quantize(48, **how).save(smaller, format="png", optimize=True)
+    return smaller.getvalue()
+
+
+def _show_covered(axes: Axes, points_per_pixel: float) -> None:
     """Draw a line wide and pale if later lines cover it completely."""
-    in_data = [line for line in axes.get_lines() if line.get_transform() == axes.transData]
-    joined = [line for line in in_data if line.get_linestyle() != "None"]
     axes.get_xlim(), axes.get_ylim()  # autoscale
-    size = 72.0 * np.array(axes.get_window_extent().size) / figure.dpi
-    scale = axes.transScale + axes.transLimits
-    paths = [size * scale.transform(np.asarray(line.get_xydata(), float)) for line in joined]
-    paths = [path[np.isfinite(path).all(axis=1)] for path in paths]
-    for place, (line, path) in enumerate(zip(joined, paths, strict=True)):
-        if above := sum(_covers(cover, path) for cover in paths[place + 1 :]):
+    size = points_per_pixel * np.array(axes.get_window_extent().size)
+    paths: list[tuple[Any, NDArray[np.float64]]] = []
+    for line in axes.get_lines():
+        if line.get_transform() == axes.transData and line.get_linestyle() != "None":
+            corners = np.asarray(line.get_xydata(), float)
+            path = size * (axes.transScale + axes.transLimits).transform(corners)
+            paths.append((line, path[np.isfinite(path).all(axis=1)]))
+    for place, (line, path) in enumerate(paths):
+        if above := sum(_covers(cover, path) for _, cover in paths[place + 1 :]):
             wider = line.get_linewidth() + 3.0 * above
             line.set(linewidth=wider, markersize=line.get_markersize() + 3.0 * above, alpha=0.45)
 
@@ -207,35 +225,6 @@ def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
     points = np.concatenate([path, (path[1:] + path[:-1]) / 2])
     height = np.interp(points[:, 0], above[:, 0], above[:, 1], left=np.inf, right=np.inf)
     return bool(np.abs(points[:, 1] - height).max() <= 1.0)
-
-
-def drawn(plot: Callable[[], Any]) -> Figure:
-    """Call a ``plot()`` method in the style of reports and return its figure."""
-    with report_style():
-        result = plot()
-    axes = np.asarray(result, dtype=object).ravel()[0]
-    figure = getattr(axes, "figure", axes)
-    if "matplotlib.pyplot" in sys.modules:  # the registry would keep the figure forever
-        sys.modules["matplotlib.pyplot"].close(figure)
-    return figure
-
-
-def saved(figure: Figure, kind: str, name: str) -> bytes:
-    """Return a figure as the content of a PNG, SVG or PDF file, equal for equal figures."""
-    dates = {"png": ["Software"], "svg": ["Date", "Creator"]}
-    omitted = dates.get(kind, ["CreationDate", "Creator", "Producer"])
-    content, smaller = BytesIO(), BytesIO()
-    with report_style(name):
-        tidy(figure)
-        figure.savefig(content, format=kind, metadata=dict.fromkeys(omitted))
-    if kind != "png":
-        return content.getvalue()
-    from PIL import Image
-
-    with Image.open(content) as image:
-        how: Any = {"method": Image.Quantize.MAXCOVERAGE, "kmeans": 1, "dither": Image.Dither.NONE}
-        image.convert("RGB").quantize(48, **how).save(smaller, format="png", optimize=True)
-    return smaller.getvalue()
 
 
 def _label(name: object) -> str:
@@ -250,12 +239,12 @@ def _groups(frame: pd.DataFrame, column: str | None) -> list[tuple[str, pd.DataF
     return [(str(name), rows) for name, rows in frame.groupby(column, sort=False)]
 
 
-def _styles(frame: pd.DataFrame, hue: str | None) -> dict[str, dict[str, Any]]:
+def _series(frame: pd.DataFrame, hue: str | None) -> dict[str, dict[str, Any]]:
     """Return colour, marker and line style of each series."""
     names = [name for name, _ in _groups(frame, hue)]
     if len(names) > len(SERIES):
         raise ParameterError(f"a figure has at most {len(SERIES)} series; split it into panels")
-    return {name: dict(look) for name, look in zip(names, SERIES, strict=False)}
+    return dict(zip(names, SERIES, strict=False))
 
 
 def _legend(figure: Figure) -> None:

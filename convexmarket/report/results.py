@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,8 @@ from convexmarket.errors import DataError, ParameterError
 
 RESULTS = "results.json"
 FORMAT = "convexmarket-report/1"
-#: Tables with more cells are stored as Parquet.
-MOST_CELLS = 2_000
-LARGEST_FILE = 500_000_000
+#: Tables with more cells are stored as Parquet; no file has more bytes.
+MOST_CELLS, LARGEST_FILE = 2_000, 500_000_000
 _EXACT = ("bool", "int", "uint", "float", "str")
 
 
@@ -42,17 +40,18 @@ def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
     columns = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in frame]
-    if not columns:
-        raise ParameterError(f"the table {name!r} has no columns; give one with columns")
-    if len(set(columns)) < len(columns):
-        raise ParameterError(f"the table {name!r} has two columns of the same name; rename one")
+    if not columns or len(set(columns)) < len(columns):
+        raise ParameterError(f"the table {name!r} has no columns, or two columns of one name")
     frame = frame.set_axis(columns, axis=1).reset_index(drop=True)
     for column in columns:
         if not str(frame.dtypes[column]).startswith(_EXACT):
             cells = frame[column].astype(object).where(frame[column].notna(), None)
-            kept = cells.map(lambda cell: isinstance(cell, bool | int | float | str | None))
-            frame[column] = cells.where(kept.astype(bool), cells.map(str)).infer_objects()
+            frame[column] = cells.map(_plain_cell).infer_objects()
     return frame
+
+
+def _plain_cell(cell: Any) -> Any:
+    return cell if isinstance(cell, bool | int | float | str | None) else str(cell)
 
 
 def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
@@ -61,10 +60,8 @@ def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
     described: dict[str, Any] = {"columns": list(frame.columns), "dtypes": dtypes}
     if frame.size <= MOST_CELLS or "object" in dtypes:
         return described | {"data": plain(frame.astype(object).to_numpy().tolist())}, b""
-    packed = BytesIO()
-    frame.to_parquet(packed, index=False, compression="zstd", compression_level=19)
-    digest = hashlib.sha256(packed.getvalue()).hexdigest()
-    return described | {"sha256": digest}, packed.getvalue()
+    packed = frame.to_parquet(index=False, compression="zstd", compression_level=19)
+    return described | {"sha256": hashlib.sha256(packed).hexdigest()}, packed
 
 
 def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
@@ -80,6 +77,8 @@ def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.
 
 def plain(value: Any) -> Any:
     """Convert settings to plain values of strict JSON; other objects become their text."""
+    if isinstance(value, pd.DataFrame):
+        return plain(value.to_dict("records"))
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -88,15 +87,7 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    return value if value is None or isinstance(value, bool | int | float) else str(value)
-
-
-def results_text(content: dict[str, Any]) -> str:
-    """Return ``results.json``, with a line for each key."""
-    dump = partial(json.dumps, ensure_ascii=False, allow_nan=False)
-    items = ({"format": FORMAT} | content).items()
-    lines = ",\n ".join(f"{dump(key)}: {dump(value)}" for key, value in items)
-    return f"{{{lines}}}\n"
+    return _plain_cell(value)
 
 
 def read_bytes(file: Path) -> bytes:
@@ -111,13 +102,10 @@ def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
     """Read ``results.json`` as plain values; a missing or damaged file is a DataError."""
     text = read_bytes(file)
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        remedy = "name the folder of a report"
-        raise DataError(f"{file} is not valid JSON ({error}); {remedy}") from None
-    stored = content.get("format") if isinstance(content, dict) else None
-    if stored != form:
-        raise DataError(
-            f"{file} has the format {stored!r} instead of {form!r}; run the experiment again"
-        )
-    return dict(content)
+        content = dict(json.loads(text))
+    except (TypeError, ValueError, RecursionError) as error:
+        why = f"is not a JSON object ({error}); name the folder of a report"
+        raise DataError(f"{file} {why}") from None
+    if (stored := content.get("format")) != form:
+        raise DataError(f"{file} has the format {stored!r} instead of {form!r}; run it again")
+    return content

@@ -12,6 +12,7 @@ from unicodedata import name as name_of
 
 import numpy as np
 import pandas as pd
+from markdown_it import MarkdownIt
 from pandas.api.types import is_bool_dtype, is_float_dtype, is_numeric_dtype
 
 MISSING = "–"
@@ -45,12 +46,10 @@ def format_number(value: float | int | None, digits: int = 3) -> str:
     """
     if value is None or math.isnan(value):
         return MISSING
-    if isinstance(value, int | np.integer):
-        return f"{int(value):,}"
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
-    if value == 0:
-        return "0"
+    if value == 0 or isinstance(value, int | np.integer):
+        return f"{int(value):,}"
     mantissa, power = f"{value:.{digits - 1}e}".split("e")
     exponent = int(power)
     if -4 <= exponent < 6:
@@ -74,13 +73,7 @@ def format_cell(value: Any, spec: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    r"""Replace control characters, which terminals obey and XML forbids, by U+FFFD.
-
-    Examples
-    --------
-    >>> printable("Ann\x1b[31m")
-    'Ann�[31m'
-    """
+    """Replace control characters, which terminals obey and XML forbids, by U+FFFD."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -93,13 +86,21 @@ def escape_markdown(value: object) -> str:
     \# &lt;b&gt;\|
     """
     text = printable(_BLANKS.sub(" ", escape(str(value), quote=False)).strip(" "))
-    return _BLOCK_START.sub(
-        lambda start: f"\\{start[1]}" if start[1] else f"{start[2]}\\", _SPECIAL.sub(r"\\\1", text)
-    )
+    text = _SPECIAL.sub(r"\\\1", text)
+    return _BLOCK_START.sub(lambda start: f"\\{start[1]}" if start[1] else f"{start[2]}\\", text)
+
+
+def html_of(markdown: str) -> str:
+    """Render Markdown with scrolling tables; HTML in it is shown as text."""
+    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
+    opened, closed = '<div class="scroll" tabindex="0"><table>', "</table></div>"
+    renderer.add_render_rule("table_open", lambda *_: opened)
+    renderer.add_render_rule("table_close", lambda *_: closed)
+    return str(renderer.render(printable(markdown)))
 
 
 def _decimals(values: pd.Series) -> str:
-    """Return a format with equally many decimals, or None if the sizes differ too much."""
+    """Return a format with equally many decimals, or no format if the sizes differ too much."""
     sizes = np.abs(values.to_numpy(float)) if is_float_dtype(values) else np.empty(0)
     sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
     if not sizes.size:
@@ -137,27 +138,12 @@ class Table:
         """Return which columns hold numbers; and headers and rows, formatted and escaped."""
         numeric, columns = [], []
         for name, values in self.frame.items():
-            fallback = _decimals(values) if default is None else default
-            spec = self.formats.get(str(name), fallback)
+            spec = self.formats.get(str(name), _decimals(values) if default is None else default)
             cells = [format_cell(cell, spec) for cell in values.head(self.rows).astype(object)]
             header = printable(self.headers.get(str(name), str(name).replace("_", " ")))
             columns.append([escape(text) for text in (header, *cells)])
             numeric.append(is_numeric_dtype(values) and not is_bool_dtype(values))
         return numeric, [list(row) for row in zip(*columns, strict=True)]
-
-    def to_html(self) -> str:
-        """Return the table as an HTML figure; cells of numbers have the class n."""
-        numeric, rows = self._cells(escape)
-        kinds = [" class=n" if each else "" for each in numeric]
-        head, *body = (list(zip(kinds, row, strict=True)) for row in rows)
-        top = "".join(f"<th{kind}>{cell}</th>" for kind, cell in head)
-        filled = ("".join(f"<td{kind}>{cell}</td>" for kind, cell in row) for row in body)
-        lines = "\n".join(f"<tr>{cells}</tr>" for cells in filled)
-        return (
-            f'<figure class="table" id="{self.name}"><figcaption>{escape(self.note)}</figcaption>'
-            f'<div class="scroll" tabindex="0"><table><thead><tr>{top}</tr></thead>'
-            f"<tbody>{lines}</tbody></table></div></figure>"
-        )
 
     def to_markdown(self) -> str:
         """Return the table as Markdown."""

@@ -33,7 +33,7 @@ import cloudpickle
 import psutil
 from joblib.externals import loky
 
-from convexmarket.checks import check_instance, check_jobs, check_positive
+from convexmarket.checks import check_count, check_instance, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.io import sync_folder
 from convexmarket.report.folders import lock
@@ -75,7 +75,7 @@ class Execution:
     pin: bool = False
 
     def __post_init__(self) -> None:
-        check_jobs(self.jobs)
+        check_count("jobs", 1 if self.jobs == -1 else self.jobs)
         for name in ("time_limit", "memory_limit"):
             if (limit := getattr(self, name)) is not None:
                 check_positive(name, limit)

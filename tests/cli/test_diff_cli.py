@@ -40,13 +40,21 @@ def test_exit_code_reports_differences_on_request(here):
         assert invoke("a", "c", *options.split()).exit_code == code
 
 
+def test_the_numbers_of_differences_are_printed(here):
+    assert invoke("a", "again").stdout == "Different, times apart: nothing.\n"
+    text = invoke("a", "b").stdout
+    assert text.startswith("Different, times apart: 2 results.\n\nFirst of 2 differences\n")
+    assert "curve <b>, gamma 0.5" in text
+    assert "[red]failed[/red]" in text
+
+
 def test_data_are_printed_as_json(here):
     done = invoke("a", "b/results.json", "--json")
     assert done.exit_code == 0
     data = json.loads(done.stdout)
     assert not data["same"]
-    assert {cell["column"] for cell in data["cells"]} == {"error", "status"}
-    number = next(cell for cell in data["cells"] if cell["column"] == "error")
+    number, status = data["differences"][::-1]
+    assert (number["column"], status["column"]) == ("error", "status")
     assert (number["a"], number["b"], number["relative"]) == (0.1, 0.4, pytest.approx(0.75))
 
 

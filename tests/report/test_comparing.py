@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.report import compare, compare_reports, format_number
+from convexmarket.report.comparison import ABSENT
 
 POINTS = pd.DataFrame(
     {
@@ -31,13 +32,16 @@ def report_of(points, holds=True, **settings):
 # ------------------------------------------------------------------------------ two reports
 
 
+def results(a, b, **options):
+    """Return the different results of two reports."""
+    changes = compare_reports(a, b, **options)
+    return changes[changes.part == "result"].drop(columns="part")
+
+
 @given(st.permutations(range(4)))
 def test_the_order_of_rows_and_times_are_not_differences(order):
     other = POINTS.iloc[order].assign(solve_seconds=9.0)
-    diff = compare_reports(report_of(POINTS), report_of(other))
-    assert diff.same
-    assert diff.n_cells == 4 * 2 + 3
-    assert diff.statements()[0].startswith("Same settings, same versions, the same results")
+    assert compare_reports(report_of(POINTS), report_of(other)).empty
 
 
 @given(
@@ -49,17 +53,15 @@ def test_a_changed_cell_is_named_by_its_keys(row, column, factor):
     changed = POINTS.copy()
     new = "other" if column == "status" else (POINTS.error.fillna(1.0) * factor)[row]
     changed.loc[row, column] = new
-    diff = compare_reports(report_of(POINTS), report_of(changed))
-    (cell,) = diff.to_frame().itertuples()
+    (cell,) = results(report_of(POINTS), report_of(changed)).itertuples()
     assert (cell.table, cell.column) == ("points", column)
     assert cell.row == f"{POINTS.model[row]}, gamma {POINTS.gamma[row]:g}"
-    assert not diff.same
 
 
 def test_numbers_within_the_tolerance_are_equal():
     other = POINTS.assign(error=POINTS.error * (1 + 1e-7))
-    assert not compare_reports(report_of(POINTS), report_of(other)).same
-    assert compare_reports(report_of(POINTS), report_of(other), tolerance=1e-6).same
+    assert not results(report_of(POINTS), report_of(other)).empty
+    assert results(report_of(POINTS), report_of(other), tolerance=1e-6).empty
     with pytest.raises(ParameterError, match="tolerance"):
         compare_reports(report_of(POINTS), report_of(other), tolerance=-1)
 
@@ -67,34 +69,28 @@ def test_numbers_within_the_tolerance_are_equal():
 def test_verdicts_come_first_and_settings_are_listed_by_path():
     a = report_of(POINTS, holds=True, run={"seed": 0, "gammas": [1, 2]})
     b = report_of(POINTS.assign(error=0.0), holds=False, run={"seed": 1, "gammas": [1, 2]})
-    diff = compare_reports(a, b)
-    assert diff.cells.table[0] == "claims"
-    assert diff.verdicts[["a", "b"]].to_numpy().tolist() == [["holds", "does not hold"]]
-    assert diff.settings.to_numpy().tolist() == [["run.seed", 0, 1]]
-    assert "Settings: run.seed is 0 in A, 1 in B." in diff.statements()
+    changes = compare_reports(a, b)
+    assert changes.loc[0, ["column", "a", "b"]].tolist() == ["verdict", "holds", "does not hold"]
+    settings = changes[changes.part == "setting"]
+    assert settings[["row", "a", "b"]].to_numpy().tolist() == [["run.seed", 0, 1]]
 
 
 def test_rows_columns_and_tables_of_one_report_are_named():
     other = report_of(POINTS.iloc[1:].drop(columns="status"))
     other.add(pd.DataFrame({"n": [1]}), name="more")
-    diff = compare_reports(report_of(POINTS), other)
-    assert not diff.same
-    assert diff.rows.to_numpy().tolist() == [
-        ["points", "column status", "A"],
-        ["points", "a, gamma 0.1", "A"],
-        ["more", "the table", "B"],
-    ]
+    changes = results(report_of(POINTS), other)
+    assert set(changes.loc[changes.b == ABSENT, "table"]) == {"points"}
+    missing = changes[changes.table == "points"].set_index("row").column
+    assert missing["a, gamma 0.1"].tolist() == ["model", "gamma", "error", "status"]
+    assert missing["a, gamma 1"] == missing["b, gamma 1"] == "status"
+    assert changes[changes.table == "more"][["a", "b"]].to_numpy().tolist() == [[ABSENT, 1]]
 
 
-def test_a_comparison_reads_folders_and_is_a_report(tmp_path):
+def test_a_comparison_reads_folders(tmp_path):
     report_of(POINTS).write(tmp_path / "a")
     report_of(POINTS.assign(error=1.0)).write(tmp_path / "b")
-    diff = compare_reports(tmp_path / "a", tmp_path / "b")
-    report = cm.Report("A and B")
-    report.add(diff, name="cells")
-    report.write(tmp_path / "diff")
-    assert "Different" not in report.title
-    assert "different results" in (tmp_path / "diff/report.md").read_text()
+    changes = compare_reports(tmp_path / "a", tmp_path / "b")
+    assert set(changes.column) == {"error"}
     with pytest.raises(DataError, match="name the folder of a report"):
         compare_reports(tmp_path / "a", tmp_path / "none")
 

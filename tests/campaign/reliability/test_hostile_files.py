@@ -32,7 +32,7 @@ def numbers():
 def read_again(folder, changed, twin, out, compared):
     folder.joinpath("results.json").write_text(json.dumps(changed), encoding="utf-8")
     if compared:
-        compare_reports(twin, folder).statements()
+        compare_reports(twin, folder)
         return
     shutil.rmtree(out, ignore_errors=True)
     read_report(folder).write(out)
