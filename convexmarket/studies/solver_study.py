@@ -24,12 +24,12 @@ from convexmarket.checks import check_count, check_list, check_positive, shown
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies import verdicts
-from convexmarket.studies.execution import Execution, Reply
+from convexmarket.studies.execution import Execution, Reply, short_digest
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
-from convexmarket.studies.study import market_digest, named_entries, short_digest
+from convexmarket.studies.study import market_digest, named_entries
 from convexmarket.studies.subproblems import problem_classes
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
