@@ -6,11 +6,10 @@ import hashlib
 import json
 import os
 import platform
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from inspect import signature
-from itertools import product
+from itertools import pairwise, product
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.allocation.solver_calls import solver_version
-from convexmarket.checks import check_count, check_list, check_positive, shown
+from convexmarket.checks import check_count, check_list, check_positive, check_positives, shown
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies import verdicts
@@ -30,7 +29,12 @@ from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
 from convexmarket.studies.study import market_digest, named_entries
-from convexmarket.studies.subproblems import problem_classes
+from convexmarket.studies.subproblems.problem_classes import (
+    CLASSES,
+    Family,
+    families_of_class,
+    families_of_market,
+)
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
 KEYS = {
@@ -40,6 +44,10 @@ KEYS = {
     "means": (*verdicts.GROUP, "size", *verdicts.CONTENDER),
     "profiles": (*verdicts.GROUP, "of", *verdicts.CONTENDER, "tau"),
 }
+
+#: Endings that also apply to larger runs, and the keys of a setting.
+_LIMITS = {"time limit", "memory limit", "unsupported"}
+_OF_SETTING = {"tolerance", "options"}
 
 CAVEATS = (
     "Times are of this machine, these versions and one thread, and include CVXPY's part; other "
@@ -52,14 +60,15 @@ CAVEATS = (
     "A class that has none of the chosen formulations uses its first.",
 )
 
-#: The labels of a run, and the arguments of its measurement.
-_Run = tuple[dict[str, Any], tuple[Any, ...]]
+
+#: The options of each setting and solver; None if no options are known.
+_Options = dict[tuple[str, str], Any]
 
 
 class Problem(NamedTuple):
     """One problem of a solver study: its subproblems, and a digest of its definition."""
 
-    families: Sequence[problem_classes.Family]
+    families: Sequence[Family]
     digest: str
 
 
@@ -160,65 +169,64 @@ def compare_solvers(
         check_list("sizes", sizes, "numbers, such as [100, 1000]")
         for size in sizes:
             check_count("sizes", size, 2)
-    check_positive("time_limit", time_limit)
-    check_positive("memory_limit", memory_limit)
+    check_positives(time_limit=time_limit, memory_limit=memory_limit)
     execution = Execution(jobs, time_limit, memory_limit, journal, progress, pin)
     _check_names(
-        "formulations",
-        formulations,
-        {name for each in problem_classes.CLASSES.values() for name in each},
+        "formulations", formulations, {each for names in CLASSES.values() for each in names}
     )
-    _check_names("classes", classes, set(problem_classes.CLASSES))
+    _check_names("classes", classes, set(CLASSES))
     chosen, absent = _solvers(solvers)
     tolerances, options = _settings(settings, chosen)
     entries = {
         name: _problem(name, entry, sizes)
         for name, entry in named_entries("problems", problems).items()
     }
-    limits = [time_limit, memory_limit, version("convexmarket")]
-    identity = {name: _identity(solver) for name, solver in chosen.items()}
-    runs: list[_Run] = []
-    families = [(name, family) for name, each in entries.items() for family in each.families]
-    for name, family in families:
-        if classes and family.problem_class not in classes:
-            continue
-        known = problem_classes.CLASSES[family.problem_class]
-        names = [each for each in formulations if each in known]
-        names = names or list(known[:1] if formulations else known)
-        contenders = [
-            (setting, solver, formulation)
-            for setting, solver in options
-            for formulation in ((EXACT,) if chosen[solver] == EXACT else names)
-        ]
-        repeats = 1 if family.own_size is not None and not sizes else draws
-        for size, draw in product(family.sizes(sizes or ()), range(repeats)):
-            place = (name, family.problem_class, family.name, size, draw)
-            for setting, solver, formulation in [(REFERENCE,) * 3, *contenders]:
-                interface = chosen.get(solver, REFERENCE)
-                given = {} if interface in (EXACT, REFERENCE) else options[setting, solver]
-                labels: dict[str, Any] = dict(zip(verdicts.INSTANCE, place, strict=True))
-                labels |= {"formulation": formulation, "solver": solver, "setting": setting}
-                # A solver without options in a setting runs with none.
-                text = json.dumps(given) if given else ""
-                labels["options"] = "no setting known" if given is None else text
-                digest = entries[name].digest
-                key = short_digest(labels, seed, digest, identity.get(solver), limits)
-                labels |= {"key": key, "time_limit_s": time_limit}
-                call = (family.make, size, (seed, draw), formulation, interface, given or {})
-                runs.append((labels, call))
-    if not runs:
+    versions = [time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
+    # A user-defined solver is identified by its code.
+    identity = {
+        name: solver_version(solver)
+        if isinstance(solver, str)
+        else hashlib.sha256(cloudpickle.dumps(type(solver))).hexdigest()
+        for name, solver in chosen.items()
+    }
+    cells: list[dict[str, Any]] = []
+    calls: dict[str, tuple[Any, ...]] = {}
+    for name, (families, digest) in entries.items():
+        for family in families:
+            if classes and family.problem_class not in classes:
+                continue
+            known = CLASSES[family.problem_class]
+            names = [each for each in formulations if each in known]
+            names = names or list(known[:1] if formulations else known)
+            contenders = [(REFERENCE, REFERENCE, REFERENCE)]
+            for setting, solver in options:
+                forms = [EXACT] if chosen[solver] == EXACT else names
+                contenders += [(setting, form, solver) for form in forms]
+            seeds = range(draws if family.own_size is None else 1)
+            for size, draw in product(family.sizes(sizes or ()), seeds):
+                for contender in contenders:
+                    place = name, family.problem_class, family.name, size, draw, *contender
+                    cell: dict[str, Any] = dict(zip(verdicts.RUN, place, strict=True))
+                    setting, formulation, solver = contender
+                    given = options.get((setting, solver), {})
+                    cell["options"] = "no setting known" if given is None else _text(given)
+                    contents = [cell, seed, digest, identity.get(solver), *versions]
+                    key = cell["key"] = short_digest(contents)
+                    cells.append(cell | {"time_limit_s": time_limit})
+                    method = chosen.get(solver, REFERENCE)
+                    calls[key] = family.make, size, (seed, draw), formulation, method, given or {}
+    if not cells:
         raise ParameterError(
             f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
             "other problems or classes"
         )
     # References first, then from the smallest size up, in random order within a size: drift of the
     # machine affects all contenders equally.
-    runs = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))]
-    runs.sort(key=lambda run: (run[0]["setting"] != REFERENCE, run[0]["size"]))
-    calls = {labels["key"]: call for labels, call in runs}
-    decide = _foregone([labels for labels, _ in runs])
-    replies = execution.run(measure_run, calls, "runs", decide)
-    records = [(labels, replies[labels["key"]]) for labels, _ in runs]
+    cells = [cells[place] for place in np.random.default_rng(seed).permutation(len(cells))]
+    cells.sort(key=lambda cell: (cell["setting"] != REFERENCE, cell["size"]))
+    ordered = {cell["key"]: calls[cell["key"]] for cell in cells}
+    replies = execution.run(measure_run, ordered, "runs", _foregone(cells))
+    records = [(cell, replies[cell["key"]]) for cell in cells]
     references = verdicts.references_of(records)
     table = verdicts.judge(records, references, tolerances)
     return Runs(
@@ -241,13 +249,14 @@ def compare_solvers(
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Compute rates, means and profiles of runs; empty if no solver supports any problem."""
-    parts = (
-        (verdicts.rates, verdicts.means, verdicts.profiles) if len(verdicts.counted(runs)) else ()
-    )
+    if verdicts.counted(runs).empty:
+        return {}
+    parts = verdicts.rates, verdicts.means, verdicts.profiles
     return {part.__name__: part(runs) for part in parts}
 
 
-# ------------------------------------------------------------------------------ arguments
+def _text(options: Mapping[str, Any]) -> str:
+    return json.dumps(options) if options else ""
 
 
 def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
@@ -261,49 +270,40 @@ def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
 def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
     check_list("solvers", solvers, "names")
-    installed = cp.installed_solvers()
+    known = (*cp.installed_solvers(), EXACT)
     chosen: dict[str, Any] = {}
     absent = []
     given: Any = solvers.items() if isinstance(solvers, Mapping) else ((None, s) for s in solvers)
     for name, solver in given:
-        if not isinstance(solver, str):
-            if not callable(getattr(solver, "name", None)):
-                raise ParameterError(
-                    f"solvers names {shown(solver)}; give names such as 'CLARABEL', or solvers "
-                    "with CVXPY's interface"
-                )
-            name = solver.name() if name is None else name
-            if name.upper() in {other.upper() for other in (*installed, EXACT, REFERENCE)}:
-                raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
-            chosen[name] = solver
-        elif solver == EXACT or solver.upper() in installed:
+        if isinstance(solver, str):
             official = solver if solver == EXACT else solver.upper()
-            chosen[name or official] = official
-        else:
-            absent.append(name or solver)
+            if official in known:
+                chosen[name or official] = official
+            else:
+                absent.append(name or solver)
+            continue
+        if not callable(getattr(solver, "name", None)):
+            raise ParameterError(
+                f"solvers names {shown(solver)}; give names such as 'CLARABEL', or solvers with "
+                "CVXPY's interface"
+            )
+        name = solver.name() if name is None else name
+        if name.upper() in {other.upper() for other in (*known, REFERENCE)}:
+            raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
+        chosen[name] = solver
     if not chosen:
         raise NotSupportedError(
             f"none of the solvers {', '.join(absent) or '(none given)'} is installed; CVXPY finds "
-            f"{', '.join(sorted(installed))}"
+            f"{', '.join(sorted(known))}"
         )
     return chosen, absent
-
-
-def _identity(solver: Any) -> Any:
-    """Identify a solver: by its version, or by the code of a user-defined solver."""
-    if not isinstance(solver, str):
-        return hashlib.sha256(cloudpickle.dumps(type(solver))).hexdigest()
-    return None if solver == EXACT else [version("cvxpy"), solver_version(solver)]
-
-
-#: The options of each setting and solver; None if no options are known.
-_Options = dict[tuple[str, str], Any]
 
 
 def _settings(
     settings: Sequence[str] | Mapping[str, Any], solvers: Mapping[str, Any]
 ) -> tuple[dict[str, float], _Options]:
     """Return the largest error of a solved run in each setting, and the options."""
+    check_list("settings", settings, "names")
     given = settings if isinstance(settings, Mapping) else dict.fromkeys(settings)
     tolerances: dict[str, float] = {}
     options: _Options = {}
@@ -314,9 +314,7 @@ def _settings(
             continue
         if name in (*SETTINGS, REFERENCE):
             raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
-        if not (
-            isinstance(value, Mapping) and {"tolerance"} <= set(value) <= {"tolerance", "options"}
-        ):
+        if not isinstance(value, Mapping) or not {"tolerance"} <= set(value) <= _OF_SETTING:
             raise ParameterError(
                 f"settings names {name!r}, with {value!r}; known are "
                 f'{", ".join(map(repr, SETTINGS))}, or give {{"tolerance": 1e-4, "options": '
@@ -324,25 +322,20 @@ def _settings(
             )
         tolerances[name] = check_positive(f"settings.{name}.tolerance", value["tolerance"])
         named = {solver.upper(): each for solver, each in value.get("options", {}).items()}
-        for solver, interface in solvers.items():
-            options[name, solver] = named.get(solver.upper(), None if named else {})
-            if interface != EXACT and options[name, solver]:
-                _check_options(
-                    f"settings.{name}.options.{solver}", interface, options[name, solver]
-                )
+        for solver, method in solvers.items():
+            chosen = options[name, solver] = named.get(solver.upper(), None if named else {})
+            if method == EXACT or not chosen:
+                continue
+            try:
+                warm_up(method, **chosen)
+            except cp.error.SolverError:
+                pass  # options such as few iterations may prevent a solution
+            except Exception as error:
+                raise ParameterError(
+                    f"settings.{name}.options.{solver}: the solver refuses {chosen!r} "
+                    f"({type(error).__name__}: {error}); give options of this solver"
+                ) from None
     return tolerances, options
-
-
-def _check_options(argument: str, solver: Any, options: Mapping[str, Any]) -> None:
-    try:
-        warm_up(solver, **options)
-    except cp.error.SolverError:
-        pass  # options such as few iterations may prevent a solution
-    except Exception as error:
-        raise ParameterError(
-            f"{argument}: the solver refuses {options!r} ({type(error).__name__}: {error}); give "
-            "options of this solver"
-        ) from None
 
 
 def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
@@ -355,11 +348,11 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
                 f"problems: {name!r} is a Market of a fixed size; with sizes, give a function n -> "
                 "Market or the name of a class, or leave out sizes"
             )
-        return Problem(problem_classes.families_of_market(entry), market_digest(entry))
-    if sizes is None or isinstance(sizes, str) or not len(sizes):
+        return Problem(families_of_market(entry), market_digest(entry))
+    if not sizes:
         raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
     if isinstance(entry, str):
-        return Problem(problem_classes.families_of_class(entry), f"class {entry}")
+        return Problem(families_of_class(entry), f"class {entry}")
     if not callable(entry):
         raise ParameterError(
             f"problems: {name!r} is a {type(entry).__name__}; give a Market, a function n -> "
@@ -377,39 +370,31 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         return market
 
     example = market_of(min(sizes), np.random.default_rng(0))
-    return Problem(problem_classes.families_of_market(example, market_of), market_digest(example))
+    return Problem(families_of_market(example, market_of), market_digest(example))
 
 
 def _foregone(
-    runs: Sequence[Mapping[str, Any]],
+    cells: Sequence[Mapping[str, Any]],
 ) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
-    """Build the rule that skips a run after a limit, or an unsupported problem, at a smaller size.
+    """Build the rule that skips a run if all runs of the next smaller size ended at one limit.
 
-    The smaller runs have the next smaller size, and any draw.
+    These runs have the same contender and any draw. "Unsupported" counts as a limit.
     """
-    alike: dict[Any, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-    places = {}
-    for labels in runs:
-        place = tuple(labels[name] for name in verdicts.RUN if name not in ("size", "seed"))
-        alike[place][labels["size"]].append(labels["key"])
-        places[labels["key"]] = place, labels["size"]
+    smaller: dict[str, tuple[int, list[str]]] = {}
+    contenders = pd.DataFrame([cell for cell in cells if cell["setting"] != REFERENCE])
+    alike = [name for name in verdicts.RUN if name not in ("size", "seed")]
+    for _, runs in contenders.groupby(alike):
+        sizes = runs.groupby("size").key.agg(list)
+        for below, size in pairwise(sizes.index):
+            smaller |= dict.fromkeys(sizes[size], (below, sizes[below]))
 
     def decide(key: str, replies: Mapping[str, Reply]) -> Reply | None:
-        place, size = places[key]
-        below = max((other for other in alike[place] if other < size), default=None)
-        if below is None or REFERENCE in place:
-            return None
-        smaller = [replies.get(other, {}) for other in alike[place][below]]
-        if len(endings := {_limit(reply) for reply in smaller}) > 1 or "" in endings:
+        below, keys = smaller.get(key, (0, []))
+        earlier = [replies.get(each, {}) for each in keys]
+        endings = {r.get("result", {}).get("status", r.get("ended")) for r in earlier}
+        if len(endings) != 1 or not endings <= _LIMITS:
             return None
         text = f"not run: every instance of size {below} ended so"
-        return smaller[0] | {"key": key, "peak_memory_mb": float("nan"), "log": text}
+        return earlier[0] | {"key": key, "peak_memory_mb": float("nan"), "log": text}
 
     return decide
-
-
-def _limit(reply: Reply) -> str:
-    """Return an ending that also applies to larger runs: a limit, or an unsupported problem."""
-    if reply.get("ended") in ("time limit", "memory limit"):
-        return str(reply["ended"])
-    return "unsupported" if reply.get("result", {}).get("status") == "unsupported" else ""

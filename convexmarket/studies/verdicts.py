@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
 from convexmarket.studies.execution import ending
-from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE, RESIDUALS
+from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS
 from convexmarket.studies.residuals import ABSOLUTE
 from convexmarket.studies.settings import ACCURACIES
 
@@ -36,13 +36,16 @@ FLOOR = 1e-16
 _VERIFIED, _REFUTES = 1e-6, 1e-5
 #: Seconds added to every time before the geometric mean, so that milliseconds do not decide it.
 _SHIFT = 0.01
-_CONFIDENCE = 0.95
-_TEXTS = ("status", "message")
-#: Measurements of both solves: numbers and two texts; and further keys of a reply.
-_MEASURED = [prefix + name for prefix in ("", AGAIN) for name in MEASURED]
-_BLANK = {name: "" if name.endswith(_TEXTS) else np.nan for name in _MEASURED}
-_BLANK |= {"solver_version": "", "core": -1}
-_BLANK |= dict.fromkeys(("declaration_s", "again_cold_s", "peak_memory_mb"), np.nan)
+#: Measurements of each solve in numbers, and of a run.
+OF_SOLVE: tuple[str, ...] = ("compilation_s", "solver_s", "recovery_s", "total_s", "iterations")
+OF_SOLVE += ("objective", "scale", *RESIDUALS, *ABSOLUTE)
+_OF_RUN = ("declaration_s", "again_cold_s", "peak_memory_mb")
+#: The measurements of a run that made none.
+_BLANK: dict[str, Any] = {
+    prefix + name: "" for prefix in ("", AGAIN) for name in ("status", "message")
+}
+_BLANK |= {prefix + name: np.nan for prefix in ("", AGAIN) for name in OF_SOLVE}
+_BLANK |= {"solver_version": "", "core": -1} | dict.fromkeys(_OF_RUN, np.nan)
 _OF_REPLY = ("status", "peak_memory_mb", "core")
 
 #: The labels and the results of a run.
@@ -74,19 +77,19 @@ def references_of(records: Sequence[Record]) -> pd.DataFrame:
     residuals; ``doubt`` is the same as a number.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for labels, reply in records:
+    places = [tuple(labels[name] for name in INSTANCE) for labels, _ in records]
+    for place, (labels, reply) in zip(places, records, strict=True):
         if labels["setting"] == REFERENCE:
             result = reply.get("result", {})
-            place = {name: labels[name] for name in INSTANCE}
-            rows[tuple(place.values())] = place | {
+            rows[place] = dict(zip(INSTANCE, place, strict=True)) | {
                 "certainty": result.get("certainty", "none"),
                 "doubt": result.get("doubt", np.nan),
                 "reference": result.get("objective", np.nan),
                 "again_reference": result.get("again_objective", np.nan),
                 "message": result.get("message", "") or ending(reply),
             }
-    for labels, reply in records:
-        row, result = rows[tuple(labels[name] for name in INSTANCE)], reply.get("result", {})
+    for place, (labels, reply) in zip(places, records, strict=True):
+        row, result = rows[place], reply.get("result", {})
         for prefix in ("", AGAIN) if labels["setting"] != REFERENCE else ():
             if result.get(prefix + "status") not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
                 continue
@@ -112,14 +115,13 @@ def judge(
     for labels, reply in records:
         if labels["setting"] != REFERENCE:
             known = {name: reply[name] for name in _OF_REPLY if name in reply}
-            row = {**labels, **_BLANK, **known, **reply.get("result", {})}
-            row["message"] = row["message"] or ending(reply)
-            rows.append(row | {"ended": "failed" if reply["ended"] == "error" else reply["ended"]})
+            row = {**labels, **_BLANK, **known, **reply.get("result", {}), "ended": reply["ended"]}
+            rows.append(row | {"message": row["message"] or ending(reply)})
     targets = references[[*INSTANCE, "certainty", "doubt", "reference", "again_reference"]]
     runs = pd.DataFrame(rows).merge(targets, on=list(INSTANCE))
     runs["tolerance"] = runs.setting.map(tolerances)
     trusted = runs.pop("doubt") <= runs.tolerance
-    outcomes = runs.pop("ended").replace("finished", "solved")
+    outcomes = runs.pop("ended").replace({"finished": "solved", "error": "failed"})
     for prefix in ("", AGAIN):
         reference = runs[prefix + "reference"].where(trusted)
         value, size = runs[prefix + "objective"], runs.pop(prefix + "scale")
@@ -168,7 +170,7 @@ def rates(runs: pd.DataFrame) -> pd.DataFrame:
             row = place | dict(zip(CONTENDER, contender, strict=True)) | {"runs": len(part)}
             row |= {name.replace(" ", "_"): int((part.outcome == name).sum()) for name in COUNTED}
             for name, count in (("success", row["solved"]), ("wrong_rate", row["wrong"])):
-                ends = binomtest(count, len(part)).proportion_ci(_CONFIDENCE, method="wilson")
+                ends = binomtest(count, len(part)).proportion_ci(method="wilson")
                 row |= {name: count / len(part), f"{name}_low": ends.low, f"{name}_high": ends.high}
             table.append(row)
     return pd.DataFrame(table)

@@ -63,7 +63,7 @@ class Instance:
     """
 
     problem_class: str
-    values: tuple[Any, Any]
+    values: tuple[Any, ...]
     declare: Callable[[str], Declared]
     objective: Callable[[Floats, Any], float]
     exact: Callable[[Any], Floats | None] = lambda _: None
@@ -157,7 +157,7 @@ def _value(market: Market, weights: Floats, eta: float) -> float:
 def certified_search(market: Market) -> Instance:
     """Return the papers' market with a search over eta, to a certified gap of 1e-6.
 
-    The answer is the weights followed by eta. Its parameters have one value.
+    The answer is the weights followed by eta. It has no parameter and is solved once.
     """
 
     def search(formulation: str, solver: Any, options: Mapping[str, Any]) -> Allocation:
@@ -173,7 +173,7 @@ def certified_search(market: Market) -> Instance:
 
     return Instance(
         "certified search",
-        (None, None),
+        (None,),
         declared,
         lambda answer, _: _value(market, answer[:-1], float(answer[-1])),
         exact,

@@ -245,15 +245,15 @@ def z_block(joint: JointMarket) -> Instance:
         if formulation == "exponential":
             best = [optimum(model) for model in models]
             block = ExponentialBlock(joint, losses[0], eta, best[0])
-            (variable,) = block.variables()
-            problem, weights = block, cp.exp(variable)
+            problem: cp.Problem = block
+            weights: cp.Expression = cp.exp(block.variables()[0])
 
             def place(k: int) -> None:
                 block.place(losses[k], best[k])
 
         else:
             market = declare(joint.market, eta)
-            (weights,) = market.variables()
+            weights = market.variables()[0]
             charged = cp.Parameter(weights.size, name="losses", nonneg=True)
             charge = cp.Minimize(charged @ weights / able.size)
             problem = cp.Problem(market.objective + charge, market.constraints)
