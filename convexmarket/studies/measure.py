@@ -18,7 +18,7 @@ import numpy as np
 
 from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.errors import ConvexMarketError, NotSupportedError
-from convexmarket.studies.residuals import ABSOLUTE, MatrixProblem, kkt_residuals, returned_point
+from convexmarket.studies.residuals import kkt_residuals
 from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Instance
 from convexmarket.studies.subproblems.problem_classes import CLASSES, Make
 
@@ -142,10 +142,6 @@ def _solve(
             row["message"] = f"the point gives no answer: {error}"
             judged = {"objective": np.nan, "violation": np.inf, "scale": instance.scale(value)}
         row |= judged | {"violation": max(row["violation"], judged["violation"])}
-        with suppress(Exception):  # of a solver of the user, for example
-            matrices = MatrixProblem.of(data, getattr(chain.solver, "EXP_CONE_ORDER", None))
-            residuals = matrices.residuals(*returned_point(chain.solver, raw, inverse[-1]))
-            row |= zip(ABSOLUTE, residuals, strict=True)
         if value is not instance.values[0]:
             start = time.perf_counter()
             with suppress(Exception):

@@ -19,7 +19,14 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.allocation.solver_calls import solver_version
-from convexmarket.checks import check_count, check_list, check_positive, check_positives, shown
+from convexmarket.checks import (
+    check_count,
+    check_instance,
+    check_list,
+    check_positive,
+    check_positives,
+    shown,
+)
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies import verdicts
@@ -27,7 +34,6 @@ from convexmarket.studies.execution import Execution, Reply, short_digest
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
-from convexmarket.studies.settings import SETTINGS, options_of
 from convexmarket.studies.study import market_digest, named_entries
 from convexmarket.studies.subproblems.problem_classes import (
     CLASSES,
@@ -45,6 +51,8 @@ KEYS = {
     "profiles": (*verdicts.GROUP, "of", *verdicts.CONTENDER, "tau"),
 }
 
+#: The largest error of a solved run under the options of CVXPY.
+_TOLERANCE = 1e-3
 #: Endings that also apply to larger runs, and the keys of a setting.
 _LIMITS = {"time limit", "memory limit", "unsupported"}
 _OF_SETTING = {"tolerance", "options"}
@@ -80,7 +88,7 @@ def compare_solvers(
     classes: Sequence[str] = (),
     sizes: Sequence[int] | None = None,
     draws: int = 1,
-    settings: Sequence[str] | Mapping[str, Any] = ("default",),
+    settings: Mapping[str, Any] | None = None,
     time_limit: float = 60.0,
     memory_limit: float = 4_000.0,
     jobs: int = 1,
@@ -115,10 +123,10 @@ def compare_solvers(
         Sellers, rows or points, for functions and names of classes.
     draws : int
         Instances of each problem and size, for functions and names of classes.
-    settings : sequence of str, or mapping of str to mapping
-        "default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high"
-        (tolerances 1e-3, 1e-6, 1e-9). In a mapping each has ``{"tolerance": float, "options":
-        {solver: {option: value}}}``, or None for one of these names.
+    settings : mapping of str to mapping, optional
+        For each name ``{"tolerance": float, "options": {solver: {option: value}}}``: the largest
+        error of a solved run, and options of CVXPY's solve. "default" may be None: CVXPY's options
+        and 1e-3, as without settings.
     time_limit, memory_limit : float
         Seconds and megabytes of a run.
     jobs : int
@@ -176,7 +184,7 @@ def compare_solvers(
     )
     _check_names("classes", classes, set(CLASSES))
     chosen, absent = _solvers(solvers)
-    tolerances, options = _settings(settings, chosen)
+    tolerances, options = _settings({"default": None} if settings is None else settings, chosen)
     entries = {
         name: _problem(name, entry, sizes)
         for name, entry in named_entries("problems", problems).items()
@@ -300,26 +308,21 @@ def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def _settings(
-    settings: Sequence[str] | Mapping[str, Any], solvers: Mapping[str, Any]
+    settings: Mapping[str, Any], solvers: Mapping[str, Any]
 ) -> tuple[dict[str, float], _Options]:
     """Return the largest error of a solved run in each setting, and the options."""
-    check_list("settings", settings, "names")
-    given = settings if isinstance(settings, Mapping) else dict.fromkeys(settings)
+    check_instance("settings", settings, Mapping, 'options by name, {"mine": {...}}')
     tolerances: dict[str, float] = {}
     options: _Options = {}
-    for name, value in given.items():
-        if value is None and name in SETTINGS:
-            tolerances[name] = SETTINGS[name]
-            options |= {(name, solver): options_of(name, solver) for solver in solvers}
-            continue
-        if name in (*SETTINGS, REFERENCE):
-            raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
+    for name, value in settings.items():
+        value = {"tolerance": _TOLERANCE} if name == "default" and value is None else value
         if not isinstance(value, Mapping) or not {"tolerance"} <= set(value) <= _OF_SETTING:
             raise ParameterError(
-                f"settings names {name!r}, with {value!r}; known are "
-                f'{", ".join(map(repr, SETTINGS))}, or give {{"tolerance": 1e-4, "options": '
+                f'settings names {name!r}, with {value!r}; give {{"tolerance": 1e-4, "options": '
                 '{"CLARABEL": {...}}}'
             )
+        if name == REFERENCE:
+            raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
         tolerances[name] = check_positive(f"settings.{name}.tolerance", value["tolerance"])
         named = {solver.upper(): each for solver, each in value.get("options", {}).items()}
         for solver, method in solvers.items():

@@ -18,8 +18,6 @@ from scipy.stats import binomtest
 
 from convexmarket.studies.execution import ending
 from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS
-from convexmarket.studies.residuals import ABSOLUTE
-from convexmarket.studies.settings import ACCURACIES
 
 #: The outcomes of runs that count.
 COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
@@ -38,7 +36,7 @@ _VERIFIED, _REFUTES = 1e-6, 1e-5
 _SHIFT = 0.01
 #: Measurements of each solve in numbers, and of a run.
 OF_SOLVE: tuple[str, ...] = ("compilation_s", "solver_s", "recovery_s", "total_s", "iterations")
-OF_SOLVE += ("objective", "scale", *RESIDUALS, *ABSOLUTE)
+OF_SOLVE += ("objective", "scale", *RESIDUALS)
 _OF_RUN = ("declaration_s", "again_cold_s", "peak_memory_mb")
 #: The measurements of a run that made none.
 _BLANK: dict[str, Any] = {
@@ -107,9 +105,8 @@ def judge(
 ) -> pd.DataFrame:
     """Judge the runs, without references: one row each with labels, measurements and outcome.
 
-    The tolerances of "low", "mid" and "high" bound the residuals of the matrices that the solver
-    received, in their units, because solvers apply tolerances in these units. Other tolerances
-    bound the accuracy. A reference with an uncertainty above the tolerance is not used.
+    The tolerance of a setting bounds the accuracy. A reference with an uncertainty above the
+    tolerance is not used.
     """
     rows = []
     for labels, reply in records:
@@ -133,10 +130,7 @@ def judge(
         accuracy = errors.max(axis=1, skipna=False).where(np.isfinite(value), np.inf)
         for name, column in (("reference", reference), ("excess", excess), ("accuracy", accuracy)):
             runs[prefix + name] = column
-        absolute = runs[[prefix + name for name in ABSOLUTE]].max(axis=1, skipna=False)
-        theirs = runs.setting.isin(ACCURACIES) & (runs.solver != EXACT) & absolute.notna()
-        reached = accuracy.where(~theirs, absolute)
-        solves = zip(runs[prefix + "status"], reached, runs.tolerance, strict=True)
+        solves = zip(runs[prefix + "status"], accuracy, runs.tolerance, strict=True)
         judged = pd.Series([outcome_of(*solve) for solve in solves], index=runs.index)
         outcomes = outcomes.where((outcomes != "solved") | (runs[prefix + "status"] == ""), judged)
     return runs.assign(outcome=outcomes).sort_values(list(RUN), ignore_index=True)

@@ -138,8 +138,9 @@ def test_every_class_has_an_instance_by_its_name():
         ([MARKET], {"solvers": [3]}, "solvers names 3; give names such as 'CLARABEL'"),
         (["ridge"], {"sizes": 20.5}, "sizes must be a list of numbers, such as .* got 20.5"),
         ([MARKET], {"solvers": {"exact": Liar()}}, "your solver is named 'exact', which is taken"),
-        ([MARKET], {"settings": ["sloppy"]}, "settings names 'sloppy'"),
-        ([MARKET], {"settings": {"high": {"tolerance": 1.0}}}, "'high' is a reserved name"),
+        ([MARKET], {"settings": {"sloppy": None}}, "settings names 'sloppy'"),
+        ([MARKET], {"settings": ["default"]}, "settings must be options by name"),
+        ([MARKET], {"settings": {"reference": {"tolerance": 1.0}}}, "is a reserved name"),
         ([MARKET], {"settings": {"mine": {"tol": 1.0}}}, "settings names 'mine', with"),
         ([MARKET], {"time_limit": 0}, "time_limit must"),
         (

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from convexmarket.report import read_tables
-from convexmarket.studies.settings import SETTINGS
 from convexmarket.studies.verdicts import OF_SOLVE, judge, outcome_of, references_of
 from convexmarket.studies.verdicts import RUN as COLUMNS
 from tests import ROOT
@@ -90,7 +89,7 @@ def test_the_shipped_runs_are_judged_as_they_were():
     runs, references = tables["all-runs"], tables["all-references"]
     replies = [replayed(row) for row in runs.to_dict("records")]
     labels = runs[["key", *COLUMNS]].to_dict("records")
-    judged = judge(zip(labels, replies, strict=True), references, SETTINGS)
+    judged = judge(zip(labels, replies, strict=True), references, {"default": 1e-3})
     both = runs.merge(judged, on="key", suffixes=("", "_again"))
     assert len(both) == len(runs) > 900
     assert (both.outcome == both.outcome_again).all()
