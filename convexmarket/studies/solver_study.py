@@ -68,8 +68,7 @@ CAVEATS = (
     "A class that has none of the chosen formulations uses its first.",
 )
 
-
-#: The options of each setting and solver; None if no options are known.
+#: The options of each setting and solver.
 _Options = dict[tuple[str, str], Any]
 
 
@@ -189,40 +188,30 @@ def compare_solvers(
         name: _problem(name, entry, sizes)
         for name, entry in named_entries("problems", problems).items()
     }
-    versions = [time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
-    # A user-defined solver is identified by its code.
-    identity = {
-        name: solver_version(solver)
-        if isinstance(solver, str)
-        else hashlib.sha256(cloudpickle.dumps(type(solver))).hexdigest()
-        for name, solver in chosen.items()
-    }
+    common = [seed, time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
     cells: list[dict[str, Any]] = []
     calls: dict[str, tuple[Any, ...]] = {}
-    for name, (families, digest) in entries.items():
-        for family in families:
-            if classes and family.problem_class not in classes:
-                continue
-            known = CLASSES[family.problem_class]
-            names = [each for each in formulations if each in known]
-            names = names or list(known[:1] if formulations else known)
-            contenders = [(REFERENCE, REFERENCE, REFERENCE)]
-            for setting, solver in options:
-                forms = [EXACT] if chosen[solver] == EXACT else names
-                contenders += [(setting, form, solver) for form in forms]
-            seeds = range(draws if family.own_size is None else 1)
-            for size, draw in product(family.sizes(sizes or ()), seeds):
-                for contender in contenders:
-                    place = name, family.problem_class, family.name, size, draw, *contender
-                    cell: dict[str, Any] = dict(zip(verdicts.RUN, place, strict=True))
-                    setting, formulation, solver = contender
-                    given = options.get((setting, solver), {})
-                    cell["options"] = "no setting known" if given is None else _text(given)
-                    contents = [cell, seed, digest, identity.get(solver), *versions]
-                    key = cell["key"] = short_digest(contents)
-                    cells.append(cell | {"time_limit_s": time_limit})
-                    method = chosen.get(solver, REFERENCE)
-                    calls[key] = family.make, size, (seed, draw), formulation, method, given or {}
+    families = [(name, digest, each) for name, (some, digest) in entries.items() for each in some]
+    for name, digest, family in families:
+        if classes and family.problem_class not in classes:
+            continue
+        known = CLASSES[family.problem_class]
+        names = [each for each in formulations if each in known]
+        names = names or list(known[:1] if formulations else known)
+        contenders = [(REFERENCE, REFERENCE, REFERENCE)]
+        for setting, solver in options:
+            forms = [EXACT] if chosen[solver] == EXACT else names
+            contenders += [(setting, form, solver) for form in forms]
+        seeds = range(draws if family.own_size is None else 1)
+        for size, draw, contender in product(family.sizes(sizes or ()), seeds, contenders):
+            setting, formulation, solver = contender
+            method, given = chosen.get(solver, REFERENCE), options.get((setting, solver), {})
+            place = name, family.problem_class, family.name, size, draw, *contender
+            cell: dict[str, Any] = dict(zip(verdicts.RUN, place, strict=True))
+            cell |= {"options": json.dumps(given), "time_limit_s": time_limit}
+            key = cell["key"] = short_digest(cell, digest, _identity(method), common)
+            cells.append(cell)
+            calls[key] = family.make, size, (seed, draw), formulation, method, given
     if not cells:
         raise ParameterError(
             f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
@@ -263,8 +252,11 @@ def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {part.__name__: part(runs) for part in parts}
 
 
-def _text(options: Mapping[str, Any]) -> str:
-    return json.dumps(options) if options else ""
+def _identity(solver: Any) -> str:
+    """Return the version of a solver, or the digest of a user's code."""
+    if isinstance(solver, str):
+        return solver_version(solver)
+    return hashlib.sha256(cloudpickle.dumps(type(solver))).hexdigest()
 
 
 def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
@@ -314,8 +306,10 @@ def _settings(
     check_instance("settings", settings, Mapping, 'options by name, {"mine": {...}}')
     tolerances: dict[str, float] = {}
     options: _Options = {}
-    for name, value in settings.items():
-        value = {"tolerance": _TOLERANCE} if name == "default" and value is None else value
+    for name, given in settings.items():
+        value: Any = given
+        if name == "default" and value is None:
+            value = {"tolerance": _TOLERANCE}
         if not isinstance(value, Mapping) or not {"tolerance"} <= set(value) <= _OF_SETTING:
             raise ParameterError(
                 f'settings names {name!r}, with {value!r}; give {{"tolerance": 1e-4, "options": '
@@ -326,7 +320,7 @@ def _settings(
         tolerances[name] = check_positive(f"settings.{name}.tolerance", value["tolerance"])
         named = {solver.upper(): each for solver, each in value.get("options", {}).items()}
         for solver, method in solvers.items():
-            chosen = options[name, solver] = named.get(solver.upper(), None if named else {})
+            chosen = options[name, solver] = named.get(solver.upper(), {})
             if method == EXACT or not chosen:
                 continue
             try:

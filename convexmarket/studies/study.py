@@ -19,7 +19,7 @@ from convexmarket.allocation import Allocation, allocate
 from convexmarket.allocation.solver_calls import check_solver
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.incentives.audit import audit_incentives
-from convexmarket.incentives.rules import estimate_payments, payments
+from convexmarket.incentives.rules import estimate_payments
 from convexmarket.learners.private_learner import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
@@ -446,25 +446,19 @@ def _wanted(extent: Extent, market: Market) -> bool:
 
 
 def _bought(market: Market, allocation: Allocation) -> Row:
-    weights, eta = allocation.weights, allocation.eta
-    spread = float(np.linalg.norm(weights))
+    weights, eta, spread = allocation.weights, allocation.eta, np.linalg.norm(allocation.weights)
     model = tuple(part for part in market.objective.parts if not part.term.pays)
-    costs = market.sellers.virtual_costs
-    return {
-        "objective": allocation.objective,
-        "lower_bound": allocation.lower_bound,
-        "gap": allocation.gap,
-        "error": float(Objective(model).value(weights, eta, costs)) if model else 0.0,
-        "spread": spread,
+    error = Objective(model).value(weights, eta, market.sellers.virtual_costs) if model else 0.0
+    names = ("objective", "lower_bound", "gap", "eta", "method", "seconds")
+    return {name: getattr(allocation, name) for name in names} | {
+        "error": float(error),
+        "spread": float(spread),
         "noise": 1.0 / eta,
-        "n_effective": spread**-2,
-        "eta": eta,
+        "n_effective": float(spread) ** -2,
         "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
         "epsilon_max": float(allocation.epsilon.max()),
-        "method": allocation.method,
         "solver": allocation.solver or "",
         "solves": len(allocation.solves),
-        "seconds": allocation.seconds,
     }
 
 
@@ -473,12 +467,9 @@ def _pay(market: Market, allocation: Allocation, plan: Row) -> tuple[Floats, Row
     amounts, error, method = np.full(len(market.sellers), np.nan), np.nan, ""
     if market.incentives == "by construction" and _wanted(plan["payments"], market):
         try:
-            if market.form.exact is not None:
-                amounts, error, method = payments(market, allocation), 0.0, "exact"
-            else:
-                estimate = estimate_payments(market, allocation, tol=plan["tol"])
-                amounts, method = estimate.amounts, estimate.method
-                error = float(estimate.errors.sum())
+            estimate = estimate_payments(market, allocation, tol=plan["tol"])
+            amounts, method = estimate.amounts, estimate.method
+            error = float(estimate.errors.sum())
         except errors.ConvexMarketError as failure:
             method = f"none: {failure}"
     total = float(amounts.sum())
@@ -491,11 +482,10 @@ def _audit(market: Market, plan: Row) -> Row:
         audit = audit_incentives(market, **options)
     except errors.ConvexMarketError as error:
         return {"message": str(error)}
+    names = ("max_gain", "min_surplus", "max_rise")
     return {
         "sellers_audited": len(audit.to_frame()),
-        "max_gain": audit.max_gain,
-        "min_surplus": audit.min_surplus,
-        "max_rise": audit.max_rise,
+        **{name: getattr(audit, name) for name in names},
         "incentive_compatible": audit.is_incentive_compatible,
         "individually_rational": audit.is_individually_rational,
         "message": "",
