@@ -152,7 +152,13 @@ class Execution:
                         yield key, reply
                         continue
                     core, worker = free.pop()
-                    call = worker.submit(*self._task(function, calls[key], core))
+                    if self._limited:
+                        content = cloudpickle.dumps((function, calls[key]))
+                        limits = [each or math.inf for each in (self.time_limit, self.memory_limit)]
+                        pinned = core if self.pin else -1
+                        call = worker.submit(_in_child, sys.path, content, *limits, pinned)
+                    else:
+                        call = worker.submit(_finished, function, *calls[key])
                     running[call] = key, core, worker
                 for call in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
                     key, core, worker = running.pop(call)
@@ -167,14 +173,6 @@ class Execution:
             places: list[Any] = [*free, *running.values()]
             for *_, worker in places:
                 worker.shutdown(kill_workers=bool(running))
-
-    def _task(self, function: Function, arguments: tuple[Any, ...], core: int) -> tuple[Any, ...]:
-        """Return the function and the arguments that a worker gets."""
-        if not self._limited:
-            return _finished, function, *arguments
-        content = cloudpickle.dumps((function, arguments))
-        limits = [limit or math.inf for limit in (self.time_limit, self.memory_limit)]
-        return _in_child, sys.path, content, *limits, core if self.pin else -1
 
 
 def _worker() -> Any:

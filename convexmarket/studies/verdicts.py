@@ -13,7 +13,6 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
 from convexmarket.studies.execution import ending
@@ -220,21 +219,6 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def step_function(values: ArrayLike, start: float) -> pd.DataFrame:
-    """Return the share of values that are at most tau, for increasing tau from ``start``.
-
-    Examples
-    --------
-    >>> step_function([2.0, 1.0, np.inf, 2.0], start=1.0).to_numpy().tolist()
-    [[1.0, 0.25], [2.0, 0.75]]
-    """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    finite = ordered[np.isfinite(ordered)]
-    tau = np.unique(np.append(finite[finite > start], start))
-    share = np.searchsorted(ordered, tau, side="right") / ordered.size
-    return pd.DataFrame({"tau": tau, "share": share})
-
-
 def profiles(runs: pd.DataFrame) -> pd.DataFrame:
     """Return performance profiles of time and of accuracy, over all sizes of a group.
 
@@ -252,6 +236,8 @@ def profiles(runs: pd.DataFrame) -> pd.DataFrame:
         for of, table, start in (("time", ratios, 1.0), ("accuracy", accuracies, FLOOR)):
             for contender in table.columns.tolist():
                 key = dict(zip([*GROUP, "of", *CONTENDER], [*labels, of, *contender], strict=True))
-                steps = step_function(table[contender].dropna(), start)
-                pieces.append(steps.assign(**key))
+                values = np.sort(table[contender].dropna().clip(lower=start))
+                tau = np.unique([start, *values[np.isfinite(values)]])
+                share = np.searchsorted(values, tau, side="right") / values.size
+                pieces.append(pd.DataFrame({"tau": tau, "share": share}).assign(**key))
     return pd.concat(pieces, ignore_index=True)

@@ -29,28 +29,14 @@ from convexmarket.studies.subproblems.markets import (
     off_simplex,
 )
 
-#: Length of the perturbation of a repeated row, relative to the row.
-_JITTER = 0.01
 #: Norm of the gradient at the exact model, relative to the longest row.
 _TOLERANCE = 1e-13
 
 
 def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draw labelled rows from a data set.
-
-    Additional rows are drawn from the same set, perturbed by 1 % and scaled to their length.
-    """
-    n_rows, n_features = X.shape
-    if size <= n_rows:
-        picked = rng.choice(n_rows, size, replace=False)
-        return X[picked], y[picked]
-    again = rng.integers(n_rows, size=size - n_rows)
-    lengths = np.linalg.norm(X[again], axis=1, keepdims=True)
-    steps = rng.standard_normal((again.size, n_features)) * (_JITTER / np.sqrt(n_features))
-    turned = X[again] + lengths * steps
-    now = np.linalg.norm(turned, axis=1, keepdims=True)
-    turned *= lengths / np.maximum(now, np.finfo(float).tiny)
-    return np.vstack([X, turned]), np.concatenate([y, y[again]])
+    """Draw labelled rows from a data set; more rows than the set has are drawn with repetition."""
+    picked = rng.choice(len(X), size, replace=size > len(X))
+    return X[picked], y[picked]
 
 
 def logistic(
