@@ -245,15 +245,9 @@ class Study:
         points, calls = self._points(), {}
         for point in points:
             market = self.markets[point["market"]]
-            # The text of a journal's key changes with the definitions of market and learner.
-            defined = (
-                ""
-                if journal is None
-                else [
-                    _definition(each, point, self.seed)
-                    for each in (market, self.learner, self.data)
-                ]
-            )
+            # The key of a journal changes with the definitions of market, learner and rows.
+            recorded = () if journal is None else (market, self.learner, self.data)
+            defined = [_definition(each, point, self.seed) for each in recorded]
             key = short_digest(point, plan, defined, version("convexmarket"))
             calls[key] = market, point, plan, self.learner, self.data
         replies = execution.run(_solve, calls, "markets")
@@ -268,18 +262,10 @@ class Study:
             for name, rows in (reply.get("result") or ended).items():
                 tables[name].append(pd.DataFrame(rows).assign(**point))
         plain = {name: m.formula for name, m in self.markets.items() if isinstance(m, Market)}
-        return Runs(
-            kind="study",
-            keys=keys,
-            tables={name: _joined(parts, keys[name]) for name, parts in tables.items()},
-            facts={
-                "axes": self.axes,
-                "draws": self.draws,
-                "seed": self.seed,
-                "caveats": [*CAVEATS, *([] if self.learner is None else [CAVEAT_OF_LEARNERS])],
-                "formulas": plain,
-            },
-        )
+        facts = {"axes": self.axes, "draws": self.draws, "seed": self.seed, "formulas": plain}
+        facts["caveats"] = CAVEATS if self.learner is None else (*CAVEATS, CAVEAT_OF_LEARNERS)
+        joined = {name: _joined(parts, keys[name]) for name, parts in tables.items()}
+        return Runs(kind="study", keys=keys, tables=joined, facts=facts)
 
     def _points(self) -> list[_Point]:
         """Return the runs: for each market, the axes that it depends on, and draws."""
@@ -289,9 +275,9 @@ class Study:
         points = []
         for name, market in self.markets.items():
             wanted = _parameters(market) | _parameters(self.learner)
-            values = [axes[axis] if axis in wanted else [_missing(axes[axis])] for axis in axes]
+            values = [each if axis in wanted else [_missing(each)] for axis, each in axes.items()]
             points += [
-                {"market": name, **dict(zip(axes, each, strict=True))} for each in product(*values)
+                dict(zip(("market", *axes), (name, *v), strict=True)) for v in product(*values)
             ]
         return points
 
