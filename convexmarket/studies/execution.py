@@ -14,7 +14,6 @@ import os
 import platform
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections import deque
@@ -27,7 +26,7 @@ from multiprocessing.connection import Connection
 from operator import methodcaller
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import cloudpickle
 import psutil
@@ -55,8 +54,6 @@ _ENDED = {
 #: Seconds after which an idle worker ends, and between two measurements of a child's memory.
 _IDLE, _INTERVAL = 60, 0.02
 _MEGABYTE = 1e6
-#: Number of bytes returned from the end of a child's output.
-_LOG = 2_000
 _PR_SET_PDEATHSIG = 1
 #: The beginning of every line of a journal.
 _BEGINNING = b'{"key": '
@@ -109,7 +106,7 @@ class Execution:
         """Call a function with the arguments of each key, in order; return the replies by key.
 
         In a reply, ``ended`` is "finished", "time limit", "memory limit", "crashed" or "error" (an
-        exception), ``status`` the signal or exit code of a crash, ``log`` the end of the output,
+        exception), ``status`` the signal or exit code of a crash, ``log`` the text of an exception
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
         the call unnecessary, or None. If the system ends a worker, its call is repeated once. If
@@ -183,7 +180,7 @@ def _worker() -> Any:
 
 
 def ending(reply: Mapping[str, Any]) -> str:
-    """Return the last printed line of a call that did not finish, or its status."""
+    """Return the last line of the exception of a call that did not finish, or its status."""
     lines = str(reply.get("log", "")).strip().splitlines()
     return "" if reply["ended"] == "finished" else [str(reply.get("status", "")), *lines][-1]
 
@@ -215,25 +212,23 @@ def _in_child(
 ) -> Reply:
     """Perform a pickled call in a child process, with limits, on a core unless that is -1."""
     receiver, sender = Pipe(duplex=False)
-    with tempfile.TemporaryFile() as log, receiver:
+    with receiver:
         child = os.fork()
         if child == 0:
-            _child(paths, content, core, sender, log)
+            _child(paths, content, core, sender)
         sender.close()
         reply = _watch(child, receiver, seconds, megabytes)
-        log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG))
-        text = log.read().decode(errors="replace").strip()
-    return reply | {"log": text, "core": core, "processor": _processor()}
+    return reply | {"core": core, "processor": _processor()}
 
 
-def _child(paths: list[str], content: bytes, core: int, sender: Connection, log: IO[bytes]) -> None:
-    """Perform the call, send its result, and exit without the parent's clean-up."""
+def _child(paths: list[str], content: bytes, core: int, sender: Connection) -> None:
+    """Perform the call silently, send its result, and exit without the parent's clean-up."""
     try:
         os.setpgid(0, 0)
         if sys.platform == "linux":  # the child is killed when the worker ends
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
+        for output in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output)
         if core >= 0:
             os.sched_setaffinity(0, {core})
         sys.path[:] = paths
@@ -243,15 +238,14 @@ def _child(paths: list[str], content: bytes, core: int, sender: Connection, log:
     except MemoryError:
         sender.send({"ended": "memory limit"})
     except BaseException:
-        os.write(2, traceback.format_exc().encode())
-        sender.send({"ended": "error"})
+        sender.send({"ended": "error", "log": traceback.format_exc()})
     finally:
         os._exit(0)
 
 
 def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -> Reply:
     """Wait for a child to end, or kill it at a limit or when the study has ended."""
-    reply: Reply = {"ended": "crashed", "status": ""}
+    reply: Reply = {"ended": "crashed", "status": "", "log": ""}
     study, peak, deadline = os.getppid(), 0.0, time.monotonic() + seconds
     try:
         while reply["ended"] == "crashed" and os.getppid() == study:

@@ -82,7 +82,7 @@ class Problem(NamedTuple):
 def compare_solvers(
     problems: Any,
     *,
-    solvers: Sequence[Any] | Mapping[str, Any] = DEFAULT_SOLVERS,
+    solvers: Sequence[Any] = DEFAULT_SOLVERS,
     formulations: Sequence[str] = (),
     classes: Sequence[str] = (),
     sizes: Sequence[int] | None = None,
@@ -110,9 +110,9 @@ def compare_solvers(
         "certified search", "given guarantees", "budget", "variants", "weighted logistic
         regression", "ridge", "semi-interactive fit", "z-block". Functions and classes need
         ``sizes``.
-    solvers : sequence of str or CVXPY solvers, or mapping of str to either
-        CVXPY's names, and "exact", the methods of this package without a conic solver. Solvers that
-        are not installed are listed in ``facts["absent"]``.
+    solvers : sequence of str or CVXPY solvers
+        CVXPY's names; "exact", the methods of this package without a conic solver; or your objects
+        with CVXPY's interface. Solvers that are not installed are listed in ``facts["absent"]``.
     formulations : sequence of str
         Such as "primal", "dual", "projection"; all by default. A class that has none of them uses
         its first.
@@ -202,8 +202,9 @@ def compare_solvers(
         for setting, solver in options:
             forms = [EXACT] if chosen[solver] == EXACT else names
             contenders += [(setting, form, solver) for form in forms]
-        seeds = range(draws if family.own_size is None else 1)
-        for size, draw, contender in product(family.sizes(sizes or ()), seeds, contenders):
+        able = [size for size in sizes or () if size <= family.largest]
+        places = product(able, range(draws)) if family.own_size is None else [(family.own_size, 0)]
+        for (size, draw), contender in product(places, contenders):
             setting, formulation, solver = contender
             method, given = chosen.get(solver, REFERENCE), options.get((setting, solver), {})
             place = name, family.problem_class, family.name, size, draw, *contender
@@ -267,30 +268,26 @@ def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
         )
 
 
-def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
     check_list("solvers", solvers, "names")
-    known = (*cp.installed_solvers(), EXACT)
-    chosen: dict[str, Any] = {}
-    absent = []
-    given: Any = solvers.items() if isinstance(solvers, Mapping) else ((None, s) for s in solvers)
-    for name, solver in given:
+    known, chosen, absent = (*cp.installed_solvers(), EXACT), dict[str, Any](), []
+    for solver in solvers:
         if isinstance(solver, str):
-            official = solver if solver == EXACT else solver.upper()
-            if official in known:
-                chosen[name or official] = official
+            name = solver if solver == EXACT else solver.upper()
+            if name in known:
+                chosen[name] = name
             else:
-                absent.append(name or solver)
-            continue
-        if not callable(getattr(solver, "name", None)):
+                absent.append(solver)
+        elif not callable(getattr(solver, "name", None)):
             raise ParameterError(
                 f"solvers names {shown(solver)}; give names such as 'CLARABEL', or solvers with "
                 "CVXPY's interface"
             )
-        name = solver.name() if name is None else name
-        if name.upper() in {other.upper() for other in (*known, REFERENCE)}:
+        elif (name := solver.name()).upper() in {other.upper() for other in (*known, REFERENCE)}:
             raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
-        chosen[name] = solver
+        else:
+            chosen[name] = solver
     if not chosen:
         raise NotSupportedError(
             f"none of the solvers {', '.join(absent) or '(none given)'} is installed; CVXPY finds "

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
@@ -137,7 +138,7 @@ def test_every_class_has_an_instance_by_its_name():
         ([MARKET], {"solvers": None}, "solvers must be a list of names, got None"),
         ([MARKET], {"solvers": [3]}, "solvers names 3; give names such as 'CLARABEL'"),
         (["ridge"], {"sizes": 20.5}, "sizes must be a list of numbers, such as .* got 20.5"),
-        ([MARKET], {"solvers": {"exact": Liar()}}, "your solver is named 'exact', which is taken"),
+        ([MARKET], {"solvers": [CLARABEL()]}, "your solver is named 'CLARABEL', which is taken"),
         ([MARKET], {"settings": {"sloppy": None}}, "settings names 'sloppy'"),
         ([MARKET], {"settings": ["default"]}, "settings must be options by name"),
         ([MARKET], {"settings": {"reference": {"tolerance": 1.0}}}, "is a reserved name"),

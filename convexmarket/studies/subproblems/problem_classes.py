@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -67,12 +67,6 @@ class Family:
     name: str = ""
     own_size: int | None = None
     largest: float = np.inf
-
-    def sizes(self, wanted: Iterable[int]) -> list[int]:
-        """Select the available sizes among the requested ones."""
-        if self.own_size is not None:
-            return [self.own_size]
-        return [size for size in wanted if size <= self.largest]
 
 
 #: The subproblem of each class for a market.
