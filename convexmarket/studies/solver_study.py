@@ -174,13 +174,10 @@ def compare_solvers(
     check_count("draws", draws)
     if sizes is not None:
         check_list("sizes", sizes, "numbers, such as [100, 1000]")
-        for size in sizes:
-            check_count("sizes", size, 2)
+        sizes = [check_count("sizes", size, 2) for size in sizes]
     check_positives(time_limit=time_limit, memory_limit=memory_limit)
     execution = Execution(jobs, time_limit, memory_limit, journal, progress, pin)
-    _check_names(
-        "formulations", formulations, {each for names in CLASSES.values() for each in names}
-    )
+    _check_names("formulations", formulations, {name for each in CLASSES.values() for name in each})
     _check_names("classes", classes, set(CLASSES))
     chosen, absent = _solvers(solvers)
     tolerances, options = _settings({"default": None} if settings is None else settings, chosen)
@@ -189,8 +186,7 @@ def compare_solvers(
         for name, entry in named_entries("problems", problems).items()
     }
     common = [seed, time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
-    cells: list[dict[str, Any]] = []
-    calls: dict[str, tuple[Any, ...]] = {}
+    cells, calls = list[dict[str, Any]](), dict[str, tuple[Any, ...]]()
     families = [(name, digest, each) for name, (some, digest) in entries.items() for each in some]
     for name, digest, family in families:
         if classes and family.problem_class not in classes:

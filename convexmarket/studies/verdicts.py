@@ -69,15 +69,14 @@ def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
 def references_of(records: Sequence[Record]) -> pd.DataFrame:
     """Return the objectives that runs are compared with, one row per instance.
 
-    A run with tiny residuals and a better value than the reference refutes and replaces it, even if
-    the reference is an exact method. ``certainty`` is "exact", "refuted", "none" or describes the
-    residuals; ``doubt`` is the same as a number.
+    The records of references come first. A run with tiny residuals and a better value than the
+    reference refutes and replaces it, even if the reference is an exact method. ``certainty`` is
+    "exact", "refuted", "none" or describes the residuals; ``doubt`` is the same as a number.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    places = [tuple(labels[name] for name in INSTANCE) for labels, _ in records]
-    for place, (labels, reply) in zip(places, records, strict=True):
+    for labels, reply in records:
+        place, result = tuple(labels[name] for name in INSTANCE), reply.get("result", {})
         if labels["setting"] == REFERENCE:
-            result = reply.get("result", {})
             rows[place] = dict(zip(INSTANCE, place, strict=True)) | {
                 "certainty": result.get("certainty", "none"),
                 "doubt": result.get("doubt", np.nan),
@@ -85,9 +84,9 @@ def references_of(records: Sequence[Record]) -> pd.DataFrame:
                 "again_reference": result.get("again_objective", np.nan),
                 "message": result.get("message", "") or ending(reply),
             }
-    for place, (labels, reply) in zip(places, records, strict=True):
-        row, result = rows[place], reply.get("result", {})
-        for prefix in ("", AGAIN) if labels["setting"] != REFERENCE else ():
+            continue
+        row = rows[place]
+        for prefix in ("", AGAIN):
             if result.get(prefix + "status") not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
                 continue
             value, reference = result[prefix + "objective"], row[prefix + "reference"]
