@@ -355,21 +355,18 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         names, entries = list(given), list(given.values())
     else:
-        single = isinstance(given, Market | str | PathLike) or not checks.is_iterable(given)
-        entries = [given] if single else list(given)
-        names = [
-            entry if isinstance(entry, str) else getattr(entry, "__name__", "<lambda>")
-            for entry in entries
-        ]
-        names = [f"market {k}" if n == "<lambda>" else n for k, n in enumerate(names, 1)]
+        single = isinstance(given, Market | str) or not checks.is_iterable(given)
+        entries, names = [given] if single else list(given), []
+        for place, entry in enumerate(entries, 1):
+            name = entry if isinstance(entry, str) else getattr(entry, "__name__", "<lambda>")
+            names.append(f"market {place}" if name == "<lambda>" else name)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise errors.ParameterError(
             f"{argument} must be a mapping from names to markets, or a list"
         )
-    if repeated := {name for name in names if names.count(name) > 1}:
+    if repeated := [name for name in names if names.count(name) > 1]:
         raise errors.ParameterError(
-            f"{argument}: two entries are named {min(repeated)!r}; give a mapping with different "
-            "names"
+            f"{argument}: two entries are named {repeated[0]!r}; give a mapping of different names"
         )
     return dict(zip(names, entries, strict=True))
 
@@ -403,17 +400,14 @@ def _solve(
     except errors.ConvexMarketError:  # the payment terms have different privacy costs
         expected = np.full(len(sellers), np.nan)
     row |= {"expected_payments": float(expected.sum())} | paid
-    table = {
-        "id": list(sellers.ids),
-        "group": [""] * len(sellers) if sellers.groups is None else list(map(str, sellers.groups)),
-        "sensitivity": sellers.sensitivities,
-        "virtual_cost": sellers.virtual_costs,
-        "weight": allocation.weights,
-        "epsilon": allocation.epsilon,
-        "expected_payment": expected,
-        "payment": amounts,
-    }
-    rows: dict[str, Any] = {"runs": [row], "sellers": pd.DataFrame(table).to_dict("list")}
+    table = sellers.to_frame().assign(
+        group="" if sellers.groups is None else list(map(str, sellers.groups)),
+        weight=allocation.weights,
+        epsilon=allocation.epsilon,
+        expected_payment=expected,
+        payment=amounts,
+    )
+    rows: dict[str, Any] = {"runs": [row], "sellers": table.reset_index().to_dict("list")}
     if _wanted(plan["audits"], market):
         rows["audits"] = [_audit(market, plan)]
     if learner is not None:
