@@ -204,7 +204,7 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
     """
     tables = []
     for place, rows in _groups(runs):
-        times = wide(rows, seconds(rows).replace(np.inf, np.nan).fillna(rows.time_limit_s))
+        times = wide(rows, rows.total_s.where(rows.outcome == "solved", rows.time_limit_s))
         shared = times if times.notna().all().any() else times.dropna()
         mean = shifted_geometric_mean(shared, shift)
         table = pd.DataFrame({"instances": np.where(mean.isna(), 0, len(shared)), "total_s": mean})
