@@ -7,7 +7,6 @@ solver that crashes, hangs or exhausts the memory affects no other process.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import json
 import math
 import os
@@ -57,12 +56,6 @@ _MEGABYTE = 1e6
 _PR_SET_PDEATHSIG = 1
 #: The beginning of every line of a journal.
 _BEGINNING = b'{"key": '
-
-
-def short_digest(*content: Any) -> str:
-    """Return a digest of JSON values, equal in every session."""
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import cvxpy as cp
+import joblib
 import numpy as np
 import pandas as pd
 
@@ -30,7 +30,7 @@ from convexmarket.checks import (
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies import verdicts
-from convexmarket.studies.execution import Execution, Reply, short_digest
+from convexmarket.studies.execution import Execution, Reply
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
@@ -206,7 +206,7 @@ def compare_solvers(
             place = name, family.problem_class, family.name, size, draw, *contender
             cell: dict[str, Any] = dict(zip(verdicts.RUN, place, strict=True))
             cell |= {"options": json.dumps(given), "time_limit_s": time_limit}
-            key = cell["key"] = short_digest(cell, digest, _identity(method), common)
+            key = cell["key"] = joblib.hash([cell, digest, _identity(method), common])
             cells.append(cell)
             calls[key] = family.make, size, (seed, draw), formulation, method, given
     if not cells:
@@ -253,7 +253,7 @@ def _identity(solver: Any) -> str:
     """Return the version of a solver, or the digest of a user's code."""
     if isinstance(solver, str):
         return solver_version(solver)
-    return hashlib.sha256(cloudpickle.dumps(type(solver))).hexdigest()
+    return str(joblib.hash(cloudpickle.dumps(type(solver))))
 
 
 def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:

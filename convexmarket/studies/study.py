@@ -9,6 +9,7 @@ from itertools import product
 from os import PathLike
 from typing import Any, Literal
 
+import joblib
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from convexmarket.incentives.rules import estimate_payments
 from convexmarket.learners.private_learner import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
-from convexmarket.studies.execution import Execution, ending, short_digest
+from convexmarket.studies.execution import Execution, ending
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
@@ -248,7 +249,7 @@ class Study:
             # The key of a journal changes with the definitions of market, learner and rows.
             recorded = () if journal is None else (market, self.learner, self.data)
             defined = [_definition(each, point, self.seed) for each in recorded]
-            key = short_digest(point, plan, defined, version("convexmarket"))
+            key = joblib.hash([point, plan, defined, version("convexmarket")])
             calls[key] = market, point, plan, self.learner, self.data
         replies = execution.run(_solve, calls, "markets")
         shared = tuple(points[0])
@@ -318,7 +319,7 @@ def _definition(entry: Any, point: _Point, seed: int) -> str:
     try:
         made = _made(entry, point, seed)
         if isinstance(made, MarketData | RegressionData):
-            return short_digest(np.asarray(made.X_train).tobytes().hex())
+            return str(joblib.hash([made.X_train, made.y_train]))
         return market_digest(made) if isinstance(made, Market) else repr(made)
     except Exception as error:  # the run records the same error
         return str(error)
@@ -346,8 +347,7 @@ def market_digest(market: Market) -> str:
         f"{market.objective.value(rng.dirichlet(np.ones(costs.size)), eta, finite):.9e}"
         for eta in (0.5, 1.0, 7.0)
     ]
-    numbers = np.asarray(sellers.sensitivities, dtype=float).tobytes() + costs.tobytes()
-    return short_digest(repr(market), values, numbers.hex())
+    return str(joblib.hash([repr(market), values, sellers.sensitivities, costs]))
 
 
 def named_entries(argument: str, given: Any) -> dict[str, Any]:
