@@ -26,7 +26,7 @@ _EXAMPLES: dict[Callable[..., None], list[str]] = {
     ],
     compare_command: [
         "compare problems/wdbc.toml --sizes 100,1000,10000",
-        "compare allocation ridge --solvers exact,CLARABEL,SCS --settings default,low,high",
+        "compare allocation ridge --solvers exact,CLARABEL,SCS",
     ],
     price: [
         f"price sellers.csv {_PRICE} --out offers.csv",

@@ -48,7 +48,6 @@ def compare_command(
     classes: Annotated[Any, ui.list_of(str, "Such as allocation,ridge; all by default.")] = "",
     sizes: Annotated[Any, ui.list_of(int, "Sellers, rows or points.")] = "100,1000",
     draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
-    settings: Annotated[Any, ui.list_of(str, "default, solver-default, low, mid, high.")] = "",
     folder: Annotated[Path, typer.Option("--out", help="Folder of the report.")] = Path(
         "out/study"
     ),
@@ -77,7 +76,6 @@ def compare_command(
             classes=classes,
             sizes=sizes,
             draws=draws,
-            settings=settings or ("default",),
             time_limit=time_limit,
             jobs=jobs,
         )

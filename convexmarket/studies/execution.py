@@ -13,21 +13,19 @@ import os
 import platform
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from operator import methodcaller
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Self
 
 import cloudpickle
 import psutil
@@ -46,15 +44,15 @@ Function = Callable[..., Reply]
 
 #: Workers use one thread each.
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
-#: The status of a call whose worker was ended twice.
-_ENDED = "the system ended its process, as it does when memory runs out"
-#: Seconds after which an idle worker ends.
-_IDLE = 60
-#: Seconds between two measurements of a child's memory.
-_INTERVAL = 0.02
+#: The reply of a call whose worker was ended twice.
+_ENDED = {
+    "ended": "crashed",
+    "status": "the system ended its process, as it does when memory runs out",
+    "log": "",
+}
+#: Seconds after which an idle worker ends, and between two measurements of a child's memory.
+_IDLE, _INTERVAL = 60, 0.02
 _MEGABYTE = 1e6
-#: Number of bytes returned from the end of a child's output.
-_LOG = 2_000
 _PR_SET_PDEATHSIG = 1
 #: The beginning of every line of a journal.
 _BEGINNING = b'{"key": '
@@ -101,7 +99,7 @@ class Execution:
         """Call a function with the arguments of each key, in order; return the replies by key.
 
         In a reply, ``ended`` is "finished", "time limit", "memory limit", "crashed" or "error" (an
-        exception), ``status`` the signal or exit code of a crash, ``log`` the end of the output,
+        exception), ``status`` the signal or exit code of a crash, ``log`` the text of an exception
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
         the call unnecessary, or None. If the system ends a worker, its call is repeated once. If
@@ -133,10 +131,9 @@ class Execution:
             for key, arguments in calls.items():
                 yield key, known(key) or _finished(function, *arguments)
             return
-        free = [
-            (core, _worker()) for core in cores
-        ]  # one pool for each, so that only one can break
-        left, running, repeated = deque(calls), dict[Any, tuple[str, int, Any]](), set[str]()
+        # One pool for each core, so that only one can break.
+        free, left, repeated = [(core, _worker()) for core in cores], deque(calls), set[str]()
+        running = dict[Any, tuple[str, int, Any]]()
         try:
             while left or running:
                 while left and free:
@@ -145,47 +142,38 @@ class Execution:
                         yield key, reply
                         continue
                     core, worker = free.pop()
-                    call = worker.submit(*self._task(function, calls[key], core))
+                    if self._limited:
+                        content = cloudpickle.dumps((function, calls[key]))
+                        limits = [each or math.inf for each in (self.time_limit, self.memory_limit)]
+                        pinned = core if self.pin else -1
+                        call = worker.submit(_in_child, sys.path, content, *limits, pinned)
+                    else:
+                        call = worker.submit(_finished, function, *calls[key])
                     running[call] = key, core, worker
                 for call in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
                     key, core, worker = running.pop(call)
-                    if not isinstance(call.exception(), BrokenProcessPool):
-                        free.append((core, worker))
-                        yield key, call.result()
-                        continue
-                    free.append((core, _worker()))
-                    if key in repeated:
-                        yield key, {"ended": "crashed", "status": _ENDED, "log": ""}
-                    else:
+                    broken = isinstance(call.exception(), BrokenProcessPool)
+                    free.append((core, _worker() if broken else worker))
+                    if broken and key not in repeated:
                         repeated.add(key)
                         left.append(key)
+                    else:
+                        yield key, _ENDED if broken else call.result()
         finally:
             places: list[Any] = [*free, *running.values()]
             for *_, worker in places:
                 worker.shutdown(kill_workers=bool(running))
 
-    def _task(self, function: Function, arguments: tuple[Any, ...], core: int) -> tuple[Any, ...]:
-        """Return the function and the arguments that a worker gets."""
-        if not self._limited:
-            return _finished, function, *arguments
-        content = cloudpickle.dumps((function, arguments))
-        limits = [limit or math.inf for limit in (self.time_limit, self.memory_limit)]
-        return _in_child, sys.path, content, *limits, core if self.pin else -1
-
 
 def _worker() -> Any:
     """Start a worker for a study; joblib reuses other ones."""
-    return loky.ProcessPoolExecutor(
-        1,
-        timeout=_IDLE,
-        env=_ONE_THREAD,
-        initializer=signal.signal,  # the study handles Ctrl-C and ends its workers
-        initargs=(signal.SIGINT, signal.SIG_IGN),
-    )
+    # The study handles Ctrl-C and ends its workers.
+    ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    return loky.ProcessPoolExecutor(1, timeout=_IDLE, env=_ONE_THREAD, **ignore)
 
 
 def ending(reply: Mapping[str, Any]) -> str:
-    """Return the last printed line of a call that did not finish, or its status."""
+    """Return the last line of the exception of a call that did not finish, or its status."""
     lines = str(reply.get("log", "")).strip().splitlines()
     return "" if reply["ended"] == "finished" else [str(reply.get("status", "")), *lines][-1]
 
@@ -197,13 +185,10 @@ def usable_cores() -> list[int]:
     return [-1] * (os.cpu_count() or 1)
 
 
-@cache
 def _processor() -> str:
     """Return the name of this machine's processor, from the system or from Python."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+    with suppress(OSError, IndexError):
+        return Path("/proc/cpuinfo").read_text().split("model name")[1].split("\n")[0].strip(" \t:")
     return platform.processor() or platform.machine()
 
 
@@ -220,25 +205,23 @@ def _in_child(
 ) -> Reply:
     """Perform a pickled call in a child process, with limits, on a core unless that is -1."""
     receiver, sender = Pipe(duplex=False)
-    with tempfile.TemporaryFile() as log, receiver:
+    with receiver:
         child = os.fork()
         if child == 0:
-            _child(paths, content, core, sender, log)
+            _child(paths, content, core, sender)
         sender.close()
         reply = _watch(child, receiver, seconds, megabytes)
-        log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG))
-        text = log.read().decode(errors="replace").strip()
-    return reply | {"log": text, "core": core, "processor": _processor()}
+    return reply | {"core": core, "processor": _processor()}
 
 
-def _child(paths: list[str], content: bytes, core: int, sender: Connection, log: IO[bytes]) -> None:
-    """Perform the call, send its result, and exit without the parent's clean-up."""
+def _child(paths: list[str], content: bytes, core: int, sender: Connection) -> None:
+    """Perform the call silently, send its result, and exit without the parent's clean-up."""
     try:
         os.setpgid(0, 0)
         if sys.platform == "linux":  # the child is killed when the worker ends
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
+        for output in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output)
         if core >= 0:
             os.sched_setaffinity(0, {core})
         sys.path[:] = paths
@@ -248,24 +231,20 @@ def _child(paths: list[str], content: bytes, core: int, sender: Connection, log:
     except MemoryError:
         sender.send({"ended": "memory limit"})
     except BaseException:
-        os.write(2, traceback.format_exc().encode())
-        sender.send({"ended": "error"})
+        sender.send({"ended": "error", "log": traceback.format_exc()})
     finally:
         os._exit(0)
 
 
 def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -> Reply:
     """Wait for a child to end, or kill it at a limit or when the study has ended."""
-    reply: Reply = {"ended": "crashed", "status": ""}
+    reply: Reply = {"ended": "crashed", "status": "", "log": ""}
     study, peak, deadline = os.getppid(), 0.0, time.monotonic() + seconds
     try:
-        while os.getppid() == study:
+        while reply["ended"] == "crashed" and os.getppid() == study:
             # A process started by the child may still hold the channel open.
             if receiver.poll(_INTERVAL):
-                try:
-                    message = receiver.recv()
-                except (EOFError, OSError):
-                    break
+                message = receiver.recv()
                 if isinstance(message, dict):
                     reply |= message
                     break
@@ -276,15 +255,14 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
             peak = max(peak, used)
             if time.monotonic() > deadline or used > megabytes:
                 reply["ended"] = "memory limit" if used > megabytes else "time limit"
-                os.killpg(child, signal.SIGKILL)
-                break
-        else:
-            os.killpg(child, signal.SIGKILL)
-            os._exit(1)
-        _, status, usage = os.wait4(child, 0)
+    except (EOFError, OSError):
+        pass  # the child has crashed
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # processes that the call started
+            os.killpg(child, signal.SIGKILL)  # also processes that the call started
+    if os.getppid() != study:
+        os._exit(1)
+    _, status, usage = os.wait4(child, 0)
     if reply["ended"] == "crashed":
         code = os.waitstatus_to_exitcode(status)
         reply["status"] = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -292,10 +270,7 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
     return reply | {"peak_memory_mb": max(peak, usage.ru_maxrss * unit / _MEGABYTE)}
 
 
-# ---------------------------------------------------------------------------- the journal
-
-
-class Journal(AbstractContextManager["Journal"]):
+class Journal:
     """An append-only file with one JSON object per line; without a path, no file is written.
 
     A line that was incomplete when the machine stopped is cut off when the journal is opened
@@ -337,21 +312,17 @@ class Journal(AbstractContextManager["Journal"]):
     def _read(self, path: Any) -> list[dict[str, Any]]:
         self._file.seek(0)
         *whole, rest = self._file.read().split(b"\n")
-        try:
+        valid = rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)
+        with suppress(TypeError, ValueError):
             records = [json.loads(line) for line in whole]
-            if not all({"key", "ended"} <= set(record) for record in records):
-                raise ValueError("a line is not a run")
-            if not (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)):
-                raise ValueError("its last line is not a run")
-        except (TypeError, ValueError) as error:
-            raise ParameterError(
-                f"journal: {path} is not the journal of a study ({error}); move it away"
-            ) from None
-        if rest:
-            self._file.truncate(self._file.tell() - len(rest))
-        return records
+            if valid and all({"key", "ended"} <= set(record) for record in records):
+                self._file.truncate(self._file.tell() - len(rest))
+                return records
+        raise ParameterError(f"journal: {path} is not the journal of a study; move it away")
 
-    def __exit__(self, *error: object) -> Literal[False]:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         if self._file is not None:
             self._file.close()
-        return False

@@ -18,7 +18,7 @@ import numpy as np
 
 from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.errors import ConvexMarketError, NotSupportedError
-from convexmarket.studies.residuals import ABSOLUTE, MatrixProblem, kkt_residuals, returned_point
+from convexmarket.studies.residuals import kkt_residuals
 from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Instance
 from convexmarket.studies.subproblems.problem_classes import CLASSES, Make
 
@@ -28,16 +28,6 @@ EXACT = "exact"
 #: The name of the reference run.
 REFERENCE = "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
-#: Measurements of a solve: seconds, counts and relative residuals.
-MEASURED: tuple[str, ...] = (
-    "status",
-    "message",
-    "compilation_s",
-    "solver_s",
-    "recovery_s",
-    "total_s",
-)
-MEASURED += ("iterations", "objective", "scale", *RESIDUALS, *ABSOLUTE)
 #: Prefix of the measurements of the second solve, with a changed parameter.
 AGAIN = "again_"
 
@@ -70,17 +60,16 @@ def measure_run(
     ``ready`` starts the clock when the instance is built and the solver is loaded.
     """
     instance = make(size, np.random.default_rng(seed))
-    name = ""
-    if solver not in (EXACT, REFERENCE):
+    if solver == REFERENCE:
+        ready(_PATIENCE)
+        return measure_reference(instance)
+    if solver != EXACT:
         with suppress(Exception):  # the run reports errors
             warm_up(solver)
-        name = solver_version(solver) if isinstance(solver, str) else ""
-    ready(_PATIENCE if solver == REFERENCE else 1.0)
-    if solver == REFERENCE:
-        row = measure_reference(instance)
-    else:
-        row = measure(instance, formulation, solver, options)
-    return row | {"solver_version": name}
+    ready(1.0)
+    named = isinstance(solver, str) and solver != EXACT
+    row = measure(instance, formulation, solver, options)
+    return row | {"solver_version": solver_version(solver) if named else ""}
 
 
 def warm_up(solver: Any, **options: Any) -> None:
@@ -92,43 +81,37 @@ def warm_up(solver: Any, **options: Any) -> None:
 
 
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
-    """Solve an instance twice; return the keys of :data:`MEASURED` for each solve.
+    """Solve an instance for each value of its parameters; return status and measurements.
 
-    Keys of the second solve have the prefix :data:`AGAIN`; ``declaration_s`` counts in the first
-    total, and ``again_cold_s`` are the solver's seconds for the second without a warm start.
+    They are seconds, counts and residuals. Keys of the second solve have the prefix :data:`AGAIN`;
+    ``declaration_s`` counts in the first total, and ``again_cold_s`` are the solver's seconds for
+    the second without a warm start.
     """
     start = time.perf_counter()
-    solve: Callable[[Any], Row]
-    if solver == EXACT:
-        solve = partial(_exact, instance)
-    elif instance.search is not None:
-        return {"declaration_s": 0.0} | _search(instance, formulation, solver, options)
-    else:
+    solve = partial(_direct, instance, formulation, solver, options)
+    if solver != EXACT and instance.search is None:
         solve = partial(_solve, instance, instance.declare(formulation), solver, options)
-    row: Row = {"declaration_s": 0.0 if solver == EXACT else time.perf_counter() - start}
-    for prefix, value in zip(("", AGAIN), instance.values, strict=True):
+    row: Row = {"declaration_s": time.perf_counter() - start}
+    for prefix, value in zip(("", AGAIN), instance.values, strict=False):
         solved = solve(value)
         row |= {prefix + key: number for key, number in solved.items()}
         if solved["status"] not in _WITH_POINT:
             break
-    row["total_s"] += row["declaration_s"]
+    if "total_s" in row:
+        row["total_s"] += row["declaration_s"]
     return row
 
 
-def _blank(status: str, message: str = "") -> Row:
-    return dict.fromkeys(MEASURED, np.nan) | {"status": status, "message": message}
-
-
-def _failed(error: Exception, unable: bool) -> Row:
-    return _blank("unsupported" if unable else "error", f"{type(error).__name__}: {error}")
+def _failed(error: Exception, *, unable: bool) -> Row:
+    status = "unsupported" if unable else "error"
+    return {"status": status, "message": f"{type(error).__name__}: {error}"}
 
 
 def _solve(
     instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
     """Set the parameters, compile, solve and recover, with times; then examine the point."""
-    problem, given, row = declared.problem, dict(options), _blank("error")
-    marks = [time.perf_counter()]
+    problem, given, marks = declared.problem, dict(options), [time.perf_counter()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the status shows the same
         try:
@@ -138,14 +121,15 @@ def _solve(
             raw = chain.solve_via_data(problem, data, True, False, given)
             marks.append(time.perf_counter())
             problem.unpack_results(raw, chain, inverse)
-            row["status"] = str(problem.status)
+            row: Row = {"status": str(problem.status), "message": ""}
         except MemoryError:
             raise
         except Exception as error:  # a solver may raise anything
-            row = _failed(error, isinstance(error, cp.error.SolverError) and len(marks) == 1)
+            unable = isinstance(error, cp.error.SolverError) and len(marks) == 1
+            row = _failed(error, unable=unable)
         marks.append(time.perf_counter())
         seconds = np.diff(marks).tolist()
-        row |= dict(zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=False))
+        row |= zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=False)
         row["total_s"] = marks[-1] - marks[0]
         if row["status"] not in _WITH_POINT:
             return row
@@ -154,13 +138,10 @@ def _solve(
         row |= zip(RESIDUALS, kkt_residuals(problem, instance.scale(value)), strict=True)
         try:
             judged = _judged(instance, declared.answer(), value)
-            row |= judged | {"violation": max(row["violation"], judged["violation"])}
         except (ConvexMarketError, ArithmeticError, TypeError, ValueError) as error:
-            row |= {"message": f"the point gives no answer: {error}", "violation": np.inf}
-        with suppress(Exception):  # of a solver of the user, for example
-            matrices = MatrixProblem.of(data, getattr(chain.solver, "EXP_CONE_ORDER", None))
-            residuals = matrices.residuals(*returned_point(chain.solver, raw, inverse[-1]))
-            row |= zip(ABSOLUTE, residuals, strict=True)
+            row["message"] = f"the point gives no answer: {error}"
+            judged = {"objective": np.nan, "violation": np.inf, "scale": instance.scale(value)}
+        row |= judged | {"violation": max(row["violation"], judged["violation"])}
         if value is not instance.values[0]:
             start = time.perf_counter()
             with suppress(Exception):
@@ -169,44 +150,37 @@ def _solve(
     return row
 
 
-def _search(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
-    """Run a complete certified search: its time to the gap, its solves, and its certified gap."""
-    assert instance.search is not None
-    start = time.perf_counter()
+def _direct(
+    instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any], value: Any
+) -> Row:
+    """Measure an exact method, or a certified search: an answer without multipliers."""
+    start, searched = time.perf_counter(), None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the gap shows the same
-            allocation = instance.search(formulation, solver, options)
+        if solver == EXACT:
+            answer = instance.exact(value)
+        else:
+            assert instance.search is not None
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the gap shows the same
+                searched = instance.search(formulation, solver, options)
+            answer = np.append(searched.weights, searched.eta)
+    except MemoryError:
+        raise
     except Exception as error:  # a solver may raise anything
         unable = isinstance(error, NotSupportedError) or "cannot solve this problem" in str(error)
-        return _failed(error, unable)
-    seconds = time.perf_counter() - start
-    status = cp.OPTIMAL if allocation.gap <= GAP else cp.OPTIMAL_INACCURATE
-    answer = np.append(allocation.weights, allocation.eta)
-    solver_s = sum(record.seconds for record in allocation.solves)
-    return _timed(instance, status, answer, seconds, None) | {
-        "solver_s": solver_s,
-        "compilation_s": seconds - solver_s,
-        "iterations": float(len(allocation.solves)),
-        "gap": allocation.gap,
-    }
-
-
-def _exact(instance: Instance, value: Any) -> Row:
-    """Measure the exact method: no compilation, and no multipliers."""
-    start = time.perf_counter()
-    answer = instance.exact(value)
-    seconds = time.perf_counter() - start
+        return _failed(error, unable=unable)
     if answer is None:
-        return _blank("unsupported", "no exact method is known for this instance")
-    return _timed(instance, EXACT, answer, seconds, value)
-
-
-def _timed(instance: Instance, status: str, answer: Floats, seconds: float, value: Any) -> Row:
-    """Return the row of an answer without multipliers."""
-    row = _blank(status) | dict.fromkeys(("compilation_s", "recovery_s", *RESIDUALS), 0.0)
-    row |= {"solver_s": seconds, "total_s": seconds}
-    return row | _judged(instance, answer, value)
+        return {"status": "unsupported", "message": "no exact method is known for this instance"}
+    seconds = time.perf_counter() - start
+    row: Row = {"status": EXACT, "message": "", "solver_s": seconds, "total_s": seconds}
+    row |= dict.fromkeys(("compilation_s", "recovery_s", *RESIDUALS), 0.0)
+    row |= _judged(instance, answer, value)
+    if searched is not None:
+        row["status"] = cp.OPTIMAL if searched.gap <= GAP else cp.OPTIMAL_INACCURATE
+        row["solver_s"] = sum(record.seconds for record in searched.solves)
+        row["compilation_s"] = seconds - row["solver_s"]
+        row |= {"iterations": float(len(searched.solves)), "gap": searched.gap}
+    return row
 
 
 def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
@@ -234,9 +208,9 @@ def measure_reference(instance: Instance) -> Row:
             residuals = [row.get(prefix + name) for prefix in ("", AGAIN) for name in RESIDUALS]
             largest = np.max(np.array(residuals, dtype=float))  # NaN where a solve is missing
             if largest < doubt:
-                best, doubt = row, largest
+                best, doubt = row, float(largest)
         if doubt < _CLOSE:
             break
-    if not np.isfinite(doubt):
+    if doubt == np.inf:
         return row | {"status": "error", "certainty": "none", "message": "no solver is near"}
-    return best | {"certainty": f"gap {doubt:.0e}", "doubt": float(doubt)}
+    return best | {"certainty": f"gap {doubt:.0e}", "doubt": doubt}

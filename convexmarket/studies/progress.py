@@ -25,19 +25,16 @@ class ProgressLines:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._terminal = self._stream.isatty()
-        self._stage = ""
-        self._start = self._last = 0.0
-        self._first = 0
+        self._stage, self._first, self._start, self._last = "", 0, 0.0, 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Report the number of steps done of a stage."""
-        now = time.monotonic()
+        now, terminal = time.monotonic(), self._stream.isatty()
         if stage != self._stage:
-            self._stage, self._start, self._last, self._first = stage, now, 0.0, done
+            self._stage, self._first, self._start, self._last = stage, done, now, 0.0
         elapsed, new = now - self._start, done - self._first
         ended = done >= total and self._last > 0.0
-        due = now - self._last >= (_ON_TERMINAL if self._terminal else _ELSEWHERE)
+        due = now - self._last >= (_ON_TERMINAL if terminal else _ELSEWHERE)
         if not ended and (elapsed < _QUIET or not due):
             return
         text = f"{stage}: {done:,} of {total:,}"
@@ -45,7 +42,7 @@ class ProgressLines:
             text += f", {_duration(elapsed)}"
         elif new >= _FEWEST:
             text += f", about {_duration(elapsed / new * (total - done))} left"
-        begin, end = ("\r\x1b[K", "\n" if ended else "") if self._terminal else ("", "\n")
+        begin, end = ("\r\x1b[K", "\n" if ended else "") if terminal else ("", "\n")
         self._stream.write(begin + text + end)
         self._stream.flush()
         self._last = 0.0 if ended else now

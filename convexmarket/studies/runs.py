@@ -16,7 +16,7 @@ from convexmarket.display import Shown
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import Content, write_together
 from convexmarket.report import Report
-from convexmarket.report.results import RESULTS, read_content, restored_frame, stored_frame
+from convexmarket.report.results import RESULTS, read_content, restored_frame, stored_frame, tidy
 from convexmarket.studies import online_page, solver_page, study_page
 
 FORMAT = "convexmarket-runs/1"
@@ -60,7 +60,7 @@ class Runs(Shown):
     def __post_init__(self) -> None:
         if self.kind not in _PAGES:
             raise DataError(f"kind is {self.kind!r}; runs are of kind {' or '.join(_PAGES)}")
-        tables = {name: _tidy(name, table) for name, table in self.tables.items()}
+        tables = {name: tidy(name, table) for name, table in self.tables.items()}
         object.__setattr__(self, "tables", tables)
         facts = {"versions": versions(), **self.facts}
         object.__setattr__(self, "facts", json.loads(json.dumps(facts)))
@@ -149,18 +149,3 @@ class Runs(Shown):
     def __repr__(self) -> str:
         rows = len(next(iter(self.tables.values())))
         return f"<Runs of {rows:,} {self.kind}: {' '.join(self.tables)}>"
-
-
-def _tidy(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose columns hold truth values, numbers, text or missing values."""
-    tidy = table.reset_index(drop=True).infer_objects()
-    for column, values in tidy.items():
-        if values.dtype.kind not in "biuf":
-            kind = pd.api.types.infer_dtype(values, skipna=True)
-            if kind not in ("boolean", "string", "empty"):
-                raise DataError(
-                    f"tables.{name}: the column {column!r} mixes types; give numbers, or text"
-                )
-            # Truth values among missing ones are 0 and 1.
-            tidy[column] = values.astype(float if kind == "boolean" else "str")
-    return tidy

@@ -72,18 +72,18 @@ def _sentence(row: Any) -> str:
 
 def _exceptions(runs: Any) -> list[str]:
     """Return sentences on wrong answers, unsupported problems and absent solvers."""
-    texts, table, absent = [], runs.tables["runs"], runs.facts["absent"]
+    table, absent = runs.tables["runs"], runs.facts["absent"]
+    texts, refused = [], dict[str, list[str]]()
     for solver, rows in table.groupby("solver", sort=False):
         if len(wrong := rows[rows.outcome == "wrong"]):
             texts.append(
                 f"{solver}: a status that our residuals refute in {len(wrong)} of "
                 f"{len(verdicts.counted(rows))} runs ({', '.join(wrong.formulation.unique())})."
             )
-    refused: dict[str, list[str]] = {}
-    for solver, rows in table[table.outcome == "unsupported"].groupby("solver", sort=False):
-        kinds = rows.groupby("problem_class", sort=False).formulation.unique()
-        pairs = ", ".join(f"{kind} ({', '.join(names)})" for kind, names in kinds.items())
-        refused.setdefault(pairs, []).append(str(solver))
+        unable = rows[rows.outcome == "unsupported"].groupby("problem_class", sort=False)
+        kinds = (f"{kind} ({', '.join(each.formulation.unique())})" for kind, each in unable)
+        if pairs := ", ".join(kinds):
+            refused.setdefault(pairs, []).append(str(solver))
     texts += [f"{', '.join(names)} cannot take {pairs}." for pairs, names in refused.items()]
     return texts + ([f"Not installed: {', '.join(absent)}."] if absent else [])
 
@@ -99,44 +99,24 @@ def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
     A tile holds the geometric mean of the seconds, or the worst outcome. Solvers that lack a
     formulation have no row.
     """
-    runs = verdicts.counted(runs) if len(verdicts.counted(runs)) else runs
-    names = [_name(*pair) for pair in zip(runs.solver, runs.formulation, strict=True)]
-    return _tiles(runs.assign(row=names), "row", _exact_first(names), "size", ax)
-
-
-def _exact_first(names: Any) -> list[str]:
-    return sorted(set(names), key=lambda name: (name != EXACT, name))
-
-
-def _overview(runs: pd.DataFrame) -> Any:
-    """Draw a matrix of the solvers in their first formulation by class, at the largest sizes."""
-    able = verdicts.counted(runs)
-    able = able[able["size"] == able.groupby("problem_class")["size"].transform("max")]
-    able = able[able.setting == able.setting.iloc[0]]
-    contender = ["problem_class", "solver", "formulation"]
-    times = able.assign(seconds=verdicts.seconds(able)).groupby(contender).seconds.mean()
-    best = times[times.groupby(level=[0, 1]).idxmin()].index
-    able = able[pd.MultiIndex.from_frame(able[contender]).isin(best)]
-    return _tiles(able, "problem_class", list(able.problem_class.unique()), "solver")
-
-
-def _tiles(runs: pd.DataFrame, y: str, rows: list[str], x: str, ax: Any = None) -> Any:
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 
-    columns: list[Any] = _exact_first(runs[x]) if x == "solver" else sorted(runs[x].unique())
-    fresh, ax = ax is None, axes(ax, xlabel=x)
+    able = verdicts.counted(runs)
+    able = runs if able.empty else able
+    names = [_name(*pair) for pair in zip(able.solver, able.formulation, strict=True)]
+    rows = sorted(set(names), key=lambda name: (name != EXACT, name))
+    sizes = sorted(able["size"].unique())
+    fresh, ax = ax is None, axes(ax, xlabel="size")
     if fresh:
-        ax.figure.set_size_inches(2.6 + 0.8 * len(columns), 0.9 + 0.3 * len(rows))
-    times = runs.total_s[runs.outcome == "solved"]
+        ax.figure.set_size_inches(2.6 + 0.8 * len(sizes), 0.9 + 0.3 * len(rows))
+    times = able.total_s[able.outcome == "solved"]
     low, high = (times.min(), times.max()) if len(times) else (1.0, 1.0)
     norm = LogNorm(low, max(high, 1.01 * low))
-    shades = np.full((len(rows), len(columns)), np.nan)
-    for place, tile in runs.groupby([y, x], sort=False):
-        i, j = rows.index(str(place[0])), columns.index(place[1])
-        worst = next((name for name in _WORST if (tile.outcome == name).any()), "")
-        dark = False
-        if worst:
+    shades = np.full((len(rows), len(sizes)), np.nan)
+    for (name, size), tile in able.groupby([pd.Series(names, able.index), "size"], sort=False):
+        i, j, dark = rows.index(str(name)), sizes.index(size), False
+        if worst := next((each for each in _WORST if (tile.outcome == each).any()), ""):
             count = int((tile.outcome == worst).sum())
             text = _MARKS.get(worst, worst) + (f" {count}/{len(tile)}" if count < len(tile) else "")
             colour = "#d6604d" if worst == "wrong" else "0.88"
@@ -146,8 +126,7 @@ def _tiles(runs: pd.DataFrame, y: str, rows: list[str], x: str, ax: Any = None) 
             text, dark = f"{shades[i, j]:.2g}", norm(shades[i, j]) > 0.6
         ax.text(j, i, text, ha="center", va="center", fontsize=7, color="w" if dark else "k")
     ax.imshow(shades, norm=norm, cmap="Blues", aspect="auto")
-    names = [f"{name:,}" if x == "size" else str(name) for name in columns]
-    ax.set_xticks(range(len(columns)), names, fontsize=8)
+    ax.set_xticks(range(len(sizes)), [f"{size:,}" for size in sizes], fontsize=8)
     ax.set_yticks(range(len(rows)), rows, fontsize=8)
     ax.tick_params(length=0)
     ax.grid(visible=False)
@@ -157,31 +136,19 @@ def _tiles(runs: pd.DataFrame, y: str, rows: list[str], x: str, ax: Any = None) 
 
 def fill(report: Report, runs: Any) -> None:
     """Add the matrices, statements and tables to a report; the matrix leads."""
-    tables, facts, table = runs.tables, runs.facts, runs.tables["runs"]
+    tables, table, machine = runs.tables, runs.tables["runs"], runs.facts["machine"]
     best = fastest(table)
     ranked = best[best.fastest != ""]
-    if best.problem_class.nunique() > 1 and len(ranked):
-        leads = ranked.fastest.str.partition(",")[0].value_counts()
-        leaders = " and ".join(leads.index[leads == leads.max()])
-        report.headline(
-            f"At the largest size some solver solves every instance in {len(ranked)} of "
-            f"{len(best)} comparisons of a class under a setting. {leaders} "
-            f"{'lead' if ' and ' in leaders else 'leads'} most often ({leads.max()} times); the "
-            f"95 % interval to the next one excludes a tie in {int((best.low > 1).sum())}."
-        )
-        caption = "Seconds or worst outcome of the fastest formulations, at the largest size"
-        report.add(_overview(table).figure, caption, name="overview", alt=caption)
+    several = best.problem_class.nunique() > 1 and len(ranked)
+    report.headline(_leaders(best, ranked) if several else statements(runs)[0])
+    for (kind, setting), rows in table.groupby(verdicts.GROUP, sort=False):
+        caption = f"Seconds or worst outcome of {kind}, setting {setting}, by solver and size"
+        name = f"{kind}-{setting}".lower().replace(" ", "-")
+        report.add(_matrix(rows).figure, caption, name=name, alt=caption)
+    if several:
         headers = {"low": "95 % from", "high": "to"}
         caption = "The fastest solver at the largest size"
         report.add(best, caption, name="fastest", keys=verdicts.GROUP, headers=headers)
-    else:
-        report.headline(statements(runs)[0])
-    groups = table.groupby(verdicts.GROUP, sort=False)
-    for (kind, setting), rows in groups:
-        name = f"{kind}-{setting}".lower().replace(" ", "-")
-        caption = f"Seconds or worst outcome of {kind}, setting {setting}, by solver and size"
-        figure = _matrix(rows).figure
-        report.add(figure, caption, name=name, alt=caption, appendix=groups.ngroups > 2)
     report.add("\n".join(f"- {escape_markdown(text)}" for text in _exceptions(runs)))
     if "rates" in tables:
         rates, names = tables["rates"], [*verdicts.GROUP, "solver", "formulation"]
@@ -189,10 +156,20 @@ def fill(report: Report, runs: Any) -> None:
         rows = rates[rates["size"].isna() & (rates[doubtful].sum(axis=1) > 0)]
         rows = rows[[*names, "runs", "solved", *doubtful]].sort_values("wrong", ascending=False)
         report.add(rows, "Contenders with failures other than limits", name="rates", keys=names)
-    machine = facts["machine"]
     pinned = "each bound to one core" if machine["pinned"] else "not bound to cores"
     where = f"{', '.join(machine['cpus'])}, {machine['system']}"
     report.add(f"{len(verdicts.counted(table)):,} runs on {where}; {pinned}.")
-    report.add("\n".join(f"- {text}" for text in facts["caveats"]), appendix=True)
+    report.add("\n".join(f"- {text}" for text in runs.facts["caveats"]), appendix=True)
     for name, rows in tables.items():
         report.add(rows, f"All {name}", name=f"all-{name}", keys=runs.keys[name], appendix=True)
+
+
+def _leaders(best: pd.DataFrame, ranked: pd.DataFrame) -> str:
+    leads = ranked.fastest.str.partition(",")[0].value_counts()
+    leaders = leads.index[leads == leads.max()]
+    return (
+        f"At the largest size some solver solves every instance in {len(ranked)} of {len(best)} "
+        f"comparisons of a class under a setting. {' and '.join(leaders)} "
+        f"{'lead' if len(leaders) > 1 else 'leads'} most often ({leads.max()} times); the 95 % "
+        f"interval to the next one excludes a tie in {int((best.low > 1).sum())}."
+    )

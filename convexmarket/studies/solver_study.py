@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from inspect import signature
-from itertools import product
+from itertools import pairwise, product
 from os import PathLike
 from typing import Any, NamedTuple
 
 import cloudpickle
 import cvxpy as cp
+import joblib
 import numpy as np
 import pandas as pd
 
 from convexmarket.allocation.solver_calls import solver_version
-from convexmarket.checks import check_count, check_list, check_positive, shown
+from convexmarket.checks import (
+    check_count,
+    check_instance,
+    check_list,
+    check_positive,
+    check_positives,
+    shown,
+)
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.market import Market
 from convexmarket.studies import verdicts
@@ -28,9 +34,13 @@ from convexmarket.studies.execution import Execution, Reply
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run, warm_up
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
-from convexmarket.studies.settings import SETTINGS, options_of
-from convexmarket.studies.study import market_digest, named_entries, short_digest
-from convexmarket.studies.subproblems import problem_classes
+from convexmarket.studies.study import market_digest, named_entries
+from convexmarket.studies.subproblems.problem_classes import (
+    CLASSES,
+    Family,
+    families_of_class,
+    families_of_market,
+)
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
 KEYS = {
@@ -40,6 +50,12 @@ KEYS = {
     "means": (*verdicts.GROUP, "size", *verdicts.CONTENDER),
     "profiles": (*verdicts.GROUP, "of", *verdicts.CONTENDER, "tau"),
 }
+
+#: The largest error of a solved run under the options of CVXPY.
+_TOLERANCE = 1e-3
+#: Endings that also apply to larger runs, and the keys of a setting.
+_LIMITS = {"time limit", "memory limit", "unsupported"}
+_OF_SETTING = {"tolerance", "options"}
 
 CAVEATS = (
     "Times are of this machine, these versions and one thread, and include CVXPY's part; other "
@@ -52,26 +68,26 @@ CAVEATS = (
     "A class that has none of the chosen formulations uses its first.",
 )
 
-#: The labels of a run, and the arguments of its measurement.
-_Run = tuple[dict[str, Any], tuple[Any, ...]]
+#: The options of each setting and solver.
+_Options = dict[tuple[str, str], Any]
 
 
 class Problem(NamedTuple):
     """One problem of a solver study: its subproblems, and a digest of its definition."""
 
-    families: Sequence[problem_classes.Family]
+    families: Sequence[Family]
     digest: str
 
 
 def compare_solvers(
     problems: Any,
     *,
-    solvers: Sequence[Any] | Mapping[str, Any] = DEFAULT_SOLVERS,
+    solvers: Sequence[Any] = DEFAULT_SOLVERS,
     formulations: Sequence[str] = (),
     classes: Sequence[str] = (),
     sizes: Sequence[int] | None = None,
     draws: int = 1,
-    settings: Sequence[str] | Mapping[str, Any] = ("default",),
+    settings: Mapping[str, Any] | None = None,
     time_limit: float = 60.0,
     memory_limit: float = 4_000.0,
     jobs: int = 1,
@@ -94,9 +110,9 @@ def compare_solvers(
         "certified search", "given guarantees", "budget", "variants", "weighted logistic
         regression", "ridge", "semi-interactive fit", "z-block". Functions and classes need
         ``sizes``.
-    solvers : sequence of str or CVXPY solvers, or mapping of str to either
-        CVXPY's names, and "exact", the methods of this package without a conic solver. Solvers that
-        are not installed are listed in ``facts["absent"]``.
+    solvers : sequence of str or CVXPY solvers
+        CVXPY's names; "exact", the methods of this package without a conic solver; or your objects
+        with CVXPY's interface. Solvers that are not installed are listed in ``facts["absent"]``.
     formulations : sequence of str
         Such as "primal", "dual", "projection"; all by default. A class that has none of them uses
         its first.
@@ -106,10 +122,10 @@ def compare_solvers(
         Sellers, rows or points, for functions and names of classes.
     draws : int
         Instances of each problem and size, for functions and names of classes.
-    settings : sequence of str, or mapping of str to mapping
-        "default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high"
-        (tolerances 1e-3, 1e-6, 1e-9). In a mapping each has ``{"tolerance": float, "options":
-        {solver: {option: value}}}``, or None for one of these names.
+    settings : mapping of str to mapping, optional
+        For each name ``{"tolerance": float, "options": {solver: {option: value}}}``: the largest
+        error of a solved run, and options of CVXPY's solve. "default" may be None: CVXPY's options
+        and 1e-3, as without settings.
     time_limit, memory_limit : float
         Seconds and megabytes of a run.
     jobs : int
@@ -158,67 +174,53 @@ def compare_solvers(
     check_count("draws", draws)
     if sizes is not None:
         check_list("sizes", sizes, "numbers, such as [100, 1000]")
-        for size in sizes:
-            check_count("sizes", size, 2)
-    check_positive("time_limit", time_limit)
-    check_positive("memory_limit", memory_limit)
+        sizes = [check_count("sizes", size, 2) for size in sizes]
+    check_positives(time_limit=time_limit, memory_limit=memory_limit)
     execution = Execution(jobs, time_limit, memory_limit, journal, progress, pin)
-    _check_names(
-        "formulations",
-        formulations,
-        {name for each in problem_classes.CLASSES.values() for name in each},
-    )
-    _check_names("classes", classes, set(problem_classes.CLASSES))
+    _check_names("formulations", formulations, {name for each in CLASSES.values() for name in each})
+    _check_names("classes", classes, set(CLASSES))
     chosen, absent = _solvers(solvers)
-    tolerances, options = _settings(settings, chosen)
+    tolerances, options = _settings({"default": None} if settings is None else settings, chosen)
     entries = {
         name: _problem(name, entry, sizes)
         for name, entry in named_entries("problems", problems).items()
     }
-    limits = [time_limit, memory_limit, version("convexmarket")]
-    identity = {name: _identity(solver) for name, solver in chosen.items()}
-    runs: list[_Run] = []
-    families = [(name, family) for name, each in entries.items() for family in each.families]
-    for name, family in families:
+    common = [seed, time_limit, memory_limit, version("convexmarket"), version("cvxpy")]
+    cells, calls = list[dict[str, Any]](), dict[str, tuple[Any, ...]]()
+    families = [(name, digest, each) for name, (some, digest) in entries.items() for each in some]
+    for name, digest, family in families:
         if classes and family.problem_class not in classes:
             continue
-        known = problem_classes.CLASSES[family.problem_class]
+        known = CLASSES[family.problem_class]
         names = [each for each in formulations if each in known]
         names = names or list(known[:1] if formulations else known)
-        contenders = [
-            (setting, solver, formulation)
-            for setting, solver in options
-            for formulation in ((EXACT,) if chosen[solver] == EXACT else names)
-        ]
-        repeats = 1 if family.own_size is not None and not sizes else draws
-        for size, draw in product(family.sizes(sizes or ()), range(repeats)):
-            place = (name, family.problem_class, family.name, size, draw)
-            for setting, solver, formulation in [(REFERENCE,) * 3, *contenders]:
-                interface = chosen.get(solver, REFERENCE)
-                given = {} if interface in (EXACT, REFERENCE) else options[setting, solver]
-                labels: dict[str, Any] = dict(zip(verdicts.INSTANCE, place, strict=True))
-                labels |= {"formulation": formulation, "solver": solver, "setting": setting}
-                # A solver without options in a setting runs with none.
-                text = json.dumps(given) if given else ""
-                labels["options"] = "no setting known" if given is None else text
-                digest = entries[name].digest
-                key = short_digest(labels, seed, digest, identity.get(solver), limits)
-                labels |= {"key": key, "time_limit_s": time_limit}
-                call = (family.make, size, (seed, draw), formulation, interface, given or {})
-                runs.append((labels, call))
-    if not runs:
+        contenders = [(REFERENCE, REFERENCE, REFERENCE)]
+        for setting, solver in options:
+            forms = [EXACT] if chosen[solver] == EXACT else names
+            contenders += [(setting, form, solver) for form in forms]
+        able = [size for size in sizes or () if size <= family.largest]
+        places = product(able, range(draws)) if family.own_size is None else [(family.own_size, 0)]
+        for (size, draw), contender in product(places, contenders):
+            setting, formulation, solver = contender
+            method, given = chosen.get(solver, REFERENCE), options.get((setting, solver), {})
+            place = name, family.problem_class, family.name, size, draw, *contender
+            cell: dict[str, Any] = dict(zip(verdicts.RUN, place, strict=True))
+            cell |= {"options": json.dumps(given), "time_limit_s": time_limit}
+            key = cell["key"] = joblib.hash([cell, digest, _identity(method), common])
+            cells.append(cell)
+            calls[key] = family.make, size, (seed, draw), formulation, method, given
+    if not cells:
         raise ParameterError(
             f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
             "other problems or classes"
         )
     # References first, then from the smallest size up, in random order within a size: drift of the
     # machine affects all contenders equally.
-    runs = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))]
-    runs.sort(key=lambda run: (run[0]["setting"] != REFERENCE, run[0]["size"]))
-    calls = {labels["key"]: call for labels, call in runs}
-    decide = _foregone([labels for labels, _ in runs])
-    replies = execution.run(measure_run, calls, "runs", decide)
-    records = [(labels, replies[labels["key"]]) for labels, _ in runs]
+    cells = [cells[place] for place in np.random.default_rng(seed).permutation(len(cells))]
+    cells.sort(key=lambda cell: (cell["setting"] != REFERENCE, cell["size"]))
+    ordered = {cell["key"]: calls[cell["key"]] for cell in cells}
+    replies = execution.run(measure_run, ordered, "runs", _foregone(cells))
+    records = [(cell, replies[cell["key"]]) for cell in cells]
     references = verdicts.references_of(records)
     table = verdicts.judge(records, references, tolerances)
     return Runs(
@@ -241,13 +243,17 @@ def compare_solvers(
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Compute rates, means and profiles of runs; empty if no solver supports any problem."""
-    parts = (
-        (verdicts.rates, verdicts.means, verdicts.profiles) if len(verdicts.counted(runs)) else ()
-    )
+    if verdicts.counted(runs).empty:
+        return {}
+    parts = verdicts.rates, verdicts.means, verdicts.profiles
     return {part.__name__: part(runs) for part in parts}
 
 
-# ------------------------------------------------------------------------------ arguments
+def _identity(solver: Any) -> str:
+    """Return the version of a solver, or the digest of a user's code."""
+    if isinstance(solver, str):
+        return solver_version(solver)
+    return str(joblib.hash(cloudpickle.dumps(type(solver))))
 
 
 def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
@@ -258,91 +264,68 @@ def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
         )
 
 
-def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _solvers(solvers: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
     check_list("solvers", solvers, "names")
-    installed = cp.installed_solvers()
-    chosen: dict[str, Any] = {}
-    absent = []
-    given: Any = solvers.items() if isinstance(solvers, Mapping) else ((None, s) for s in solvers)
-    for name, solver in given:
-        if not isinstance(solver, str):
-            if not callable(getattr(solver, "name", None)):
-                raise ParameterError(
-                    f"solvers names {shown(solver)}; give names such as 'CLARABEL', or solvers "
-                    "with CVXPY's interface"
-                )
-            name = solver.name() if name is None else name
-            if name.upper() in {other.upper() for other in (*installed, EXACT, REFERENCE)}:
-                raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
-            chosen[name] = solver
-        elif solver == EXACT or solver.upper() in installed:
-            official = solver if solver == EXACT else solver.upper()
-            chosen[name or official] = official
+    known, chosen, absent = (*cp.installed_solvers(), EXACT), dict[str, Any](), []
+    for solver in solvers:
+        if isinstance(solver, str):
+            name = solver if solver == EXACT else solver.upper()
+            if name in known:
+                chosen[name] = name
+            else:
+                absent.append(solver)
+        elif not callable(getattr(solver, "name", None)):
+            raise ParameterError(
+                f"solvers names {shown(solver)}; give names such as 'CLARABEL', or solvers with "
+                "CVXPY's interface"
+            )
+        elif (name := solver.name()).upper() in {other.upper() for other in (*known, REFERENCE)}:
+            raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
         else:
-            absent.append(name or solver)
+            chosen[name] = solver
     if not chosen:
         raise NotSupportedError(
             f"none of the solvers {', '.join(absent) or '(none given)'} is installed; CVXPY finds "
-            f"{', '.join(sorted(installed))}"
+            f"{', '.join(sorted(known))}"
         )
     return chosen, absent
 
 
-def _identity(solver: Any) -> Any:
-    """Identify a solver: by its version, or by the code of a user-defined solver."""
-    if not isinstance(solver, str):
-        return hashlib.sha256(cloudpickle.dumps(type(solver))).hexdigest()
-    return None if solver == EXACT else [version("cvxpy"), solver_version(solver)]
-
-
-#: The options of each setting and solver; None if no options are known.
-_Options = dict[tuple[str, str], Any]
-
-
 def _settings(
-    settings: Sequence[str] | Mapping[str, Any], solvers: Mapping[str, Any]
+    settings: Mapping[str, Any], solvers: Mapping[str, Any]
 ) -> tuple[dict[str, float], _Options]:
     """Return the largest error of a solved run in each setting, and the options."""
-    given = settings if isinstance(settings, Mapping) else dict.fromkeys(settings)
+    check_instance("settings", settings, Mapping, 'options by name, {"mine": {...}}')
     tolerances: dict[str, float] = {}
     options: _Options = {}
-    for name, value in given.items():
-        if value is None and name in SETTINGS:
-            tolerances[name] = SETTINGS[name]
-            options |= {(name, solver): options_of(name, solver) for solver in solvers}
-            continue
-        if name in (*SETTINGS, REFERENCE):
-            raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
-        if not (
-            isinstance(value, Mapping) and {"tolerance"} <= set(value) <= {"tolerance", "options"}
-        ):
+    for name, given in settings.items():
+        value: Any = given
+        if name == "default" and value is None:
+            value = {"tolerance": _TOLERANCE}
+        if not isinstance(value, Mapping) or not {"tolerance"} <= set(value) <= _OF_SETTING:
             raise ParameterError(
-                f"settings names {name!r}, with {value!r}; known are "
-                f'{", ".join(map(repr, SETTINGS))}, or give {{"tolerance": 1e-4, "options": '
+                f'settings names {name!r}, with {value!r}; give {{"tolerance": 1e-4, "options": '
                 '{"CLARABEL": {...}}}'
             )
+        if name == REFERENCE:
+            raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
         tolerances[name] = check_positive(f"settings.{name}.tolerance", value["tolerance"])
         named = {solver.upper(): each for solver, each in value.get("options", {}).items()}
-        for solver, interface in solvers.items():
-            options[name, solver] = named.get(solver.upper(), None if named else {})
-            if interface != EXACT and options[name, solver]:
-                _check_options(
-                    f"settings.{name}.options.{solver}", interface, options[name, solver]
-                )
+        for solver, method in solvers.items():
+            chosen = options[name, solver] = named.get(solver.upper(), {})
+            if method == EXACT or not chosen:
+                continue
+            try:
+                warm_up(method, **chosen)
+            except cp.error.SolverError:
+                pass  # options such as few iterations may prevent a solution
+            except Exception as error:
+                raise ParameterError(
+                    f"settings.{name}.options.{solver}: the solver refuses {chosen!r} "
+                    f"({type(error).__name__}: {error}); give options of this solver"
+                ) from None
     return tolerances, options
-
-
-def _check_options(argument: str, solver: Any, options: Mapping[str, Any]) -> None:
-    try:
-        warm_up(solver, **options)
-    except cp.error.SolverError:
-        pass  # options such as few iterations may prevent a solution
-    except Exception as error:
-        raise ParameterError(
-            f"{argument}: the solver refuses {options!r} ({type(error).__name__}: {error}); give "
-            "options of this solver"
-        ) from None
 
 
 def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
@@ -355,11 +338,11 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
                 f"problems: {name!r} is a Market of a fixed size; with sizes, give a function n -> "
                 "Market or the name of a class, or leave out sizes"
             )
-        return Problem(problem_classes.families_of_market(entry), market_digest(entry))
-    if sizes is None or isinstance(sizes, str) or not len(sizes):
+        return Problem(families_of_market(entry), market_digest(entry))
+    if not sizes:
         raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
     if isinstance(entry, str):
-        return Problem(problem_classes.families_of_class(entry), f"class {entry}")
+        return Problem(families_of_class(entry), f"class {entry}")
     if not callable(entry):
         raise ParameterError(
             f"problems: {name!r} is a {type(entry).__name__}; give a Market, a function n -> "
@@ -377,39 +360,31 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         return market
 
     example = market_of(min(sizes), np.random.default_rng(0))
-    return Problem(problem_classes.families_of_market(example, market_of), market_digest(example))
+    return Problem(families_of_market(example, market_of), market_digest(example))
 
 
 def _foregone(
-    runs: Sequence[Mapping[str, Any]],
+    cells: Sequence[Mapping[str, Any]],
 ) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
-    """Build the rule that skips a run after a limit, or an unsupported problem, at a smaller size.
+    """Build the rule that skips a run if all runs of the next smaller size ended at one limit.
 
-    The smaller runs have the next smaller size, and any draw.
+    These runs have the same contender and any draw. "Unsupported" counts as a limit.
     """
-    alike: dict[Any, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-    places = {}
-    for labels in runs:
-        place = tuple(labels[name] for name in verdicts.RUN if name not in ("size", "seed"))
-        alike[place][labels["size"]].append(labels["key"])
-        places[labels["key"]] = place, labels["size"]
+    smaller: dict[str, tuple[int, list[str]]] = {}
+    contenders = pd.DataFrame([cell for cell in cells if cell["setting"] != REFERENCE])
+    alike = [name for name in verdicts.RUN if name not in ("size", "seed")]
+    for _, runs in contenders.groupby(alike):
+        sizes = runs.groupby("size").key.agg(list)
+        for below, size in pairwise(sizes.index):
+            smaller |= dict.fromkeys(sizes[size], (below, sizes[below]))
 
     def decide(key: str, replies: Mapping[str, Reply]) -> Reply | None:
-        place, size = places[key]
-        below = max((other for other in alike[place] if other < size), default=None)
-        if below is None or REFERENCE in place:
-            return None
-        smaller = [replies.get(other, {}) for other in alike[place][below]]
-        if len(endings := {_limit(reply) for reply in smaller}) > 1 or "" in endings:
+        below, keys = smaller.get(key, (0, []))
+        earlier = [replies.get(each, {}) for each in keys]
+        endings = {r.get("result", {}).get("status", r.get("ended")) for r in earlier}
+        if len(endings) != 1 or not endings <= _LIMITS:
             return None
         text = f"not run: every instance of size {below} ended so"
-        return smaller[0] | {"key": key, "peak_memory_mb": float("nan"), "log": text}
+        return earlier[0] | {"key": key, "peak_memory_mb": float("nan"), "log": text}
 
     return decide
-
-
-def _limit(reply: Reply) -> str:
-    """Return an ending that also applies to larger runs: a limit, or an unsupported problem."""
-    if reply.get("ended") in ("time limit", "memory limit"):
-        return str(reply["ended"])
-    return "unsupported" if reply.get("result", {}).get("status") == "unsupported" else ""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import product
 from os import PathLike
 from typing import Any, Literal
 
+import joblib
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -18,13 +17,14 @@ from sklearn.base import is_regressor
 
 from convexmarket import checks, errors
 from convexmarket.allocation import Allocation, allocate
+from convexmarket.allocation.solver_calls import check_solver
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.incentives.audit import audit_incentives
-from convexmarket.incentives.rules import estimate_payments, payments
+from convexmarket.incentives.rules import estimate_payments
 from convexmarket.learners.private_learner import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
-from convexmarket.studies.execution import Execution, Reply, ending
+from convexmarket.studies.execution import Execution, ending
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
@@ -122,22 +122,20 @@ class Study:
         noise_draws: int = 1,
     ) -> None:
         self.markets = named_entries("markets", markets)
+        self.draws = checks.check_count("draws", draws)
+        self.seed = checks.check_count("seed", seed, 0)
+        self.noise_draws = checks.check_count("noise_draws", noise_draws)
+        self.learner, self.data = learner, data
         axes = {} if axes is None else axes
         checks.check_instance("axes", axes, Mapping, "lists of values by name, {'gamma': [1]}")
         self.axes: dict[str, list[Any]] = {}
         for name, values in axes.items():
             checks.check_list(f"axes.{name}", values, "numbers or text")
             self.axes[name] = list(values)
-            if not values or not all(isinstance(value, str | int | float) for value in values):
+            if not all(isinstance(value, str | int | float) for value in values) or not values:
                 raise errors.ParameterError(f"axes.{name} must be a list of numbers or text")
             if name in ("market", _DRAWN) or not str(name).isidentifier():
                 raise errors.ParameterError(f"axes: {name!r} cannot name an axis; choose another")
-        self.draws, self.seed = (
-            checks.check_count("draws", draws),
-            checks.check_count("seed", seed, 0),
-        )
-        self.learner, self.data = learner, data
-        self.noise_draws = checks.check_count("noise_draws", noise_draws)
         for name, market in self.markets.items():
             if not (isinstance(market, Market) or callable(market)):
                 raise errors.ParameterError(
@@ -146,28 +144,24 @@ class Study:
                 )
         if (learner is None) != (data is None):
             raise errors.ParameterError("learner and data belong together; give both, or neither")
-        able = hasattr(learner, "fit") or callable(learner)
-        if learner is not None and (isinstance(learner, type) or not able):
-            raise errors.ParameterError(
-                "learner must be a learner such as PrivateLogisticRegression(), or a function that"
-                f" returns one, got {checks.shown(learner)}"
-            )
-        if data is not None:
+        if learner is not None:
+            if isinstance(learner, type) or not (hasattr(learner, "fit") or callable(learner)):
+                raise errors.ParameterError(
+                    "learner must be a learner such as PrivateLogisticRegression(), or a function "
+                    f"that returns one, got {checks.shown(learner)}"
+                )
             kinds = "a MarketData or RegressionData, such as datasets.wdbc()"
             checks.check_instance("data", data, (MarketData, RegressionData), kinds)
-        idle = set(self.axes)
-        for name, function in [*self.markets.items(), ("learner", learner)]:
-            wanted = _parameters(function)
-            idle -= wanted
-            if unknown := wanted - set(self.axes) - {_DRAWN}:
+        wanted = {name: _parameters(each) for name, each in self.markets.items()}
+        for name, parameters in (wanted | {"learner": _parameters(learner)}).items():
+            if unknown := parameters - set(self.axes) - {_DRAWN}:
                 raise errors.ParameterError(
-                    f"{name!r} has the parameter {sorted(unknown)[0]!r}, which is not an axis; add "
-                    "it to axes"
+                    f"{name!r} has the parameter {min(unknown)!r}, which is not an axis; add it to "
+                    "axes"
                 )
-        if idle:
+        if idle := set(self.axes).difference(_parameters(learner), *wanted.values()):
             raise errors.ParameterError(
-                f"axes names {sorted(idle)[0]!r}, and no function has such a parameter; leave it "
-                "out"
+                f"axes names {min(idle)!r}, and no function has such a parameter; leave it out"
             )
 
     def run(
@@ -246,15 +240,17 @@ class Study:
             "seed": self.seed,
             "noise_draws": self.noise_draws,
         }
+        for name in [solver] if isinstance(solver, str) else solver or ():
+            check_solver(name)
         execution = Execution(jobs, time_limit, memory_limit, journal, progress)
-        points = self._points()
-        digests = {} if journal is None else self._digests(points)
-        calls = {
-            short_digest(point, plan, digests.get(point["market"]), version("convexmarket")): (
-                (self.markets[point["market"]], point, plan, self.learner, self.data)
-            )
-            for point in points
-        }
+        points, calls = self._points(), {}
+        for point in points:
+            market = self.markets[point["market"]]
+            # The key of a journal changes with the definitions of market, learner and rows.
+            recorded = () if journal is None else (market, self.learner, self.data)
+            defined = [_definition(each, point, self.seed) for each in recorded]
+            key = joblib.hash([point, plan, defined, version("convexmarket")])
+            calls[key] = market, point, plan, self.learner, self.data
         replies = execution.run(_solve, calls, "markets")
         shared = tuple(points[0])
         keys = {"runs": shared, "sellers": (*shared, "id"), "audits": shared}
@@ -262,59 +258,29 @@ class Study:
             keys["fits"] = (*shared, "noise_draw")
         tables: dict[str, list[pd.DataFrame]] = {name: [] for name in keys}
         for point, reply in zip(points, replies.values(), strict=True):
-            for name, rows in _rows(reply).items():
+            status = "failed" if reply["ended"] == "error" else reply["ended"]
+            ended = {"runs": [{"status": status, "message": ending(reply)}]}
+            for name, rows in (reply.get("result") or ended).items():
                 tables[name].append(pd.DataFrame(rows).assign(**point))
-        return Runs(
-            kind="study",
-            keys=keys,
-            tables={name: _joined(parts, keys[name]) for name, parts in tables.items()},
-            facts={
-                "axes": self.axes,
-                "draws": self.draws,
-                "seed": self.seed,
-                "caveats": [*CAVEATS, *([] if self.learner is None else [CAVEAT_OF_LEARNERS])],
-                "formulas": {
-                    name: market.formula
-                    for name, market in self.markets.items()
-                    if isinstance(market, Market)
-                },
-            },
-        )
+        plain = {name: m.formula for name, m in self.markets.items() if isinstance(m, Market)}
+        facts = {"axes": self.axes, "draws": self.draws, "seed": self.seed, "formulas": plain}
+        facts["caveats"] = CAVEATS if self.learner is None else (*CAVEATS, CAVEAT_OF_LEARNERS)
+        joined = {name: _joined(parts, keys[name]) for name, parts in tables.items()}
+        return Runs(kind="study", keys=keys, tables=joined, facts=facts)
 
     def _points(self) -> list[_Point]:
         """Return the runs: for each market, the axes that it depends on, and draws."""
         axes: dict[str, Any] = dict(self.axes)
-        drawn = any(_DRAWN in _parameters(each) for each in self.markets.values())
-        if drawn:
+        if any(_DRAWN in _parameters(each) for each in self.markets.values()):
             axes[_DRAWN] = range(self.draws)
         points = []
         for name, market in self.markets.items():
             wanted = _parameters(market) | _parameters(self.learner)
-            values = [axes[axis] if axis in wanted else [_missing(axes[axis])] for axis in axes]
+            values = [each if axis in wanted else [_missing(each)] for axis, each in axes.items()]
             points += [
-                {"market": name, **dict(zip(axes, each, strict=True))} for each in product(*values)
+                dict(zip(("market", *axes), (name, *v), strict=True)) for v in product(*values)
             ]
         return points
-
-    def _digests(self, points: Sequence[_Point]) -> dict[str, str]:
-        """Return a digest of each market's definition, by its first run, and of the learner's."""
-
-        def digest(define: Callable[[Any], str], entry: Any, point: _Point) -> str:
-            try:
-                return define(_made(entry, point, self.seed))
-            except Exception as error:  # the runs record the same error
-                return str(error)
-
-        learner = ""
-        if self.learner is not None:
-            rows: Any = self.data
-            made = digest(repr, self.learner, points[0])
-            learner = short_digest(made, np.asarray(rows.X_train).tobytes().hex())
-        first = {point["market"]: point for point in reversed(points)}
-        return {
-            name: digest(market_digest, self.markets[name], point) + learner
-            for name, point in first.items()
-        }
 
     def __repr__(self) -> str:
         axes = "".join(f", {name} ({len(values)})" for name, values in self.axes.items())
@@ -329,23 +295,34 @@ def _missing(values: Sequence[Any]) -> Any:
 
 
 def _parameters(function: Any) -> set[str]:
-    """Return the parameters of a function; parameters of markets and learners are not axes."""
-    if isinstance(function, Market) or not callable(function) or hasattr(function, "fit"):
+    """Return the parameters of a function; parameters of learners are not axes."""
+    if hasattr(function, "fit") or not callable(function):
         return set()
     return set(inspect.signature(function).parameters)
 
 
 def _made(entry: Any, point: _Point, seed: int) -> Any:
     """Return a market or learner; functions get the axes and random numbers that they name."""
-    if isinstance(entry, Market):
-        return entry
     if hasattr(entry, "fit"):
         return unfitted(entry)
+    if not callable(entry):
+        return entry
     arguments = {name: point.get(name, 0) for name in _parameters(entry)}
     if _DRAWN in arguments:
         stream = np.random.SeedSequence(seed, spawn_key=(_MARKETS, arguments[_DRAWN]))
         arguments[_DRAWN] = np.random.default_rng(stream)
     return entry(**arguments)
+
+
+def _definition(entry: Any, point: _Point, seed: int) -> str:
+    """Return a text that changes with a market, a learner or the rows of its data."""
+    try:
+        made = _made(entry, point, seed)
+        if isinstance(made, MarketData | RegressionData):
+            return str(joblib.hash([made.X_train, made.y_train]))
+        return market_digest(made) if isinstance(made, Market) else repr(made)
+    except Exception as error:  # the run records the same error
+        return str(error)
 
 
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
@@ -356,22 +333,6 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     if "id" in table and table.id.dtype.kind not in "iu":
         table["id"] = table.id.map(str)
     return table[[*keys, *(name for name in table if name not in keys)]]
-
-
-def _rows(reply: Reply) -> dict[str, Any]:
-    """Return the rows of a run in each table; a run that was ended is a row with its ending."""
-    status = "failed" if reply["ended"] == "error" else reply["ended"]
-    ended = {"runs": [{"status": status, "message": ending(reply)}]}
-    return reply.get("result") or ended
-
-
-# ------------------------------------------------------------------ names and digests
-
-
-def short_digest(*content: Any) -> str:
-    """Return a digest of JSON values, equal in every session."""
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def market_digest(market: Market) -> str:
@@ -386,32 +347,28 @@ def market_digest(market: Market) -> str:
         f"{market.objective.value(rng.dirichlet(np.ones(costs.size)), eta, finite):.9e}"
         for eta in (0.5, 1.0, 7.0)
     ]
-    numbers = np.asarray(sellers.sensitivities, dtype=float).tobytes() + costs.tobytes()
-    return short_digest(repr(market), values, numbers.hex())
+    return str(joblib.hash([repr(market), values, sellers.sensitivities, costs]))
 
 
 def named_entries(argument: str, given: Any) -> dict[str, Any]:
     """Return the entries of a mapping, a list or a single entry by different names."""
     if isinstance(given, Mapping):
-        pairs = list(given.items())
+        names, entries = list(given), list(given.values())
     else:
-        single = isinstance(given, Market | str | PathLike) or not checks.is_iterable(given)
-        pairs = []
-        for place, entry in enumerate([given] if single else given, 1):
+        single = isinstance(given, Market | str) or not checks.is_iterable(given)
+        entries, names = [given] if single else list(given), []
+        for place, entry in enumerate(entries, 1):
             name = entry if isinstance(entry, str) else getattr(entry, "__name__", "<lambda>")
-            pairs.append((f"market {place}" if name == "<lambda>" else name, entry))
-    entries = dict(pairs)
-    if not entries or not all(isinstance(name, str) and name for name in entries):
+            names.append(f"market {place}" if name == "<lambda>" else name)
+    if not names or not all(isinstance(name, str) and name for name in names):
         raise errors.ParameterError(
             f"{argument} must be a mapping from names to markets, or a list"
         )
-    if len(entries) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = min(name for name in names if names.count(name) > 1)
+    if repeated := [name for name in names if names.count(name) > 1]:
         raise errors.ParameterError(
-            f"{argument}: two entries are named {repeated!r}; give a mapping with different names"
+            f"{argument}: two entries are named {repeated[0]!r}; give a mapping of different names"
         )
-    return entries
+    return dict(zip(names, entries, strict=True))
 
 
 # -------------------------------------------------------------------------------- one run
@@ -429,35 +386,28 @@ def _solve(
             raise errors.ParameterError(
                 f"markets: {point['market']!r} returned a {type(market).__name__}; return a Market"
             )
-        row |= {
-            "status": "solved",
-            "message": "",
-            "n_sellers": len(market.sellers),
-            "incentives": str(market.incentives),
-            "reason": market.incentives.reason,
-        }
+        sellers, incentives = market.sellers, market.incentives
+        row |= {"status": "solved", "message": "", "n_sellers": len(sellers)}
+        row |= {"incentives": str(incentives), "reason": incentives.reason}
         allocation = allocate(market, solver=plan["solver"], gap=plan["gap"])
     except Exception as error:  # a user's function or term may raise anything
         kinds = (words for kind, words in _FAILED.items() if isinstance(error, kind))
         return {"runs": [row | {"status": next(kinds, "error"), "message": _message(error)}]}
-    sellers = market.sellers
+    row |= _bought(market, allocation)
     amounts, paid = _pay(market, allocation, plan)
     try:
         expected = np.asarray(sellers.virtual_costs * market.privacy_cost(allocation.epsilon))
     except errors.ConvexMarketError:  # the payment terms have different privacy costs
         expected = np.full(len(sellers), np.nan)
-    row |= _bought(market, allocation) | {"expected_payments": float(expected.sum())} | paid
-    table = {
-        "id": list(sellers.ids),
-        "group": [""] * len(sellers) if sellers.groups is None else list(map(str, sellers.groups)),
-        "sensitivity": sellers.sensitivities,
-        "virtual_cost": sellers.virtual_costs,
-        "weight": allocation.weights,
-        "epsilon": allocation.epsilon,
-        "expected_payment": expected,
-        "payment": amounts,
-    }
-    rows: dict[str, Any] = {"runs": [row], "sellers": pd.DataFrame(table).to_dict("list")}
+    row |= {"expected_payments": float(expected.sum())} | paid
+    table = sellers.to_frame().assign(
+        group="" if sellers.groups is None else list(map(str, sellers.groups)),
+        weight=allocation.weights,
+        epsilon=allocation.epsilon,
+        expected_payment=expected,
+        payment=amounts,
+    )
+    rows: dict[str, Any] = {"runs": [row], "sellers": table.reset_index().to_dict("list")}
     if _wanted(plan["audits"], market):
         rows["audits"] = [_audit(market, plan)]
     if learner is not None:
@@ -475,17 +425,31 @@ def _wanted(extent: Extent, market: Market) -> bool:
     return extent == "all" or (extent == "exact" and market.form.exact is not None)
 
 
+def _bought(market: Market, allocation: Allocation) -> Row:
+    weights, eta, spread = allocation.weights, allocation.eta, np.linalg.norm(allocation.weights)
+    model = tuple(part for part in market.objective.parts if not part.term.pays)
+    error = Objective(model).value(weights, eta, market.sellers.virtual_costs) if model else 0.0
+    names = ("objective", "lower_bound", "gap", "eta", "method", "seconds")
+    return {name: getattr(allocation, name) for name in names} | {
+        "error": float(error),
+        "spread": float(spread),
+        "noise": 1.0 / eta,
+        "n_effective": float(spread) ** -2,
+        "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
+        "epsilon_max": float(allocation.epsilon.max()),
+        "solver": allocation.solver or "",
+        "solves": len(allocation.solves),
+    }
+
+
 def _pay(market: Market, allocation: Allocation, plan: Row) -> tuple[Floats, Row]:
     """Return the payments of A's Eq. (8), NaN if they are not computed."""
     amounts, error, method = np.full(len(market.sellers), np.nan), np.nan, ""
     if market.incentives == "by construction" and _wanted(plan["payments"], market):
         try:
-            if market.form.exact is not None:
-                amounts, error, method = payments(market, allocation), 0.0, "exact"
-            else:
-                estimate = estimate_payments(market, allocation, tol=plan["tol"])
-                amounts, method = estimate.amounts, estimate.method
-                error = float(estimate.errors.sum())
+            estimate = estimate_payments(market, allocation, tol=plan["tol"])
+            amounts, method = estimate.amounts, estimate.method
+            error = float(estimate.errors.sum())
         except errors.ConvexMarketError as failure:
             method = f"none: {failure}"
     total = float(amounts.sum())
@@ -493,44 +457,18 @@ def _pay(market: Market, allocation: Allocation, plan: Row) -> tuple[Floats, Row
 
 
 def _audit(market: Market, plan: Row) -> Row:
+    options = {"misreports": plan["misreports"], "max_sellers": plan["audit_sellers"]}
     try:
-        audit = audit_incentives(
-            market, misreports=plan["misreports"], max_sellers=plan["audit_sellers"]
-        )
+        audit = audit_incentives(market, **options)
     except errors.ConvexMarketError as error:
         return {"message": str(error)}
+    names = ("max_gain", "min_surplus", "max_rise")
     return {
         "sellers_audited": len(audit.to_frame()),
-        "max_gain": audit.max_gain,
-        "min_surplus": audit.min_surplus,
-        "max_rise": audit.max_rise,
+        **{name: getattr(audit, name) for name in names},
         "incentive_compatible": audit.is_incentive_compatible,
         "individually_rational": audit.is_individually_rational,
         "message": "",
-    }
-
-
-def _bought(market: Market, allocation: Allocation) -> Row:
-    weights, eta = allocation.weights, allocation.eta
-    spread = float(np.linalg.norm(weights))
-    costs = market.sellers.virtual_costs
-    parts = market.objective.parts
-    model = tuple(part for part in parts if part.term.reading(costs.size) == "none")
-    return {
-        "objective": allocation.objective,
-        "lower_bound": allocation.lower_bound,
-        "gap": allocation.gap,
-        "error": float(Objective(model).value(weights, eta, costs)) if model else 0.0,
-        "spread": spread,
-        "noise": 1.0 / eta,
-        "n_effective": spread**-2,
-        "eta": eta,
-        "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
-        "epsilon_max": float(allocation.epsilon.max()),
-        "method": allocation.method,
-        "solver": allocation.solver or "",
-        "solves": len(allocation.solves),
-        "seconds": allocation.seconds,
     }
 
 
@@ -540,8 +478,7 @@ def _train(
     """Train and test a model under each draw of the noise; NaN if the learner refuses."""
     fits, facts = [], {"guarantee_max": np.nan, "learner_message": ""}
     for draw in range(plan["noise_draws"]):
-        fit: Row = {"noise_draw": draw, "test_error": np.nan}
-        fits.append(fit)
+        fits.append({"noise_draw": draw, "test_error": np.nan})
         try:
             noise = Simulation(np.random.SeedSequence(plan["seed"], spawn_key=(_NOISE, draw)))
             model = _made(learner, point, plan["seed"]).fit(
@@ -552,13 +489,12 @@ def _train(
                 if hasattr(data, f"X_{part}"):
                     labels = getattr(data, f"y_{part}")
                     predicted = np.asarray(model.predict(getattr(data, f"X_{part}")))
-                    wrong = predicted != labels
-                    if is_regressor(model):
-                        wrong = (predicted - labels) ** 2
-                    fit[f"{part}_error"] = float(np.mean(wrong))
+                    wrong = (
+                        (predicted - labels) ** 2 if is_regressor(model) else predicted != labels
+                    )
+                    fits[-1][f"{part}_error"] = float(np.mean(wrong))
         except Exception as error:  # a learner of the user may raise anything
             facts["learner_message"] = _message(error)
     table = pd.DataFrame(fits).drop(columns="noise_draw")
     means = {str(name): float(table[name].mean(skipna=False)) for name in table}
-    means["test_error_std"] = float(table.test_error.std(skipna=False))
-    return fits, means | facts
+    return fits, means | {"test_error_std": float(table.test_error.std(skipna=False))} | facts

@@ -13,13 +13,10 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
 from convexmarket.studies.execution import ending
-from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE, RESIDUALS
-from convexmarket.studies.residuals import ABSOLUTE
-from convexmarket.studies.settings import ACCURACIES
+from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS
 
 #: The outcomes of runs that count.
 COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
@@ -36,13 +33,16 @@ FLOOR = 1e-16
 _VERIFIED, _REFUTES = 1e-6, 1e-5
 #: Seconds added to every time before the geometric mean, so that milliseconds do not decide it.
 _SHIFT = 0.01
-_CONFIDENCE = 0.95
-_TEXTS = ("status", "message")
-#: Measurements of both solves: numbers and two texts; and further keys of a reply.
-_MEASURED = [prefix + name for prefix in ("", AGAIN) for name in MEASURED]
-_BLANK = {name: "" if name.endswith(_TEXTS) else np.nan for name in _MEASURED}
-_BLANK |= {"solver_version": "", "core": -1}
-_BLANK |= dict.fromkeys(("declaration_s", "again_cold_s", "peak_memory_mb"), np.nan)
+#: Measurements of each solve in numbers, and of a run.
+OF_SOLVE: tuple[str, ...] = ("compilation_s", "solver_s", "recovery_s", "total_s", "iterations")
+OF_SOLVE += ("objective", "scale", *RESIDUALS)
+_OF_RUN = ("declaration_s", "again_cold_s", "peak_memory_mb")
+#: The measurements of a run that made none.
+_BLANK: dict[str, Any] = {
+    prefix + name: "" for prefix in ("", AGAIN) for name in ("status", "message")
+}
+_BLANK |= {prefix + name: np.nan for prefix in ("", AGAIN) for name in OF_SOLVE}
+_BLANK |= {"solver_version": "", "core": -1} | dict.fromkeys(_OF_RUN, np.nan)
 _OF_REPLY = ("status", "peak_memory_mb", "core")
 
 #: The labels and the results of a run.
@@ -69,25 +69,24 @@ def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
 def references_of(records: Sequence[Record]) -> pd.DataFrame:
     """Return the objectives that runs are compared with, one row per instance.
 
-    A run with tiny residuals and a better value than the reference refutes and replaces it, even if
-    the reference is an exact method. ``certainty`` is "exact", "refuted", "none" or describes the
-    residuals; ``doubt`` is the same as a number.
+    The records of references come first. A run with tiny residuals and a better value than the
+    reference refutes and replaces it, even if the reference is an exact method. ``certainty`` is
+    "exact", "refuted", "none" or describes the residuals; ``doubt`` is the same as a number.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for labels, reply in records:
+        place, result = tuple(labels[name] for name in INSTANCE), reply.get("result", {})
         if labels["setting"] == REFERENCE:
-            result = reply.get("result", {})
-            place = {name: labels[name] for name in INSTANCE}
-            rows[tuple(place.values())] = place | {
+            rows[place] = dict(zip(INSTANCE, place, strict=True)) | {
                 "certainty": result.get("certainty", "none"),
                 "doubt": result.get("doubt", np.nan),
                 "reference": result.get("objective", np.nan),
                 "again_reference": result.get("again_objective", np.nan),
                 "message": result.get("message", "") or ending(reply),
             }
-    for labels, reply in records:
-        row, result = rows[tuple(labels[name] for name in INSTANCE)], reply.get("result", {})
-        for prefix in ("", AGAIN) if labels["setting"] != REFERENCE else ():
+            continue
+        row = rows[place]
+        for prefix in ("", AGAIN):
             if result.get(prefix + "status") not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
                 continue
             value, reference = result[prefix + "objective"], row[prefix + "reference"]
@@ -104,22 +103,20 @@ def judge(
 ) -> pd.DataFrame:
     """Judge the runs, without references: one row each with labels, measurements and outcome.
 
-    The tolerances of "low", "mid" and "high" bound the residuals of the matrices that the solver
-    received, in their units, because solvers apply tolerances in these units. Other tolerances
-    bound the accuracy. A reference with an uncertainty above the tolerance is not used.
+    The tolerance of a setting bounds the accuracy. A reference with an uncertainty above the
+    tolerance is not used.
     """
     rows = []
     for labels, reply in records:
         if labels["setting"] != REFERENCE:
             known = {name: reply[name] for name in _OF_REPLY if name in reply}
-            row = {**labels, **_BLANK, **known, **reply.get("result", {})}
-            row["message"] = row["message"] or ending(reply)
-            rows.append(row | {"ended": "failed" if reply["ended"] == "error" else reply["ended"]})
+            row = {**labels, **_BLANK, **known, **reply.get("result", {}), "ended": reply["ended"]}
+            rows.append(row | {"message": row["message"] or ending(reply)})
     targets = references[[*INSTANCE, "certainty", "doubt", "reference", "again_reference"]]
     runs = pd.DataFrame(rows).merge(targets, on=list(INSTANCE))
     runs["tolerance"] = runs.setting.map(tolerances)
     trusted = runs.pop("doubt") <= runs.tolerance
-    outcomes = runs.pop("ended").replace("finished", "solved")
+    outcomes = runs.pop("ended").replace({"finished": "solved", "error": "failed"})
     for prefix in ("", AGAIN):
         reference = runs[prefix + "reference"].where(trusted)
         value, size = runs[prefix + "objective"], runs.pop(prefix + "scale")
@@ -131,10 +128,7 @@ def judge(
         accuracy = errors.max(axis=1, skipna=False).where(np.isfinite(value), np.inf)
         for name, column in (("reference", reference), ("excess", excess), ("accuracy", accuracy)):
             runs[prefix + name] = column
-        absolute = runs[[prefix + name for name in ABSOLUTE]].max(axis=1, skipna=False)
-        theirs = runs.setting.isin(ACCURACIES) & (runs.solver != EXACT) & absolute.notna()
-        reached = accuracy.where(~theirs, absolute)
-        solves = zip(runs[prefix + "status"], reached, runs.tolerance, strict=True)
+        solves = zip(runs[prefix + "status"], accuracy, runs.tolerance, strict=True)
         judged = pd.Series([outcome_of(*solve) for solve in solves], index=runs.index)
         outcomes = outcomes.where((outcomes != "solved") | (runs[prefix + "status"] == ""), judged)
     return runs.assign(outcome=outcomes).sort_values(list(RUN), ignore_index=True)
@@ -168,7 +162,7 @@ def rates(runs: pd.DataFrame) -> pd.DataFrame:
             row = place | dict(zip(CONTENDER, contender, strict=True)) | {"runs": len(part)}
             row |= {name.replace(" ", "_"): int((part.outcome == name).sum()) for name in COUNTED}
             for name, count in (("success", row["solved"]), ("wrong_rate", row["wrong"])):
-                ends = binomtest(count, len(part)).proportion_ci(_CONFIDENCE, method="wilson")
+                ends = binomtest(count, len(part)).proportion_ci(method="wilson")
                 row |= {name: count / len(part), f"{name}_low": ends.low, f"{name}_high": ends.high}
             table.append(row)
     return pd.DataFrame(table)
@@ -210,7 +204,7 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
     """
     tables = []
     for place, rows in _groups(runs):
-        times = wide(rows, seconds(rows).replace(np.inf, np.nan).fillna(rows.time_limit_s))
+        times = wide(rows, rows.total_s.where(rows.outcome == "solved", rows.time_limit_s))
         shared = times if times.notna().all().any() else times.dropna()
         mean = shifted_geometric_mean(shared, shift)
         table = pd.DataFrame({"instances": np.where(mean.isna(), 0, len(shared)), "total_s": mean})
@@ -222,21 +216,6 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
         table = table.join(logs.transform(np.exp))
         tables.append(table.reset_index().assign(**place))
     return pd.concat(tables, ignore_index=True)
-
-
-def step_function(values: ArrayLike, start: float) -> pd.DataFrame:
-    """Return the share of values that are at most tau, for increasing tau from ``start``.
-
-    Examples
-    --------
-    >>> step_function([2.0, 1.0, np.inf, 2.0], start=1.0).to_numpy().tolist()
-    [[1.0, 0.25], [2.0, 0.75]]
-    """
-    ordered = np.sort(np.asarray(values, dtype=float))
-    finite = ordered[np.isfinite(ordered)]
-    tau = np.unique(np.append(finite[finite > start], start))
-    share = np.searchsorted(ordered, tau, side="right") / ordered.size
-    return pd.DataFrame({"tau": tau, "share": share})
 
 
 def profiles(runs: pd.DataFrame) -> pd.DataFrame:
@@ -256,6 +235,8 @@ def profiles(runs: pd.DataFrame) -> pd.DataFrame:
         for of, table, start in (("time", ratios, 1.0), ("accuracy", accuracies, FLOOR)):
             for contender in table.columns.tolist():
                 key = dict(zip([*GROUP, "of", *CONTENDER], [*labels, of, *contender], strict=True))
-                steps = step_function(table[contender].dropna(), start)
-                pieces.append(steps.assign(**key))
+                values = np.sort(table[contender].dropna().clip(lower=start))
+                tau = np.unique([start, *values[np.isfinite(values)]])
+                share = np.searchsorted(values, tau, side="right") / values.size
+                pieces.append(pd.DataFrame({"tau": tau, "share": share}).assign(**key))
     return pd.concat(pieces, ignore_index=True)

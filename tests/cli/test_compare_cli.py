@@ -77,7 +77,6 @@ def test_a_file_of_kind_solvers_is_run_and_its_report_rewritten(compared, tmp_pa
         (["--sizes", "ten"], "Invalid value for '--sizes'"),
         (["--sizes", "0"], "sizes must be a whole number >= 2"),
         (["--draws", "0"], "draws must be a whole number >= 1"),
-        (["--settings", "sloppy"], "'sloppy'"),
         (["--solvers", "NONESUCH"], "none of the solvers NONESUCH is installed"),
         (["--classes", "nonesuch"], "classes names 'nonesuch'"),
         (["--classes", "ridge"], "none has a subproblem of the classes ridge"),

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
@@ -137,9 +138,10 @@ def test_every_class_has_an_instance_by_its_name():
         ([MARKET], {"solvers": None}, "solvers must be a list of names, got None"),
         ([MARKET], {"solvers": [3]}, "solvers names 3; give names such as 'CLARABEL'"),
         (["ridge"], {"sizes": 20.5}, "sizes must be a list of numbers, such as .* got 20.5"),
-        ([MARKET], {"solvers": {"exact": Liar()}}, "your solver is named 'exact', which is taken"),
-        ([MARKET], {"settings": ["sloppy"]}, "settings names 'sloppy'"),
-        ([MARKET], {"settings": {"high": {"tolerance": 1.0}}}, "'high' is a reserved name"),
+        ([MARKET], {"solvers": [CLARABEL()]}, "your solver is named 'CLARABEL', which is taken"),
+        ([MARKET], {"settings": {"sloppy": None}}, "settings names 'sloppy'"),
+        ([MARKET], {"settings": ["default"]}, "settings must be options by name"),
+        ([MARKET], {"settings": {"reference": {"tolerance": 1.0}}}, "is a reserved name"),
         ([MARKET], {"settings": {"mine": {"tol": 1.0}}}, "settings names 'mine', with"),
         ([MARKET], {"time_limit": 0}, "time_limit must"),
         (
@@ -190,7 +192,7 @@ def test_the_fastest_solver_has_an_interval_to_the_next():
     assert alone == ["ridge, setting default, size 100: no solver solves every instance."]
 
 
-def test_the_page_of_several_classes_starts_with_an_overview():
+def test_the_page_of_several_classes_has_a_matrix_of_each():
     rows = [
         run(solver, problem_class=kind, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
         for kind, second in (("ridge", 2.0), ("budget", 1.0))
@@ -208,6 +210,6 @@ def test_the_page_of_several_classes_starts_with_an_overview():
         "under a setting. ECOS leads most often (2 times); the 95 % interval to the next one "
         "excludes a tie in 1."
     )
-    assert report.figures[0].name == "overview"
+    assert [figure.name for figure in report.figures] == ["ridge-default", "budget-default"]
     assert [each.name for each in report.tables][:2] == ["fastest", "rates"]
     assert report.tables[1].frame.solver.tolist() == ["OSQP"]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from convexmarket.studies.solver_study import summarise
 from convexmarket.studies.verdicts import (
     COUNTED,
+    FLOOR,
     means,
     rates,
     shifted_geometric_mean,
-    step_function,
 )
 from tests.studies.small_runs import LIMIT, frame, only, run
 
@@ -88,18 +88,11 @@ def test_frames_are_consistent_for_any_outcomes(drawn: list[tuple[str, float]]) 
     relative = tables["means"].relative.dropna()
     assert (relative >= 1.0).all()
     assert (profiles.share.between(0.0, 1.0)).all()
+    for of, steps in profiles.groupby(["of", "solver"]):
+        assert steps.tau.iloc[0] == (1.0 if of[0] == "time" else FLOOR)
+        assert steps.tau.is_unique
+        assert steps.tau.is_monotonic_increasing
+        assert steps.share.is_monotonic_increasing
     rates_of_all = rates[rates["size"].isna()].set_index("solver").success
     times = profiles[profiles.of == "time"]
     assert dict(times.groupby("solver").share.max()) == pytest.approx(dict(rates_of_all))
-
-
-@given(st.lists(st.one_of(st.floats(1.0, 1e6), st.just(np.inf)), min_size=1, max_size=30))
-def test_a_profile_is_a_distribution_function(values: list[float]) -> None:
-    steps = step_function(values, start=1.0)
-    assert steps.tau.is_monotonic_increasing
-    assert steps.tau.is_unique
-    assert steps.share.is_monotonic_increasing
-    assert steps.tau.iloc[0] == 1.0
-    for tau, share in steps.itertuples(index=False):
-        assert share == pytest.approx(sum(value <= tau for value in values) / len(values))
-    assert steps.share.iloc[-1] == pytest.approx(np.isfinite(values).mean())

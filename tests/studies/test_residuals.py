@@ -1,4 +1,4 @@
-"""Residuals against manual values, other units and qpsolvers."""
+"""Residuals against manual values, and in other units."""
 
 import cvxpy as cp
 import numpy as np
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.errors import NotSupportedError
-from convexmarket.studies.residuals import MatrixProblem, kkt_residuals, returned_point
+from convexmarket.studies.residuals import kkt_residuals
 
 
 def two_dimensional():
@@ -124,55 +124,3 @@ def test_a_point_without_a_gradient_is_not_stationary():
         residuals = kkt_residuals(problem)
         assert residuals.primal == 0.0
         assert residuals.dual == (pytest.approx(0.0, abs=1e-15) if stationary else np.inf)
-
-
-# ------------------------------------------------------------------------------ residuals
-
-
-def _programs():
-    x, c = cp.Variable(5), np.random.default_rng(0).normal(size=5)
-    whole = [cp.sum(x) == 1]
-    return {
-        "quadratic": cp.Problem(cp.Minimize(cp.sum_squares(x - c)), [*whole, x >= 0]),
-        "second-order": cp.Problem(
-            cp.Minimize(cp.norm(x) + 0.1 * (c @ x)), [*whole, x >= 0, cp.norm(x[:2]) <= 0.3]
-        ),
-        "exponential": cp.Problem(
-            cp.Minimize(cp.sum(cp.logistic(cp.multiply(c, x))) + cp.sum_squares(x)), whole
-        ),
-    }
-
-
-def _solved(problem, solver):
-    data, chain, inverse = problem.get_problem_data(solver, solver_opts={})
-    raw = chain.solve_via_data(problem, data)
-    matrices = MatrixProblem.of(data, getattr(chain.solver, "EXP_CONE_ORDER", None))
-    return matrices, *returned_point(chain.solver, raw, inverse[-1])
-
-
-@pytest.mark.parametrize("kind", ["quadratic", "second-order", "exponential"])
-def test_residuals_vanish_only_at_the_optimum(kind):
-    problem = _programs()[kind]
-    for solver in ("CLARABEL", "ECOS", "SCS"):
-        matrices, x, y = _solved(problem, solver)
-        assert max(matrices.residuals(x, y)) < 1e-4
-        assert matrices.residuals(x + 0.1, y)[0] > 0.01
-        assert matrices.residuals(x, y + 0.1)[1] > 0.01
-
-
-def test_residuals_equal_those_of_qpsolvers():
-    qpsolvers = pytest.importorskip("qpsolvers")
-    matrices, x, y = _solved(_programs()["quadratic"], "OSQP")
-    x, y, split = x + 0.01, y - 0.02, matrices.dims.zero
-    assert (y[split:] < 0).any(), "qpsolvers ignores signs"
-    problem = qpsolvers.Problem(
-        matrices.P, matrices.q, matrices.A[split:].tocsc(), matrices.b[split:],
-        matrices.A[:split].tocsc(), matrices.b[:split],
-    )  # fmt: skip
-    theirs = qpsolvers.Solution(
-        problem, x=x, y=y[:split], z=y[split:], z_box=np.empty(0), found=True
-    )
-    primal, dual, gap = matrices.residuals(x, y)
-    assert primal == pytest.approx(theirs.primal_residual())
-    assert dual == pytest.approx(max(theirs.dual_residual(), -y[split:].min()))
-    assert gap == pytest.approx(theirs.duality_gap())

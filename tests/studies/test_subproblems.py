@@ -12,19 +12,8 @@ import convexmarket as cm
 from convexmarket.errors import NotSupportedError
 from convexmarket.studies.residuals import kkt_residuals
 from convexmarket.studies.subproblems import models, problem_classes
-from convexmarket.studies.subproblems.markets import (
-    at_best_eta,
-    at_natural_eta,
-    budget,
-    guarantees,
-)
-from convexmarket.studies.subproblems.models import (
-    draw_rows,
-    fit,
-    logistic,
-    ridge,
-    z_block,
-)
+from convexmarket.studies.subproblems.markets import at_best_eta, at_natural_eta, budget, guarantees
+from convexmarket.studies.subproblems.models import fit, logistic, ridge, z_block
 from convexmarket.studies.subproblems.problem_classes import CLASSES, classifier_families
 
 TIGHT = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -151,22 +140,6 @@ def test_an_infeasible_eta_is_refused(make):
 
 
 # ------------------------------------------------------------------------------- the models
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4))
-def test_additional_rows_are_rotated_and_keep_their_norm(seed, more, n_features):
-    rng = np.random.default_rng(seed)
-    X, y = (
-        rng.standard_normal((5, n_features)) * np.array([[0], [1e-9], [1], [1], [1e9]]),
-        np.arange(5.0),
-    )
-    rows, labels = draw_rows(X, y, 5 + more, rng)
-    assert np.array_equal(rows[:5], X)
-    assert np.array_equal(labels[:5], y)
-    origin = X[labels[5:].astype(int)]
-    lengths = np.linalg.norm(origin, axis=1)
-    assert np.linalg.norm(rows[5:], axis=1) == pytest.approx(lengths, rel=1e-12)
-    assert np.all(np.linalg.norm(rows[5:] - origin, axis=1) <= 0.2 * lengths)
 
 
 @given(

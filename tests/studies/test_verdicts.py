@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from convexmarket.report import read_tables
-from convexmarket.studies.measure import MEASURED
-from convexmarket.studies.settings import SETTINGS
+from convexmarket.studies.verdicts import OF_SOLVE, judge, outcome_of, references_of
 from convexmarket.studies.verdicts import RUN as COLUMNS
-from convexmarket.studies.verdicts import judge, outcome_of, references_of
 from tests import ROOT
 
 
@@ -91,7 +89,7 @@ def test_the_shipped_runs_are_judged_as_they_were():
     runs, references = tables["all-runs"], tables["all-references"]
     replies = [replayed(row) for row in runs.to_dict("records")]
     labels = runs[["key", *COLUMNS]].to_dict("records")
-    judged = judge(zip(labels, replies, strict=True), references, SETTINGS)
+    judged = judge(zip(labels, replies, strict=True), references, {"default": 1e-3})
     both = runs.merge(judged, on="key", suffixes=("", "_again"))
     assert len(both) == len(runs) > 900
     assert (both.outcome == both.outcome_again).all()
@@ -103,9 +101,9 @@ def replayed(row):
     reply = {"ended": row["outcome"] if outside else "finished", "log": ""}
     if outside:
         return reply
-    names = [name for name in MEASURED if name not in ("status", "message", "scale")]
-    result = {prefix + name: row[prefix + name] for prefix in ("", "again_") for name in names}
-    result |= {"status": row["status"], "scale": 0.0, "again_scale": 0.0}
+    names = {prefix + name for prefix in ("", "again_") for name in OF_SOLVE}
+    result = {name: row.get(name, 0.0) for name in names}  # scales are not stored
+    result["status"] = row["status"]
     if row["again_status"]:
         result["again_status"] = row["again_status"]
     return reply | {"result": result}

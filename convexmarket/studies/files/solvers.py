@@ -69,8 +69,7 @@ class ComparisonTable(tables.Table):
     draws: Annotated[int, Field(ge=1, le=1_000)] = 3
     """Instances drawn of each problem and size."""
     settings: Annotated[Names, Field(min_length=1)] = ("default",)
-    """"default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high" (1e-3,
-    1e-6, 1e-9), or the name of a table in [settings]."""
+    """"default" (CVXPY's options, and errors of at most 1e-3), or names of tables in [settings]."""
 
 
 class LimitsTable(tables.Table):

@@ -1,4 +1,4 @@
-r"""Problems in numbers, which a solver study declares, solves and checks, and their markets.
+"""Subproblems of markets in numbers, which a solver study declares, solves and checks.
 
 The formulation ``unscaled`` is the declaration in the weights themselves, of order 1/m. The others
 use ``m*a``; a study measures the difference.
@@ -6,7 +6,7 @@ use ``m*a``; a study measures the difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from convexmarket.allocation import (
     declare,
     weights_for_guarantees,
 )
-from convexmarket.allocation.simplex import embed
+from convexmarket.allocation.views import spread_out
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
@@ -42,7 +42,7 @@ class Declared(NamedTuple):
     """A subproblem in CVXPY, under the rules for parameters, of equations and inequalities.
 
     ``place`` sets the parameters to one of the two values of the instance, and ``answer`` returns
-    the solution that the solver left: weights, or a model.
+    the solution of the last solve: weights, or a model.
     """
 
     problem: cp.Problem
@@ -55,18 +55,18 @@ class Instance:
     """A problem that can be declared in several ways, with parameters that have two ``values``.
 
     ``declare`` maps a formulation of its class to a declaration, and ``objective`` an answer and a
-    value of the parameters to the objective. ``violation`` maps an answer to its relative violation
-    of the constraints, and ``exact`` a value to the optimum, or None if no method is known.
+    value of the parameters to the objective. ``exact`` maps a value to the optimum, or None if no
+    method is known, and ``violation`` an answer to its relative violation of the constraints.
     ``scale`` is the smallest size to which errors of the objective are relative. A problem that is
     solved by a sequence of programs has a ``search``, from formulation, solver and options to an
     :class:`Allocation`, instead of a declaration.
     """
 
     problem_class: str
-    values: tuple[Any, Any]
+    values: tuple[Any, ...]
     declare: Callable[[str], Declared]
     objective: Callable[[Floats, Any], float]
-    exact: Callable[[Any], Floats | None]
+    exact: Callable[[Any], Floats | None] = lambda _: None
     violation: Callable[[Floats], float] = lambda _: 0.0
     scale: Callable[[Any], float] = lambda _: 0.0
     search: Callable[[str, Any, Mapping[str, Any]], Allocation] | None = None
@@ -84,35 +84,60 @@ def off_simplex(weights: Floats, limit: float | Floats = 1.0) -> float:
     return max(abs(float(weights.sum()) - 1.0), float(outside) / size)
 
 
-def _value(market: Market, weights: Floats, eta: float) -> float:
-    return market.objective.value(weights, eta, market.sellers.virtual_costs)
+def at_best_eta(market: Market) -> Instance:
+    """Return the papers' market, with mu > 0, at the eta of its optimum (A, Section IV)."""
+    eta = allocate(market).eta
+    pairs = [(eta, CHANGE * eta), (eta, eta / CHANGE)]
+    return _at_eta(market, "allocation", "exact", pairs, lambda _: True)
 
 
-def _at(market: Market, problem_class: str, method: Any, etas: tuple[float, float]) -> Instance:
-    """Return the subproblem at a fixed eta (A, Section IV); the answer is all sellers' weights."""
+def at_natural_eta(market: Market) -> Instance:
+    """Return any market at an eta of the order of magnitude of its constraints."""
+    low, high = market.form.eta_range
+    natural = float(np.clip(market.form.natural_eta, low, high))
+    etas = [natural * CHANGE**step for step in sorted(range(-_STEPS, _STEPS), key=abs)]
+    pairs = [(eta, CHANGE * eta) for eta in (*etas, high / CHANGE)]
+
+    def is_feasible(eta: float) -> bool:
+        try:
+            problem = cp.Problem(cp.Minimize(0), declare(market, eta).constraints)
+            return bool(np.isfinite(problem.solve(solver="CLARABEL")))
+        except (ParameterError, InfeasibleMarketError, cp.error.SolverError):
+            return False
+
+    return _at_eta(market, "variants", "projections", pairs, is_feasible)
+
+
+def _at_eta(
+    market: Market,
+    problem_class: str,
+    method: Any,
+    pairs: Sequence[tuple[float, float]],
+    is_feasible: Callable[[float], bool],
+) -> Instance:
+    """Return the subproblem at the first feasible pair of etas; the answer is the weights."""
     form, active = market.form, market.form.active
-
-    def of_all(weights: Floats) -> Floats:
-        return weights if weights.size == active.size else embed(weights, active)
+    low, high = form.eta_range
+    inside = (pair for pair in pairs if low <= min(pair) and max(pair) <= high)
+    etas = next((pair for pair in inside if all(map(is_feasible, pair))), None)
+    if etas is None:
+        raise NotSupportedError(
+            f"{shown(market)} has one feasible eta, and a study changes eta; widen the range of eta"
+        )
 
     def declared(formulation: str) -> Declared:
         if formulation != "unscaled":
             problem: Any = declare(market, etas[0], formulation)
-            set_eta = partial(setattr, problem, "eta")
-            return Declared(problem, set_eta, lambda: of_all(problem.raw_weights))
+            return Declared(problem, partial(setattr, problem, "eta"), lambda: problem.raw_weights)
         # The papers' problem (A, Eq. 11) in the weights.
-        weights = cp.Variable(int(active.sum()), name="a")
-        eta = cp.Parameter(nonneg=True, name="eta")
+        weights, eta = cp.Variable(int(active.sum()), name="a"), cp.Parameter(nonneg=True)
         payments = form.gamma * form.virtual_costs[active] @ weights
         constraints = [cp.sum(weights) == 1, weights >= 0]
         if form.max_weight < 1:
             constraints.append(weights <= form.max_weight)
         objective = cp.Minimize(form.mu * cp.norm(weights, 2) + eta * payments)
-        return Declared(
-            cp.Problem(objective, constraints),
-            partial(setattr, eta, "value"),
-            lambda: of_all(numbers(weights)),
-        )
+        answer = partial(numbers, spread_out(weights, active))
+        return Declared(cp.Problem(objective, constraints), partial(setattr, eta, "value"), answer)
 
     def exact(eta: float) -> Floats | None:
         constraints = [*market.constraints, EtaRange(eta, eta)]
@@ -125,47 +150,14 @@ def _at(market: Market, problem_class: str, method: Any, etas: tuple[float, floa
     return Instance(problem_class, etas, declared, partial(_value, market), exact, violation)
 
 
-def at_best_eta(market: Market) -> Instance:
-    """Return the papers' market, with mu > 0, at the eta of its optimum."""
-    eta = allocate(market).eta
-    low, high = market.form.eta_range
-    for other in (CHANGE * eta, eta / CHANGE):
-        if low <= other <= high:
-            return _at(market, "allocation", "exact", (eta, other))
-    raise _single_eta(market)
-
-
-def at_natural_eta(market: Market) -> Instance:
-    """Return any market at an eta of the order of magnitude of its constraints."""
-    low, high = market.form.eta_range
-    natural = float(np.clip(market.form.natural_eta, low, high))
-    etas = [natural * CHANGE**step for step in sorted(range(-_STEPS, _STEPS), key=abs)]
-    etas += [high / CHANGE] if high < np.inf else []
-    for pair in ((eta, CHANGE * eta) for eta in etas):
-        if low <= pair[0] and pair[1] <= high and all(_is_feasible(market, eta) for eta in pair):
-            return _at(market, "variants", "projections", pair)
-    raise _single_eta(market)
-
-
-def _is_feasible(market: Market, eta: float) -> bool:
-    """Test whether a market has feasible weights at an eta."""
-    try:
-        problem = cp.Problem(cp.Minimize(0), declare(market, eta).constraints)
-        return bool(np.isfinite(problem.solve(solver="CLARABEL")))
-    except (ParameterError, InfeasibleMarketError, cp.error.SolverError):
-        return False
-
-
-def _single_eta(market: Market) -> NotSupportedError:
-    return NotSupportedError(
-        f"{shown(market)} has one feasible eta, and a study changes eta; widen the range of eta"
-    )
+def _value(market: Market, weights: Floats, eta: float) -> float:
+    return market.objective.value(weights, eta, market.sellers.virtual_costs)
 
 
 def certified_search(market: Market) -> Instance:
     """Return the papers' market with a search over eta, to a certified gap of 1e-6.
 
-    The answer is the weights followed by eta. Its parameters have one value.
+    The answer is the weights followed by eta. It has no parameter and is solved once.
     """
 
     def search(formulation: str, solver: Any, options: Mapping[str, Any]) -> Allocation:
@@ -181,7 +173,7 @@ def certified_search(market: Market) -> Instance:
 
     return Instance(
         "certified search",
-        (None, None),
+        (None,),
         declared,
         lambda answer, _: _value(market, answer[:-1], float(answer[-1])),
         exact,
@@ -230,24 +222,22 @@ def budget(market: Market) -> Instance:
     The answer is the weights followed by 1/eta. The second value of the budget is larger.
     ``joint-scaled`` measures 1/eta in units of the eta natural to the budget.
     """
+    form = market.form
 
     def declared(formulation: str) -> Declared:
-        amount = cp.Parameter(nonneg=True, name="budget", value=market.form.budget)
-        unit = market.form.natural_eta if formulation == "joint-scaled" else 1.0
+        amount = cp.Parameter(nonneg=True, name="budget", value=form.budget)
         others = [piece for piece in market.constraints if piece.reports != "budget"]
         changed = Market(market.sellers, market.objective, [*others, Budget(amount)])
-        problem = ConvexProgram(changed, unit)
+        problem = ConvexProgram(changed, form.natural_eta if formulation == "joint-scaled" else 1.0)
+        set_amount = partial(setattr, amount, "value")
         return Declared(
-            problem,
-            partial(setattr, amount, "value"),
-            lambda: np.append(problem.raw_weights, 1.0 / problem.eta),
+            problem, set_amount, lambda: np.append(problem.raw_weights, 1.0 / problem.eta)
         )
 
     return Instance(
         "budget",
-        (market.form.budget, CHANGE * market.form.budget),
+        (form.budget, CHANGE * form.budget),
         declared,
         lambda answer, _: _value(market, answer[:-1], 1.0 / float(answer[-1])),
-        lambda _: None,
-        lambda answer: off_simplex(answer[:-1]),
+        violation=lambda answer: off_simplex(answer[:-1]),
     )

@@ -21,41 +21,27 @@ from convexmarket.joint.alternating import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.release.fit import KernelBasis
-from convexmarket.studies.subproblems import markets
+from convexmarket.studies.subproblems.markets import (
+    Declared,
+    Floats,
+    Instance,
+    numbers,
+    off_simplex,
+)
 
-#: Length of the perturbation of a repeated row, relative to the row.
-_JITTER = 0.01
 #: Norm of the gradient at the exact model, relative to the longest row.
 _TOLERANCE = 1e-13
 
 
-def draw_rows(
-    X: markets.Floats, y: markets.Floats, size: int, rng: np.random.Generator
-) -> tuple[markets.Floats, markets.Floats]:
-    """Draw labelled rows from a data set.
-
-    Additional rows are drawn from the same set, perturbed by 1 % and scaled to their length.
-    """
-    n_rows, n_features = X.shape
-    if size <= n_rows:
-        picked = rng.choice(n_rows, size, replace=False)
-        return X[picked], y[picked]
-    again = rng.integers(n_rows, size=size - n_rows)
-    lengths = np.linalg.norm(X[again], axis=1, keepdims=True)
-    steps = rng.standard_normal((again.size, n_features)) * (_JITTER / np.sqrt(n_features))
-    turned = X[again] + lengths * steps
-    now = np.linalg.norm(turned, axis=1, keepdims=True)
-    turned *= lengths / np.maximum(now, np.finfo(float).tiny)
-    return np.vstack([X, turned]), np.concatenate([y, y[again]])
+def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Draw labelled rows from a data set; more rows than the set has are drawn with repetition."""
+    picked = rng.choice(len(X), size, replace=size > len(X))
+    return X[picked], y[picked]
 
 
 def logistic(
-    X: markets.Floats,
-    y: markets.Floats,
-    weights: markets.Floats,
-    regularization: float,
-    noise: markets.Floats,
-) -> markets.Instance:
+    X: Floats, y: Floats, weights: Floats, regularization: float, noise: Floats
+) -> Instance:
     r"""Return logistic regression by objective perturbation, with two draws of the noise.
 
     .. math:: \min_w\; \sum_j a_j \log(1 + e^{-y_j w^\top x_j}) + \tfrac{\Lambda}{2}\|w\|^2
@@ -74,10 +60,10 @@ def logistic(
     signed = y[:, None] * X
     longest = float(np.linalg.norm(X, axis=1).max()) or 1.0
 
-    def perturbed(b: markets.Floats) -> PerturbedObjective:
+    def perturbed(b: Floats) -> PerturbedObjective:
         return PerturbedObjective(X, y, weights, b, regularization)
 
-    def declared(formulation: str) -> markets.Declared:
+    def declared(formulation: str) -> Declared:
         w, b = cp.Variable(n_features, name="w"), cp.Parameter(n_features, name="noise")
         scale = 1 if formulation == "unscaled" else m
         quadratic = (scale * regularization / 2) * cp.sum_squares(w)
@@ -89,9 +75,9 @@ def logistic(
         else:
             losses = (scale * weights) @ cp.logistic(-signed @ w)
             problem = cp.Problem(cp.Minimize(losses + quadratic + scale * (b @ w)))
-        return markets.Declared(problem, partial(setattr, b, "value"), partial(markets.numbers, w))
+        return Declared(problem, partial(setattr, b, "value"), partial(numbers, w))
 
-    return markets.Instance(
+    return Instance(
         "weighted logistic regression",
         (noise[0], noise[1]),
         declared,
@@ -100,9 +86,7 @@ def logistic(
     )
 
 
-def ridge(
-    X: markets.Floats, labels: markets.Floats, weights: markets.Floats, regularization: float
-) -> markets.Instance:
+def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> Instance:
     r"""Return weighted ridge regression, with two vectors of labels.
 
     .. math:: \min_\theta\; \sum_j a_j (y_j - x_j^\top\theta)^2 + \lambda\|\theta\|^2
@@ -115,20 +99,20 @@ def ridge(
     m, n_features = X.shape
     root = np.sqrt(weights)[:, None]
 
-    def triangle(y: markets.Floats) -> markets.Floats:
+    def triangle(y: Floats) -> Floats:
         """Return R with ``||R (theta, -1)||^2`` the objective, shape (n_features + 1,) twice."""
         penalty = np.sqrt(regularization) * np.eye(n_features, n_features + 1)
         return np.asarray(np.linalg.qr(np.vstack([root * np.column_stack([X, y]), penalty]), "r"))
 
-    def declared(formulation: str) -> markets.Declared:
+    def data_of(y: Floats, formulation: str) -> Floats:
+        if formulation == "normal":
+            return np.append(X.T @ (weights * y), weights @ y**2)
+        return triangle(y)[:, -1] if formulation == "factor" else y
+
+    def declared(formulation: str) -> Declared:
         theta = cp.Variable(n_features, name="theta")
-        small = formulation in ("normal", "factor")
-        data = cp.Parameter(n_features + 1 if small else m, name="data")
+        data = cp.Parameter(data_of(labels[0], formulation).size, name="data")
         penalty = regularization * cp.sum_squares(theta)
-        data_of = {
-            "normal": lambda y: np.append(X.T @ (weights * y), weights @ y**2),
-            "factor": lambda y: triangle(y)[:, -1],
-        }.get(formulation, lambda y: y)
         if formulation == "normal":
             matrix = (root * X).T @ (root * X) + regularization * np.eye(n_features)
             form = cp.quad_form(theta, cp.psd_wrap(matrix))
@@ -141,13 +125,13 @@ def ridge(
             scaled = np.sqrt(m) * root
             residuals = (scaled * X) @ theta - cp.multiply(scaled[:, 0], data)
             objective = cp.sum_squares(residuals) + m * penalty
-        return markets.Declared(
+        return Declared(
             cp.Problem(cp.Minimize(objective)),
-            lambda y: setattr(data, "value", data_of(y)),
-            partial(markets.numbers, theta),
+            lambda y: setattr(data, "value", data_of(y, formulation)),
+            partial(numbers, theta),
         )
 
-    return markets.Instance(
+    return Instance(
         "ridge",
         (labels[0], labels[1]),
         declared,
@@ -157,61 +141,55 @@ def ridge(
 
 
 def draw_ridge(
-    X: markets.Floats,
-    y: markets.Floats,
-    weights: markets.Floats,
+    X: Floats,
+    y: Floats,
+    weights: Floats,
     regularization: float,
     label_noise: float,
     rng: np.random.Generator,
-) -> markets.Instance:
+) -> Instance:
     """Draw the rows of :func:`ridge`, and labels with noise of a standard deviation as second."""
     rows, labels = draw_rows(X, y, weights.size, rng)
     changed = labels + label_noise * rng.standard_normal(labels.size)
     return ridge(rows, np.array([labels, changed]), weights, regularization)
 
 
-def fit(kernel: markets.Floats, predictions: markets.Floats, max_norm: float) -> markets.Instance:
+def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
     A private model predicts at T public points. Its predictions p are released with noise, and a
     public model f, no larger than the private one may be, is fitted to them. The answer is f at
-    the points, followed by its norm. ``predictions`` holds both values of p.
+    the points, followed by its norm. ``predictions`` holds both values of p. ``diagonal`` measures
+    the residuals in the eigenvectors of the kernel, and ``quadratic`` uses the kernel itself.
     """
     basis, size = KernelBasis(kernel), len(kernel)
+    rank = basis.roots.size
 
-    def turned(p: markets.Floats) -> markets.Floats:
-        """Return coordinates in the basis, and the norm of the remainder."""
-        inside = basis.vectors.T @ p
-        return np.append(inside, np.linalg.norm(p - basis.vectors @ inside))
-
-    def declared(formulation: str) -> markets.Declared:
-        beta = cp.Variable(size if formulation == "quadratic" else basis.roots.size, name="beta")
+    def declared(formulation: str) -> Declared:
+        diagonal = formulation == "diagonal"
+        beta = cp.Variable(size if formulation == "quadratic" else rank, name="beta")
+        data = cp.Parameter(rank + 1 if diagonal else size, name="predictions")
         if formulation == "quadratic":
             values, square = kernel @ beta, cp.quad_form(beta, cp.psd_wrap(kernel))
             bound, norm = square <= max_norm**2, cp.sqrt(square)
         else:
             values, norm = (basis.vectors * basis.roots) @ beta, cp.norm(beta, 2)
             bound = norm <= max_norm
-        if formulation == "diagonal":
-            data = cp.Parameter(basis.roots.size + 1, name="turned predictions")
-            residuals = cp.hstack([cp.multiply(basis.roots, beta), 0.0]) - data
-        else:
-            data = cp.Parameter(size, name="predictions")
-            residuals = values - data
+        inside = cp.hstack([cp.multiply(basis.roots, beta), 0.0]) if diagonal else values
 
-        def place(p: markets.Floats) -> None:
-            data.value = turned(p) if formulation == "diagonal" else p
+        def place(p: Floats) -> None:
+            turned = basis.vectors.T @ p
+            rest = np.linalg.norm(p - basis.vectors @ turned)
+            data.value = np.append(turned, rest) if diagonal else p
 
-        problem = cp.Problem(cp.Minimize(cp.sum_squares(residuals)), [bound])
-        return markets.Declared(
-            problem, place, lambda: np.append(markets.numbers(values), markets.numbers(norm))
-        )
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(inside - data)), [bound])
+        return Declared(problem, place, lambda: np.append(numbers(values), numbers(norm)))
 
-    def exact(p: markets.Floats) -> markets.Floats:
+    def exact(p: Floats) -> Floats:
         beta = basis.fit(p, max_norm)
         return np.append(basis.values(beta), np.linalg.norm(beta))
 
-    return markets.Instance(
+    return Instance(
         "semi-interactive fit",
         (predictions[0], predictions[1]),
         declared,
@@ -223,7 +201,7 @@ def fit(kernel: markets.Floats, predictions: markets.Floats, max_norm: float) ->
     )
 
 
-def z_block(joint: JointMarket) -> markets.Instance:
+def z_block(joint: JointMarket) -> Instance:
     """Return the best weights of a joint market at a fixed eta, for the losses of two models.
 
     ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), linearised at
@@ -242,38 +220,40 @@ def z_block(joint: JointMarket) -> markets.Instance:
     start = purchases(np.zeros(joint.X.shape[1]))
     eta, costs = start.eta, joint.market.sellers.virtual_costs
 
-    def optimum(model: markets.Floats) -> markets.Floats:
+    def optimum(model: Floats) -> Floats:
         return purchases.at(model, eta).weights
 
     first = best_model(joint, start.weights, eta)
     models = [first, best_model(joint, optimum(first), eta)]
     losses = [joint.losses(model) for model in models]
-    best = [optimum(model) for model in models]
 
-    def declared(formulation: str) -> markets.Declared:
+    def declared(formulation: str) -> Declared:
         if formulation == "exponential":
+            best = [optimum(model) for model in models]
             block = ExponentialBlock(joint, losses[0], eta, best[0])
-            (z,) = block.variables()
-            return markets.Declared(
-                block,
-                lambda k: block.place(losses[k], best[k]),
-                lambda: embed(np.exp(markets.numbers(z)) / able.size, able),
-            )
-        market = declare(joint.market, eta)
-        (scaled,) = market.variables()
-        charged = cp.Parameter(scaled.size, name="losses", nonneg=True)
-        objective = market.objective + cp.Minimize(charged @ scaled / able.size)
-        return markets.Declared(
-            cp.Problem(objective, market.constraints),
-            lambda k: setattr(charged, "value", losses[k][able]),
-            lambda: embed(markets.numbers(scaled) / able.size, able),
-        )
+            problem: cp.Problem = block
+            weights: cp.Expression = cp.exp(block.variables()[0])
 
-    return markets.Instance(
+            def place(k: int) -> None:
+                block.place(losses[k], best[k])
+
+        else:
+            market = declare(joint.market, eta)
+            weights = market.variables()[0]
+            charged = cp.Parameter(weights.size, name="losses", nonneg=True)
+            charge = cp.Minimize(charged @ weights / able.size)
+            problem = cp.Problem(market.objective + charge, market.constraints)
+
+            def place(k: int) -> None:
+                charged.value = losses[k][able]
+
+        return Declared(problem, place, lambda: embed(numbers(weights) / able.size, able))
+
+    return Instance(
         "z-block",
         (0, 1),
         declared,
         lambda a, k: joint.market.objective.value(a, eta, costs) + float(losses[k] @ a),
         lambda k: optimum(models[k]),
-        lambda weights: markets.off_simplex(weights[able], form.limit(eta)),
+        lambda weights: off_simplex(weights[able], form.limit(eta)),
     )

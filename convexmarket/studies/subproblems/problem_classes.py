@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -37,13 +37,21 @@ CLASSES: dict[str, tuple[str, ...]] = {
     "semi-interactive fit": ("primal", "diagonal", "quadratic"),
 }
 
+Make = Callable[[int, np.random.Generator], Instance]
+MarketOf = Callable[[int, np.random.Generator], Market]
+
 #: Private rows of the model behind a fit, and points that it predicts, at most.
 _MOST_PRIVATE, _MOST_POINTS = 500, 1_000
 #: Scale of the noise in a prediction.
 _PREDICTION_NOISE = 0.2
 
-Make = Callable[[int, np.random.Generator], Instance]
-MarketOf = Callable[[int, np.random.Generator], Market]
+# Instances of the classes by name.
+_PRIOR = Uniform(float(np.exp(-4)), float(5 * np.exp(-4)))
+_REGULARIZATION = 0.03
+#: Guarantees, in nats, of conservative, medium and liberal people, and their shares (R).
+_GRANTS, _SHARES = ((0.01, 0.2), (0.2, 1.0), (1.0, 1.0)), (0.34, 0.43, 0.23)
+_LABEL_NOISE = 0.1
+_RISK = 3.0 * Spread() + 10.0 * Noise()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +67,6 @@ class Family:
     name: str = ""
     own_size: int | None = None
     largest: float = np.inf
-
-    def sizes(self, wanted: Iterable[int]) -> list[int]:
-        """Select the available sizes among the requested ones."""
-        if self.own_size is not None:
-            return [self.own_size]
-        return [size for size in wanted if size <= self.largest]
 
 
 #: The subproblem of each class for a market.
@@ -87,6 +89,7 @@ def families_of_market(
     ``market_of`` maps a size and a generator to a market of the same pieces. Without it the example
     is the only market, at its size.
     """
+    form = example.form
     if not any(term.adds_to == "sigma" for term in example.terms):
         raise NotSupportedError(
             f"{example!r} has no Noise term, and studies compare markets with one; add sigma * "
@@ -97,27 +100,23 @@ def families_of_market(
             f"{rough[0]!r} is not smooth, so that residuals cannot be computed from its gradient; "
             "leave it out"
         )
-    form, classes = example.form, ["variants"]
     if form.epsilon_caps is not None:
         classes = ["given guarantees"]
     elif form.standard is not None and form.mu > 0:
         classes = ["allocation", "certified search"]
-    elif form.budgets and not form.total_gamma:
-        classes = ["budget"]
+    else:
+        classes = ["budget" if form.budgets and not form.payment_terms else "variants"]
     try:
         _OF_MARKET[classes[0]](example)
     except ConvexMarketError as error:
         raise NotSupportedError(f"{example!r} has no subproblem to compare: {error}") from None
-    of = market_of or (lambda _size, _rng: example)
     own_size = None if market_of else len(example.sellers)
-    return [_of_class(each, of, name, own_size) for each in classes]
+    of = market_of or (lambda _size, _rng: example)
+    return [Family(each, partial(_made, each, of), name, own_size) for each in classes]
 
 
-def _of_class(
-    problem_class: str, market_of: MarketOf, name: str = "", own_size: int | None = None
-) -> Family:
-    make = _OF_MARKET[problem_class]
-    return Family(problem_class, lambda size, rng: make(market_of(size, rng)), name, own_size)
+def _made(problem_class: str, market_of: MarketOf, size: int, rng: np.random.Generator) -> Instance:
+    return _OF_MARKET[problem_class](market_of(size, rng))
 
 
 def classifier_families(rows: Any, market_of: MarketOf, regularization: float) -> list[Family]:
@@ -164,20 +163,11 @@ def families_of_class(name: str) -> list[Family]:
         )
     if name in _MAKERS:
         return [Family(name, _MAKERS[name])]
+    drawn = partial(_drawn, name)
     if name in _OF_MARKET:
-        return [_of_class(name, partial(_drawn, name))]
-    families = classifier_families(wdbc(), partial(_drawn, name), _REGULARIZATION)
+        return [Family(name, partial(_made, name, drawn))]
+    families = classifier_families(wdbc(), drawn, _REGULARIZATION)
     return [family for family in families if family.problem_class == name]
-
-
-# ------------------------------------------------------------------- instances of the classes
-
-_PRIOR = Uniform(float(np.exp(-4)), float(5 * np.exp(-4)))
-_REGULARIZATION = 0.03
-#: Guarantees, in nats, of conservative, medium and liberal people, and their shares (R).
-_GRANTS, _SHARES = ((0.01, 0.2), (0.2, 1.0), (1.0, 1.0)), (0.34, 0.43, 0.23)
-_LABEL_NOISE = 0.1
-_RISK = 3.0 * Spread() + 10.0 * Noise()
 
 
 def _drawn(problem_class: str, size: int, rng: np.random.Generator) -> Market:

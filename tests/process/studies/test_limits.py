@@ -70,10 +70,6 @@ def test_an_error_of_the_package_keeps_its_message():
     assert "no such subproblem" in reply["log"]
 
 
-def test_later_runs_are_unaffected():
-    assert call()["result"]["status"] == "optimal"
-
-
 def test_the_call_of_a_killed_worker_is_performed_once_more():
     replies = []
     waiting = threading.Thread(target=lambda: replies.append(call(Sleeper(), time_limit=8.0)))

@@ -82,7 +82,10 @@ def test_errors_name_key_value_and_remedy(setting, words):
     ("settings", "words"),
     [
         (["study.settings=['sloppy']"], "settings names 'sloppy'"),
-        (["study.settings=['high']", "settings.high.tolerance=0.1"], "'high' is a reserved name"),
+        (
+            ["study.settings=['reference']", "settings.reference.tolerance=0.1"],
+            "is a reserved name",
+        ),
     ],
 )
 def test_settings_are_those_of_compare_solvers(settings, words):
