@@ -13,9 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, put, suggestion
-from convexmarket.studies.files.learning import ClassifierFile, RidgeFile
+from convexmarket.studies.files.learning import ClassifierFile
 from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.online_file import OnlineFile
+from convexmarket.studies.files.ridge_file import RidgeFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 

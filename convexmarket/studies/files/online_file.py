@@ -126,13 +126,10 @@ class OnlineFile(tables.ProblemFile):
     buyer: BuyerTable
     """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
-    data: Annotated[
-        people.PackageData | people.InlineData | OwnSellers, Field(discriminator="source")
-    ]
+    data: Annotated[people.GivenData | OwnSellers, Field(discriminator="source")]
     """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()
-    run: tables.RunTable = tables.RunTable()
 
     @model_validator(mode="after")
     def _rows_of_two_classes(self) -> Self:
@@ -170,17 +167,18 @@ class OnlineFile(tables.ProblemFile):
         """Read the rows, with their owners."""
         data = self.data
         if isinstance(data, OwnSellers):
-            owners = people.read_people(self)
-            X, y = owners.rows_of(people.SOLD)
-            public = owners.rows_of("test") if data.public else (X[:0], y[:0])
+            parts = people.read_people(self)
+            sold = parts[people.SOLD]
+            X, y = data.rows_of(sold)
+            public = data.rows_of(parts["test"]) if data.public else (X[:0], y[:0])
             return release.MarketRows(
-                owners.ids,
+                sold.index.tolist(),
                 *(X, y, *public),
                 data_norm=data.data_norm,
-                classes=data.classes or (-1, 1),
-                reports=owners.reports,
+                classes=data.classes,
+                reports=None if data.report is None else sold[data.report].to_numpy(),
                 features=data.public_features,
-                **owners.facts,
+                **data.facts,
             )
         rows: Any = data.rows()
         inline = isinstance(data, people.InlineData)  # all rows of the file are private
@@ -348,7 +346,8 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         raise errors.ProblemFileError("the problem has no file; give the result of load_file")
     if isinstance(problem.data, OwnSellers):
         people.read_public(problem)
-        people.check_file(problem)
+        if problem.place(problem.data.file).exists():
+            people.read_cells(problem, problem.data.file, [problem.data.id])
     try:
         path = os.path.relpath(source.path, folder)  # survives a move of both
     except ValueError:  # another drive

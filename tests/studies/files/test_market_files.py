@@ -38,9 +38,8 @@ PRIOR = cm.Uniform(1, 5)
 def one(changes: str, *overrides: str) -> cm.Market:
     """Return the market of one variant with changes written as an inline table."""
     problem = parse_file(BASE, [f'variants=[{{name="x", {changes}}}]', *overrides])
-    (variant,) = problem.variants
-    (table,) = variant.markets
-    return table.build(problem.run.seed)
+    (point,) = problem.points()
+    return point.market
 
 
 def refusal(*overrides: str) -> str:
@@ -402,7 +401,7 @@ def test_sellers_of_a_csv_file_equal_those_in_the_problem(tmp_path):
     ("rows", "change", "error", "words"),
     [
         (["p1;9;north"], ("", ""), DataError, "outside the support [1, 5]"),
-        (ROWS, ("Region", "Regoin"), DataError, "Name one of them with sellers.group"),
+        (ROWS, ("Region", "Regoin"), DataError, "sellers.group in a file"),
         (ROWS, ("Region", "Patient Nr"), ProblemFileError, "named twice"),
         (ROWS, ('file = "asks.csv"', "count = 3"), ProblemFileError, "columns of a file"),
         (ROWS, (', group = "Region"', ""), ProblemFileError, "sellers.group"),

@@ -242,10 +242,10 @@ def release(problem, accepted, **options):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("d;young;north;0", "line 5: the cell of the column 'age' of 'd' is"),
-        ("d;44;;0", "line 5: the cell of the column 'ward' of 'd' is empty"),
-        ("d;44;north;2", "line 5: the cell of the column 'ill' of 'd' is neither of the classes"),
-        ("a;44;north;0", "line 5: 'a' is the id of an earlier line"),
+        ("d;young;north;0", "line 5: the cell of the column 'age' is"),
+        ("d;44;;0", "line 5: the cell of the column 'ward' is empty"),
+        ("d;44;north;2", "line 5: the cell of the column 'ill' is neither of the classes"),
+        ("a;44;north;0", "line 5: 'a' is the id of an earlier seller"),
     ],
 )
 def test_errors_name_file_line_and_column_of_a_row(tmp_path, row, words):
@@ -323,5 +323,5 @@ def test_sellers_of_a_csv_file_are_quoted_at_their_reports(tmp_path):
     offers = simulated(lines).tables["offers"].set_index("id").sensitivity
     expected = pd.Series(asks, [f"p{k}" for k in range(30)])
     np.testing.assert_array_equal(offers, expected[offers.index])
-    with pytest.raises(DataError, match="line 3: the report of 'p1' is outside"):
+    with pytest.raises(DataError, match="line 3: the report is outside"):
         simulated([lines[0], "p1;0,1;7;0", *lines[2:]])

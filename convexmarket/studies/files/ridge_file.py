@@ -1,0 +1,203 @@
+"""Files of kind "market" with ridge regression: mu and sigma follow from Theorem 3.6 of R.
+
+Lambda is fixed in advance. Test errors are exact expectations over the noise of the release.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from convexmarket import errors, learners
+from convexmarket.allocation import allocate
+from convexmarket.data.datasets import RegressionData
+from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
+from convexmarket.market import Market
+from convexmarket.privacy.sensitivity import ridge_sensitivity
+from convexmarket.sellers import Sellers
+from convexmarket.studies.files import file_tables as tables
+from convexmarket.studies.files.learning import (
+    CAVEATS,
+    Floats,
+    Frame,
+    LearnerTable,
+    LearningFile,
+    Measured,
+    offers,
+    words,
+)
+from convexmarket.studies.files.market_page import MECHANISM
+from convexmarket.studies.study import Study
+from convexmarket.studies.subproblems.models import draw_ridge
+from convexmarket.studies.subproblems.problem_classes import Family
+
+_KEY = ["scenario", "gamma", "regularization"]
+_CURVE = ["marked", "mu", "sigma", "eta", "n_bought", "payments"]
+_CAVEATS = (
+    *CAVEATS,
+    "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
+    "noise. Truthfulness and privacy hold without that; the quality of the purchase does not.",
+    "The expected errors are computed from the sold rows, without a guarantee.",
+)
+
+
+class RidgeTable(LearnerTable):
+    """PersonalizedRidge, which maps labels from ``target_range`` to [-1, 1].
+
+    Other keys are arguments of its constructor.
+    """
+
+    name: Literal["PersonalizedRidge"]
+    regularization: tables.Several[tables.Positive]
+    """Candidates."""
+    label_noise: tables.Nonnegative
+    """Standard deviation of the labels' noise, an estimate on that scale."""
+    coef_norm: tables.Nonnegative
+    """Norm of the true coefficients, an estimate on that scale."""
+    smallest_eigenvalue: tables.Nonnegative = 0.0
+    """Bound on the eigenvalues of the rows' second moments."""
+    failure_probability: tables.Share = 0.05
+    """Probability that the error bound fails."""
+
+
+class UnitsTable(tables.Table):
+    """The unit of the labels."""
+
+    label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
+    """Its name."""
+    per_label: tables.Positive = 1.0
+    """Number of units that a label of 1 represents."""
+
+
+class RidgeFile(LearningFile):
+    """A market with ridge regression: mu and sigma follow from Theorem 3.6 of R.
+
+    Notes
+    -----
+    The table ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at
+    gamma in a market at the prior's quantiles), the purchase, loss_mean and loss_std of the test
+    error over the noise, rmse, uniform_rmse (one price for all), and the terms of the bound.
+    ``choices`` holds the bounds from public facts, ``baselines`` the rmse without noise.
+    """
+
+    learner: RidgeTable
+    units: UnitsTable = UnitsTable()
+
+    purposes: ClassVar[tuple[str, ...]] = ("test",)
+    facts: ClassVar[Any] = {"perturbation": "output", "fit_intercept": False}
+
+    def _plain(self, regularization: float, **arguments: Any) -> learners.PersonalizedRidge:
+        """Return the learner of Theorem 3.6, with noise in floating point."""
+        return self.learner_of(regularization, rounding=None, **arguments)
+
+    def _bought(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
+        (mu,), (sigma,) = self.weights(self._plain(value), n_features)
+        return self.market(sellers, mu=mu, sigma=sigma, gamma=gamma)
+
+    def _bound(self, weights: Floats, eta: float, value: float, n_features: int) -> RidgeErrorBound:
+        """Return the terms of Theorem 3.6 for a purchase."""
+        learner = self._plain(value)
+        kappa = ridge_sensitivity(value, n_features, learner.max_norm, learner.sensitivity)
+        known = {"label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability"}
+        facts = {"n_features": n_features, **self.learner.model_dump(include=known)}
+        return ridge_error_bound(weights, eta / kappa, value, **facts)
+
+    def measured(
+        self, rows: RegressionData, sellers: dict[str, Sellers], options: dict[str, Any]
+    ) -> Measured:
+        """Buy at every gamma and lambda, and compute the errors of the models."""
+        values, (m, n_features) = self.learner.candidates, rows.X_train.shape
+        choices = self._choices(m, n_features)
+
+        def market(scenario: str, gamma: float, regularization: float) -> Market:
+            return self._bought(sellers[scenario], gamma, regularization, n_features)
+
+        axes = dict(zip(_KEY, (list(sellers), self.objective.gamma, values), strict=True))
+        runs = Study({MECHANISM: market}, axes=axes).run(**options)
+        table, sold = runs.tables["runs"], runs.tables["sellers"]
+        for row in table[table.status != "solved"].itertuples():
+            raise errors.ParameterError(
+                f"the market at gamma = {row.gamma:g} and regularization = {row.regularization:g} "
+                f"has no optimum: {row.message}"
+            )
+        curve: Frame = table.merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
+        measured, guarantees = [], []
+        parts = sold.groupby(_KEY, sort=False)
+        for row, (_, bought) in zip(curve.itertuples(), parts, strict=True):
+            measured.append(self._errors(row, bought, rows))
+            guarantees.append(self._plain(row.regularization).promise(bought.epsilon))
+        curve = curve.join(pd.DataFrame(measured, index=curve.index))
+        columns = [*_CURVE, *measured[0], "objective", "lower_bound", "gap", "epsilon_max"]
+        sold = offers(sold, _KEY, [guarantee.epsilon for guarantee in guarantees])
+        constant = float(rows.y_test.mean())  # the best constant for the public rows
+        return {
+            "runs": (runs.keys["runs"], table),
+            "curve": (_KEY, curve[[*_KEY, *columns]]),
+            "sellers": ([*_KEY, "id"], sold.merge(curve[[*_KEY, "marked"]])),
+            "audits": (_KEY, runs.tables["audits"].drop(columns="market")),
+            "choices": (_KEY[1:], choices),
+            "baselines": (_KEY[2:], pd.DataFrame([self._baseline(v, rows) for v in values])),
+        }, {
+            "constant": constant,
+            "constant_rmse": float(np.sqrt(np.mean((rows.y_test - constant) ** 2))),
+            "caveats": _CAVEATS,
+            "guarantee": words(guarantees[0]),
+        }
+
+    def _baseline(self, value: float, rows: RegressionData) -> dict[str, float]:
+        model = self.learner_of(value, weighting="equal", epsilon=np.inf)
+        wrong = model.fit(rows.X_train, rows.y_train).predict(rows.X_test) - rows.y_test
+        return {"regularization": value, "rmse": float(np.sqrt(np.mean(wrong**2)))}
+
+    def _choices(self, m: int, n_features: int) -> Frame:
+        """Return the bound at each gamma and lambda in a market at the prior's quantiles.
+
+        It depends only on public facts, and so does the mark of the best lambda at each gamma.
+        """
+        quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
+        rows = []
+        for gamma in self.objective.gamma:
+            for value in self.learner.candidates:
+                market = self._bought(quantiles, gamma, value, n_features)
+                point, form = allocate(market), market.form
+                bias = self._bound(point.weights, point.eta, value, n_features).bias
+                row = {"gamma": gamma, "regularization": value, "mu": form.mu, "sigma": form.sigma}
+                rows.append(row | {"bias": bias, "expected_objective": bias + point.objective})
+        table = pd.DataFrame(rows)
+        best = table.groupby("gamma").expected_objective.idxmin()
+        return table.assign(marked=table.index.isin(best))
+
+    def _errors(self, run: Any, sold: Frame, rows: RegressionData) -> dict[str, Any]:
+        """Compute test errors of a purchase and of a uniform price, and the bound on the error."""
+        arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
+        weights, value = sold.weight.to_numpy(), run.regularization
+        ridge = self._plain(value, weighting=weights)
+        exact = learners.expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
+        uniform = run.payments / (len(sold) * self.prior.support[1])  # 0 for an unbounded support
+        alike = np.nan
+        if uniform > 0:
+            alike = learners.expected_loss(self._plain(value), *arrays, epsilon=uniform).mean
+        bound = self._bound(weights, run.eta, value, rows.X_train.shape[1])
+        return {
+            "epsilon_mean": run.eta / len(sold),
+            "loss_mean": exact.mean,
+            "loss_std": exact.std,
+            "rmse": float(np.sqrt(exact.mean)),
+            "uniform_epsilon": uniform or np.nan,
+            "uniform_rmse": float(np.sqrt(alike)),
+            **bound._asdict(),
+            "bound": bound.total,
+        }
+
+    def trainings(self, rows: RegressionData, market_of: Any, value: float) -> Any:
+        """Return the subproblem of the training."""
+
+        def ridge(size: int, rng: np.random.Generator) -> Any:
+            weights = allocate(market_of(size, rng)).weights
+            arguments = rows.X_train, rows.y_train, weights, value, self.learner.label_noise
+            return draw_ridge(*arguments, rng)
+
+        return [Family("ridge", ridge)]
