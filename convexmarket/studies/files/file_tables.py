@@ -16,6 +16,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     PlainValidator,
     PrivateAttr,
     ValidationError,
@@ -84,6 +85,7 @@ ARGUMENT: Any = {
 PriorTable = Annotated[
     Prior,
     PlainValidator(prior_from_dict),
+    PlainSerializer(Prior.to_dict, when_used="json"),
     WithJsonSchema(
         {
             "type": "object",

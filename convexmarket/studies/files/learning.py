@@ -352,12 +352,6 @@ def offers(sellers: Frame, keys: Sequence[str], guarantees: Sequence[Floats]) ->
     return table[[*keys, *columns, "surplus"]]
 
 
-def words(guarantee: Any) -> dict[str, Any]:
-    """Return mechanism, accounting and assumptions of a guarantee."""
-    texts = {"mechanism": guarantee.mechanism, "accounting": guarantee.accounting}
-    return texts | {"assumptions": list(guarantee.assumptions)}
-
-
 # --------------------------------------------------------------------------------- classification
 
 _KEY = ["scenario", "model", "gamma"]
@@ -437,11 +431,10 @@ class ClassifierFile(LearningFile):
         curve = curve.assign(
             objective=curve.objective * scale, lower_bound=curve.lower_bound * scale
         )
-        guarantees = [
-            self.learner_of(row.regularization).promise(part.epsilon, rows.X_train.shape[1])
-            for row, (_, part) in zip(
-                curve.itertuples(), sold.groupby(_KEY, sort=False), strict=True
-            )
+        parts = [part.epsilon for _, part in sold.groupby(_KEY, sort=False)]
+        promised = [
+            self.learner_of(value).promise(epsilon, rows.X_train.shape[1]).epsilon
+            for value, epsilon in zip(curve.regularization, parts, strict=True)
         ]
         best = curve[curve.model == MECHANISM].set_index(["scenario", "gamma"])
 
@@ -455,7 +448,6 @@ class ClassifierFile(LearningFile):
         searched = {"learner": search, **trained} if is_charged else {}
         again = Study({MECHANISM: bought}, axes=points, **searched)
         audited = again.run(payments="exact" if is_charged else "none", **options).tables
-        epsilons = [guarantee.epsilon for guarantee in guarantees]
         if is_charged:  # a search uses all of the privacy bought
             more = {name: table.assign(model=CHARGED) for name, table in audited.items()}
             more["runs"] = more["runs"].join(best[["mu", "sigma"]], on=["scenario", "gamma"])
@@ -463,7 +455,7 @@ class ClassifierFile(LearningFile):
                 pd.concat([table, more[name]], ignore_index=True)
                 for table, name in ((curve, "runs"), (sold, "sellers"), (fits, "fits"))
             )
-            epsilons.append(more["sellers"].epsilon)
+            promised.append(more["sellers"].epsilon)
         curve = curve.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
         curve["overall_mean"] = curve.error_mean + curve.gamma * curve.payments
         fits = fits.rename(columns={"noise_draw": "draw"})
@@ -472,12 +464,11 @@ class ClassifierFile(LearningFile):
             "runs": (keys, runs),
             "curve": (_KEY, curve[[*_KEY, *_CURVE]]),
             "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
-            "sellers": ([*_KEY, "id"], offers(sold, _KEY, epsilons)),
+            "sellers": ([*_KEY, "id"], offers(sold, _KEY, promised)),
             "audits": (_KEY, audited["audits"].rename(columns={"market": "model"})),
         }, {
             **self._baseline(rows),
             "one_class_error": float(1 - common),
-            "guarantee": words(guarantees[-1]),
             "caveats": CAVEATS,
         }
 

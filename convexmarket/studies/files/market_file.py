@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
-from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -97,11 +97,6 @@ class VariantTable(tables.Table):
         """The values of the swept key; NaN without a sweep."""
         return (np.nan,) if self.sweep is None else self.sweep.values
 
-    @property
-    def middle(self) -> float:
-        """The middle value."""
-        return self.values[len(self.values) // 2]
-
     def complete(self, base: Mapping[str, Any], path: str, seed: int) -> list[MarketTable]:
         """Return the market at each value of the sweep; key paths in errors begin with path."""
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
@@ -161,13 +156,12 @@ class MarketRunTable(tables.RunTable):
 
 
 class Point(NamedTuple):
-    """One market of a variant; of a sweep, the middle one represents the variant."""
+    """One market of a variant."""
 
     variant: str
     value: float
     table: MarketTable
     market: Market
-    is_middle: bool
 
 
 class VariantsFile(tables.ProblemFile):
@@ -209,29 +203,23 @@ class VariantsFile(tables.ProblemFile):
 
     def points(self) -> list[Point]:
         """Return the markets of every variant, with the sellers of their files."""
-        build, points = self._builder(), []
-        for variant in self.variants:
-            markets = self._markets[variant.name]
-            for place, (value, table) in enumerate(zip(variant.values, markets, strict=True)):
-                market = build(table, self.run.seed)
-                is_middle = place == len(markets) // 2
-                points.append(Point(variant.name, value, table, market, is_middle))
-        return points
+        return [
+            Point(variant.name, value, table, self._built(table, self.run.seed))
+            for variant in self.variants
+            for value, table in zip(variant.values, self._markets[variant.name], strict=True)
+        ]
 
-    def _builder(self) -> Callable[[MarketTable, int], Market]:
-        """Return a function from a table and a seed to a market; it reads each file once."""
+    def _built(self, table: MarketTable, seed: int) -> Market:
+        """Return the market of a table; a file of sellers is read."""
+        sellers, listed = table.sellers, None
+        if sellers.file is not None:
+            columns = sellers.id, sellers.report, sellers.group
+            listed = read_list(self.place(sellers.file), table.priors[""], *columns)
+        return table.build(seed, listed)
 
-        @cache
-        def listed(sellers: SellersTable, prior: Prior) -> pd.DataFrame:
-            path = self.place(str(sellers.file))
-            return read_list(path, prior, sellers.id, sellers.report, sellers.group)
-
-        def build(table: MarketTable, seed: int) -> Market:
-            sellers = table.sellers
-            in_file = None if sellers.file is None else listed(sellers, table.priors[""])
-            return table.build(seed, in_file)
-
-        return build
+    def _middles(self) -> dict[str, MarketTable]:
+        """Return the table of each variant; a sweep is represented by its middle value."""
+        return {name: each[len(each) // 2] for name, each in self._markets.items()}
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
         """Allocate every market, and pay and audit as the file declares.
@@ -247,7 +235,8 @@ class VariantsFile(tables.ProblemFile):
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
         frames: dict[str, Any] = dict(runs.tables)
         solved = frames["runs"].market[frames["runs"].status == "solved"]
-        audited = {place: markets[place] for place in solved if points[int(place)].is_middle}
+        middles = list(map(id, self._middles().values()))
+        audited = {each: markets[each] for each in solved if id(points[int(each)].table) in middles}
         if audited and extent != "none":
             audits = Study(audited).run(payments="none", audits=extent, **options)
             frames["audits"] = audits.tables["audits"]
@@ -264,14 +253,13 @@ class VariantsFile(tables.ProblemFile):
 
     def _draws(self, pair: CompareTable, options: dict[str, Any]) -> pd.DataFrame:
         """Allocate the compared variants for each draw of the sellers, first the given one."""
-        markets, build = {}, self._builder()
-        for name, each in self._markets.items():
-            table = each[len(each) // 2]
+        markets = {}
+        for name, table in self._middles().items():
             parts = table.sellers.groups or (table.sellers,)
             draws = pair.draws if any(part.count for part in parts) else 1
             if name in (pair.variant, pair.base):
                 for draw in range(draws):
-                    markets[f"{draw} {name}"] = build(table, self.run.seed + draw)
+                    markets[f"{draw} {name}"] = self._built(table, self.run.seed + draw)
         runs = Study(markets).run(payments="none", audits="none", **options)
         rows, sellers = runs.to_frame(), runs.tables["sellers"]
         share = sellers[sellers.group == pair.group].groupby("market").weight.sum()
@@ -285,27 +273,22 @@ class VariantsFile(tables.ProblemFile):
     def subproblems(self) -> list[Family]:
         """Return the subproblems of each variant; a sweep is represented by its middle value."""
         families = []
-        for point in self.points():
-            if point.is_middle:
-                try:
-                    families += _families(point)
-                except NotSupportedError:  # studies have no such class
-                    continue
+        for name, table in self._middles().items():
+            with suppress(NotSupportedError):  # studies have no such class
+                families += self._families(name, table)
         return families
 
+    def _families(self, name: str, table: MarketTable) -> list[Family]:
+        """Return the subproblems of a market, at any size if no number belongs to one seller."""
+        each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
+        if each or table.sellers.count is None:
+            return families_of_market(self._built(table, 0), name=name)
 
-def _families(point: Point) -> list[Family]:
-    """Return the subproblems of a market, at any size if no number belongs to one seller."""
-    table, name = point.table, point.variant
-    each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
-    if each or table.sellers.count is None:
-        return families_of_market(point.market, name=name)
+        def drawn(size: int, rng: np.random.Generator) -> Market:
+            sized = table.model_copy(update={"sellers": SellersTable(count=size)})
+            return sized.build(int(rng.integers(2**31)))
 
-    def drawn(size: int, rng: np.random.Generator) -> Market:
-        sized = table.model_copy(update={"sellers": SellersTable(count=size)})
-        return sized.build(int(rng.integers(2**31)))
-
-    return families_of_market(drawn(50, np.random.default_rng(0)), drawn, name)
+        return families_of_market(drawn(50, np.random.default_rng(0)), drawn, name)
 
 
 # ------------------------------------------------------------------------------------- tables

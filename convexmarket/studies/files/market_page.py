@@ -238,6 +238,10 @@ def _comparison(problem: Any, draws: Frame) -> str:
     if not texts:
         return ""
     (variant,) = (each for each in problem.variants if each.name == pair.variant)
-    at = f" at {variant.sweep.key} = {variant.middle:g}" if variant.sweep else ""
+    at = (
+        f" at {variant.sweep.key} = {variant.values[len(variant.values) // 2]:g}"
+        if variant.sweep
+        else ""
+    )
     sellers = "over draws of the sellers" if len(draws) > 2 else "for these sellers"
     return f"{'; '.join(texts)}{at}, {sellers}."

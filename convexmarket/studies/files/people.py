@@ -21,7 +21,7 @@ from convexmarket.data import datasets, lists
 from convexmarket.data.columns import refuse_reports
 from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.datasets import MarketData, RegressionData
-from convexmarket.data.features import OTHER, Missing, PublicFeatures
+from convexmarket.data.features import WRONG_NUMBER, Missing, PublicFeatures
 from convexmarket.data.tables import read_parquet
 from convexmarket.errors import DataError
 from convexmarket.studies.files import file_tables as tables
@@ -337,32 +337,17 @@ def _read(
         columns = {column: listed[role] for column, role in roles.items()}
         ids = listed["id"].tolist() if "id" in listed else ids
     for column, declared in data.features.items():
-        columns[column] = _feature(cells[column], declared, data.missing, place)
+        columns[column] = texts = cells[column].where(cells[column] != "", None)
+        if isinstance(declared, tuple):
+            numbers = numbers_in(texts.dropna())
+            lists.refuse(place, numbers.isna(), WRONG_NUMBER, f"the cell of the column {column!r}")
+            columns[column] = numbers.reindex(texts.index)
+        elif set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
+            columns[column] = texts.str.capitalize()
+    data.public_features.transform(pd.DataFrame(columns).rename_axis(index=place))  # or an error
     target_range = getattr(problem.learner, "options", {}).get("target_range")
     columns[data.label] = _labels(cells[data.label], data.classes, target_range, place)
     return pd.DataFrame(columns).set_axis(pd.Index(ids, dtype=object))
-
-
-def _feature(texts: pd.Series[Any], declared: Any, missing: Missing, place: str) -> pd.Series[Any]:
-    """Return a feature in the form of PublicFeatures, or refuse its wrong cells."""
-    empty, what = texts == "", f"the cell of the column {texts.name!r}"
-    if missing == "error":
-        why = 'is empty; leave such rows out, or give data.missing, "indicator" or "middle"'
-        lists.refuse(place, empty, why, what)
-    filled: pd.Series[Any] = texts[~empty]
-    if isinstance(declared, tuple):
-        filled = numbers_in(filled)
-        why = "is not a finite number; leave the cell of a missing number empty"
-        lists.refuse(place, ~np.isfinite(filled), why, what)
-        return filled.reindex(texts.index)
-    if set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
-        filled = filled.str.capitalize()
-    why = (
-        f"is not among its categories (data.features.{texts.name}); declare it there as the file "
-        f"writes it, or {OTHER!r}, the category of all undeclared values"
-    )
-    lists.refuse(place, ~filled.isin(declared) & (OTHER not in declared), why, what)
-    return filled.astype(object).reindex(texts.index)
 
 
 def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) -> Any:

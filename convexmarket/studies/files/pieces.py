@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -24,37 +24,25 @@ from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import file_tables as tables
 from convexmarket.terms import Constraint, Term
-from convexmarket.terms.objectives import Kind, Of, Rule
 
 Groups = NDArray[np.str_] | None
 
 # --------------------------------------------------------------------- terms and constraints
 
-
-def _list_of(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items, "maxItems": tables.MOST_ENTRIES}
-
-
-_NUMBER = {"type": "number"}
+#: The types of fields that a file can hold. A class with a field of another type is for Python.
+_HELD = {"float", "float | None", "Number", "bool", "float | Floats", "Floats", "Floats | None"}
+_HELD |= {"Matrix", "Any", "Mapping[Any, float]", "Of", "Kind", "Rule", "PrivacyCost"}
 _COSTS = {"linear": terms.LinearCost(), "exponential": terms.ExponentialCost()}
-_COST_TABLE = {"power": _NUMBER, "slopes": _list_of(_NUMBER), "thresholds": _list_of(_NUMBER)}
-#: The JSON Schemas of fields, by their types. A class with a field of another type is for Python.
-_SCHEMAS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("float", "float | None", "Number"), _NUMBER),
-    "bool": {"type": "boolean"},
-    "float | Floats": {"oneOf": [_NUMBER, _list_of(_NUMBER)]},
-    **dict.fromkeys(("Floats", "Floats | None"), _list_of(_NUMBER)),
-    **dict.fromkeys(("Matrix", "Any"), _list_of(_list_of(_NUMBER))),
-    "Mapping[Any, float]": {"type": "object", "additionalProperties": _NUMBER},
-    **{name: {"enum": [*get_args(c)]} for name, c in (("Of", Of), ("Kind", Kind), ("Rule", Rule))},
-    "PrivacyCost": {"oneOf": [{"enum": [*_COSTS]}, {"type": "object", "properties": _COST_TABLE}]},
-}
+#: The JSON Schema of an argument.
+_VALUE = tables.ARGUMENT | {"type": [*tables.ARGUMENT["type"], "object"]}
+_VALUE["maxItems"] = tables.MOST_ENTRIES
 
 
-def _keys(kind: type[Any]) -> dict[str, Any]:
-    """Return the schemas of a class's fields in files; groups refer to the sellers."""
-    named = {each.name: each.type for each in fields(kind) if each.init and each.name != "groups"}
-    return {name: _SCHEMAS.get(str(type)) for name, type in named.items()}
+def _keys(kind: type[Any]) -> dict[str, str]:
+    """Return the fields of a class in files, and their types; groups refer to the sellers."""
+    return {
+        each.name: str(each.type) for each in fields(kind) if each.init and each.name != "groups"
+    }
 
 
 def named(base: type[Any], sign: str) -> dict[str, Any]:
@@ -65,7 +53,7 @@ def named(base: type[Any], sign: str) -> dict[str, Any]:
         if inspect.isclass(kind)
         and issubclass(kind, base)
         and not inspect.isabstract(kind)
-        and None not in _keys(kind).values()
+        and _HELD.issuperset(_keys(kind).values())
     }
 
 
@@ -151,30 +139,17 @@ def _labelled(table: Any) -> Any:
     return {key: (key, table[key]) for key in table} if isinstance(table, Mapping) else table
 
 
-def _closed(properties: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "additionalProperties": False, **more}
-
-
-def _term_schema() -> dict[str, Any]:
-    """Return the schema of a term: the keys of all terms."""
-    known = named(Term, "-")
-    properties: dict[str, Any] = {"term": {"enum": [*known]}, "weight": _NUMBER}
-    for kind in known.values():
-        properties |= _keys(kind)
-    return {"type": "object", "additionalProperties": _closed(properties, required=["weight"])}
-
-
-def _constraints_schema() -> dict[str, Any]:
-    """Return the schema of the constraints: one key for each."""
-    properties = {}
-    for name, kind in named(Constraint, "_").items():
-        schema, *more = (keys := _keys(kind)).values()
-        if more:
-            in_order = {"type": "array", "minItems": len(keys), "maxItems": len(keys)}
-            schema = {"anyOf": [_closed(keys), in_order]}
-        text = str(inspect.getdoc(kind)).partition("\n\n")[0].replace("\n", " ")
-        properties[name] = schema | {"description": text}
-    return _closed(properties)
+def _schema(base: type[Any], sign: str) -> dict[str, Any]:
+    """Return the schema of a table of pieces: a key for each constraint, all keys for a term."""
+    known = named(base, sign)
+    if base is Constraint:
+        texts = {name: str(inspect.getdoc(kind)).split("\n\n")[0] for name, kind in known.items()}
+        each = {name: _VALUE | {"description": text} for name, text in texts.items()}
+        return {"type": "object", "properties": each, "additionalProperties": False}
+    keys = {key: _VALUE for kind in known.values() for key in _keys(kind)}
+    keys |= {"term": {"enum": [*known]}, "weight": {"type": "number"}}
+    term = {"type": "object", "properties": keys, "additionalProperties": False}
+    return {"type": "object", "additionalProperties": term | {"required": ["weight"]}}
 
 
 #: Terms by label; a label that is the name of a term defines the term.
@@ -182,13 +157,13 @@ TermsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_term)]],
     BeforeValidator(_labelled),
     Field(min_length=1, max_length=50),
-    WithJsonSchema(_term_schema()),
+    WithJsonSchema(_schema(Term, "-")),
 ]
 #: Constraints by name.
 ConstraintsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_constraint)]],
     BeforeValidator(_labelled),
-    WithJsonSchema(_constraints_schema()),
+    WithJsonSchema(_schema(Constraint, "_")),
 ]
 
 # ------------------------------------------------------------------------------------ sellers

@@ -5,11 +5,13 @@ Lambda is fixed in advance. Test errors are exact expectations over the noise of
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
+from sklearn.metrics import root_mean_squared_error
 
 from convexmarket import errors, learners
 from convexmarket.allocation import allocate
@@ -21,13 +23,11 @@ from convexmarket.sellers import Sellers
 from convexmarket.studies.files import file_tables as tables
 from convexmarket.studies.files.learning import (
     CAVEATS,
-    Floats,
     Frame,
     LearnerTable,
     LearningFile,
     Measured,
     offers,
-    words,
 )
 from convexmarket.studies.files.market_page import MECHANISM
 from convexmarket.studies.study import Study
@@ -93,27 +93,25 @@ class RidgeFile(LearningFile):
         """Return the learner of Theorem 3.6, with noise in floating point."""
         return self.learner_of(regularization, rounding=None, **arguments)
 
-    def _bought(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
+    def _market(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
         (mu,), (sigma,) = self.weights(self._plain(value), n_features)
         return self.market(sellers, mu=mu, sigma=sigma, gamma=gamma)
 
-    def _bound(self, weights: Floats, eta: float, value: float, n_features: int) -> RidgeErrorBound:
+    def _bound(self, weights: Any, eta: float, value: float, n_features: int) -> RidgeErrorBound:
         """Return the terms of Theorem 3.6 for a purchase."""
         learner = self._plain(value)
         kappa = ridge_sensitivity(value, n_features, learner.max_norm, learner.sensitivity)
-        known = {"label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability"}
-        facts = {"n_features": n_features, **self.learner.model_dump(include=known)}
-        return ridge_error_bound(weights, eta / kappa, value, **facts)
+        facts = self.learner.model_dump(exclude={"name", "regularization", *self.learner.options})
+        return ridge_error_bound(weights, eta / kappa, value, n_features=n_features, **facts)
 
     def measured(
         self, rows: RegressionData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> Measured:
         """Buy at every gamma and lambda, and compute the errors of the models."""
         values, (m, n_features) = self.learner.candidates, rows.X_train.shape
-        choices = self._choices(m, n_features)
 
         def market(scenario: str, gamma: float, regularization: float) -> Market:
-            return self._bought(sellers[scenario], gamma, regularization, n_features)
+            return self._market(sellers[scenario], gamma, regularization, n_features)
 
         axes = dict(zip(_KEY, (list(sellers), self.objective.gamma, values), strict=True))
         runs = Study({MECHANISM: market}, axes=axes).run(**options)
@@ -123,34 +121,35 @@ class RidgeFile(LearningFile):
                 f"the market at gamma = {row.gamma:g} and regularization = {row.regularization:g} "
                 f"has no optimum: {row.message}"
             )
+        choices = self._choices(m, n_features)
         curve: Frame = table.merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
-        measured, guarantees = [], []
-        parts = sold.groupby(_KEY, sort=False)
-        for row, (_, bought) in zip(curve.itertuples(), parts, strict=True):
-            measured.append(self._errors(row, bought, rows))
-            guarantees.append(self._plain(row.regularization).promise(bought.epsilon))
-        curve = curve.join(pd.DataFrame(measured, index=curve.index))
-        columns = [*_CURVE, *measured[0], "objective", "lower_bound", "gap", "epsilon_max"]
-        sold = offers(sold, _KEY, [guarantee.epsilon for guarantee in guarantees])
-        constant = float(rows.y_test.mean())  # the best constant for the public rows
+        parts = [part for _, part in sold.groupby(_KEY, sort=False)]
+        points = list(zip(curve.itertuples(), parts, strict=True))
+        measured = pd.DataFrame([self._errors(row, part, rows) for row, part in points])
+        promised = [
+            self._plain(row.regularization).promise(part.epsilon).epsilon for row, part in points
+        ]
+        columns = [*_CURVE, *measured, "objective", "lower_bound", "gap", "epsilon_max"]
+        curve = curve.join(measured)
+        sold = offers(sold, _KEY, promised)
+        baselines = {}
+        for value in values:
+            model = self.learner_of(value, weighting="equal", epsilon=np.inf)
+            predicted = model.fit(rows.X_train, rows.y_train).predict(rows.X_test)
+            baselines[value] = root_mean_squared_error(rows.y_test, predicted)
+        plain = pd.DataFrame({"regularization": values, "rmse": baselines.values()})
         return {
             "runs": (runs.keys["runs"], table),
             "curve": (_KEY, curve[[*_KEY, *columns]]),
             "sellers": ([*_KEY, "id"], sold.merge(curve[[*_KEY, "marked"]])),
             "audits": (_KEY, runs.tables["audits"].drop(columns="market")),
             "choices": (_KEY[1:], choices),
-            "baselines": (_KEY[2:], pd.DataFrame([self._baseline(v, rows) for v in values])),
+            "baselines": (_KEY[2:], plain),
         }, {
-            "constant": constant,
-            "constant_rmse": float(np.sqrt(np.mean((rows.y_test - constant) ** 2))),
+            "constant": float(rows.y_test.mean()),  # the best one for the public rows
+            "constant_rmse": float(rows.y_test.std()),
             "caveats": _CAVEATS,
-            "guarantee": words(guarantees[0]),
         }
-
-    def _baseline(self, value: float, rows: RegressionData) -> dict[str, float]:
-        model = self.learner_of(value, weighting="equal", epsilon=np.inf)
-        wrong = model.fit(rows.X_train, rows.y_train).predict(rows.X_test) - rows.y_test
-        return {"regularization": value, "rmse": float(np.sqrt(np.mean(wrong**2)))}
 
     def _choices(self, m: int, n_features: int) -> Frame:
         """Return the bound at each gamma and lambda in a market at the prior's quantiles.
@@ -159,13 +158,12 @@ class RidgeFile(LearningFile):
         """
         quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
         rows = []
-        for gamma in self.objective.gamma:
-            for value in self.learner.candidates:
-                market = self._bought(quantiles, gamma, value, n_features)
-                point, form = allocate(market), market.form
-                bias = self._bound(point.weights, point.eta, value, n_features).bias
-                row = {"gamma": gamma, "regularization": value, "mu": form.mu, "sigma": form.sigma}
-                rows.append(row | {"bias": bias, "expected_objective": bias + point.objective})
+        for gamma, value in product(self.objective.gamma, self.learner.candidates):
+            market = self._market(quantiles, gamma, value, n_features)
+            point, form = allocate(market), market.form
+            bias = self._bound(point.weights, point.eta, value, n_features).bias
+            row = {"gamma": gamma, "regularization": value, "mu": form.mu, "sigma": form.sigma}
+            rows.append(row | {"bias": bias, "expected_objective": bias + point.objective})
         table = pd.DataFrame(rows)
         best = table.groupby("gamma").expected_objective.idxmin()
         return table.assign(marked=table.index.isin(best))

@@ -111,4 +111,3 @@ def test_a_cap_and_the_papers_sensitivity_are_applied():
     assert (answer.tables["sellers"].guarantee <= answer.tables["sellers"].epsilon).all()
     expected = ridge_risk_constants(0.3, 12, 0.1, 0.05, 0.8, "paper")
     assert (answer.tables["curve"].mu[0], answer.tables["curve"].sigma[0]) == expected
-    assert answer.facts["guarantee"]["accounting"] == "paper sensitivity"
