@@ -30,7 +30,7 @@ from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, GivenData, OwnData, read_people
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
-from convexmarket.studies.subproblems import problem_classes
+from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
 from convexmarket.terms import Cap, GroupShare, Noise, Spread
 
 Floats = NDArray[np.float64]
@@ -150,9 +150,8 @@ class LearningFile(tables.ProblemFile):
     #: Purposes of public rows, and arguments of the learner from other tables.
     purposes: ClassVar[tuple[str, ...]]
     facts: ClassVar[Any]
-    #: From rows, sellers and options to tables and facts; and to the subproblems of a training.
+    #: From rows, sellers and options to tables and facts.
     measured: ClassVar[Any]
-    trainings: ClassVar[Any]
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -310,23 +309,18 @@ class LearningFile(tables.ProblemFile):
     def _page(self, runs: Runs) -> Report:
         return market_page.learning_report(self, runs)
 
-    def subproblems(self) -> list[problem_classes.Family]:
-        """Return the market, the training of its model, and the fit to predictions."""
-        if (value := _middle(self.learner.candidates)) == "auto":
-            raise errors.NotSupportedError(
-                "learner.regularization is 'auto', and a comparison of solvers needs a number"
-            )
+    def subproblems(self) -> list[Family]:
+        """Return those of the market; classes of subproblems train models on fixed data."""
         rows, _ = self.read()
-        mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
+        learner = self.learner_of(_middle(self.learner.candidates))
+        mu, sigma = map(_middle, self.weights(learner, rows.X_train.shape[1]))
         numbers = {"mu": mu, "sigma": sigma, "gamma": _middle(self.objective.gamma)}
 
         def market_of(size: int, rng: np.random.Generator) -> Market:
             sellers, cap = Sellers(self.prior.sample(size, rng), self.prior), self.objective.cap
             return Market.standard(sellers, **numbers, cap=cap if cap is None else min(cap, size))
 
-        example = market_of(50, np.random.default_rng(0))
-        markets = problem_classes.families_of_market(example, market_of)
-        return [*markets, *self.trainings(rows, market_of, value)]
+        return families_of_market(market_of(50, np.random.default_rng(0)), market_of)
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
@@ -500,10 +494,6 @@ class ClassifierFile(LearningFile):
         value = max(models, key=lambda value: models[value].score(*validation))
         error = np.mean(models[value].predict(rows.X_test) != rows.y_test)
         return {"baseline_error": float(error), "baseline_regularization": value}
-
-    def trainings(self, rows: MarketData, market_of: Any, value: float) -> Any:
-        """Return the subproblems of the training."""
-        return problem_classes.classifier_families(rows, market_of, value)
 
 
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:

@@ -50,12 +50,9 @@ def learning_report(problem: Any, runs: Runs) -> Report:
     sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma", kind="stable")
     sold = sold.assign(series=[f"γ = {format_number(gamma)}" for gamma in sold.gamma])
     _draw_sold(report, sold, hue="series", panels="scenario", log="y", joined=False)
-    if (data := problem.data).source in ("csv", "parquet"):
-        origin = f"are the column “{data.report}” of “{data.file}”"
-        rows = runs.facts["rows"].items()
-        counts = ", ".join(f"{number:,} for {part}" for part, number in rows if part != "train")
-        text = f"The reports {origin if data.report else 'are simulated'}. Public rows, which are "
-        report.add(escape_markdown(f"{text}not bought: {counts}."))
+    if name := getattr(problem.data, "report", None):
+        text = f"The reports are the column “{name}” of “{problem.data.file}”."
+        report.add(escape_markdown(text))
     finish(report, runs)
     return report
 
@@ -81,8 +78,9 @@ def _classification(report: Report, runs: Runs) -> None:
         report.add(at_middle)
     else:
         report.headline(at_middle)
-    spread = curve.error_std
-    bands = curve.assign(low=curve.error_mean - spread, high=curve.error_mean + spread)
+    bands = curve.assign(
+        low=curve.error_mean - curve.error_std, high=curve.error_mean + curve.error_std
+    )
     for name, x, words in (
         ("error", "gamma", "γ, weight of payments"),
         ("frontier", "payments", "total payments"),
@@ -130,13 +128,9 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
     scale, constant = units.per_label, runs.facts["constant_rmse"] * units.per_label
     curve: Frame = runs.tables["curve"].copy()
     curve["series"] = [f"λ = {format_number(value)}" for value in curve.regularization]
-    for name, loss in (
-        ("rmse", curve.loss_mean),
-        ("low", (curve.loss_mean - curve.loss_std).clip(0)),
-        ("high", curve.loss_mean + curve.loss_std),
-        ("uniform_rmse", curve.uniform_rmse**2),
-    ):
-        curve[name] = np.sqrt(loss) * scale
+    curve["low"] = np.sqrt((curve.loss_mean - curve.loss_std).clip(0))
+    curve["high"] = np.sqrt(curve.loss_mean + curve.loss_std)
+    curve[["rmse", "low", "high", "uniform_rmse"]] *= scale
     points = curve.set_index(["scenario", "series", "gamma"])
     better, useful = points.rmse < points.uniform_rmse, points.rmse < constant
     mean = 1 - np.exp(np.log(points.rmse / points.uniform_rmse).mean())
@@ -238,10 +232,7 @@ def _comparison(problem: Any, draws: Frame) -> str:
     if not texts:
         return ""
     (variant,) = (each for each in problem.variants if each.name == pair.variant)
-    at = (
-        f" at {variant.sweep.key} = {variant.values[len(variant.values) // 2]:g}"
-        if variant.sweep
-        else ""
-    )
+    middle = variant.values[len(variant.values) // 2]
+    at = f" at {variant.sweep.key} = {middle:g}" if variant.sweep else ""
     sellers = "over draws of the sellers" if len(draws) > 2 else "for these sellers"
     return f"{'; '.join(texts)}{at}, {sellers}."

@@ -31,8 +31,6 @@ from convexmarket.studies.files.learning import (
 )
 from convexmarket.studies.files.market_page import MECHANISM
 from convexmarket.studies.study import Study
-from convexmarket.studies.subproblems.models import draw_ridge
-from convexmarket.studies.subproblems.problem_classes import Family
 
 _KEY = ["scenario", "gamma", "regularization"]
 _CURVE = ["marked", "mu", "sigma", "eta", "n_bought", "payments"]
@@ -189,13 +187,3 @@ class RidgeFile(LearningFile):
             **bound._asdict(),
             "bound": bound.total,
         }
-
-    def trainings(self, rows: RegressionData, market_of: Any, value: float) -> Any:
-        """Return the subproblem of the training."""
-
-        def ridge(size: int, rng: np.random.Generator) -> Any:
-            weights = allocate(market_of(size, rng)).weights
-            arguments = rows.X_train, rows.y_train, weights, value, self.learner.label_noise
-            return draw_ridge(*arguments, rng)
-
-        return [Family("ridge", ridge)]
