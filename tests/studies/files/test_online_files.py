@@ -214,24 +214,11 @@ def test_the_report_contains_the_finding_and_the_model(result, tmp_path):
 
 
 OWN = "data={source='csv', file='rows.csv', label='ill', classes=[0, 1], features={x=[-1, 1]}}"
-MIXED = "data.features={age=[20, 80], ward=['north', 'south']}"
 
 
 def clinic(folder, rows, *settings):
     (folder / "rows.csv").write_text(rows)
     return parse_file(SMALL, [OWN, *settings], path=str(folder / "market.toml"))
-
-
-def mixed(folder, source):
-    """Return a market with a numeric and a categorical column, in a file of this format."""
-    table = pd.DataFrame({"id": list("abc"), "age": [20.0, 42.5, 90.0]})
-    table["ward"], table["ill"] = ["north", "south", "south"], [0, 1, 1]
-    if source == "parquet":
-        table.to_parquet(folder / "rows.parquet")
-    else:
-        table.to_csv(folder / "rows.csv", index=False, sep=";", decimal=",")
-    settings = [OWN, MIXED, f"data.source='{source}'", f"data.file='rows.{source}'"]
-    return parse_file(SMALL, settings, path=str(folder / "market.toml"))
 
 
 def release(problem, accepted, **options):
@@ -249,9 +236,8 @@ def release(problem, accepted, **options):
     ],
 )
 def test_errors_name_file_line_and_column_of_a_row(tmp_path, row, words):
-    problem = mixed(tmp_path, "csv")
-    with (tmp_path / "rows.csv").open("a") as file:
-        file.write(row + "\n")
+    rows = "id;age;ward;ill\na;20,0;north;0\nb;42,5;south;1\nc;90,0;south;1\n"
+    problem = clinic(tmp_path, rows + row, "data.features={age=[20, 80], ward=['north', 'south']}")
     with pytest.raises(DataError) as caught:
         problem.market_rows()
     assert str(caught.value).startswith(f"{tmp_path / 'rows.csv'}: {words}")
