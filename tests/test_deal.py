@@ -163,8 +163,8 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
             "features must be a PublicFeatures",
         ),
         ({"id": 3}, DataError, "no column is called 3"),
-        ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python\)"),
-        ({"group": "region"}, DataError, r"no column is called 'region'.* \(group in Python\)"),
+        ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python, "),
+        ({"group": "region"}, DataError, r"no column is called 'region'.* \(group in Python, "),
         ({"learner": cm.PrivateLogisticRegression}, ParameterError, "PrivateLogisticRegression"),
         ({"learner": LogisticRegression()}, ParameterError, "guarantees the epsilon bought"),
         (

@@ -193,9 +193,9 @@ def buy(
         ui.needs("--at-least", at_least, group_column=group_column)
         for name in ("deal.md", "offers.csv", "certificate.json", "model.json"):
             check_place(target / name, force=force)
-        problem = load_file(file, settings or [])
+        problem: Any = load_file(file, settings or [])
         with nullcontext() if books is None else Ledger(books) as ledger:
-            deal, people = problem.buy(
+            deal = problem.buy(
                 gamma=gamma,
                 budget=budget,
                 group=group_column,
@@ -205,7 +205,8 @@ def buy(
                 progress=ui.stages(status),
             )
             status.update("writing ...")
-            source = None if again or ledger is None else f"sha256:{digest(people.path)}"
+            path = problem.place(problem.data.file)
+            source = None if again or ledger is None else f"sha256:{digest(path)}"
             recorded = None if ledger is None else deal.record(ledger, source)
             deal.write(target, force=force)
     ui.say("\n".join(deal.statements()))

@@ -24,6 +24,7 @@ from convexmarket.checks import (
     is_iterable,
     is_number,
 )
+from convexmarket.data.lists import refuse
 from convexmarket.data.tables import as_frame
 from convexmarket.errors import DataError, ParameterError
 
@@ -34,7 +35,8 @@ Column: TypeAlias = tuple[float, float] | list[Any]
 
 #: The category of all undeclared values.
 OTHER = "other"
-#: Relative distance of rows from the boundary of the ball. It exceeds all rounding errors.
+WRONG_NUMBER = "is not a number; write 1234.5, and leave the cell of a missing number empty"
+#: Relative distance of rows from the boundary of the ball, larger than rounding errors.
 INSIDE = 1.0 - 2.0**-48
 
 
@@ -124,8 +126,9 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         Raises
         ------
         DataError
-            If a column is missing, a cell is not a number or has an undeclared category, or a cell
-            is empty under ``missing="error"``. The message names row and column, not the content.
+            If a column is missing, a cell is not a number, its category is not declared, or it is
+            empty under ``missing="error"``; the message names the rows by the index of the table,
+            and the column, not the content.
         """
         parts = self._features(X)
         scale = 1.0
@@ -191,20 +194,34 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return np.array(mask + [False] * self.intercept)
 
     def _part(self, cells: pd.Series[Any], name: str, public: Column) -> NDArray[np.float64]:
-        """Compute the features of one column before they are scaled."""
-        empty = cells.isna().to_numpy(dtype=bool)
+        """Return the features of one column, before they are scaled."""
+        is_empty, what = cells.isna(), f"the cell of the column {name!r}"
+        place = str(cells.index.name or "row")
         if self.missing == "error":
-            remedy = "leave them out, or choose what an empty cell means (missing='indicator')"
-            _refuse(empty, name, "an empty cell", remedy)
+            why = 'is empty; leave such rows out, or choose missing, "indicator" or "middle"'
+            refuse(place, is_empty, why, what)
+        empty, filled = is_empty.to_numpy(bool), cells[~is_empty]
         if isinstance(public, tuple):
             low, high = map(float, public)
-            numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-            _refuse(np.isnan(numbers) & ~empty, name, "no number", "give numbers")
-            # Halves prevent an overflow for the widest ranges.
+            numbers = pd.to_numeric(filled, errors="coerce").astype(np.float64)
+            refuse(place, numbers.isna(), WRONG_NUMBER, what)
+            # Halves, so that the widest of ranges does not overflow.
             middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
-            part = np.where(empty, 0.0, (np.clip(numbers, low, high) - middle) / half)
+            part = np.zeros(len(cells))
+            part[~empty] = (numbers.clip(low, high) - middle) / half
         else:
-            part = _categories(cells, empty, name, list(public))
+            _check_types(filled, name, list(public))
+            equal = [(cells == word).to_numpy(bool, na_value=False) for word in public]
+            part = np.column_stack(equal).astype(np.float64)
+            others = ~part.any(axis=1) & ~empty
+            if OTHER in public:
+                part[others, list(public).index(OTHER)] = 1.0
+            why = (
+                "is not among its categories; declare it as the column writes it, or "
+                f"{OTHER!r}, the category of all undeclared values"
+            )
+            wrong = pd.Series(others & (OTHER not in public), cells.index)
+            refuse(place, wrong, why, what)
         if self.missing == "indicator":
             part = np.column_stack([part, empty])
         return part.astype(np.float64)
@@ -224,36 +241,16 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
                 raise ParameterError(f"columns[{name!r}] is {public!r:.200}; {remedy}")
 
 
-def _refuse(wrong: NDArray[np.bool_], name: str, what: str, remedy: str) -> None:
-    if wrong.any():
-        others = np.count_nonzero(wrong) - 1
-        raise DataError(
-            f"row {int(np.argmax(wrong))} has {what} in column {name!r}, as have {others} other "
-            f"rows; {remedy}"
-        )
-
-
-def _categories(
-    cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, categories: list[Any]
-) -> NDArray[np.float64]:
-    """Encode each category as a feature that is 1 where a cell has it and 0 elsewhere."""
-    numeric = is_numeric_dtype(cells)
-    if not empty.all() and (numeric or is_string_dtype(cells[~empty])):
-        for word in categories:  # a category of another type would match no cell
+def _check_types(filled: pd.Series[Any], name: str, categories: list[Any]) -> None:
+    """Refuse a category of another type, which would equal no cell."""
+    numeric = is_numeric_dtype(filled)
+    if len(filled) and (numeric or is_string_dtype(filled)):
+        for word in categories:
             if word != OTHER and isinstance(word, str) == numeric:
                 raise DataError(
                     f"column {name!r} holds {'numbers' if numeric else 'words'}, and its category "
                     f"{word!r} is of another type; declare categories as the column writes them"
                 )
-    equal = [(cells == word).to_numpy(bool, na_value=False) for word in categories]
-    part = np.column_stack(equal).astype(np.float64)
-    undeclared = ~part.any(axis=1) & ~empty
-    if OTHER in categories:
-        part[undeclared, categories.index(OTHER)] = 1.0
-    else:
-        remedy = f"declare it as the column writes it, or {OTHER!r} for all other values"
-        _refuse(undeclared, name, "no declared category", remedy)
-    return part
 
 
 def _fault(public: object) -> str:

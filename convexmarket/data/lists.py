@@ -25,11 +25,13 @@ from convexmarket.data.tables import as_frame, read_parquet
 from convexmarket.errors import DataError, ParameterError
 
 __all__ = ["Supported", "blame", "blank", "checked_ids", "checked_list", "clipped", "column_named"]
-__all__ += ["columns_listed", "digest", "is_class", "read_list", "read_sales", "report_faults"]
+__all__ += ["columns_listed", "digest", "is_class", "read_list", "read_sales", "refuse"]
 
 NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
 #: Maps options of the command line to arguments of :func:`convexmarket.price`.
 _IN_PYTHON = {"--id-column": "id", "--sensitivity-column": "ask", "--group-column": "group"}
+#: The keys of a problem file by the arguments in Python.
+_IN_FILES = {"id": "sellers.id", "ask": "sellers.report", "group": "sellers.group"}
 EPSILON_NAMES, PRICE_NAMES = ("epsilon", "eps"), ("payment", "price")
 #: Largest number of characters of a value in a message.
 SHOWN = 60
@@ -126,29 +128,30 @@ def checked_list(
 ) -> pd.DataFrame:
     """Convert the sensitivities of a list to numbers, or raise an error that names wrong lines.
 
-    ``table`` has the column sensitivity, and id and group if they were named. Its index counts
-    lines or rows of ``place``, such as "rows.csv: line". ``id_name`` is the id column of the file.
+    ``table`` has those of the columns id, sensitivity and group that were named. Its index counts
+    lines or rows of ``place``, such as "rows.csv: line"; ``id_name`` is the file's column of ids.
     """
     if table.empty:
-        file = place.removesuffix("line").removesuffix("row")
-        raise DataError(f"{file}the list has a header and no sellers; give one row per seller")
-    written = table["sensitivity"]
-    if pd.api.types.is_bool_dtype(written):  # True is not a price, in a table as in a file
-        written = written.astype(str)
-    listed = table.assign(sensitivity=numbers_in(written))
-    if is_csv and "group" in table:  # few names; each is stored once
+        raise DataError("the list has a header and no sellers; give one row per seller")
+    listed = table.copy()
+    if is_csv and "group" in table:  # few names, each kept once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
-    cells = table["sensitivity"] if show_cells else None
-    for wrong, why in report_faults(listed["sensitivity"], prior):
-        _refuse(place, wrong, why, "the report", cells)
+    if "sensitivity" in table:
+        written = table["sensitivity"]
+        if pd.api.types.is_bool_dtype(written):  # as in a file, True is not a price
+            written = written.astype(str)
+        listed["sensitivity"] = numbers_in(written)
+        cells = table["sensitivity"] if show_cells else None
+        for wrong, why in _report_faults(listed["sensitivity"], prior):
+            refuse(place, wrong, why, "the report", cells)
     if "id" in table:
         listed["id"] = forms = _forms(table["id"], place, trim)
-        _refuse(place, blank(forms), f"is no id (column {id_name!r})", cells=table["id"])
+        refuse(place, blank(forms), f"is no id (column {id_name!r})", cells=table["id"])
         if not forms.is_unique:
             why = f"is the id of an earlier seller (column {id_name!r}); ids must be distinct"
-            _refuse(place, forms.duplicated(), why, cells=table["id"])
+            refuse(place, forms.duplicated(), why, cells=table["id"])
     if "group" in table:
-        _refuse(place, blank(table["group"]), "is missing", "the group")
+        refuse(place, blank(table["group"]), "is missing", "the group")
     pa.default_memory_pool().release_unused()  # the search for equal ids is slow
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
@@ -174,9 +177,9 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
 def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
     """Compute the normal forms of ids. The error for missing or repeated ids names their lines."""
     forms = _forms(ids, place)
-    _refuse(place, blank(ids), "is no id", cells=ids)
+    refuse(place, blank(ids), "is no id", cells=ids)
     why = "is the id of an earlier line; ids must be distinct"
-    _refuse(place, forms.duplicated(), why, cells=ids)
+    refuse(place, forms.duplicated(), why, cells=ids)
     return forms
 
 
@@ -192,18 +195,18 @@ def read_sales(path: str | Path) -> pd.DataFrame:
     status = next((name for name in table if str(name).strip().lower() == "status"), None)
     if status is not None:
         open_offers = table[status].str.strip().str.lower() != "accepted"
-        why = "is not 'accepted': only accepted offers are sold; leave the others out"
-        _refuse(place, open_offers, why, f"the cell of the column {status!r}")
+        why = "is not 'accepted': only what was accepted is sold; leave the others out"
+        refuse(place, open_offers, why, f"the cell of the column {status!r}")
     sales = {"id": checked_ids(table[column_named(table, None, ID_NAMES)], place)}
     for name, common in (("epsilon", EPSILON_NAMES), ("price", PRICE_NAMES)):
         texts = table[column_named(table, None, common)]
         sales[name] = numbers_in(texts)
         bad = ~((sales[name] >= 0) & (sales[name] < np.inf))
-        _refuse(place, bad, "is not a finite number >= 0", f"the cell of the column {texts.name!r}")
+        refuse(place, bad, "is not a finite number >= 0", f"the cell of the column {texts.name!r}")
     return pd.DataFrame(sales)
 
 
-def report_faults(
+def _report_faults(
     numbers: pd.Series[float], prior: Supported | None
 ) -> list[tuple[pd.Series[bool], str]]:
     """Find reports that may be wrong, with the reasons."""
@@ -251,7 +254,9 @@ def column_named(
             return matches[0]
     sought = " or ".join(map(repr, common)) if given is None else repr(given)
     python = _IN_PYTHON.get(option, option.removeprefix("--").replace("-", "_"))
-    remedy = f"Name one of them with {option} ({python} in Python)" if option else "Rename one"
+    in_file = f", {_IN_FILES[python]} in a file" if python in _IN_FILES else ""
+    remedy = f"Name one of them with {option} ({python} in Python{in_file})"
+    remedy = remedy if option else "Rename one"
     raise DataError(f"no column is called {sought}; {columns_listed(columns)}. {remedy}")
 
 
@@ -282,10 +287,8 @@ def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
     return f"{place} {rows[0]}: {what} {why}{more}"
 
 
-def _refuse(
-    place: str, wrong: pd.Series[bool], why: str, what: str = "", cells: Any = None
-) -> None:
-    """Raise a DataError that names wrong rows, and quotes ``cells`` if they are given."""
+def refuse(place: str, wrong: Any, why: str, what: str = "", cells: Any = None) -> None:
+    """Refuse a table with wrong rows; ``cells`` may be shown."""
     bad = np.flatnonzero(wrong)
     if bad.size:
         cell = [] if cells is None else [clipped(cells.iloc[bad[0]])]

@@ -45,8 +45,8 @@ def test_run_writes_a_report_prints_its_path_and_opens_it(here, monkeypatch):
 
 def test_run_of_a_regression_market_states_the_unit_of_an_error(here, monkeypatch):
     monkeypatch.setattr(figures, "saved", draw_nothing)
-    few = ["--set", "objective.gamma=[0.01]", "--set", "learner.draws=2", "--jobs", "1"]
-    few += ["--set", "learner.regularization=[0.3, 1.0]", "--out", "mine"]
+    few = ["--set", "objective.gamma=[0.01]", "--jobs", "1", "--out", "mine"]
+    few += ["--set", "learner.regularization=[0.3, 1.0]"]
     done = invoke("run", PROBLEMS / "medical-market.toml", *few)
     assert done.exit_code == 0, done.output
     assert "dollars" in done.stdout
@@ -118,7 +118,9 @@ def test_prices_satisfy_a_budget_and_quotas(here):
     assert pd.read_csv("g.csv").weight[table.region == "south"].sum() >= 0.5 - 1e-6
     done = invoke("price", "grouped.csv", *PRICE, "--out", "o.csv")
     assert done.exit_code == 2
-    assert "Name one of them with --id-column (id in Python)" in plain(done.stderr)
+    assert "Name one of them with --id-column (id in Python, sellers.id in a file)" in plain(
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("given", [[], ["--mu", "1"], ["--sigma", "100"]])

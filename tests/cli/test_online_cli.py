@@ -146,9 +146,9 @@ def test_private_rows_are_read_only_when_the_market_closes(here):
     sell_everything()
     for rows, words in [
         (None, "rows.csv: No such file"),
-        (ROWS + "a,0.1,0.1,no\n", "rows.csv: line 8: 'a' is the id of an earlier line"),
+        (ROWS + "a,0.1,0.1,no\n", "rows.csv: line 8: 'a' is the id of an earlier seller"),
         (ROWS + ",0.1,0.1,no\n", "rows.csv: line 8: "),
-        (ROWS + "g,0.1,nan,no\n", "line 8: the cell of the column 'two' of 'g' is"),
+        (ROWS + "g,0.1,nan,no\n", "line 8: the cell of the column 'two' is"),
         ("id,one,label\n", "no column is called 'two'"),
         ("", "the file is empty"),
     ]:

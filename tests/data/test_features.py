@@ -63,7 +63,7 @@ def test_features_of_a_row_do_not_depend_on_other_rows(people):
 def test_an_empty_cell_is_refused_without_quoting_other_cells():
     table = PATIENTS.assign(age=[59.0, np.nan, np.nan])
     with pytest.raises(
-        DataError, match="row 1 has an empty cell in column 'age', as have 1 other rows"
+        DataError, match="row Bob: the cell of the column 'age' is empty"
     ) as refused:
         cm.PublicFeatures(COLUMNS).transform(table)
     assert "59" not in str(refused.value)
@@ -72,14 +72,18 @@ def test_an_empty_cell_is_refused_without_quoting_other_cells():
 
 def test_text_in_a_numeric_column_is_refused_without_quoting_it():
     table = PATIENTS.astype({"age": object}).assign(age=[59, "HIV-positive", 4])
-    with pytest.raises(DataError, match="row 1 has no number in column 'age'") as refused:
+    with pytest.raises(
+        DataError, match="row Bob: the cell of the column 'age' is not a number"
+    ) as refused:
         cm.PublicFeatures(COLUMNS).transform(table)
     assert "HIV" not in str(refused.value)
 
 
 def test_an_undeclared_category_is_refused_or_counted_as_other():
     declared = {"smoker": ["no", "yes"]}
-    with pytest.raises(DataError, match="row 2 has no declared category in column 'smoker'") as no:
+    with pytest.raises(
+        DataError, match="row Eve: the cell of the column 'smoker' is not among its"
+    ) as no:
         cm.PublicFeatures(declared).transform(PATIENTS)
     assert "sometimes" not in str(no.value)
     assert "'other'" in str(no.value)

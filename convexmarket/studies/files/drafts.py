@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -26,15 +25,11 @@ _NAMES = {
     "report": ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost"),
     "label": ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y"),
 }
-
 _DRAFT = """\
-# A purchase from the people of a table.
+# A purchase from the people of a table; this file contains no cell of it.
 # Declare every "?": public facts, fixed before reports and rows are read.
-# This file contains no cell of the table.
-#
 #   convexmarket run FILE                 tries it: error against payments
 #   convexmarket buy FILE --budget 50     buys: offers, model, certificate
-#
 # docs/howto/choose.md explains how to choose the prior, mu, sigma and gamma.
 
 kind = "market"
@@ -48,7 +43,7 @@ file = {file}   # relative to this file
 {label}   # the column to predict
 {classes}missing = "error"   # at an empty cell; or "middle" (of the range), or "indicator"
 # Public rows are neither bought nor protected; their owners must agree. Shares of the file such as
-# {shares}, or files: {files}
+# {{ {shares} }}, or files in place of the shares
 public = "?"
 
 # Public facts of each feature: the range of a number, [18, 100], or the categories of a word,
@@ -65,6 +60,7 @@ high = "?"
 
 [objective]
 gamma = [0.001, 0.003, 0.01]   # the price of money, in error per unit of currency
+cap = 2.0   # largest weight of a row, in multiples of the average
 {model}
 [run]
 seed = 0   # of the public rows, and of simulations
@@ -72,7 +68,6 @@ seed = 0   # of the public rows, and of simulations
 _CLASS = """\
 mu = [1.0]   # weight of the spread: fewer sellers, a worse sample
 sigma = [30.0]   # weight of the noise that privacy costs
-cap = 2.0   # largest weight of a row, in multiples of the average
 
 [learner]
 name = "PrivateLogisticRegression"
@@ -83,7 +78,6 @@ draws = 15   # of the noise, for run
 eta_range = [10.0, 1000.0]   # bounds on the total epsilon that it buys
 """
 _REGRESSION = """\
-cap = 2.0   # largest weight of a row, in multiples of the average
 
 [learner]
 name = "PersonalizedRidge"
@@ -92,19 +86,6 @@ target_range = "?"   # [low, high] of the label; mapped to [-1, 1]
 label_noise = 0.2   # an estimate of its noise, on that scale
 coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that scale
 """
-
-
-#: By whether classes are predicted: the classes, public shares and files, and the model.
-_PARTS = {
-    True: {
-        "classes": 'classes = "?"   # negative and positive: ["no", "yes"]\n',
-        "shares": "{ validation = 0.2, test = 0.2 }",
-        "files": '{ validation = "v.csv", test = "t.csv" }',
-        "model": _CLASS,
-    },
-    False: {"classes": "", "shares": "{ test = 0.2 }", "files": '{ test = "t.csv" }'}
-    | {"model": _REGRESSION},
-}
 
 
 class Draft(NamedTuple):
@@ -122,10 +103,13 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     path = Path(path)
     types = _types(path)
     sale = roles_of(list(types))
-    roles = _roles(types, sale)
-    is_class = learns == "class"
-    if learns is None:
-        is_class = types.get(roles.get("label", "")) != "f"
+    called = {name.lower().strip(" ."): name for name in types}
+    roles: dict[str, str] = {}
+    for role, common in _NAMES.items():
+        likely = [called[name] for name in common if name in called]
+        likely += [name for name, known in sale.items() if known == role]
+        if likely:
+            roles[role] = likely[0]
     lines = []
     for name, kind in types.items():
         if name not in roles.values():
@@ -134,6 +118,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
             if name in sale:
                 key, hint = f"# {key}", f"left out: its name is that of a column of {sale[name]}s"
             lines.append(f'{key} = "{UNDECLARED}"   # {hint}')
+    is_class = learns == "class" or (learns is None and types.get(roles.get("label", "")) != "f")
     given = {role: f"{role} = {_text(column)}" for role, column in roles.items()}
     text = _DRAFT.format(
         title=_text(f"Buying the rows of {path.name}"),
@@ -142,8 +127,10 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
         id=given.get("id", '# id = "..."'),
         report=given.get("report", '# report = "..."'),
         label=given.get("label", 'label = "?"'),
+        classes='classes = "?"   # negative and positive: ["no", "yes"]\n' if is_class else "",
+        shares="validation = 0.2, test = 0.2" if is_class else "test = 0.2",
         features="\n".join(lines),
-        **_PARTS[is_class],
+        model=_CLASS if is_class else _REGRESSION,
     )
     return Draft(text, roles)
 
@@ -158,18 +145,6 @@ def _types(path: Path) -> dict[str, str]:
     return {
         str(name): kind.kind if kind.kind in "if" else "O" for name, kind in table.dtypes.items()
     }
-
-
-def _roles(columns: Iterable[str], sale: Mapping[str, str]) -> dict[str, str]:
-    """Choose the columns of id, report and label; ``sale`` holds columns with common names."""
-    called = {name.lower().strip(" ."): name for name in columns}
-    roles: dict[str, str] = {}
-    for role, common in _NAMES.items():
-        likely = [called[name] for name in common if name in called]
-        likely += [name for name, known in sale.items() if known == role]
-        if likely:
-            roles[role] = likely[0]
-    return roles
 
 
 def _text(text: str) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import joblib
 import numpy as np
@@ -16,6 +16,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     PlainValidator,
     PrivateAttr,
     ValidationError,
@@ -58,21 +59,21 @@ def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
     return ends
 
 
+T = TypeVar("T")
 Positive = Annotated[float, Field(gt=0)]
 Nonnegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Integer = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 Name = Annotated[str, Field(min_length=1, max_length=60)]
 Column = Annotated[str, Field(min_length=1, max_length=200)]
 FileName = Annotated[str, Field(min_length=1, max_length=500)]
 Words = Annotated[str, Field(max_length=5_000)]
 
 # TOML has arrays and no tuples, so these fields are not strict about their container.
-_SomeReports = Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
-Reports = Annotated[tuple[Nonnegative, ...], _SomeReports]
-_Once = AfterValidator(listed_once)
-Positives = Annotated[
-    tuple[Positive, ...], Field(strict=False, min_length=1, max_length=100), _Once
+Several = Annotated[
+    tuple[T, ...], Field(strict=False, min_length=1, max_length=200), AfterValidator(listed_once)
 ]
+Many = Annotated[tuple[T, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]
 Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_ordered)]
 
 #: The schema of an argument of a constructor.
@@ -84,6 +85,7 @@ ARGUMENT: Any = {
 PriorTable = Annotated[
     Prior,
     PlainValidator(prior_from_dict),
+    PlainSerializer(Prior.to_dict, when_used="json"),
     WithJsonSchema(
         {
             "type": "object",
@@ -166,7 +168,7 @@ class RunTable(Table):
     def workers(self) -> int:
         """Number of parallel processes."""
         cores = int(joblib.cpu_count())
-        return cores if self.jobs == -1 else min(self.jobs, cores)
+        return min(self.jobs, cores) if self.jobs > 0 else cores
 
     def stream(self, *purpose: int) -> np.random.SeedSequence:
         """Return the branch of the seed for a purpose."""
@@ -182,16 +184,11 @@ class ProblemFile(Table):
     """Title of the report."""
     description: Words = ""
     """The experiment in a few sentences."""
-    notes: Annotated[tuple[Words, ...], Field(strict=False, max_length=100)] = ()
+    notes: Several[Words] = ()
     """Remarks that the report repeats."""
+    run: RunTable = RunTable()
 
     _source: Source | None = PrivateAttr(default=None)
-
-    if TYPE_CHECKING:  # every kind has them
-        run: RunTable
-
-        def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-            """Run the problem with jobs, journal and progress."""
 
     #: Whether the journal of a finished run is kept.
     keeps_journal: ClassVar[bool] = False
@@ -215,13 +212,16 @@ class ProblemFile(Table):
         options = {"jobs": self.run.workers, "journal": journal, "progress": progress}
         return self._performed(load, options)
 
+    def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
+        raise NotImplementedError
+
     def subproblems(self) -> list[Family]:
         """Return the optimisation problems of the file, for a comparison of solvers."""
         raise NotSupportedError(
             f"a file of kind {self.kind!r} has no subproblems; give one of kind 'market'"
         )
 
-    def buy(self, **options: Any) -> tuple[Deal, Any]:
+    def buy(self, **options: Any) -> Deal:
         """Buy from the sellers of a user's table."""
         raise NotSupportedError(
             "nothing is bought from this file; give one of kind 'market' with a learner"
@@ -254,32 +254,26 @@ class ProblemFile(Table):
 def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
     """List the mistakes in a parsed table, one line each: key path, value and remedy."""
     details = error.errors()
-    # Leave out an error of a list or table that repeats an error of an entry.
+    # An error of a list repeats an error of its entry.
     inside = {each["loc"][:k] for each in details for k in range(1, len(each["loc"]))}
-    lines = [
-        line[:_LONGEST_WORDS]
-        for each in details
-        if each["loc"] not in inside
-        for line in _in_words(table, each).splitlines()
-    ]
+    texts = [_in_words(table, each) for each in details if each["loc"] not in inside]
+    lines = (line[:_LONGEST_WORDS] for text in texts for line in text.splitlines())
     return list(dict.fromkeys(lines))[:_MOST_MISTAKES]
 
 
 def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
-    path = _path(table, detail["loc"], detail["type"] == "missing") or "the file"
-    if detail["type"] == "missing":
+    kind, context, given = detail["type"], detail.get("ctx", {}), detail["input"]
+    path = _path(table, detail["loc"], kind == "missing")
+    if kind == "value_error":
+        return f"{path}: {context['error']}" if path else str(context["error"])
+    path, expected = path or "the file", context.get("expected", "")
+    if kind.startswith("union_tag"):
+        path, expected = f"{path}.{context['discriminator'][1:-1]}", context.get("expected_tags")
+        given = context.get("tag")
+    if kind in ("missing", "union_tag_not_found"):
         return f"{path} is missing"
-    if detail["type"] == "value_error":
-        return f"{path}: {detail['ctx']['error']}" if detail["loc"] else str(detail["ctx"]["error"])
-    context, given = detail.get("ctx", {}), detail["input"]
-    if detail["type"] == "union_tag_not_found":
-        return f"{path}.{context['discriminator'][1:-1]} is missing"
-    if detail["type"] in ("literal_error", "union_tag_invalid"):
-        known = re.findall(r"'(.*?)'", context.get("expected", context.get("expected_tags", "")))
-        if "tag" in context:
-            path, given = f"{path}.{context['discriminator'][1:-1]}", context["tag"]
-        if known and isinstance(given, str):
-            return f"{path} is {given!r}; {suggestion(given, known)}"
+    if isinstance(given, str) and (known := re.findall(r"'(.*?)'", expected)):
+        return f"{path} is {given!r}; {suggestion(given, known)}"
     text = re.sub(r"^\w+ should", "must", detail["msg"]).replace("valid tuple", "list")
     text = re.sub("valid dictionary.*", "table", text).partition(" after validation")[0]
     return f"{path} {text}, got {given!r:.60}"
@@ -292,12 +286,11 @@ def _path(table: Any, location: tuple[int | str, ...], missing: bool) -> str:
     """
     text, here = "", table
     for place, step in enumerate(location):
-        known = step in here if isinstance(here, Mapping) else isinstance(step, int)
-        if not known and not (missing and place == len(location) - 1):
-            continue
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-        try:
-            here = here[step]
-        except (KeyError, IndexError, TypeError):
-            here = None
+        is_key = isinstance(step, int) or (isinstance(here, Mapping) and step in here)
+        if is_key or (missing and place == len(location) - 1):
+            text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+            try:
+                here = here[step]
+            except (KeyError, IndexError, TypeError):
+                here = None
     return text

@@ -13,9 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, put, suggestion
-from convexmarket.studies.files.learning import ClassifierFile, RidgeFile
+from convexmarket.studies.files.learning import ClassifierFile
 from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.online_file import OnlineFile
+from convexmarket.studies.files.ridge_file import RidgeFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 
@@ -96,8 +97,7 @@ def json_schema() -> dict[str, Any]:
 
 def subproblems_of(path: str | Path) -> Problem:
     """Return the subproblems of a problem file, for a comparison of solvers."""
-    problem = load_file(path)
-    assert problem.source is not None
+    problem: Any = load_file(path)
     digest = hashlib.sha256(problem.source.text.encode()).hexdigest()
     return Problem(problem.subproblems(), digest)
 
@@ -115,14 +115,14 @@ def _undeclared(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 
 def _parsed(text: str, path: str) -> dict[str, Any]:
-    why = f"a line has more than {_MOST_DOTS} dots"
-    if all(line.count(".") <= _MOST_DOTS for line in text.splitlines()):
-        try:
-            return tomllib.loads(text)
-        except RecursionError:
-            why = "its lists and tables are nested too deeply"
-        except ValueError as error:
-            why = str(error)
+    try:
+        if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+            raise ValueError(f"a line has more than {_MOST_DOTS} dots")
+        return tomllib.loads(text)
+    except RecursionError:
+        why = "its lists and tables are nested too deeply"
+    except ValueError as error:
+        why = str(error)
     raise ProblemFileError(f"{path}: not valid TOML: {why}")
 
 
@@ -139,9 +139,8 @@ def _override(table: dict[str, Any], setting: str) -> None:
         parsed = {}
     if parsed.keys() != {"value"}:
         raise ProblemFileError(
-            f"--set {key}: {value.strip()!r:.60} is not a TOML value; write numbers as 0.01, "
-            "lists as [0.001,0.01], and text in double quotes: "
-            f"--set '{key}=\"{value.strip()[:60]}\"'"
+            f"--set {key}: {value.strip()!r:.60} is not a TOML value; write numbers as 0.01, lists "
+            f"as [0.001,0.01], and text in double quotes: --set '{key}=\"{value.strip()[:60]}\"'"
         )
     try:
         put(table, key, parsed["value"])

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
-from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import pandas as pd
-from pydantic import (
-    AfterValidator,
-    Field,
-    PlainValidator,
-    PrivateAttr,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, ValidationError, WithJsonSchema, model_validator
 
-from convexmarket.checks import is_number
 from convexmarket.data.lists import read_list
-from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError
+from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.report import Report
+from convexmarket.studies.files import file_tables as tables
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.file_tables import (
-    Name,
-    PriorTable,
-    ProblemFile,
-    RunTable,
-    Share,
-    Table,
-    listed_once,
-    mistakes,
-    put,
-)
 from convexmarket.studies.files.pieces import (
     ConstraintsTable,
     MarketTable,
@@ -52,9 +32,13 @@ from convexmarket.studies.subproblems.problem_classes import Family, families_of
 _KEYS = tuple(MarketTable.model_fields)
 #: Sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
-#: The options of the command line, in the errors of a list, and their keys in problem files.
-_COLUMN = re.compile(r"--(\w+)-column \(\w+ in Python\)")
-_KEY_OF = {"id": "sellers.id", "sensitivity": "sellers.report", "group": "sellers.group"}
+#: The keys of the tables that are not keyed by market and value only.
+_MORE = {
+    "sellers": ("market", "value", "id"),
+    "groups": ("market", "value", "group"),
+    "draws": ("market", "draw"),
+    "virtual_costs": ("market", "group", "sensitivity"),
+}
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -79,27 +63,13 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
     return result
 
 
-def _number(value: Any) -> float:
-    if not is_number(value) or not np.isfinite(value):
-        raise ValueError(f"{value!r} is not a finite number")
-    return value
-
-
-#: A number that stays an integer if the file has an integer, such as a count.
-_Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
-
-
-class SweepTable(Table):
+class SweepTable(tables.Table):
     """A key of the market with several values, which makes the variant a curve."""
 
     key: Annotated[str, Field(pattern=r"^\w[\w-]*(\.\w[\w-]*)+$")]
     """The key, such as "constraints.budget"."""
-    values: Annotated[
-        tuple[_Number, ...],
-        Field(strict=False, min_length=2, max_length=200),
-        AfterValidator(listed_once),
-    ]
-    """Its values."""
+    values: tables.Several[tables.Integer | float]
+    """Its values; a count is an integer."""
 
 
 _Changes = Annotated[
@@ -107,14 +77,14 @@ _Changes = Annotated[
 ]
 
 
-class VariantTable(Table):
+class VariantTable(tables.Table):
     """A variant: the market of the file with changes.
 
     Tables are merged key by key, and ``false`` removes an entry; ``sellers``, ``prior``, and a term
     of another kind under the same label, are replaced.
     """
 
-    name: Name
+    name: tables.Name
     """Name in figures and tables."""
     sellers: _Changes = None
     prior: _Changes = None
@@ -122,73 +92,61 @@ class VariantTable(Table):
     constraints: _Changes = None
     sweep: SweepTable | None = None
 
-    _markets: tuple[MarketTable, ...] = PrivateAttr(default=())
-
-    @property
-    def markets(self) -> tuple[MarketTable, ...]:
-        """The market at each value of the sweep."""
-        return self._markets
-
-    @property
-    def middle(self) -> MarketTable:
-        """The market at the middle value of the sweep."""
-        return self._markets[len(self._markets) // 2]
-
     @property
     def values(self) -> tuple[float, ...]:
         """The values of the swept key; NaN without a sweep."""
         return (np.nan,) if self.sweep is None else self.sweep.values
 
-    def complete(self, base: Mapping[str, Any], path: str, seed: int) -> None:
-        """Validate the market at each value of the sweep; key paths in errors begin with path."""
+    def complete(self, base: Mapping[str, Any], path: str, seed: int) -> list[MarketTable]:
+        """Return the market at each value of the sweep; key paths in errors begin with path."""
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
         table, markets = _merged(base, changes, path), []
         for value in self.values:
             table = deepcopy(table)
             try:
                 if self.sweep is not None:
-                    put(table, self.sweep.key, value)
+                    tables.put(table, self.sweep.key, value)
                 markets.append(MarketTable.model_validate(table))
                 markets[-1].check(seed)
             except ValidationError as error:
-                lines = (f"{path}.{line}" for line in mistakes(table, error))
+                lines = (f"{path}.{line}" for line in tables.mistakes(table, error))
                 raise ValueError("\n".join(lines)) from None
             except (ConvexMarketError, ValueError) as error:
                 raise ValueError(f"{path}: {error}") from None
-        self._markets = tuple(markets)
+        return markets
 
 
 Quantity = Literal["objective", "error", "expected_payments", "n_effective", "epsilon_max", "share"]
 
 
-class CompareTable(Table):
+class CompareTable(tables.Table):
     """The comparison in the headline, of two variants over paired draws of the sellers."""
 
-    variant: Name
+    variant: tables.Name
     """Name of a variant; for a sweep, the middle value is compared."""
-    base: Name
+    base: tables.Name
     """Name of the variant that it is compared with."""
-    quantities: Annotated[tuple[Quantity, ...], Field(strict=False, min_length=1, max_length=6)]
-    """One of objective, error, expected_payments, n_effective, epsilon_max and share."""
+    quantities: tables.Several[Quantity]
+    """Columns of the runs, and "share", the share of the weight of a group."""
     group: Annotated[str, Field(max_length=200)] = ""
-    """The group whose share of the weight "share" is."""
+    """That group."""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
     """Draws of the sellers; sellers that are listed are compared once."""
 
 
-class MarketRunTable(RunTable):
+class MarketRunTable(tables.RunTable):
     """How markets are solved, paid and audited: the arguments of :meth:`convexmarket.Study.run`."""
 
-    solver: Name = "CLARABEL"
+    solver: tables.Name = "CLARABEL"
     """The solver, by CVXPY's name."""
-    gap: Share = 1e-6
+    gap: tables.Share = 1e-6
     """Relative gap of the certificate."""
     payments: Extent = "exact"
     """Markets whose payments are computed: those with an "exact" rule, "all" or "none"."""
     audits: Extent = "none"
     """Markets that are audited: those with an "exact" rule, "all" or "none". In a sweep only the
     market of the middle value is audited."""
-    tol: Share = 1e-2
+    tol: tables.Share = 1e-2
     """Relative error of payments without an exact rule."""
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
     """Number of audited sellers in each market."""
@@ -206,23 +164,21 @@ class Point(NamedTuple):
     market: Market
 
 
-class VariantsFile(ProblemFile):
+class VariantsFile(tables.ProblemFile):
     """A market without a learner, and variants of it."""
 
     kind: Literal["market"]
     sellers: SellersTable | None = None
-    prior: PriorTable | None = None
+    prior: tables.PriorTable | None = None
     objective: TermsTable | None = None
     """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
     """Constraints of the purchase: classes of convexmarket.terms."""
     run: MarketRunTable = MarketRunTable()
-    variants: Annotated[
-        tuple[VariantTable, ...],
-        Field(strict=False, min_length=1, max_length=50),
-        AfterValidator(listed_once),
-    ] = Field(default_factory=lambda: (VariantTable(name="market"),))
+    variants: tables.Several[VariantTable] = (VariantTable(name="market"),)
     """Variants to compare; by default only the market of the file."""
+
+    _markets: dict[str, list[MarketTable]] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -231,41 +187,39 @@ class VariantsFile(ProblemFile):
         problem = handler(given)
         base = {key: given[key] for key in _KEYS if key in given}
         for place, variant in enumerate(problem.variants):
-            variant.complete(base, f"variants[{place}]", problem.run.seed)
+            markets = variant.complete(base, f"variants[{place}]", problem.run.seed)
+            problem._markets[variant.name] = markets
         if (pair := problem.run.compare) is not None:
-            names = [variant.name for variant in problem.variants]
             for key in ("variant", "base"):
-                if (name := getattr(pair, key)) not in names:
+                if (name := getattr(pair, key)) not in problem._markets:
                     raise ValueError(f"run.compare.{key}: no variant is named {name!r}")
         return problem
 
+    @property
+    def files(self) -> list[str]:
+        """The files of sellers."""
+        every = (table.sellers.file for each in self._markets.values() for table in each)
+        return sorted({name for name in every if name is not None})
+
     def points(self) -> list[Point]:
         """Return the markets of every variant, with the sellers of their files."""
-        build = self._builder()
         return [
-            Point(variant.name, value, table, build(table, self.run.seed))
+            Point(variant.name, value, table, self._built(table, self.run.seed))
             for variant in self.variants
-            for value, table in zip(variant.values, variant.markets, strict=True)
+            for value, table in zip(variant.values, self._markets[variant.name], strict=True)
         ]
 
-    def _builder(self) -> Callable[[MarketTable, int], Market]:
-        """Return a function from a table and a seed to a market; it reads each file once."""
-
-        @cache
-        def listed(sellers: SellersTable, prior: Prior) -> pd.DataFrame:
+    def _built(self, table: MarketTable, seed: int) -> Market:
+        """Return the market of a table; a file of sellers is read."""
+        sellers, listed = table.sellers, None
+        if sellers.file is not None:
             columns = sellers.id, sellers.report, sellers.group
-            try:
-                return read_list(self.place(str(sellers.file)), prior, *columns)
-            except DataError as error:
-                words = _COLUMN.sub(lambda option: _KEY_OF[option[1]], str(error))
-                raise DataError(words) from None
+            listed = read_list(self.place(sellers.file), table.priors[""], *columns)
+        return table.build(seed, listed)
 
-        def build(table: MarketTable, seed: int) -> Market:
-            sellers = table.sellers
-            in_file = None if sellers.file is None else listed(sellers, table.priors[""])
-            return table.build(seed, in_file)
-
-        return build
+    def _middles(self) -> dict[str, MarketTable]:
+        """Return the table of each variant; a sweep is represented by its middle value."""
+        return {name: each[len(each) // 2] for name, each in self._markets.items()}
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
         """Allocate every market, and pay and audit as the file declares.
@@ -279,39 +233,35 @@ class VariantsFile(ProblemFile):
         options |= self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
         markets = {str(place): point.market for place, point in enumerate(points)}
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
-        tables: dict[str, Any] = dict(runs.tables)
-        solved = set(tables["runs"].market[tables["runs"].status == "solved"])
-        middles = [id(variant.middle) for variant in self.variants]
-        audited = {name: m for name, m in markets.items() if id(points[int(name)].table) in middles}
-        audited = {name: market for name, market in audited.items() if name in solved}
+        frames: dict[str, Any] = dict(runs.tables)
+        solved = frames["runs"].market[frames["runs"].status == "solved"]
+        middles = list(map(id, self._middles().values()))
+        audited = {each: markets[each] for each in solved if id(points[int(each)].table) in middles}
         if audited and extent != "none":
             audits = Study(audited).run(payments="none", audits=extent, **options)
-            tables["audits"] = audits.tables["audits"]
-        names = pd.DataFrame(points)[["variant", "value"]].set_axis(["market", "value"], axis=1)
-        for name, table in tables.items():
-            places = table.pop("market").astype(int)
-            tables[name] = names.iloc[places].reset_index(drop=True).join(table)
-        tables["groups"] = _groups(tables["sellers"])
-        tables["virtual_costs"] = _virtual_costs(points)
+            frames["audits"] = audits.tables["audits"]
+        for frame in frames.values():
+            of = [points[int(place)] for place in frame.pop("market")]
+            frame.insert(0, "market", [each.variant for each in of])
+            frame.insert(1, "value", [each.value for each in of])
+        frames["groups"] = _groups(frames["sellers"])
+        frames["virtual_costs"] = _virtual_costs(points)
         if self.run.compare is not None:
-            tables["draws"] = self._draws(self.run.compare, options)
-        more = {"sellers": ("id",), "groups": ("group",)}
-        keys = {name: ("market", "value", *more.get(name, ())) for name in tables}
-        keys |= {"draws": ("market", "draw"), "virtual_costs": ("market", "group", "sensitivity")}
-        return Runs("study", keys, tables, {**runs.facts, "seed": self.run.seed})
+            frames["draws"] = self._draws(self.run.compare, options)
+        keys = {name: _MORE.get(name, ("market", "value")) for name in frames}
+        return Runs("study", keys, frames, {**runs.facts, "seed": self.run.seed})
 
     def _draws(self, pair: CompareTable, options: dict[str, Any]) -> pd.DataFrame:
         """Allocate the compared variants for each draw of the sellers, first the given one."""
-        markets, build = {}, self._builder()
-        for variant in self.variants:
-            table = variant.middle
+        markets = {}
+        for name, table in self._middles().items():
             parts = table.sellers.groups or (table.sellers,)
             draws = pair.draws if any(part.count for part in parts) else 1
-            if variant.name in (pair.variant, pair.base):
+            if name in (pair.variant, pair.base):
                 for draw in range(draws):
-                    markets[f"{draw} {variant.name}"] = build(table, self.run.seed + draw)
-        tables = Study(markets).run(payments="none", audits="none", **options).tables
-        rows, sellers = tables["runs"], tables["sellers"]
+                    markets[f"{draw} {name}"] = self._built(table, self.run.seed + draw)
+        runs = Study(markets).run(payments="none", audits="none", **options)
+        rows, sellers = runs.to_frame(), runs.tables["sellers"]
         share = sellers[sellers.group == pair.group].groupby("market").weight.sum()
         rows["share"] = rows.market.map(share)
         rows[["draw", "market"]] = rows.market.str.split(" ", n=1, expand=True)
@@ -322,26 +272,23 @@ class VariantsFile(ProblemFile):
 
     def subproblems(self) -> list[Family]:
         """Return the subproblems of each variant; a sweep is represented by its middle value."""
-        families, build = [], self._builder()
-        for variant in self.variants:
-            try:
-                families += _families(variant.name, variant.middle, build)
-            except NotSupportedError:  # studies have no such class
-                continue
+        families = []
+        for name, table in self._middles().items():
+            with suppress(NotSupportedError):  # studies have no such class
+                families += self._families(name, table)
         return families
 
+    def _families(self, name: str, table: MarketTable) -> list[Family]:
+        """Return the subproblems of a market, at any size if no number belongs to one seller."""
+        each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
+        if each or table.sellers.count is None:
+            return families_of_market(self._built(table, 0), name=name)
 
-def _families(name: str, table: MarketTable, build: Callable[..., Market]) -> list[Family]:
-    """Return the subproblems of a market, at any size if no number belongs to one seller."""
-    each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
-    if each or table.sellers.count is None:
-        return families_of_market(build(table, 0), name=name)
+        def drawn(size: int, rng: np.random.Generator) -> Market:
+            sized = table.model_copy(update={"sellers": SellersTable(count=size)})
+            return sized.build(int(rng.integers(2**31)))
 
-    def drawn(size: int, rng: np.random.Generator) -> Market:
-        sized = table.model_copy(update={"sellers": SellersTable(count=size)})
-        return sized.build(int(rng.integers(2**31)))
-
-    return families_of_market(drawn(50, np.random.default_rng(0)), drawn, name)
+        return families_of_market(drawn(50, np.random.default_rng(0)), drawn, name)
 
 
 # ------------------------------------------------------------------------------------- tables
@@ -349,9 +296,9 @@ def _families(name: str, table: MarketTable, build: Callable[..., Market]) -> li
 
 def _groups(sellers: Any) -> pd.DataFrame:
     """Return the purchases from each group; empty without groups."""
-    if sellers.empty or (sellers.group == "").all():
-        return pd.DataFrame(columns=["market", "value", "group"])
     keys = ["market", "value"]
+    if sellers.empty or (sellers.group == "").all():
+        return pd.DataFrame(columns=[*keys, "group"])
     size = sellers.groupby(keys, dropna=False).weight.transform("size")
     rows = sellers[sellers.group != ""].assign(bought=sellers.weight * size > ZERO_WEIGHT)
     table = rows.groupby([*keys, "group"], sort=False, dropna=False).agg(

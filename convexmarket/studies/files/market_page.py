@@ -50,12 +50,9 @@ def learning_report(problem: Any, runs: Runs) -> Report:
     sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma", kind="stable")
     sold = sold.assign(series=[f"γ = {format_number(gamma)}" for gamma in sold.gamma])
     _draw_sold(report, sold, hue="series", panels="scenario", log="y", joined=False)
-    if (data := problem.data).source in ("csv", "parquet"):
-        origin = f"are the column “{data.report}” of “{data.file}”"
-        rows = runs.facts["rows"].items()
-        counts = ", ".join(f"{number:,} for {part}" for part, number in rows if part != "train")
-        text = f"The reports {origin if data.report else 'are simulated'}. Public rows, which are "
-        report.add(escape_markdown(f"{text}not bought: {counts}."))
+    if name := getattr(problem.data, "report", None):
+        text = f"The reports are the column “{name}” of “{problem.data.file}”."
+        report.add(escape_markdown(text))
     finish(report, runs)
     return report
 
@@ -81,8 +78,9 @@ def _classification(report: Report, runs: Runs) -> None:
         report.add(at_middle)
     else:
         report.headline(at_middle)
-    spread = curve.error_std
-    bands = curve.assign(low=curve.error_mean - spread, high=curve.error_mean + spread)
+    bands = curve.assign(
+        low=curve.error_mean - curve.error_std, high=curve.error_mean + curve.error_std
+    )
     for name, x, words in (
         ("error", "gamma", "γ, weight of payments"),
         ("frontier", "payments", "total payments"),
@@ -126,49 +124,43 @@ def _against_naive(report: Report, errors: Frame) -> None:
 
 
 def _regression(report: Report, runs: Runs, units: Any) -> None:
-    key, scale, unit = list(runs.keys["curve"]), units.per_label, units.label
-    errors = ["rmse", "rmse_low", "rmse_high", "uniform_rmse"]
+    unit, key = units.label, list(runs.keys["curve"])
+    scale, constant = units.per_label, runs.facts["constant_rmse"] * units.per_label
     curve: Frame = runs.tables["curve"].copy()
-    curve[errors] *= scale
-    constant, plain = runs.facts["constant_rmse"] * scale, runs.tables["baselines"].rmse.min()
     curve["series"] = [f"λ = {format_number(value)}" for value in curve.regularization]
+    curve["low"] = np.sqrt((curve.loss_mean - curve.loss_std).clip(0))
+    curve["high"] = np.sqrt(curve.loss_mean + curve.loss_std)
+    curve[["rmse", "low", "high", "uniform_rmse"]] *= scale
     points = curve.set_index(["scenario", "series", "gamma"])
-    priced = points.dropna(subset=["uniform_rmse"])
-    better, useful = priced.rmse < priced.uniform_rmse, points.rmse < constant
-    finding = ""
-    if len(priced):
-        mean = 1 - np.exp(np.log(priced.rmse / priced.uniform_rmse).mean())
-        finding = (
-            f"The expected test RMSE of the market is {mean:.0%} lower than that of one price for "
-            f"all (geometric mean of {len(priced)} points, exact; lower at {better.sum()}). "
-        )
+    better, useful = points.rmse < points.uniform_rmse, points.rmse < constant
+    mean = 1 - np.exp(np.log(points.rmse / points.uniform_rmse).mean())
     report.headline(
-        f"{finding}The released model predicts better than the mean of the public rows, an RMSE of "
+        f"The expected test RMSE of the market is {mean:.0%} lower than that of one price for all "
+        f"(geometric mean of {len(curve)} points, exact; lower at {better.sum()}). The released "
+        f"model predicts better than the mean of the public rows, an RMSE of "
         f"{format_number(constant)} {unit}, at {useful.sum()} of {len(curve)} points; the smallest "
         f"expected RMSE of the market is {format_number(curve.rmse.min())} {unit}."
     )
-    claim = "At equal expense the market predicts better than one price"
-    report.claim(claim, holds=better if len(priced) else None)
+    report.claim("At equal expense the market predicts better than one price", holds=better)
     report.claim(
         "The released model predicts better than the mean of the public rows",
         holds=useful,
         detail=f"That mean has an RMSE of {format_number(constant)} {unit}.",
     )
+    plain = runs.tables["baselines"].rmse.min() * scale
     figure = lines(
-        curve, "payments", "rmse", hue="series", panels="scenario", log="x",
-        low="rmse_low", high="rmse_high", ylabel=f"test RMSE ({unit})",
-        levels={"mean of the public rows": constant, "without privacy": plain * scale},
-        xlabel=f"payments ({units.money or 'money'})",
+        curve, "payments", "rmse", hue="series", panels="scenario", log="x", low="low",
+        high="high", ylabel=f"test RMSE ({unit})",
+        levels={"mean of the public rows": constant, "without privacy": plain},
     )  # fmt: skip
-    report.add(
-        figure,
-        "Expected test RMSE over payments, one point for each γ. Bands: 10 % to 90 % of simulated "
-        "releases.",
-        name="tradeoff",
+    caption = (
+        "Expected test RMSE over payments, one point for each γ. Bands: one standard deviation of "
+        "the squared error over the noise."
     )
-    shown = ["n_bought", "payments", "epsilon_mean", *errors, "bound"]
+    report.add(figure, caption, name="tradeoff")
+    columns = [*key, "n_bought", "payments", "epsilon_mean", "rmse", "uniform_rmse", "bound"]
     caption = f"Purchases and errors ({unit}) at the λ with the best public bound"
-    report.add(curve.loc[curve.marked, [*key, *shown]], caption, name="purchases", keys=key)
+    report.add(curve.loc[curve.marked, columns], caption, name="purchases", keys=key)
 
 
 # ------------------------------------------------------------------------- without a learner
@@ -178,26 +170,24 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     """Return the report of a market and its variants."""
     report, tables = Report(problem.title, settings=runs.facts), dict[str, Frame](runs.tables)
     table, groups, sellers = tables["runs"], tables["groups"], tables["sellers"]
-    solved, failed = table[table.status == "solved"], table[table.status != "solved"]
-    curves, groups = solved[solved.value.notna()], groups[groups.value.isna()]
-    single = sellers[sellers.value.isna()]
     report.headline(_comparison(problem, tables.get("draws")) or runs.statements()[0])
-    files = {market.sellers.file for each in problem.variants for market in each.markets} - {None}
-    findings = [f"The reports come from {name}." for name in sorted(files)]
-    findings += [
+    remarks = [f"The reports come from {name}." for name in problem.files]
+    remarks += [
         f"“{row.market}” has no answer: {row.status}. {row.message}"
-        for row in failed.head(5).itertuples()
+        for row in table[table.status != "solved"].head(5).itertuples()
     ]
-    if findings:
-        report.add("\n".join(f"- {escape_markdown(each)}" for each in findings))
+    if remarks:
+        report.add("\n".join(f"- {escape_markdown(each)}" for each in remarks))
     verdicts = table.dropna(subset=["incentives"]).groupby("market", sort=False).incentives.first()
     report.claim(
         "Truthful prices exist by construction",
         holds=verdicts == "by construction",
         detail="The table of runs gives the reason for each variant.",
     )
-    if len(curves):
+    is_swept, single = table.value.notna(), sellers[sellers.value.isna()]
+    if is_swept.any():
         caption = "Error over expected payments, one point for each swept value. Lower is better."
+        curves = table[is_swept & (table.status == "solved")]
         words: dict[str, Any] = {"hue": "market", "log": "x", "xlabel": "expected payments"}
         report.add(lines(curves, "expected_payments", "error", **words), caption, name="curves")
     if len(single):
@@ -205,19 +195,20 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         bought = single[single.weight * size > ZERO_WEIGHT]
         panels = "group" if len(groups) else None
         _draw_sold(report, bought, hue="market", panels=panels, joined=panels is None)
-    if len(groups):
-        words = {"hue": "market", "xlabel": "share of the weight"}
-        figure = bars(groups, "share_of_weight", "group", **words)
+    if len(groups := groups[groups.value.isna()]):
+        figure = bars(
+            groups, "share_of_weight", "group", hue="market", xlabel="share of the weight"
+        )
         report.add(figure, "Share of the weight of each group", name="shares")
-    names = ["market", "value", "status", "n_bought", "n_effective", "eta", "epsilon_max", "error"]
     few: list[int] = []
     for _, rows in table.groupby("market", sort=False):
-        few += {rows.index[place]: None for place in (0, len(rows) // 2, -1)}
+        few += sorted({rows.index[place] for place in (0, len(rows) // 2, -1)})
+    names = ["market", "value", "status", "n_bought", "n_effective", "eta", "epsilon_max", "error"]
     report.add(
         table.loc[few, [*names, "expected_payments", "payments"]].dropna(axis=1, how="all"),
         "Variants; of a sweep the first, the middle and the last value",
         name="variants",
-        keys=[name for name in ("market", "value") if table[name].notna().any()],
+        keys=["market", "value"] if is_swept.any() else ["market"],
     )
     finish(report, runs)
     return report
@@ -240,10 +231,8 @@ def _comparison(problem: Any, draws: Frame) -> str:
         texts.append(result.sentence(subject, f"that in “{pair.base}”").removesuffix("."))
     if not texts:
         return ""
-    at = [
-        f" at {each.sweep.key} = {each.values[len(each.values) // 2]:g}"
-        for each in problem.variants
-        if each.name == pair.variant and each.sweep
-    ]
+    (variant,) = (each for each in problem.variants if each.name == pair.variant)
+    middle = variant.values[len(variant.values) // 2]
+    at = f" at {variant.sweep.key} = {middle:g}" if variant.sweep else ""
     sellers = "over draws of the sellers" if len(draws) > 2 else "for these sellers"
-    return f"{'; '.join(texts)}{''.join(at)}, {sellers}."
+    return f"{'; '.join(texts)}{at}, {sellers}."

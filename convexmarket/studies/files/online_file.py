@@ -34,18 +34,15 @@ from convexmarket.studies.runs import Runs
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
-# Branches of the seed.
-_ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
 _KEYS = {"offers": ("number",), "plans": ("plan",), "curves": ("plan", "sensitivity")}
-_KEYS |= {"audits": ("plan",)}
+_KEYS |= {"audits": ("plan",), "draws": ("draw",)}
 _OFFERS = ["number", "id", "sensitivity", "epsilon", "payment", "status", "plan"]
-_STATUSES = ("accepted", "declined", "nothing bought")
+_COUNTS = ("expected", "quoted", "accepted", "declined", "nothing bought")
 _PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
 _AUDIT = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
-#: Reports at which the terms of a plan are tabulated.
-_CURVE_POINTS = 201
-#: Length of these curves, relative to the range of the reports that sell.
-_BEYOND = 1.6
+#: The terms of a plan are tabulated at this number of reports, over this multiple of the range of
+#: the reports that sell.
+_CURVE_POINTS, _BEYOND = 201, 1.6
 _CAVEATS = (
     "The terms follow from reports and answers; they, and the payments, carry no privacy "
     "guarantee. The guarantees are those of the coefficients alone.",
@@ -126,13 +123,10 @@ class OnlineFile(tables.ProblemFile):
     buyer: BuyerTable
     """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
-    data: Annotated[
-        people.PackageData | people.InlineData | OwnSellers, Field(discriminator="source")
-    ]
+    data: Annotated[people.GivenData | OwnSellers, Field(discriminator="source")]
     """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()
-    run: tables.RunTable = tables.RunTable()
 
     @model_validator(mode="after")
     def _rows_of_two_classes(self) -> Self:
@@ -148,12 +142,10 @@ class OnlineFile(tables.ProblemFile):
 
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
         """Return the learner of this market, with the given lambda if it is not None."""
-        options = self.learner.model_dump()
+        options = self.learner.model_dump() | {"data_norm": self.data.data_norm, "tol": 1e-9}
         if regularization is not None:
             options["regularization"] = regularization
-        return PrivateLogisticRegression(
-            **options, data_norm=self.data.data_norm, classes=(-1, 1), tol=1e-9
-        )
+        return PrivateLogisticRegression(**options)
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
         """Return the policy that quotes the sellers."""
@@ -170,17 +162,18 @@ class OnlineFile(tables.ProblemFile):
         """Read the rows, with their owners."""
         data = self.data
         if isinstance(data, OwnSellers):
-            owners = people.read_people(self)
-            X, y = owners.rows_of(people.SOLD)
-            public = owners.rows_of("test") if data.public else (X[:0], y[:0])
+            parts = people.read_people(self)
+            sold = parts[people.SOLD]
+            X, y = data.rows_of(sold)
+            public = data.rows_of(parts["test"]) if data.public else (X[:0], y[:0])
             return release.MarketRows(
-                owners.ids,
+                sold.index.tolist(),
                 *(X, y, *public),
                 data_norm=data.data_norm,
-                classes=data.classes or (-1, 1),
-                reports=owners.reports,
+                classes=data.classes,
+                reports=None if data.report is None else sold[data.report].to_numpy(),
                 features=data.public_features,
-                **owners.facts,
+                **data.facts,
             )
         rows: Any = data.rows()
         inline = isinstance(data, people.InlineData)  # all rows of the file are private
@@ -205,30 +198,26 @@ class OnlineFile(tables.ProblemFile):
                 f"simulation.arrivals is {arrivals}, and the data have rows of {len(rows.ids)} "
                 "sellers; give at most as many"
             )
-        free = {"prior": True, "run": True, "title": True, "description": True, "notes": True}
-        asked = self.model_dump(exclude=free | {"simulation": {"draws"}})
         arrays = rows.ids, rows.X, rows.y, rows.reports, rows.X_test, rows.y_test
-        given = joblib.hash([asked, self.prior.to_dict(), self.run.seed, *arrays])
-        calls = {
-            f"{given}-{version('convexmarket')}-{draw}": (self, rows, draw)
-            for draw in range(self.simulation.draws)
-        }
-        draws = []
-        for draw, reply in enumerate(Execution(**options).run(_draw, calls, "markets").values()):
+        asked = self.model_dump_json(exclude={"run": {"jobs"}, "simulation": {"draws"}})
+        given = joblib.hash([asked, version("convexmarket"), *arrays])
+        draws = range(self.simulation.draws)
+        calls = {f"{given}-{draw}": (self, rows, draw) for draw in draws}
+        replies = Execution(**options).run(_draw, calls, "markets").values()
+        results = []
+        for reply in replies:
             if "result" not in reply:
-                raise errors.SolverError(f"simulated market {draw}: {ending(reply)}")
-            draws.append(reply["result"])
-        stored, facts = draws[0]["tables"], draws[0]["facts"]
-        found = {name: pd.DataFrame(table) for name, table in stored.items()}
-        found["draws"] = pd.DataFrame([each["row"] for each in draws])
-        return Runs("online", _KEYS | {"draws": ("draw",)}, found, facts)
+                raise errors.SolverError(f"a simulated market: {ending(reply)}")
+            results.append(reply["result"])
+        found = {name: pd.DataFrame(table) for name, table in results[0]["tables"].items()}
+        found["draws"] = pd.DataFrame([{"draw": k, **results[k]["row"]} for k in draws])
+        return Runs("online", _KEYS, found, results[0]["facts"])
 
     def simulated(self, rows: release.MarketRows, draw: int) -> Runs:
         """Simulate one market; further draws are further branches of the seed."""
         policy, learner, branch = self.policy(), self.classifier(), [draw] if draw else []
-        arrival, cost, answer = (
-            np.random.default_rng(self.run.stream(k, *branch)) for k in range(_NOISE)
-        )
+        streams = [self.run.stream(purpose, *branch) for purpose in range(4)]
+        arrival, cost, answer = map(np.random.default_rng, streams[:3])
         owners, arrivals = len(rows.ids), self.simulation.arrivals
         number = min(owners, policy.expected_sellers) if arrivals is None else arrivals
         order = arrival.permutation(owners)[:number]
@@ -244,74 +233,65 @@ class OnlineFile(tables.ProblemFile):
                 if market.quote(owner, float(reports[place])).epsilon > 0:
                     (market.accept if accepts[place] else market.decline)(owner)
             released = market.close(
-                partial(
-                    release.release_model, learner, rows, seed=self.run.stream(_NOISE, *branch)
-                ),
+                partial(release.release_model, learner, rows, seed=streams[3]),
                 guarantee=partial(release.model_guarantee, learner),
             )
-            return self._result(market, released, turned_away=number - quoted, simulated=True)
+            return self.result(market, released, turned_away=number - quoted, simulated=True)
 
-    def _result(
+    def result(
         self, market: OnlineMarket, released: str, *, turned_away: int = 0, simulated: bool = False
     ) -> Runs:
         """Return the tables and facts of a closed market."""
-        model, start = json.loads(released), market.policy.start
+        model, start, counts = json.loads(released), market.policy.start, market.counts()
         offers: Any = market.offers()[_OFFERS]
-        accepted, trained = offers.status == "accepted", offers.id.isin(list(model["guarantees"]))
+        trained = offers.id.isin(list(model["guarantees"]))
         used, reports = offers.epsilon.where(trained, 0.0), offers.sensitivity
         costs = self.prior.ironed_virtual_cost(reports.to_numpy())
         offers.insert(3, "virtual_cost", costs)
         offers.insert(6, "surplus", offers.payment - reports * offers.epsilon)
         offers["weight"] = used / used.sum()
         offers["guarantee"] = offers.id.map(model["guarantees"]).fillna(0.0)
-        outcome = OnlineOutcome(
-            sensitivities=reports.to_numpy(float),
-            epsilon=offers.epsilon.where(accepted, 0.0).to_numpy(),
-            payments=offers.payment.where(accepted, 0.0).to_numpy(),
-            n_turned_away=turned_away,
-            buyer=start.buyer,
-        )
+        sold = offers[["epsilon", "payment"]].where(offers.status == "accepted", 0.0)
+        epsilon, paid = sold.to_numpy().T
+        outcome = OnlineOutcome(reports.to_numpy(float), epsilon, paid, turned_away, start.buyer)
         caveats = [*_CAVEATS, *([_LEARNT] if self.plan.learn else [])]
         if simulated:
             given = isinstance(self.data, OwnSellers) and self.data.report is not None
             origin = "those of the file" if given else "drawn from the prior"
             caveats.insert(0, f"A simulation: reports are {origin}, arrivals and answers drawn.")
-        counts = {"expected": start.expected_sellers, "quoted": len(offers)}
-        counts |= {name: int((offers.status == name).sum()) for name in _STATUSES}
         facts = {
             "planned": planned(start),
             "realised": {
                 "sellers": float(len(offers)),
                 "bought": float(outcome.n_bought),
                 "eta": outcome.eta,
-                "payments": float(outcome.payments.sum()),
+                "payments": float(paid.sum()),
                 "loss": outcome.loss(self.prior),
                 "paid_loss": outcome.paid_loss(),
-                "largest_epsilon": float(outcome.epsilon.max()),
+                "largest_epsilon": float(epsilon.max()),
                 "largest_weight": float(outcome.weights.max()),
             },
-            "counts": counts | {"turned away": turned_away},
+            "counts": {name: counts[name] for name in _COUNTS} | {"turned away": turned_away},
             "model": model,
             "simulated": simulated,
             "seed": self.run.seed if simulated else None,
             "caveats": caveats,
         }
-        return Runs("online", _KEYS, {"offers": offers, **_terms(market.plans())}, facts)
+        found = {"offers": offers, **_terms(market.plans())}
+        return Runs("online", {name: _KEYS[name] for name in found}, found, facts)
 
 
 def _draw(
     problem: OnlineFile, rows: release.MarketRows, draw: int, *, ready: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Simulate one market; return its totals, and of the first market also tables and facts."""
+    """Simulate one market; return its totals, tables and facts as plain values."""
     ready(1.0)
     runs = problem.simulated(rows, draw)
-    row = {"draw": draw, "planned_eta": runs.facts["planned"]["eta"], **runs.facts["realised"]}
     tested = runs.facts["model"]["test"] or {}
+    row = {"planned_eta": runs.facts["planned"]["eta"], **runs.facts["realised"]}
     row |= {name: tested.get(name, np.nan) for name in ("error", "error_of_one_class")}
-    if draw:
-        return {"row": row}
-    stored = {name: table.to_dict("list") for name, table in runs.tables.items()}
-    return {"row": row, "tables": stored, "facts": dict(runs.facts)}
+    stored = {} if draw else {name: table.to_dict("list") for name, table in runs.tables.items()}
+    return {"row": row, "tables": stored, "facts": {} if draw else dict(runs.facts)}
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
@@ -348,7 +328,8 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         raise errors.ProblemFileError("the problem has no file; give the result of load_file")
     if isinstance(problem.data, OwnSellers):
         people.read_public(problem)
-        people.check_file(problem)
+        if problem.place(problem.data.file).exists():
+            people.read_cells(problem, problem.data.file, [problem.data.id])
     try:
         path = os.path.relpath(source.path, folder)  # survives a move of both
     except ValueError:  # another drive
@@ -388,7 +369,7 @@ def close_market(
     lapse : bool
         Whether offers that are still unanswered count as declined.
     leave_out : sequence of str
-        Sellers who accepted and whose rows never came: they are paid, and not used.
+        Sellers who accepted and whose rows are missing: they are paid, and not used.
     regularization : float, optional
         Lambda in place of the problem's, chosen without looking at the rows.
 
@@ -417,4 +398,4 @@ def close_market(
         return release.release_model(learner, problem.market_rows(), accepted, leave_out)
 
     guarantee = partial(release.model_guarantee, learner, leave_out=leave_out)
-    return problem._result(market, market.close(train, lapse, guarantee))
+    return problem.result(market, market.close(train, lapse, guarantee))

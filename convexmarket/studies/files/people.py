@@ -7,9 +7,7 @@ of a cell unless the user asks for it.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -23,12 +21,14 @@ from convexmarket.data import datasets, lists
 from convexmarket.data.columns import refuse_reports
 from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.datasets import MarketData, RegressionData
-from convexmarket.data.features import OTHER, Missing, PublicFeatures
+from convexmarket.data.features import WRONG_NUMBER, Missing, PublicFeatures
 from convexmarket.data.tables import read_parquet
 from convexmarket.errors import DataError
 from convexmarket.studies.files import file_tables as tables
 
 Floats = NDArray[np.float64]
+#: The rows for sale, with the sellers' ids as index, and the public rows, by purpose.
+Parts = dict[str, pd.DataFrame]
 
 #: The part with the rows for sale.
 SOLD = "sold"
@@ -95,21 +95,15 @@ class Medical(_Drawn):
     train_fraction: _Sold = 0.8
 
 
-#: A data set of :mod:`convexmarket.data.datasets`.
-PackageData: TypeAlias = Wdbc | Synthetic | Medical
-
-_Some = Field(strict=False, min_length=1, max_length=10_000)
-
-
 class InlineData(tables.Table):
     """Rows in the problem file; the sellers' rows validate and test as well."""
 
     is_classification: ClassVar[bool] = True
 
     source: Literal["inline"]
-    features: Annotated[tuple[Annotated[tuple[float, ...], _Some], ...], _Some]
+    features: tables.Many[tables.Many[float]]
     """One row per seller."""
-    labels: Annotated[tuple[Literal[-1, 1], ...], _Some]
+    labels: tables.Many[Literal[-1, 1]]
     """One label per seller."""
     data_norm: Norm = 1.0
 
@@ -128,10 +122,11 @@ class InlineData(tables.Table):
         rows = np.array(self.features), np.array(self.labels, dtype=float)
         names = tuple(f"x{column}" for column in range(rows[0].shape[1]))
         text = "Rows of the problem file; the sellers' rows validate and test as well."
-        return MarketData(
-            *rows * 3, feature_names=names, data_norm=self.data_norm, description=text
-        )
+        return MarketData(*rows * 3, names, self.data_norm, text)
 
+
+#: A data set of :mod:`convexmarket.data.datasets`, or rows of the problem file.
+GivenData: TypeAlias = Wdbc | Synthetic | Medical | InlineData
 
 # ------------------------------------------------------------------------------ a user's table
 
@@ -159,14 +154,8 @@ def _public_column(value: Any) -> tuple[float, float] | list[str]:
     )
 
 
-def _list_of(least: int, most: int, *types: str) -> WithJsonSchema:
-    items = {"type": list(types), "maxLength": tables.LONGEST_TEXT}
-    return WithJsonSchema({"type": "array", "items": items, "minItems": least, "maxItems": most})
-
-
-_Classes = Annotated[Any, PlainValidator(_classes), _list_of(2, 2, "string", "number")]
-_Range = _list_of(1, tables.MOST_ENTRIES, "number", "string", "boolean")
-_PublicColumn = Annotated[Any, PlainValidator(_public_column), _Range]
+_LIST = WithJsonSchema({"type": "array", "minItems": 1, "maxItems": tables.MOST_ENTRIES})
+_PublicColumn = Annotated[Any, PlainValidator(_public_column), _LIST]
 
 
 class OwnData(tables.Table):
@@ -181,7 +170,7 @@ class OwnData(tables.Table):
     """Column of prices asked per unit of epsilon; by default reports are drawn from the prior."""
     label: tables.Column
     """Column of the labels."""
-    classes: _Classes | None = None
+    classes: Annotated[Any, PlainValidator(_classes), _LIST] = None
     """The two labels of a classification, [negative, positive]: public."""
     features: Annotated[dict[tables.Column, _PublicColumn], Field(min_length=1, max_length=1_000)]
     """The range of each column of numbers, [low, high], or its categories, in which "other" stands
@@ -197,6 +186,17 @@ class OwnData(tables.Table):
     """Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
     "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
     file."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        named = [self.id, self.report, self.label, *self.features]
+        for column in named[:3]:
+            if column is not None and named.count(column) > 1:
+                raise ValueError(
+                    f"the column {column!r} is named twice among id, report, label and features"
+                )
+        refuse_reports(list(self.features), report=self.report)
+        return self
 
     @property
     def public_shares(self) -> dict[str, float]:
@@ -215,110 +215,64 @@ class OwnData(tables.Table):
         options: Any = {"missing": self.missing, "intercept": self.intercept, "data_norm": norm}
         return PublicFeatures(self.features, **options)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        named = [self.id, self.report, self.label, *self.features]
-        for column in named[:3]:
-            if column is not None and named.count(column) > 1:
-                raise ValueError(
-                    f"the column {column!r} is named twice among id, report, label and features"
-                )
-        refuse_reports(list(self.features), report=self.report)
-        return self
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Names of the features and a description, as data sets have them."""
+        names = self.public_features.get_feature_names_out()
+        text = f"Rows of {self.file}, with the ranges and categories of the problem file."
+        return {"feature_names": tuple(map(str, names)), "description": text}
 
+    def rows_of(self, table: pd.DataFrame) -> tuple[Floats, Floats]:
+        """Return rows of a ball with labels -1 and 1, or of the unit box with labels as given."""
+        labels, features = table[self.label], self.public_features
+        if self.classes is None:
+            return features.transform_to_box(table), labels.to_numpy(np.float64)
+        return features.transform(table), np.where(labels == self.classes[1], 1.0, -1.0)
 
-#: A source of rows; the key ``source`` selects the class.
-Data = Annotated[PackageData | InlineData | OwnData, Field(discriminator="source")]
+    def rows(self, parts: Parts) -> MarketData | RegressionData:
+        """Return all rows as a data set."""
+        purposes = ("validation", "test") if self.is_classification else ("test",)
+        arrays: Any = [each for part in (SOLD, *purposes) for each in self.rows_of(parts[part])]
+        if self.is_classification:
+            return MarketData(*arrays, **(self.facts | {"data_norm": self.data_norm}))
+        return RegressionData(*arrays, **self.facts)
+
 
 # ----------------------------------------------------------------------- reading a user's table
 
 
-@dataclass(frozen=True, eq=False)
-class People:
-    """The sellers of a file, with their reports and groups if it has them, and the public rows.
-
-    The parts are "sold", whose index holds the sellers' ids, and the parts of public rows.
-    """
-
-    data: OwnData
-    path: Path
-    parts: dict[str, pd.DataFrame]
-
-    @property
-    def ids(self) -> list[str]:
-        """The sellers, in the order of the file."""
-        return self.parts[SOLD].index.tolist()
-
-    @property
-    def reports(self) -> Floats | None:
-        """The prices that the sellers ask."""
-        name = self.data.report
-        return None if name is None else self.parts[SOLD][name].to_numpy(np.float64)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Names of the features and a description, as data sets have them."""
-        names = self.data.public_features.get_feature_names_out()
-        text = f"Rows of {self.data.file}, with the ranges and categories of the problem file."
-        return {"feature_names": tuple(map(str, names)), "description": text}
-
-    def rows_of(self, part: str) -> tuple[Floats, Floats]:
-        """Return rows of a ball with labels -1 and 1, or of the unit box with labels as given."""
-        table, data = self.parts[part], self.data
-        labels, features = table[data.label], data.public_features
-        if data.classes is None:
-            return features.transform_to_box(table), labels.to_numpy(np.float64)
-        return features.transform(table), np.where(labels == data.classes[1], 1.0, -1.0)
-
-    def rows(self) -> MarketData | RegressionData:
-        """Return all rows as a data set."""
-        if self.data.is_classification:
-            arrays: list[Any] = [
-                each for part in (SOLD, "validation", "test") for each in self.rows_of(part)
-            ]
-            return MarketData(*arrays, **(self.facts | {"data_norm": self.data.data_norm}))
-        return RegressionData(*self.rows_of(SOLD), *self.rows_of("test"), **self.facts)
-
-
 def read_people(
     problem: Any, group: str | None = None, na_values: Sequence[str] = (), show_cells: bool = False
-) -> People:
+) -> Parts:
     """Read the sellers and the public rows of a problem with a prior and :class:`OwnData`.
 
-    ``group`` is the column of the sellers' groups; errors name lines and ids.
+    ``group`` is the column of the sellers' groups; errors name lines.
     """
     data: OwnData = problem.data
-    rows = _read(problem, data.file, na_values, group, show_cells)
-    path = problem.place(data.file)
-    parts = drawn(rows, data.public_shares, problem.run.seed, path)
-    return People(data, path, parts | read_public(problem, na_values))
+    roles = {data.id: "id", data.report: "sensitivity", group: "group"}
+    sellers = _read(problem, data.file, roles, na_values, show_cells)
+    path, seed = problem.place(data.file), problem.run.seed
+    return drawn(sellers, data.public_shares, seed, path) | read_public(problem, na_values)
 
 
-def read_public(problem: Any, na_values: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
+def read_public(problem: Any, na_values: Sequence[str] = ()) -> Parts:
     """Read the files of public rows, by purpose."""
+    files = problem.data.public.items()
     return {
-        part: _read(problem, name, na_values, public=True).reset_index(drop=True)
-        for part, name in problem.data.public.items()
-        if isinstance(name, str)
+        part: _read(problem, file, {}, na_values).reset_index(drop=True)
+        for part, file in files
+        if isinstance(file, str)
     }
 
 
-def check_file(problem: Any) -> None:
-    """Check that the file of rows, if it exists, has the declared columns."""
-    if os.path.lexists(problem.place(problem.data.file)):
-        _cells(problem, problem.data.file, (), None, public=False)
-
-
-def drawn(
-    rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path
-) -> dict[str, pd.DataFrame]:
+def drawn(rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path) -> Parts:
     """Split the file into rows for sale and drawn public rows, in the order of the file."""
     stream = np.random.SeedSequence(seed, spawn_key=(_PUBLIC,))
     order = np.random.default_rng(stream).permutation(len(rows))
     ends = np.cumsum([round(share * len(rows)) for share in shares.values()], dtype=int)
     chosen = zip([*shares, SOLD], np.split(order, ends), strict=True)
     parts = {part: rows.iloc[np.sort(places)] for part, places in chosen}
-    if few := [part for part, taken in parts.items() if not len(taken)]:
+    if few := [part for part, taken in parts.items() if taken.empty]:
         raise DataError(
             f"{path}: {len(rows)} rows are too few: no rows are left for {few[0]!r}; give other "
             "shares (data.public), or more rows"
@@ -326,120 +280,88 @@ def drawn(
     return parts
 
 
-def _cells(
-    problem: Any, name: str, na_values: Sequence[str], group: str | None, *, public: bool
+def read_cells(
+    problem: Any, name: str, more: Sequence[str] = (), na_values: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, str]:
-    """Read the declared columns of a file; return them, and the place that their index counts."""
+    """Read the label, the features and ``more`` columns of a file as text without outer blanks.
+
+    Missing cells are empty. Also return the place that the index counts: "rows.csv: line".
+    """
     data, path = problem.data, problem.place(name)
-    keys = {} if public else {data.id: "data.id", data.report: "data.report"}
-    keys |= {group: "--group-column", data.label: "data.label"}
-    keys |= {column: f"data.features.{column}" for column in data.features}
-    keys.pop(None, None)
+    wanted = [*more, data.label, *data.features]
 
     def choose(columns: list[str]) -> list[str]:
-        for column, key in keys.items():
+        for column in wanted:
             if column not in columns:
                 raise DataError(
                     f"{path}: no column is called {column!r}; {lists.columns_listed(columns)}. "
-                    f"Name one of them ({key})"
+                    "Name one of them in [data]"
                 )
-        return list(keys)
+        return list(dict.fromkeys(wanted))
 
-    parquet = data.source == "parquet"
-    frame = read_parquet(path, choose) if parquet else read_texts(path, choose, na_values)
+    if data.source == "parquet":
+        frame, unit = read_parquet(path, choose), "row"
+        frame = frame.convert_dtypes().astype("str").fillna("")
+    else:
+        frame, unit = read_texts(path, choose, na_values), "line"
     if frame.empty:
         raise DataError(f"{path}: the file has no rows; give one row per seller")
-    return frame, f"{path}: {'row' if parquet else 'line'}"
+    return frame.apply(lambda cells: cells.str.strip()), f"{path}: {unit}"
 
 
 def _read(
     problem: Any,
     name: str,
+    roles: dict[str | None, str],
     na_values: Sequence[str],
-    group: str | None = None,
     show_cells: bool = False,
-    *,
-    public: bool = False,
 ) -> pd.DataFrame:
-    """Read and check rows: features and label in the form of the learner, reports and groups.
+    """Read and check rows: reports, groups, and features and label in the form of the learner.
 
     The index holds the ids of sellers, which are lines if the file has none.
     """
     data: OwnData = problem.data
-    frame, place = _cells(problem, name, na_values, group, public=public)
-    lines = frame.index.to_numpy()
+    roles = {column: role for column, role in roles.items() if column is not None}
+    cells, place = read_cells(problem, name, [str(column) for column in roles], na_values)
     unit = place.rpartition(" ")[2]
-    ids = pd.Series([f"{unit}-{line}" for line in lines], frame.index, object)
-    if data.id is not None and not public:
-        ids = lists.checked_ids(_texts(frame[data.id]), place)
-
-    def refuse(wrong: Any, what: str, why: str) -> None:
-        if len(bad := np.flatnonzero(wrong)):
-            owner = "" if public else f" of {lists.clipped(ids.iloc[bad[0]])}"
-            raise DataError(lists.blame(place, lines[bad], what + owner, why))
-
-    columns: dict[str, Any] = {}
-    if not public and data.report is not None:
-        columns[data.report] = reports = numbers_in(frame[data.report])
-        for wrong, why in lists.report_faults(reports, problem.prior):
-            cell = frame[data.report][wrong].iloc[:1] if show_cells else ()
-            refuse(wrong, " ".join(["the report", *map(lists.clipped, cell)]), why)
-    if group is not None:
-        columns[group] = _texts(frame[group])
-        refuse(lists.blank(columns[group]), f"the group (column {group!r})", "is missing")
+    ids, columns = [f"{unit}-{line}" for line in cells.index], {}
+    if roles:
+        listed = lists.checked_list(
+            cells[list(roles)].rename(columns=roles),
+            problem.prior,
+            place,
+            data.id,
+            show_cells=show_cells,
+            is_csv=True,
+        )
+        columns = {column: listed[role] for column, role in roles.items()}
+        ids = listed["id"].tolist() if "id" in listed else ids
     for column, declared in data.features.items():
-        columns[column], *faults = _feature(frame[column], column, declared, data.missing)
-        for wrong, why in faults:
-            refuse(wrong, f"the cell of the column {column!r}", why)
+        columns[column] = texts = cells[column].where(cells[column] != "", None)
+        if isinstance(declared, tuple):
+            numbers = numbers_in(texts.dropna())
+            lists.refuse(place, numbers.isna(), WRONG_NUMBER, f"the cell of the column {column!r}")
+            columns[column] = numbers.reindex(texts.index)
+        elif set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
+            columns[column] = texts.str.capitalize()
+    data.public_features.transform(pd.DataFrame(columns).rename_axis(index=place))  # or an error
     target_range = getattr(problem.learner, "options", {}).get("target_range")
-    columns[data.label], *faults = _labels(frame[data.label], data.classes, target_range)
-    for wrong, why in faults:
-        refuse(wrong, f"the cell of the column {data.label!r}", why)
-    return pd.DataFrame(columns, frame.index).set_axis(pd.Index(ids.tolist(), dtype=object))
+    columns[data.label] = _labels(cells[data.label], data.classes, target_range, place)
+    return pd.DataFrame(columns).set_axis(pd.Index(ids, dtype=object))
 
 
-def _feature(cells: pd.Series[Any], name: str, declared: Any, missing: str) -> Iterator[Any]:
-    """Yield a feature in the form of PublicFeatures, then its wrong cells with reasons."""
-    empty, texts = lists.blank(cells), _texts(cells)
-    if isinstance(declared, tuple):
-        numbers = numbers_in(cells)
-        yield numbers.where(~empty, np.nan)
-        why = "is not a finite number; leave the cell of a missing number empty"
-        yield ~np.isfinite(numbers) & ~empty, why
-    else:
-        if set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
-            texts = texts.str.capitalize()
-        yield texts.where(~empty, None)
-        if OTHER not in declared:
-            why = (
-                f"is not among its categories (data.features.{name}); declare it there as "
-                f"the file writes it, or {OTHER!r}, the category of all undeclared values"
-            )
-            yield ~texts.isin(declared) & ~empty, why
-    if missing == "error":
-        yield empty, 'is empty; leave such rows out, or give data.missing, "indicator" or "middle"'
-
-
-def _labels(cells: pd.Series[Any], classes: Any, target_range: Any) -> Iterator[Any]:
-    """Yield the labels, then the wrong cells with reasons."""
+def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) -> Any:
+    """Return the labels, or refuse wrong cells."""
+    what = f"the cell of the column {texts.name!r}"
     if classes is None:
-        numbers = numbers_in(cells)
-        yield numbers
-        yield ~np.isfinite(numbers), "is not a finite number; leave rows without a label out"
+        numbers = numbers_in(texts)
+        why = "is not a finite number; leave rows without a label out"
+        lists.refuse(place, ~np.isfinite(numbers), why, what)
         low, high = target_range or (-np.inf, np.inf)
         why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider one"
-        yield ~numbers.between(low, high), why
-        return
-    negative, positive = (lists.is_class(_texts(cells), known) for known in classes)
-    yield np.array(classes, object)[positive.astype(int)]
-    yield ~(negative | positive), f"is neither of the classes {classes[0]!r} and {classes[1]!r}"
-
-
-def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
-    """Return cells in the form of a CSV file, without outer blanks; empty if missing."""
-
-    def text(value: Any) -> str:
-        whole = isinstance(value, float) and value.is_integer()
-        return str(int(value) if whole else value).strip()
-
-    return cells.astype(object).map(text, na_action="ignore").where(cells.notna(), "")
+        lists.refuse(place, ~numbers.between(low, high), why, what)
+        return numbers
+    first, second = (pd.Series(lists.is_class(texts, known), texts.index) for known in classes)
+    why = f"is neither of the classes {classes[0]!r} and {classes[1]!r}"
+    lists.refuse(place, ~(first | second), why, what)
+    return np.array(classes, object)[second.astype(int)]

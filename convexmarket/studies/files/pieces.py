@@ -10,13 +10,12 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self, cast, get_args
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
-from pydantic import model_validator as validator
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 from convexmarket import terms
 from convexmarket.errors import ConvexMarketError
@@ -24,38 +23,26 @@ from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import file_tables as tables
-from convexmarket.terms import Constraint, Objective, PrivacyCost, Term
-from convexmarket.terms.objectives import Kind, Of, Rule
+from convexmarket.terms import Constraint, Term
 
 Groups = NDArray[np.str_] | None
 
 # --------------------------------------------------------------------- terms and constraints
 
-
-def _list_of(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items, "maxItems": tables.MOST_ENTRIES}
-
-
-_NUMBER = {"type": "number"}
+#: The types of fields that a file can hold. A class with a field of another type is for Python.
+_HELD = {"float", "float | None", "Number", "bool", "float | Floats", "Floats", "Floats | None"}
+_HELD |= {"Matrix", "Any", "Mapping[Any, float]", "Of", "Kind", "Rule", "PrivacyCost"}
 _COSTS = {"linear": terms.LinearCost(), "exponential": terms.ExponentialCost()}
-_COST_TABLE = {"power": _NUMBER, "slopes": _list_of(_NUMBER), "thresholds": _list_of(_NUMBER)}
-#: The JSON Schemas of fields, by their types. A class with a field of another type is for Python.
-_SCHEMAS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("float", "float | None", "Number"), _NUMBER),
-    "bool": {"type": "boolean"},
-    "float | Floats": {"oneOf": [_NUMBER, _list_of(_NUMBER)]},
-    **dict.fromkeys(("Floats", "Floats | None"), _list_of(_NUMBER)),
-    **dict.fromkeys(("Matrix", "Any"), _list_of(_list_of(_NUMBER))),
-    "Mapping[Any, float]": {"type": "object", "additionalProperties": _NUMBER},
-    **{name: {"enum": [*get_args(c)]} for name, c in (("Of", Of), ("Kind", Kind), ("Rule", Rule))},
-    "PrivacyCost": {"oneOf": [{"enum": [*_COSTS]}, {"type": "object", "properties": _COST_TABLE}]},
-}
+#: The JSON Schema of an argument.
+_VALUE = tables.ARGUMENT | {"type": [*tables.ARGUMENT["type"], "object"]}
+_VALUE["maxItems"] = tables.MOST_ENTRIES
 
 
-def _keys(kind: type[Any]) -> dict[str, Any]:
-    """Return the schemas of a class's fields in files; groups refer to the sellers."""
-    named = {each.name: each.type for each in fields(kind) if each.init and each.name != "groups"}
-    return {name: _SCHEMAS.get(str(type)) for name, type in named.items()}
+def _keys(kind: type[Any]) -> dict[str, str]:
+    """Return the fields of a class in files, and their types; groups refer to the sellers."""
+    return {
+        each.name: str(each.type) for each in fields(kind) if each.init and each.name != "groups"
+    }
 
 
 def named(base: type[Any], sign: str) -> dict[str, Any]:
@@ -66,11 +53,11 @@ def named(base: type[Any], sign: str) -> dict[str, Any]:
         if inspect.isclass(kind)
         and issubclass(kind, base)
         and not inspect.isabstract(kind)
-        and None not in _keys(kind).values()
+        and _HELD.issuperset(_keys(kind).values())
     }
 
 
-def _privacy_cost(value: Any) -> PrivacyCost:
+def _privacy_cost(value: Any) -> terms.PrivacyCost:
     if isinstance(value, str) and value in _COSTS:
         return _COSTS[value]
     if isinstance(value, Mapping) and set(value) == {"power"}:
@@ -92,6 +79,11 @@ class Piece:
     arguments: dict[str, Any]
     weight: Any = 1.0
 
+    @property
+    def needs_groups(self) -> bool:
+        """Whether the piece concerns groups of sellers."""
+        return any(each.name == "groups" for each in fields(self.kind))
+
     def build(self, groups: Groups) -> Any:
         """Return the weighted term, or the constraint; ``groups`` has shape (m,)."""
         arguments = dict(self.arguments)
@@ -107,11 +99,6 @@ class Piece:
         built = self.kind(**arguments)
         return self.weight * built if issubclass(self.kind, Term) else built
 
-    @property
-    def needs_groups(self) -> bool:
-        """Whether the piece concerns groups of sellers."""
-        return any(each.name == "groups" for each in fields(self.kind))
-
     def checked(self) -> Self:
         """Return the piece if its class accepts the arguments."""
         tables.refuse_unknown(self.arguments, _keys(self.kind))
@@ -126,15 +113,13 @@ class Piece:
 
 def _term(labelled: tuple[str, Any]) -> Piece:
     label, given = labelled
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{given!r} is not a table; give {{ weight = 1.0 }}")
-    arguments = dict(given)
-    known, name = named(Term, "-"), arguments.pop("term", label)
+    if not isinstance(given, Mapping) or "weight" not in given:
+        raise ValueError(f"{given!r:.60} has no weight; give {{ weight = 1.0 }}")
+    arguments, known = dict(given), named(Term, "-")
+    name, weight = arguments.pop("term", label), arguments.pop("weight")
     if name not in known:
         raise ValueError(f"term is {name!r}; {tables.suggestion(str(name), known)}")
-    if "weight" not in arguments:
-        raise ValueError("weight is missing")
-    return Piece(name, known[name], arguments, arguments.pop("weight")).checked()
+    return Piece(name, known[name], arguments, weight).checked()
 
 
 def _constraint(labelled: tuple[str, Any]) -> Piece:
@@ -150,34 +135,21 @@ def _constraint(labelled: tuple[str, Any]) -> Piece:
 
 
 def _labelled(table: Any) -> Any:
-    """Return a table whose entries know their keys, so that errors have the path of an entry."""
-    if not isinstance(table, Mapping):
-        return table
-    return {key: (key, entry) for key, entry in table.items()}
+    """Add its key to each entry of a table, so that errors have the path of an entry."""
+    return {key: (key, table[key]) for key in table} if isinstance(table, Mapping) else table
 
 
-def _term_schema() -> dict[str, Any]:
-    """Return the schema of a term: the keys of all terms."""
-    known = named(Term, "-")
-    properties: dict[str, Any] = {"term": {"enum": [*known]}, "weight": _NUMBER}
-    for kind in known.values():
-        properties |= _keys(kind)
-    term = {"type": "object", "properties": properties, "required": ["weight"]}
-    return {"type": "object", "additionalProperties": term | {"additionalProperties": False}}
-
-
-def _constraints_schema() -> dict[str, Any]:
-    """Return the schema of the constraints: one key for each."""
-    properties = {}
-    for name, kind in named(Constraint, "_").items():
-        schema, *more = (keys := _keys(kind)).values()
-        if more:
-            table = {"type": "object", "properties": keys, "additionalProperties": False}
-            in_order = {"type": "array", "minItems": len(keys), "maxItems": len(keys)}
-            schema = {"anyOf": [table, in_order]}
-        text = str(inspect.getdoc(kind)).partition("\n\n")[0].replace("\n", " ")
-        properties[name] = schema | {"description": text}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+def _schema(base: type[Any], sign: str) -> dict[str, Any]:
+    """Return the schema of a table of pieces: a key for each constraint, all keys for a term."""
+    known = named(base, sign)
+    if base is Constraint:
+        texts = {name: str(inspect.getdoc(kind)).split("\n\n")[0] for name, kind in known.items()}
+        each = {name: _VALUE | {"description": text} for name, text in texts.items()}
+        return {"type": "object", "properties": each, "additionalProperties": False}
+    keys = {key: _VALUE for kind in known.values() for key in _keys(kind)}
+    keys |= {"term": {"enum": [*known]}, "weight": {"type": "number"}}
+    term = {"type": "object", "properties": keys, "additionalProperties": False}
+    return {"type": "object", "additionalProperties": term | {"required": ["weight"]}}
 
 
 #: Terms by label; a label that is the name of a term defines the term.
@@ -185,30 +157,36 @@ TermsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_term)]],
     BeforeValidator(_labelled),
     Field(min_length=1, max_length=50),
-    WithJsonSchema(_term_schema()),
+    WithJsonSchema(_schema(Term, "-")),
 ]
 #: Constraints by name.
 ConstraintsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_constraint)]],
     BeforeValidator(_labelled),
-    WithJsonSchema(_constraints_schema()),
+    WithJsonSchema(_schema(Constraint, "_")),
 ]
 
 # ------------------------------------------------------------------------------------ sellers
 
-_Count = Annotated[int, Field(ge=1, le=tables.MOST_ENTRIES)]
-
 
 class _SomeSellers(tables.Table):
-    count: _Count | None = None
+    count: Annotated[int, Field(ge=1, le=tables.MOST_ENTRIES)] | None = None
     """Sellers that are drawn from the prior; or"""
-    sensitivities: tables.Reports | None = None
+    sensitivities: tables.Many[tables.Nonnegative] | None = None
     """the sellers' reports."""
 
     @property
     def size(self) -> int:
         """Number of sellers."""
         return self.count or len(self.sensitivities or ())
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        fields = type(self).model_fields
+        names = [name for name in ("count", "sensitivities", "groups", "file") if name in fields]
+        if sum(bool(getattr(self, name)) for name in names) != 1:
+            raise ValueError(f"give one of {', '.join(names)}")
+        return self
 
 
 class GroupTable(_SomeSellers):
@@ -219,21 +197,11 @@ class GroupTable(_SomeSellers):
     prior: tables.PriorTable | None = None
     """Prior of the group; that of all sellers by default."""
 
-    @validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.count is None) == (self.sensitivities is None):
-            raise ValueError("give either count, to draw so many from the prior, or sensitivities")
-        return self
-
 
 class SellersTable(_SomeSellers):
     """The sellers of a market: drawn, listed, groups of either, or those of a file."""
 
-    groups: Annotated[
-        tuple[GroupTable, ...],
-        Field(strict=False, max_length=50),
-        AfterValidator(tables.listed_once),
-    ] = ()
+    groups: tables.Several[GroupTable] = ()
     file: tables.FileName | None = None
     """A CSV or Parquet file of sellers and their reports, relative to the problem file."""
     id: tables.Column | None = None
@@ -243,16 +211,11 @@ class SellersTable(_SomeSellers):
     group: tables.Column | None = None
     """Column of the file: groups."""
 
-    @validator(mode="after")
-    def _one_source(self) -> Self:
-        sources = (self.count, self.sensitivities, self.groups or None, self.file)
-        if sum(source is not None for source in sources) != 1:
-            raise ValueError("give one of count, sensitivities, groups and file")
+    @model_validator(mode="after")
+    def _columns_of_a_file(self) -> Self:
         columns = [name for name in (self.id, self.report, self.group) if name is not None]
         if columns and self.file is None:
-            raise ValueError(
-                "id, report and group are columns of a file; give file, or none of them"
-            )
+            raise ValueError("id, report and group are columns of a file; give file")
         if len(set(columns)) < len(columns):
             raise ValueError("a column is named twice among id, report and group")
         return self
@@ -281,9 +244,10 @@ class MarketTable(tables.Table):
         """The prior of each group; without groups, of all sellers under ""."""
         priors = {group.name: group.prior or self.prior for group in self.sellers.groups}
         priors = priors or {"": self.prior}
-        if None in priors.values():
+        given = {name: prior for name, prior in priors.items() if prior is not None}
+        if len(given) < len(priors):
             raise ValueError("the sellers have no prior; give [prior]")
-        return cast("dict[str, Prior]", priors)
+        return given
 
     def build(self, seed: int, listed: pd.DataFrame | None = None) -> Market:
         """Return the market; ``listed`` holds the id, sensitivity and group of a file's sellers.
@@ -291,26 +255,23 @@ class MarketTable(tables.Table):
         The k-th seller that is drawn has the same quantile of every prior, so that variants with
         different priors are compared on paired draws.
         """
-        priors, groups, rng = self.priors, None, np.random.default_rng(seed)
+        priors, parts, ids, groups = self.priors, self.sellers.groups, None, None
         if listed is None:
-            parts: Any = self.sellers.groups or (self.sellers,)
-            reports = np.array([])
-            for part, prior in zip(parts, priors.values(), strict=True):
+            reports, rng = np.array([]), np.random.default_rng(seed)
+            for part, prior in zip(parts or (self.sellers,), priors.values(), strict=True):
                 drawn: Any = prior.quantile(rng.random(part.size))
                 reports = np.append(reports, part.sensitivities or drawn)
-            if self.sellers.groups:
+            if parts:
                 groups = np.repeat([part.name for part in parts], [part.size for part in parts])
         else:
-            reports = listed["sensitivity"].to_numpy()
+            reports, ids = listed["sensitivity"].to_numpy(), listed["id"].tolist()
             if "group" in listed:
                 groups = listed["group"].astype(str).to_numpy(np.str_)
-        of_sellers: Any = priors if self.sellers.groups else priors[""]
-        ids = None if listed is None else listed["id"].tolist()
-        sellers = Sellers(reports, of_sellers, ids=ids, groups=groups)
-        weighted = [term.build(groups) for term in self.objective.values()]
-        objective: Objective = sum(weighted[1:], start=weighted[0])
+        of_sellers: Any = priors if parts else priors[""]
+        first, *others = (term.build(groups) for term in self.objective.values())
         constraints = [constraint.build(groups) for constraint in self.constraints.values()]
-        return Market(sellers, objective, constraints)
+        sellers = Sellers(reports, of_sellers, ids=ids, groups=groups)
+        return Market(sellers, sum(others, start=first), constraints)
 
     def check(self, seed: int) -> None:
         """Refuse a market that cannot be declared; sellers in a file are not read."""

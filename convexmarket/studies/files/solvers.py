@@ -23,24 +23,13 @@ def _without_files(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-_Once = AfterValidator(tables.listed_once)
-Names = Annotated[
-    tuple[Annotated[str, Field(pattern=r"^[A-Za-z][\w .-]{0,59}$")], ...],
-    Field(strict=False, max_length=100),
-    _Once,
-]
-Problems = Annotated[
-    tuple[tables.FileName, ...], Field(strict=False, min_length=1, max_length=200), _Once
-]
-Sizes = Annotated[
-    tuple[Annotated[int, Field(ge=2, le=1_000_000)], ...],
-    Field(strict=False, min_length=1, max_length=20),
-    _Once,
-]
-Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z_-]{0,31}$")]
-Integer = Annotated[int, Field(gt=-(2**63), lt=2**63)]
-Options = Annotated[
-    dict[str, bool | Integer | float | Word], Field(max_length=50), AfterValidator(_without_files)
+_Solver = Annotated[str, Field(pattern=r"^[A-Za-z][\w .-]{0,59}$")]
+_Names = tables.Several[_Solver]
+_Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z_-]{0,31}$")]
+_Options = Annotated[
+    dict[str, bool | tables.Integer | float | _Word],
+    Field(max_length=50),
+    AfterValidator(_without_files),
 ]
 
 
@@ -49,27 +38,28 @@ class SettingTable(tables.Table):
 
     tolerance: tables.Share
     """Largest relative error of the objective, and largest relative residual, of a solved run."""
-    options: Annotated[dict[str, Options], Field(max_length=50)] = Field(default_factory=dict)
+    options: Annotated[dict[str, _Options], Field(max_length=50)] = Field(default_factory=dict)
     """Options of each solver, by its name in any case; those of CVXPY's solve."""
 
 
 class ComparisonTable(tables.Table):
     """Problems, formulations, solvers, sizes and draws of a comparison."""
 
-    problems: Problems
+    problems: tables.Several[tables.FileName]
     """Problem files, relative to this one, or names of classes of subproblems."""
-    solvers: Annotated[Names, Field(min_length=1)] = DEFAULT_SOLVERS
+    solvers: _Names = DEFAULT_SOLVERS
     """CVXPY's names, and "exact": the package's methods without a conic solver."""
-    formulations: Names = ()
+    formulations: _Names = ()
     """Formulations to use; all by default. A class that has none of them uses its first."""
-    classes: Names = ()
+    classes: _Names = ()
     """Classes of subproblems, such as "allocation" and "ridge"; all by default."""
-    sizes: Sizes = (100, 1_000)
+    sizes: tables.Several[Annotated[int, Field(ge=2, le=1_000_000)]] = (100, 1_000)
     """Sellers, rows or points."""
     draws: Annotated[int, Field(ge=1, le=1_000)] = 3
     """Instances drawn of each problem and size."""
-    settings: Annotated[Names, Field(min_length=1)] = ("default",)
-    """"default" (CVXPY's options, and errors of at most 1e-3), or names of tables in [settings]."""
+    settings: _Names = ("default",)
+    """"default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high" (1e-3,
+    1e-6, 1e-9), or the name of a table in [settings]."""
 
 
 class LimitsTable(tables.Table):
@@ -77,13 +67,6 @@ class LimitsTable(tables.Table):
 
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
     megabytes: Annotated[float, Field(ge=500, le=10_000_000)] = 4_000.0
-
-
-class SolversRunTable(tables.RunTable):
-    """Execution of a comparison."""
-
-    pin: bool = True
-    """Whether each run is bound to one core."""
 
 
 class SolversFile(tables.ProblemFile):
@@ -94,7 +77,6 @@ class SolversFile(tables.ProblemFile):
     limits: LimitsTable = LimitsTable()
     settings: Annotated[dict[str, SettingTable], Field(max_length=50)] = Field(default_factory=dict)
     """Settings with tolerances and options, by name."""
-    run: SolversRunTable = SolversRunTable()
 
     keeps_journal: ClassVar[bool] = True
 
@@ -108,7 +90,6 @@ class SolversFile(tables.ProblemFile):
             settings={name: given.get(name) for name in self.study.settings},
             time_limit=self.limits.seconds,
             memory_limit=self.limits.megabytes,
-            pin=self.run.pin,
             seed=self.run.seed,
             **options,
         )

@@ -60,7 +60,6 @@ regularization = [0.3]
 target_range = [-60_000, 60_000]
 label_noise = 0.2
 coef_norm = 1.0
-draws = 3
 [run]
 jobs = 1
 """

@@ -8,6 +8,7 @@ import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.privacy import Simulation
 from convexmarket.studies.files import load_file, parse_file
+from convexmarket.studies.files.people import read_people
 from tests.learners.builders import output_ridge
 from tests.studies.files.builders import REGRESSION, TRADEOFF, TWO_SELLERS, patients, written
 
@@ -23,13 +24,13 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sale(place):
     problem = load_file(written(place, TRADEOFF, TABLE))
-    return problem.buy(random_state=Simulation(0))
+    return problem.buy(random_state=Simulation(0)), read_people(problem)["test"].index
 
 
 def test_buying_from_a_file_equals_cm_buy(sale):
     """Compare with cm.buy called with the settings of the file."""
-    deal, people = sale
-    sold = TABLE.loc[people.ids]
+    deal, test = sale
+    sold = TABLE.loc[deal.offers.index]
     by_hand = cm.buy(
         sold,
         ask="ask",
@@ -45,7 +46,7 @@ def test_buying_from_a_file_equals_cm_buy(sale):
         objective=1.0 * cm.Spread() + 10.0 * cm.Noise(),
         constraints=[cm.Cap(2)],
         gamma=0.002,
-        test=TABLE.loc[people.parts["test"].index],
+        test=TABLE.loc[test],
         random_state=Simulation(0),
     )
     pd.testing.assert_frame_equal(
@@ -57,19 +58,18 @@ def test_buying_from_a_file_equals_cm_buy(sale):
 
 
 def test_public_rows_are_not_sold_and_measure_the_model(sale):
-    deal, people = sale
-    test = people.parts["test"]
+    deal, test = sale
     assert len(deal.offers) == 150
-    assert not set(deal.offers.index) & set(test.index)
-    wrong = deal.model.predict(TABLE.loc[test.index]) != TABLE.loc[test.index, "ill"]
+    assert not set(deal.offers.index) & set(test)
+    wrong = deal.model.predict(TABLE.loc[test]) != TABLE.loc[test, "ill"]
     assert deal.test_errors["model"] == wrong.mean()
 
 
 def test_a_regression_uses_the_risk_constants_of_its_learner(place, tmp_path):
     problem = load_file(written(tmp_path, REGRESSION, TABLE))
-    deal, people = problem.buy(random_state=Simulation(0))
+    deal = problem.buy(random_state=Simulation(0))
     learner = output_ridge(0.3)
-    width = len(people.data.public_features.get_feature_names_out())
+    width = problem.data.public_features.n_features_out_
     mu, sigma = learner.risk(width, label_noise=0.2, failure_probability=0.05)
     standard = deal.market.standard_form
     assert (standard.mu, standard.sigma, standard.gamma) == (mu, sigma, 0.01)
@@ -79,8 +79,8 @@ def test_a_regression_uses_the_risk_constants_of_its_learner(place, tmp_path):
 
 def test_gamma_or_budget_replace_those_of_the_file(place):
     problem = load_file(written(place, TRADEOFF, TABLE))
-    assert problem.buy(gamma=0.01)[0].market.standard_form.gamma == 0.01
-    deal, _ = problem.buy(budget=5.0)
+    assert problem.buy(gamma=0.01).market.standard_form.gamma == 0.01
+    deal = problem.buy(budget=5.0)
     assert str(deal.incentives) == "by construction"
     assert 3.0 < deal.offers["payment"].sum() < 7.0
     with pytest.raises(ParameterError, match="gamma or budget, not both"):
@@ -90,11 +90,11 @@ def test_gamma_or_budget_replace_those_of_the_file(place):
 @pytest.mark.campaign  # payments need an allocation for each seller
 def test_groups_have_their_share(place):
     problem = load_file(written(place, TRADEOFF, TABLE))
-    deal, _ = problem.buy(group="region", at_least={"north": 0.7})
+    deal = problem.buy(group="region", at_least={"north": 0.7})
     weights = deal.offers["weight"]
     north = TABLE.loc[weights.index, "region"] == "north"
     assert weights[north].sum() >= 0.7 - 1e-6
-    free = problem.buy(group="region")[0].offers["weight"]
+    free = problem.buy(group="region").offers["weight"]
     assert free[north].sum() < 0.69
     with pytest.raises(ParameterError, match="--group-column"):
         problem.buy(at_least={"north": 0.7})

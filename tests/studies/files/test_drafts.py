@@ -42,7 +42,7 @@ def test_a_draft_is_refused_until_everything_is_declared(tmp_path):
 def test_a_completed_draft_runs(tmp_path, learns, name):
     text = declared(draft(tmp_path, patients(120), learns, name).text)
     (tmp_path / "market.toml").write_text(text)
-    settings = ["objective.gamma=[0.003]", "learner.draws=2"]
+    settings = ["objective.gamma=[0.003]"] + ["learner.draws=2"] * (learns == "class")
     problem = load_file(tmp_path / "market.toml", settings)
     assert problem.data.is_classification == (learns == "class")
     assert (problem.data.id, problem.data.report) == ("patient", "ask")

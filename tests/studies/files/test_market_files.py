@@ -36,9 +36,8 @@ PRIOR = cm.Uniform(1, 5)
 def one(changes: str, *overrides: str) -> cm.Market:
     """Return the market of one variant with changes written as an inline table."""
     problem = parse_file(BASE, [f'variants=[{{name="x", {changes}}}]', *overrides])
-    (variant,) = problem.variants
-    (table,) = variant.markets
-    return table.build(problem.run.seed)
+    (point,) = problem.points()
+    return point.market
 
 
 def refusal(*overrides: str) -> str:
@@ -47,82 +46,64 @@ def refusal(*overrides: str) -> str:
     return str(caught.value).removeprefix("my.toml: ")
 
 
-def refused(changes: str) -> str:
-    return refusal(f'variants=[{{name="x", {changes}}}]')
-
-
 SELLERS = cm.Sellers(REPORTS, PRIOR)
-STANDARD = 1.0 * cm.Spread() + 10.0 * cm.Noise() + 0.1 * cm.Payments()
+REST = 10.0 * cm.Noise() + 0.1 * cm.Payments()
+STANDARD = cm.Spread() + REST
+FREE = cm.Spread() + 10.0 * cm.Noise()
+TIERS = cm.terms.TieredCost([1, 3], [0.5])
 
 
 @for_each(
     [
-        ("objective={spread={p=3}}", 1.0 * cm.Spread(3) + 10.0 * cm.Noise() + 0.1 * cm.Payments()),
+        ("spread={p=3}", cm.Spread(3) + REST),
+        ('spread={term="squared-spread", weight=3}', 3.0 * cm.terms.SquaredSpread() + REST),
         (
-            'objective={spread={term="squared-spread", weight=3}}',
-            3.0 * cm.terms.SquaredSpread() + 10.0 * cm.Noise() + 0.1 * cm.Payments(),
+            "spread=false, negative-entropy={weight=2, reference=[0.2, 0.3, 0.5]}",
+            REST + 2.0 * cm.terms.NegativeEntropy([0.2, 0.3, 0.5]),
         ),
         (
-            "objective={spread=false, negative-entropy={weight=0.5}}",
-            10.0 * cm.Noise() + 0.1 * cm.Payments() + 0.5 * cm.terms.NegativeEntropy(),
-        ),
-        (
-            'objective={largest={term="spread", p=inf, weight=0.1}}',
+            'largest={term="spread", p=inf, weight=0.1}',
             STANDARD + 0.1 * cm.Spread(np.inf),
         ),
+        ("payments=false", FREE),
         (
-            'objective={payments={privacy_cost="exponential"}}',
-            1.0 * cm.Spread() + 10.0 * cm.Noise() + 0.1 * cm.Payments(cm.terms.ExponentialCost()),
+            'payments={privacy_cost="exponential"}',
+            FREE + 0.1 * cm.Payments(cm.terms.ExponentialCost()),
         ),
-        ("objective={payments=false}", 1.0 * cm.Spread() + 10.0 * cm.Noise()),
         (
-            "objective={payments={privacy_cost={slopes=[1, 3], thresholds=[0.5]}}}",
-            1.0 * cm.Spread()
-            + 10.0 * cm.Noise()
-            + 0.1 * cm.Payments(cm.terms.TieredCost([1, 3], [0.5])),
+            "payments={privacy_cost={slopes=[1, 3], thresholds=[0.5]}}",
+            FREE + 0.1 * cm.Payments(TIERS),
         ),
-        *(
-            (f"objective={{{name}={{weight=2{keys}}}}}", STANDARD + 2.0 * term)
-            for name, keys, term in [
-                (
-                    "negative-entropy",
-                    ", reference=[0.2, 0.3, 0.5]",
-                    cm.terms.NegativeEntropy([0.2, 0.3, 0.5]),
-                ),
-                ("cvar", ', level=0.25, of="payments"', cm.terms.CVaR(0.25, "payments")),
-                (
-                    "robust-costs",
-                    ', kind="budget", radius=0.1, budget=1.5',
-                    cm.terms.RobustCosts("budget", 0.1, 1.5),
-                ),
-            ]
+        (
+            'cvar={weight=2, level=0.25, of="payments"}',
+            STANDARD + 2.0 * cm.terms.CVaR(0.25, "payments"),
+        ),
+        (
+            'robust-costs={weight=2, kind="budget", radius=0.1, budget=1.5}',
+            STANDARD + 2.0 * cm.terms.RobustCosts("budget", 0.1, 1.5),
         ),
     ],
 )
 def test_terms_equal_those_of_python(changes, objective):
-    market = one(changes)
+    market = one(f"objective={{{changes}}}")
     assert market.objective == objective
     assert repr(market) == repr(cm.Market(SELLERS, objective, [cm.Cap(2)]))
 
 
 @for_each(
     [
-        ("constraints={cap=false}", []),
-        ("constraints={cap=[1, 2, 1.5]}", [cm.Cap([1, 2, 1.5])]),
-        ("constraints={max_epsilon=[1, 0, 2]}", [cm.Cap(2), cm.MaxEpsilon([1, 0, 2])]),
-        ("constraints={given_epsilon=[1, 0, 2]}", [cm.Cap(2), cm.terms.GivenEpsilon([1, 0, 2])]),
-        ("constraints={eta_range=[1, 4]}", [cm.Cap(2), cm.EtaRange(1, 4)]),
-        ("constraints={effective_size=2}", [cm.Cap(2), cm.terms.EffectiveSize(2)]),
+        ("cap=false", []),
+        ("cap=[1, 2, 1.5]", [cm.Cap([1, 2, 1.5])]),
+        ("max_epsilon=[1, 0, 2]", [cm.Cap(2), cm.MaxEpsilon([1, 0, 2])]),
+        ("eta_range=[1, 4]", [cm.Cap(2), cm.EtaRange(1, 4)]),
         (
-            "constraints={moments={A=[[1, 2], [3, 4], [5, 9]], b=[2.5, 4.0], tol=[0, 0.5]}}",
+            "moments={A=[[1, 2], [3, 4], [5, 9]], b=[2.5, 4.0], tol=[0, 0.5]}",
             [cm.Cap(2), cm.terms.Moments([[1, 2], [3, 4], [5, 9]], [2.5, 4.0], [0, 0.5])],
         ),
     ],
 )
 def test_constraints_equal_those_of_python(changes, constraints):
-    market = one(changes)
-    assert market.constraints == tuple(constraints)
-    assert len(market.constraints) == len(constraints)
+    assert one(f"constraints={{{changes}}}").constraints == tuple(constraints)
 
 
 @for_each(
@@ -140,9 +121,8 @@ def test_shares_of_groups_equal_those_of_python(share, arguments):
 
 
 def test_groups_have_their_own_priors():
-    groups = """{groups=[{name="A", count=3, prior={family="uniform", low=0, high=1}},
-                         {name="B", count=2}]}"""
-    market = one(f"sellers={groups}".replace("\n", ""))
+    own = '{family="uniform", low=0, high=1}'
+    market = one(f'sellers={{groups=[{{name="A", count=3, prior={own}}}, {{name="B", count=2}}]}}')
     levels = np.random.default_rng(0).random(5)
     reports = [*cm.Uniform(0, 1).quantile(levels[:3]), *PRIOR.quantile(levels[3:])]
     priors = {"A": cm.Uniform(0, 1), "B": PRIOR}
@@ -154,28 +134,19 @@ def test_groups_have_their_own_priors():
 
 @for_each(
     [
-        (
-            "objective.spread.p=1",
-            "objective.spread: p must be a number in [1.01, 40], or inf, got 1",
-        ),
+        ("objective.spread.p=1", "objective.spread: p must be a number in [1.01, 40], or inf, got"),
         ("objective.spread.q=1", "objective.spread: 'q' is not a known key; known are"),
-        (
-            "objective.payments.privacy_csot=1",
-            "'privacy_csot' is not a known key; did you mean 'privacy_cost'?",
-        ),
+        ("objective.payments.privacy_csot=1", "known key; did you mean 'privacy_cost'?"),
         (
             'objective.robust-costs={weight=1, kind="bugdet", radius=0.1}',
             "objective.robust-costs: kind must be one of 'box', 'budget', 'ellip",
         ),
         (
             "constraints.moments={A=[[1], [2, 3]], b=[1]}",
-            "constraints.moments: A is a list; give a matrix of finite numbers",
+            "constraints.moments: A is a list; give a",
         ),
         ("constraints.cap=0.5", "constraints.cap: cap is 0.5"),
-        (
-            "constraints.bugdet=1",
-            "constraints.bugdet: 'bugdet' is not a known key; did you mean 'budget'?",
-        ),
+        ("constraints.bugdet=1", "'bugdet' is not a known key; did you mean 'budget'?"),
         (
             'sellers={groups=[{name="A", count=1}, {name="A", count=2}]}',
             "sellers.groups: an entry is listed twice",
@@ -192,36 +163,30 @@ def test_errors_in_the_base_are_reported_once(override, said):
 
 @for_each(
     [
-        (
-            "objective={spread={p=0.5}}",
-            "variants[0].objective.spread: p must be a number in [1.01, 40]",
-        ),
-        ("objective={spred=false}", "variants[0].objective.spred: there is no spred to remove"),
-        ('objective={a={term="spred", weight=1}}', "variants[0].objective.a: term is 'spred'; did"),
-        ("objectiv={}", "variants[0]: 'objectiv' is not a known key; did you mean 'objective'?"),
-        ("constraints={cap=[1, 2]}", "variants[0]: cap has 2 entries for 3 sellers"),
-        (
-            "constraints={group_share={equal=true}}",
-            "variants[0]: group_share needs groups",
-        ),
+        ("objective={spread={p=0.5}}", ".objective.spread: p must be a number in [1.01, 40]"),
+        ("objective={spred=false}", ".objective.spred: there is no spred to remove"),
+        ('objective={a={term="spred", weight=1}}', ".objective.a: term is 'spred'; did"),
+        ("objectiv={}", ": 'objectiv' is not a known key; did you mean 'objective'?"),
+        ("constraints={cap=[1, 2]}", ": cap has 2 entries for 3 sellers"),
+        ("constraints={group_share={equal=true}}", ": group_share needs groups"),
         (
             f"sellers={GROUPS}, constraints={{group_share={{at_least={{C=0.1}}}}}}",
-            "variants[0]: at_least must be shares in [0, 1] of the groups 'A', 'B', got 'C'",
+            ": at_least must be shares in [0, 1] of the groups 'A', 'B', got 'C'",
         ),
-        ("sellers={sensitivities=[9.0]}", "variants[0]: 1 of 1 sensitivities are not in the supp"),
-        ("prior=false, constraints=false", "variants[0]: the sellers have no prior"),
+        ("sellers={sensitivities=[9.0]}", ": 1 of 1 sensitivities are not in the supp"),
+        ("prior=false, constraints=false", ": the sellers have no prior"),
         (
             'sweep={key="constraints.budgt", values=[1, 2]}',
-            "variants[0].constraints.budgt: 'budgt' is not a known key; did you mean 'budget'?",
+            ".constraints.budgt: 'budgt' is not a known key; did you mean 'budget'?",
         ),
         (
             'sweep={key="constraints.cap.x", values=[1, 2]}',
-            "variants[0]: constraints.cap.x: cap is not a table",
+            ": constraints.cap.x: cap is not a table",
         ),
     ],
 )
 def test_errors_in_a_variant_name_the_variant(changes, said):
-    assert said in refused(changes)
+    assert f"variants[0]{said}" in refusal(f'variants=[{{name="x", {changes}}}]')
 
 
 def test_a_required_key_is_reported_in_the_variant():
@@ -399,7 +364,7 @@ def test_sellers_of_a_csv_file_equal_those_in_the_problem(tmp_path):
     ("rows", "change", "error", "words"),
     [
         (["p1;9;north"], ("", ""), DataError, "outside the support [1, 5]"),
-        (ROWS, ("Region", "Regoin"), DataError, "Name one of them with sellers.group"),
+        (ROWS, ("Region", "Regoin"), DataError, "sellers.group in a file"),
         (ROWS, ("Region", "Patient Nr"), ProblemFileError, "named twice"),
         (ROWS, ('file = "asks.csv"', "count = 3"), ProblemFileError, "columns of a file"),
         (ROWS, (', group = "Region"', ""), ProblemFileError, "sellers.group"),

@@ -33,7 +33,6 @@ regularization = [0.3, 1.0]
 label_noise = 0.1
 coef_norm = 1.0
 smallest_eigenvalue = 0.05
-draws = 5
 [run]
 jobs = 1
 """
@@ -79,17 +78,8 @@ def test_mu_and_sigma_equal_the_constants_of_the_theorem(result):
         assert row.objective == pytest.approx(row.bound - row.bias + cost, rel=1e-9)
 
 
-def test_simulated_releases_confirm_the_exact_errors():
-    little = run("objective.gamma=[1e-6]", "learner.draws=60")  # so that no prediction is clipped
-    curve = little.tables["curve"]
-    assert ((curve.simulated_loss - curve.loss_mean).abs() < 4 * curve.simulated_error).all()
-    assert (curve.rmse_low < curve.rmse_high).all()
-    np.testing.assert_allclose(curve.rmse**2, curve.loss_mean)
-
-
 def test_every_market_passes_its_audit(result):
-    assert result.tables["audits"].incentive_compatible.all()
-    assert result.tables["audits"].individually_rational.all()
+    assert result.tables["audits"][["incentive_compatible", "individually_rational"]].all(axis=None)
     assert (result.tables["curve"].gap < 1e-9).all()
 
 
@@ -100,24 +90,23 @@ def test_a_uniform_price_spends_the_same_and_buys_less(result):
 
 
 def test_the_marked_point_depends_only_on_public_numbers(result):
-    other = run("data.seed=7", "run.seed=5", "learner.draws=2")
+    other = run("data.seed=7", "run.seed=5")
     pd.testing.assert_frame_equal(result.tables["choices"], other.tables["choices"])
     assert not np.allclose(result.tables["curve"].payments, other.tables["curve"].payments)
-    best = result.tables["choices"].groupby("gamma").expected_objective.transform("min")
-    assert (
-        result.tables["choices"].marked == (result.tables["choices"].expected_objective == best)
-    ).all()
+    choices = result.tables["choices"]
+    best = choices.groupby("gamma").expected_objective.transform("min")
+    assert (choices.marked == (choices.expected_objective == best)).all()
     typical = Sellers(1.0 + 4.0 * (np.arange(80) + 0.5) / 80, Uniform(1, 5))
-    row = result.tables["choices"].iloc[0]
+    row = choices.iloc[0]
     market = Market.standard(typical, mu=row.mu, sigma=row.sigma, gamma=row.gamma)
     assert row.expected_objective == pytest.approx(row.bias + allocate(market).objective)
 
 
 def test_a_cap_and_the_papers_sensitivity_are_applied():
     settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.max_norm=0.8")
-    answer = run(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
-    assert answer.tables["sellers"].weight.max() <= 2 / 80 + 1e-15
-    assert (answer.tables["sellers"].guarantee <= answer.tables["sellers"].epsilon).all()
+    answer = run(*settings, "sellers.scenarios=['independent']")
+    sellers, curve = answer.tables["sellers"], answer.tables["curve"]
+    assert sellers.weight.max() <= 2 / 80 + 1e-15
+    assert (sellers.guarantee <= sellers.epsilon).all()
     expected = ridge_risk_constants(0.3, 12, 0.1, 0.05, 0.8, "paper")
-    assert (answer.tables["curve"].mu[0], answer.tables["curve"].sigma[0]) == expected
-    assert answer.facts["guarantee"]["accounting"] == "paper sensitivity"
+    assert (curve.mu[0], curve.sigma[0]) == expected

@@ -43,14 +43,12 @@ def test_a_file_of_kind_solvers_calls_compare_solvers(tmp_path):
 
 
 def test_sellers_of_a_csv_file_determine_the_size(tmp_path):
-    (tmp_path / "sellers.csv").write_text("id,report\n" + "".join(
-        f"s{k},{0.02 + 0.001 * k}\n" for k in range(30)
-    ))  # fmt: skip
+    rows = [f"s{k},{0.02 + 0.001 * k}" for k in range(30)]
+    (tmp_path / "sellers.csv").write_text("\n".join(["id,report", *rows]))
     (tmp_path / "market.toml").write_text(
-        'kind = "market"\ntitle = "Mine"\n[sellers]\nfile = "sellers.csv"\n'
-        'report = "report"\n[prior]\nfamily = "uniform"\nlow = 0.02\nhigh = 0.1\n[objective]\n'
-        "spread = { weight = 1.0 }\nnoise = { weight = 10.0 }\npayments = { weight = 0.003 }\n"
-        '[[variants]]\nname = "free"\n'
+        'kind = "market"\ntitle = "Mine"\nsellers = {file = "sellers.csv", report = "report"}\n'
+        'prior = {family = "uniform", low = 0.02, high = 0.1}\n[objective]\nspread.weight = 1.0\n'
+        "noise.weight = 10.0\npayments.weight = 0.003\n"
     )
     entry = subproblems_of(tmp_path / "market.toml")
     runs = cm.compare_solvers({"mine": entry}, solvers=["exact"], sizes=[9], progress=False)
