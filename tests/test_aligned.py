@@ -7,7 +7,6 @@ from sklearn.base import clone
 
 import convexmarket as cm
 from convexmarket import terms
-from convexmarket.attacks import formula_audits
 from convexmarket.checks import aligned
 from convexmarket.errors import DataError, ParameterError
 

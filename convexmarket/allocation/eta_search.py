@@ -234,7 +234,7 @@ class _Search:
             return left(eta(x)) - right(eta(x))
 
         if is_open:
-            bounded = {"bounds": _REACH, "options": {"xatol": 0.02}}
+            bounded: Any = {"bounds": _REACH, "options": {"xatol": 0.02}}
             return eta(minimize_scalar(lambda x: left(eta(x)), **bounded).x)
         width, error = float(np.log(high / low)), _ROUGH * abs(left(low))
         if lead(0.0) > error and lead(width) < -error:  # two exact cuts differ by rounding only

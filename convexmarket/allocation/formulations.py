@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.eta_search import Evaluated, allocation_of, first_look, search_eta
-from convexmarket.allocation.exact_solver import check_noise
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import (
     ROUNDING,
@@ -257,7 +256,7 @@ class _Solved(Projections):
                 f"and gamma > 0, under Cap and EtaRange; this market is {shown(market)}"
             )
         super().__init__(projectable[0])
-        check_noise(standard)
+        check_feasible(standard, standard.virtual_costs.size, standard.virtual_costs.size)
         self.standard, self.formulation, self._eta = standard, formulation, np.inf
         self.solver, self.options = check_solver(solver), options
 

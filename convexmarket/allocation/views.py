@@ -98,9 +98,10 @@ class MarketExpressions:
             for p in market.constraints
         ]
         for part in market.objective.parts:
-            weight = part.weight if part.is_parametric and parameters is None else part.value
+            declared = isinstance(part.weight, cp.Expression) and parameters is None
+            weight: Number = part.weight if declared else part.value
             if isinstance(weight, cp.Expression) or weight > 0:
-                expression = self._settled(part.weighted(weight, self.quantities))
+                expression = self._settled(part.term.weighted(weight, self.quantities))
                 self.terms.append((weight, part.term, expression))
                 # Restrictions of its domain, such as eps <= 1 for log(1 - eps).
                 domain = [item for item in expression.domain if self._restricts(item)]

@@ -281,7 +281,7 @@ class SolvedCurve:
         self.n_solves += 1
         sellers, start = market.sellers.with_virtual_cost(seller, virtual_cost), self._nearest
         changed = Market(sellers, market.objective, market.constraints)
-        self._nearest = allocate(changed, gap=self._gap, start=start)  # type: ignore[arg-type]
+        self._nearest = allocate(changed, gap=self._gap, start=start)
         return self._nearest
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:

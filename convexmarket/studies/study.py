@@ -427,7 +427,8 @@ def _wanted(extent: Extent, market: Market) -> bool:
 
 def _bought(market: Market, allocation: Allocation) -> Row:
     weights, eta, spread = allocation.weights, allocation.eta, np.linalg.norm(allocation.weights)
-    model = tuple(part for part in market.objective.parts if not part.term.pays)
+    parts = market.objective.parts
+    model = tuple(part for part in parts if part.term.reading(weights.size) == "none")
     error = Objective(model).value(weights, eta, market.sellers.virtual_costs) if model else 0.0
     names = ("objective", "lower_bound", "gap", "eta", "method", "seconds")
     return {name: getattr(allocation, name) for name in names} | {

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.errors import AllocationError, NotSupportedError
-from convexmarket.incentives import rents as module
 from convexmarket.incentives.rents import SolvedCurve
 from tests import one_in
 from tests.incentives.builders import (
@@ -228,18 +227,6 @@ def test_an_allocation_that_is_suboptimal_in_this_market_is_refused():
 
 
 # ------------------------------------------------------------------- markets that are solved
-
-
-def test_infeasibility_at_a_finite_price_is_an_error(monkeypatch):
-    def fail(changed, *arguments, **options):
-        raise InfeasibleMarketError("nothing meets the constraints")
-
-    market = small_market()
-    curve = SolvedCurve(market, cm.allocate(market), gap=1e-5)
-    monkeypatch.setattr(module, "allocate", fail)
-    with pytest.raises(InfeasibleMarketError):
-        curve.answers(np.array([0]), np.array([1.1]))
-    assert curve.answers(np.array([0]), np.array([np.inf]))[1] == 0
 
 
 def test_rents_are_accurate_if_the_virtual_cost_becomes_infinite():

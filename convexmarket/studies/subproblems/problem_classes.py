@@ -105,7 +105,7 @@ def families_of_market(
     elif form.standard is not None and form.mu > 0:
         classes = ["allocation", "certified search"]
     else:
-        classes = ["budget" if form.budgets and not form.payment_terms else "variants"]
+        classes = ["budget" if form.budgets and not form.total_gamma else "variants"]
     try:
         _OF_MARKET[classes[0]](example)
     except ConvexMarketError as error:
