@@ -147,7 +147,8 @@ class _Column:
     def __init__(self, series: Any, ids: Any, prior: Prior) -> None:
         self._series, self._reports, self._ids = series, _parts_of(series), None
         numbers = range(len(self._reports))
-        self._sizes = _computed(partial(_checked_size, prior), self._reports, numbers)
+        check = partial(_checked_size, *prior.support, repr(prior))
+        self._sizes = _computed(check, self._reports, numbers)
         if not len(self):
             raise SellersError("all partitions are empty; give at least one seller")
         if ids is not None:
@@ -156,8 +157,8 @@ class _Column:
                 sizes = f"{len(self._ids)} partitions, sensitivities {len(numbers)}"
                 raise SellersError(f"ids has {sizes}; give columns of one Dask DataFrame")
             for window in range(windows := -(-len(self) // _HASHES)):
-                check = partial(_hashes, window, windows)
-                hashes = np.concatenate(_computed(check, self._ids, numbers, self._sizes))
+                part_of = partial(_hashes, window, windows)
+                hashes = np.concatenate(_computed(part_of, self._ids, numbers, self._sizes))
                 values, counts = np.unique(hashes, return_counts=True)
                 if (twice := values[counts > 1]).size:
                     self._check_distinct(
@@ -223,13 +224,13 @@ def _row_by_row(part: Any, work: Callable[[Floats], Any], name: str) -> Any:
     return pd.Series(work(_numbers(part)), index=part.index, name=name)
 
 
-def _checked_size(prior: Prior, part: Any, number: int) -> int:
+def _checked_size(low: float, high: float, prior: str, part: Any, number: int) -> int:
     """Return the number of reports, all in the support of the prior."""
-    reports, (low, high) = _numbers(part), prior.support
+    reports = _numbers(part)
     bad = ~((reports >= max(low, 0.0)) & (reports <= high) & (reports < np.inf))
     if bad.any():
         place, what = _place(number, int(np.argmax(bad))), f"the support [{low:g}, {high:g}]"
-        raise SellersError(f"{place} holds no number in {what} of {prior!r}; correct it")
+        raise SellersError(f"{place} holds no number in {what} of {prior}; correct it")
     return reports.size
 
 

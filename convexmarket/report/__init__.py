@@ -1,8 +1,6 @@
-"""Reports of any experiment, and the comparison of two of them.
+"""Reports of any experiment as Markdown, HTML and images, and the comparison of two of them.
 
-A :class:`Report` collects text, tables, figures and claims, and writes them as Markdown, HTML and
-images. Its tables are stored to the last bit in ``results.json``, so that :func:`compare_reports`
-compares two reports row by row. :func:`compare` compares two sets of numbers for a headline.
+The tables of a report are stored to the last bit in ``results.json``.
 """
 
 from convexmarket.report.comparison import Comparison, compare, compare_reports

@@ -25,7 +25,6 @@ _ROUNDING, _OF_DRAWS = 1e-15, 1e-12
 #: Columns that measure the machine; they are not compared.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
 _PARTS = ("result", "setting", "version")
-#: Stands for the value of a cell that one of the reports lacks.
 ABSENT = "not in this report"
 
 
@@ -34,7 +33,9 @@ def compare_reports(
 ) -> pd.DataFrame:
     """Compare the tables, settings and versions of two reports, except times and memory.
 
-    Rows of a table are matched by their keys, and without common keys by position.
+    Rows of a table are matched by their keys, and without common keys by position. The result has a
+    row for each difference, verdicts first, then the largest: its ``part`` ("result", "setting" or
+    "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and size (``relative``).
 
     Parameters
     ----------
@@ -42,22 +43,6 @@ def compare_reports(
         Reports, or folders of reports.
     tolerance : float, default 1e-9
         Numbers are the same if they differ by no more, relative to the larger one.
-
-    Returns
-    -------
-    DataFrame
-        A row for each difference: its ``part`` ("result", "setting" or "version"), ``table``,
-        ``row`` and ``column``, the values ``a`` and ``b``, and the ``relative`` difference. The
-        verdicts of claims come first, then the largest differences.
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> reports = [cm.Report('A study'), cm.Report('A study')]
-    >>> for loss, report in enumerate(reports):
-    ...     report.add(pd.DataFrame({'n': [10], 'loss': [loss]}), name='losses', keys=['n'])
-    >>> compare_reports(*reports)[['table', 'row', 'column', 'a', 'b']].to_numpy().tolist()
-    [['losses', '10', 'loss', 0, 1]]
     """
     check_nonnegative("tolerance", tolerance)
     left, right = (side if isinstance(side, Report) else read_report(side) for side in (a, b))
@@ -89,9 +74,8 @@ def _cells(report: Report, keyed: list[str]) -> dict[tuple[str, str, str, str], 
 
 
 def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
-    if not keys:
-        return [f"row {place + 1}" for place in range(len(frame))]
     texts = [[f"{k} {c:.12g}" if isinstance(c, float) else str(c) for c in frame[k]] for k in keys]
+    texts = texts or [[f"row {place + 1}" for place in range(len(frame))]]
     return [", ".join(cells) for cells in zip(*texts, strict=True)]
 
 

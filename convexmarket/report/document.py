@@ -26,7 +26,7 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import keep_access, write_together
 from convexmarket.report import results
 from convexmarket.report.folders import put_back, replacing
-from convexmarket.report.results import FORMAT, RESULTS, plain, read_bytes
+from convexmarket.report.results import FORMAT, RESULTS, plain
 from convexmarket.report.table_formats import Table, escape_markdown, html_of, printable
 
 Format: TypeAlias = Literal["md", "html", "csv", "tex", "svg", "pdf"]
@@ -67,8 +67,7 @@ class Figure:
 
             return saved(self.picture, kind, self.name)
         if kind != "png":
-            remedy = f"run the experiment again with the format {kind!r}"
-            raise ParameterError(f"the figure {self.name!r} is stored as PNG only; {remedy}")
+            raise ParameterError(f"the figure {self.name!r} is stored as PNG only; run it again")
         return self.picture
 
     def to_markdown(self) -> str:
@@ -223,23 +222,17 @@ class Report:
         Parameters
         ----------
         text, source : str
-            The claim, and its source, such as "A, Fig. 2".
+            The claim, unlike all others, and its source, such as "A, Fig. 2".
         holds : bool, sequence of bool or None
             Whether the results confirm it; None if it was not tested. Of several truth values the
             verdict gives the number that holds, and of a Series the detail gives the other labels.
         detail : str
             The numbers behind the verdict.
-
-        Raises
-        ------
-        ParameterError
-            If ``holds`` has another type, or the claim was made before.
         """
         verdict, exceptions = _verdict(holds)
-        row = [_text("text", text), verdict, source, f"{detail} {exceptions}".strip()]
-        frame = pd.DataFrame([*self.claims.to_numpy().tolist(), row], columns=_COLUMNS, dtype="str")
-        if not frame.claim.is_unique:
-            raise ParameterError(f"the claim {text!r} is made twice; give each its own text")
+        row = [_text("text", text, {*self.claims.claim}), verdict, source]
+        rows = [*self.claims.to_numpy().tolist(), [*row, f"{detail} {exceptions}".strip()]]
+        frame = pd.DataFrame(rows, columns=_COLUMNS, dtype="str")
         table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(frame))
         self.blocks = [table if _is_claims(block) else block for block in self.blocks]
         self.blocks += [table] if len(frame) == 1 else []
@@ -296,7 +289,7 @@ class Report:
         appendix : bool, default False
         """
         lead = ("", "") if appendix else (self.question, self.finding)
-        body = self._body(appendix).replace("](appendix.md)", "](appendix.html)")
+        body = self._body(appendix).replace("(appendix.md)", "(appendix.html)")
         return _page(self.title, *lead, body)
 
     def _body(self, appendix: bool) -> str:
@@ -428,10 +421,10 @@ def read_report(folder: str | Path) -> Report:
                 stored = {k: fields.pop(k, None) for k in ("columns", "dtypes", "data", "sha256")}
                 fields["frame"] = results.restored_frame(name, stored, place)
             elif kind == "Figure":
-                fields["picture"] = read_bytes(place / f"figures/{name}.png")
+                fields["picture"] = results.read_bytes(place / f"figures/{name}.png")
             report.blocks.append({"Table": Table, "Figure": Figure, "Text": Text}[kind](**fields))
         for name in content["files"]:
-            report.attach(name, read_bytes(place / Path(name).name))
+            report.attach(name, results.read_bytes(place / Path(name).name))
     except DataError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -467,8 +460,8 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
             title, finding = content["title"], content["finding"] or content["question"]
         link = f"[{escape_markdown(title)}](<{name}/report.md>)"
         lines += f"- {link}: {escape_markdown(finding)}\n"
-    page = _page("Reports", "", "", lines.replace("/report.md>", "/index.html>"))
-    texts = {"index.html": page, "README.md": f"# Reports\n\n{lines}"}
+    html = _page("Reports", "", "", lines.replace("/report.md>", "/index.html>"))
+    texts = {"index.html": html, "README.md": f"# Reports\n\n{lines}"}
     write_together({folder / name: text.encode() for name, text in texts.items()}, force=force)
     return folder / "index.html"
 
@@ -479,25 +472,25 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     if target.exists() and not target.is_dir():
         raise ParameterError(f"{target} is a file; name a folder for the report")
     if Path.cwd().is_relative_to(target):
-        why = f"the working directory lies in {target}, which would be replaced"
-        raise ParameterError(f"{why}; run the command from another folder")
+        raise ParameterError(f"the working directory lies in {target}; run from another folder")
     other = min((path.name for path in target.glob("*")), default="")
     if other and not (force or results.is_report(target)):
-        why = f"the folder {target} holds {other!r} and no {RESULTS} of a report"
         remedy = "choose another folder, or pass --force (force=True in Python) to replace it all"
-        raise ParameterError(f"{why}; {remedy}")
+        raise ParameterError(f"{target} holds {other!r} and no {RESULTS} of a report; {remedy}")
 
 
 def _file_name(name: object, pattern: re.Pattern[str]) -> str:
     if not isinstance(name, str) or not pattern.fullmatch(name):
-        sample = "such as 'runs.jsonl'" if pattern is _ATTACHMENT else "without ending"
-        raise ParameterError(f"name must be a file name in lower case, {sample}, got {shown(name)}")
+        sample = "'error-2' or 'runs.jsonl'"
+        raise ParameterError(f"name must be a file name such as {sample}, got {shown(name)}")
     return name
 
 
-def _text(name: str, value: object) -> str:
+def _text(name: str, value: object, taken: Collection[str] = ()) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ParameterError(f"{name} must be a text that is not empty, got {shown(value)}")
+    if value in taken:
+        raise ParameterError(f"the claim {value!r} is made twice; give each its own text")
     return value
 
 
@@ -511,8 +504,8 @@ def _failing(claims: Table) -> list[Block]:
     n, m = len(claims.frame), len(claims.frame) - len(others)
     text = Text(f"{m} of {n} claims hold; the appendix has all.")
     caption = "Claims that do not hold, or hold in part"
-    table = replace(claims, frame=others.head(_CLAIMED), caption=caption)
-    return [text, table] if len(others) else [text]
+    tables = [replace(claims, frame=others.head(_CLAIMED), caption=caption)] if len(others) else []
+    return [text, *tables]
 
 
 def _verdict(holds: Any) -> tuple[str, str]:

@@ -1,7 +1,4 @@
-"""The style of figures in reports: tick labels, and the two usual charts, without pyplot.
-
-Series differ in marker, line style and colour; colour-blind readers can distinguish the colours.
-"""
+"""The style of figures in reports, whose series colour-blind readers can distinguish."""
 
 from __future__ import annotations
 
@@ -40,9 +37,8 @@ STYLE: dict[str, Any] = {
     "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.6,
     "xtick.color": MUTED, "xtick.labelcolor": INK, "xtick.labelsize": 8,
     "ytick.color": MUTED, "ytick.labelcolor": INK, "ytick.labelsize": 8,
-    "lines.linewidth": 1.6, "lines.markersize": 5,
-    "legend.fontsize": 8.5, "legend.frameon": False,
-    "svg.fonttype": "none", "pdf.fonttype": 42,
+    "lines.linewidth": 1.6, "lines.markersize": 5, "legend.fontsize": 8.5,
+    "legend.frameon": False, "svg.fonttype": "none", "pdf.fonttype": 42,
 }
 # fmt: on
 #: Ratio of the ends up to which a log axis has even ticks; markers on a line with many points.
@@ -152,7 +148,6 @@ def _log_ticks(values: pd.Series, most: int) -> list[float]:
     """Return the densest round numbers in the range, up to a number and not too close."""
     low, high = float(values.min()), float(values.max())
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks: list[float] = []
     for digits in (range(1, 10), (1, 2, 5), (1, 3), (1,)):
         ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
         ticks = [tick for tick in ticks if 0.95 * low <= tick <= 1.05 * high]

@@ -1,8 +1,8 @@
 """The hidden folder in which a report is built before an atomic replacement.
 
 The place is empty only between two renames. If the process is killed at that time, the hidden
-folder contains the complete former report. The next process that uses the report restores it.
-The owner of a hidden folder holds a lock on it, so that no other process removes it.
+folder contains the complete former report, which the next process that uses the report restores.
+The process that works in a hidden folder holds a lock on it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ def lock(file: IO[bytes] | int, *, wait: bool = False) -> bool:
 
 @contextmanager
 def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    if os.name == "nt":  # where folders cannot be opened
-        yield True
-        return
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(os.devnull if os.name == "nt" else folder, os.O_RDONLY)
     try:
         yield lock(handle, wait=wait)
     finally:

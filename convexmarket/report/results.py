@@ -104,8 +104,7 @@ def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
     try:
         content = dict(json.loads(text))
     except (TypeError, ValueError, RecursionError) as error:
-        why = f"is not a JSON object ({error}); name the folder of a report"
-        raise DataError(f"{file} {why}") from None
+        raise DataError(f"{file} is not JSON ({error}); name the folder of a report") from None
     if (stored := content.get("format")) != form:
         raise DataError(f"{file} has the format {stored!r} instead of {form!r}; run it again")
     return content

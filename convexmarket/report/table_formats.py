@@ -35,15 +35,7 @@ _LATEX = str.maketrans(
 
 
 def format_number(value: float | int | None, digits: int = 3) -> str:
-    """Format a number with a given number of significant digits, without trailing zeros.
-
-    Examples
-    --------
-    >>> format_number(1234567), format_number(0.0012345), format_number(1234.5)
-    ('1,234,567', '0.00123', '1,234')
-    >>> format_number(2.5e-9).split(), format_number(float("nan")), format_number(float("inf"))
-    (['2.5', '×', '10⁻⁹'], '–', '∞')
-    """
+    """Format a number with significant digits and without trailing zeros: 1,234 or 2.5 × 10⁻⁹."""
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):
@@ -78,13 +70,7 @@ def printable(text: str) -> str:
 
 
 def escape_markdown(value: object) -> str:
-    r"""Escape text, such as names from data, so that Markdown shows it unchanged, in one line.
-
-    Examples
-    --------
-    >>> print(escape_markdown("# <b>|"))
-    \# &lt;b&gt;\|
-    """
+    """Escape text, such as names from data, so that Markdown shows it unchanged, in one line."""
     text = printable(_BLANKS.sub(" ", escape(str(value), quote=False)).strip(" "))
     text = _SPECIAL.sub(r"\\\1", text)
     return _BLOCK_START.sub(lambda start: f"\\{start[1]}" if start[1] else f"{start[2]}\\", text)
@@ -93,9 +79,8 @@ def escape_markdown(value: object) -> str:
 def html_of(markdown: str) -> str:
     """Render Markdown with scrolling tables; HTML in it is shown as text."""
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
-    opened, closed = '<div class="scroll" tabindex="0"><table>', "</table></div>"
-    renderer.add_render_rule("table_open", lambda *_: opened)
-    renderer.add_render_rule("table_close", lambda *_: closed)
+    renderer.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0"><table>')
+    renderer.add_render_rule("table_close", lambda *_: "</table></div>")
     return str(renderer.render(printable(markdown)))
 
 

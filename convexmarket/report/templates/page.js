@@ -1,4 +1,3 @@
-"use strict";
 // A click on a header sorts the rows of a table; a box above a long table filters them.
 const number = (text) => Number(text.replace(/,/g, "").replace("∞", "Infinity")
   .replace(/^(-?)10(?=[⁻⁰¹²³⁴⁵⁶⁷⁸⁹])/, "$11 × 10").replace(/\s×\s10/, "e")
