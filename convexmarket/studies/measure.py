@@ -89,7 +89,7 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
     """
     start = time.perf_counter()
     solve = partial(_direct, instance, formulation, solver, options)
-    if solver != EXACT and instance.search is None:
+    if solver != EXACT and instance.declare is not None:
         solve = partial(_solve, instance, instance.declare(formulation), solver, options)
     row: Row = {"declaration_s": time.perf_counter() - start}
     for prefix, value in zip(("", AGAIN), instance.values, strict=False):

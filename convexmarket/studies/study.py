@@ -131,8 +131,8 @@ class Study:
         self.axes: dict[str, list[Any]] = {}
         for name, values in axes.items():
             checks.check_list(f"axes.{name}", values, "numbers or text")
-            self.axes[name] = list(values)
-            if not all(isinstance(value, str | int | float) for value in values) or not values:
+            self.axes[name] = listed = list(values)
+            if not listed or not all(isinstance(value, str | int | float) for value in listed):
                 raise errors.ParameterError(f"axes.{name} must be a list of numbers or text")
             if name in ("market", _DRAWN) or not str(name).isidentifier():
                 raise errors.ParameterError(f"axes: {name!r} cannot name an axis; choose another")

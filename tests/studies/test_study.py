@@ -297,7 +297,6 @@ def test_a_report_starts_with_the_result_and_contains_every_table(tmp_path):
 
 def test_progress_includes_the_remaining_time():
     steps = []
-    run([by_gamma(0.1)])
     cm.Study([by_gamma(0.1)]).run(progress=lambda *step: steps.append(step))
     assert steps == [("markets", 0, 1), ("markets", 1, 1)]
     clock, stream = [0.0], StringIO()

@@ -64,7 +64,7 @@ class Instance:
 
     problem_class: str
     values: tuple[Any, ...]
-    declare: Callable[[str], Declared]
+    declare: Callable[[str], Declared] | None
     objective: Callable[[Floats, Any], float]
     exact: Callable[[Any], Floats | None] = lambda _: None
     violation: Callable[[Floats], float] = lambda _: 0.0
@@ -168,13 +168,10 @@ def certified_search(market: Market) -> Instance:
         allocation = allocate(market, "exact")
         return np.append(allocation.weights, allocation.eta)
 
-    def declared(_: str) -> Declared:
-        raise NotSupportedError("a search solves several programs; declare one at a fixed eta")
-
     return Instance(
         "certified search",
         (None,),
-        declared,
+        None,
         lambda answer, _: _value(market, answer[:-1], float(answer[-1])),
         exact,
         lambda answer: off_simplex(answer[:-1], market.form.max_weight),
