@@ -30,6 +30,7 @@ from scipy.sparse.linalg import LinearOperator, minres
 from convexmarket.allocation.minorants import Hints, Minorants
 from convexmarket.allocation.simplex import embed
 from convexmarket.allocation.views import MarketExpressions
+from convexmarket.terms.pieces import value_of
 
 __all__ = ["KeptSpreadCut", "Linearizer"]
 
@@ -237,7 +238,7 @@ class Linearizer:
         weight, term, _ = self._spread
         everyone = np.full(self.view.active.size, np.inf)
         everyone[self.view.active] = costs
-        least = term.simplex_minimum(weight, everyone)
+        least = term.simplex_minimum(value_of(weight), everyone)
         assert least is not None  # checked in __init__
         return least
 

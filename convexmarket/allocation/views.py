@@ -246,7 +246,7 @@ class FixedEta(DeclaredMarket):
     @property
     def eta(self) -> float:
         """Total privacy; setting it changes the parameters, without compiling again."""
-        return float(self.parameter.value)
+        return float(numbers(self.parameter))
 
     @eta.setter
     def eta(self, eta: float) -> None:
