@@ -99,12 +99,11 @@ class Allocation(Shown, CertifiedPurchase):
         a_i >= 0, summing to one.
     eta : float
         Total privacy bought, sum of ``epsilon``.
-    objective : float
-        The buyer's objective at this point.
-    lower_bound : float
-        Lower bound on the objective of all feasible points, up to rounding. A search proves it for
-        all eta by weak duality and cuts. The exact method proves it at ``eta`` by a dual point; for
-        other eta it relies on the enumeration of all stationary points (docs/theory.md, 3.3).
+    objective, lower_bound : float
+        The buyer's objective at this point, and a lower bound on it at all feasible points, up to
+        rounding. A search proves it for all eta by weak duality and cuts. The exact method proves
+        it at ``eta`` by a dual point; for other eta it relies on the enumeration of all stationary
+        points (docs/theory.md, 3.3).
     multiplier : float
         lambda of A, Eq. (13)-(14): tau/eta with tau the multiplier of ``sum a = 1``.
     method : str
@@ -112,8 +111,8 @@ class Allocation(Shown, CertifiedPurchase):
     seconds : float
         Wall time of the whole allocation.
     scale : float or None
-        Sum of the absolute weighted terms, to which the gap is relative. None denotes the
-        absolute objective.
+        Sum of the absolute weighted terms, to which the gap is relative; None for the absolute
+        objective.
     formulation, solver, solver_version, tolerance
         Settings of a numerical method; None if they do not apply.
     solves : tuple of SolveRecord

@@ -81,8 +81,8 @@ def allocate(
     formulation : {"primal", "dual", "projection"}
         CVXPY declaration at a fixed eta, for the line search.
     solver : str or sequence of str, optional
-        Any solver that CVXPY has installed. Of several, each is tried if those before it fail. The
-        default is CLARABEL, and PIQP before it for the projection.
+        A solver of CVXPY, or several, each of which is tried if those before it fail. The default
+        is CLARABEL, and PIQP before it for the projection.
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
@@ -95,26 +95,23 @@ def allocate(
     time_limit : float, optional
         Seconds after which "branch_and_bound" or "line_search" stops in the same way.
     solver_options : mapping, optional
-        Passed on to the solver. For "branch_and_bound" and "line_search". Methods ignore options
-        that do not apply to them.
+        Passed on to the solver. Methods ignore options that do not apply to them.
 
     Returns
     -------
     Allocation
         If its gap is larger than ``gap``, a :class:`LooseCertificateWarning` is issued at the line
         of the call; the lower bound is valid in any case. For sellers in partitions, a
-        :class:`PartedAllocation` with weights in partitions.
+        :class:`PartedAllocation`.
 
     Raises
     ------
     InfeasibleMarketError, UnattainedOptimumError
         If the market has no optimum; the message names the constraint or term that causes it.
-    ParameterError
-        If an argument is out of its range.
+    ParameterError, NotSupportedError
+        If an argument is out of its range, or the method does not support this market.
     SolverError
         If a numerical solver fails.
-    NotSupportedError
-        If the method does not support this market.
 
     Examples
     --------
@@ -147,16 +144,15 @@ def allocate(
         best = _closed_form(market)
     elif method == "projections":
         best = solve_projections(market, gap, max_solves or 500, first, progress)
-    elif method == "branch_and_bound":
-        best = _tried(
-            lambda name: Conic(market, name, solver_options).search(*limits), solver or "CLARABEL"
-        )
     else:
-        usual = ["PIQP", "CLARABEL"] if formulation == "projection" else "CLARABEL"
-        best = _tried(
-            lambda name: line_search(market, formulation, name, solver_options, *limits),
-            solver or usual,
-        )
+
+        def search(name: str) -> Allocation:
+            if method == "branch_and_bound":
+                return Conic(market, name, solver_options).search(*limits)
+            return line_search(market, formulation, name, solver_options, *limits)
+
+        quadratic = method == "line_search" and formulation == "projection"
+        best = _tried(search, solver or (["PIQP", "CLARABEL"] if quadratic else "CLARABEL"))
     return replace(
         best,
         seconds=time.perf_counter() - began,

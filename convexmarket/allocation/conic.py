@@ -29,7 +29,6 @@ from convexmarket.allocation.eta_search import (
     first_look,
     search_eta,
 )
-from convexmarket.allocation.minorants import Lifted
 from convexmarket.allocation.prices import pricing_of
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver, solver_version
@@ -63,30 +62,28 @@ class LeastViolation:
     jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.
     """
 
-    def __init__(self, linearizer: Linearizer, solver: str) -> None:
-        view = linearizer.view
-        self._linearizer, self.view, self.solver, self.n_solves = linearizer, view, solver, 0
-        self._eta, leaves = view.fixed_eta()
-        self._lifted = Lifted(leaves)
-        worst = cp.Variable(name="worst")
+    def __init__(self, linearizer: Linearizer, market: FixedEta, solver: str) -> None:
+        self._linearizer, self.view, self._market = linearizer, (view := linearizer.view), market
+        self.solver, self.n_solves = solver, 0
+        worst, eta = cp.Variable(name="worst"), market.parameter
         # Equations have no slack: they are constraints when the slack of inequalities is maximised.
         off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
         self._floor = cp.Parameter(nonpos=True)
-        self._unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
+        self._unit = cp.CallbackParam(lambda: numbers(eta) * view.inverse_scale, pos=True)
         self._items: list[list[cp.Constraint]] = []
-        for item in view.flat_constraints():
-            h = self._lifted(item.expr)
-            allowed = self._unit * worst if view.bounds_epsilon(item) else worst
+        for item, copy in zip(view.flat_constraints(), market.copies, strict=True):
+            h, allowed = copy.expr, self._unit * worst if view.bounds_epsilon(item) else worst
             equal = not isinstance(item, cp.constraints.Inequality)
             self._items.append([h <= off, -h <= off] if equal else [h <= allowed])
         items = [each for both in self._items for each in both]
-        items += [*view.simplex, *self._lifted.links, worst >= self._floor, off <= self._allowed]
+        items += [*view.simplex, *market.links, worst >= self._floor, off <= self._allowed]
         self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
     def _solve(self, eta: float, floor: float, allowed: float) -> Floats | None:
         """Minimise the violation, down to a floor; return None if the solver fails."""
         self.n_solves += 1
-        self._eta.value, self._floor.value, self._allowed.value = eta, floor, allowed
+        self._market.parameter.value = eta
+        self._floor.value, self._allowed.value = floor, allowed
         if run_solver(self._problem, self.solver) not in SOLVED:
             return None
         weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
@@ -109,7 +106,7 @@ class LeastViolation:
             priced.append((name, item, above - sum(below)))
             unit = float(self._unit.value) if view.bounds_epsilon(item) else 1.0
             shares[name] += unit * float(np.sum(np.abs(priced[-1][2])))
-        total, n, hints = sum(shares.values()), view.scaled_weights.size, self._lifted.hints(1.0)
+        total, n, hints = sum(shares.values()), view.scaled_weights.size, self._market.hints(1.0)
         affine = np.zeros(2 + n)
         for name, item, dual in priced:
             if shares[name] <= _NOISE * total:  # any multipliers prove a bound
@@ -155,7 +152,8 @@ class Conic:
     @cached_property
     def violation(self) -> LeastViolation:
         """The smallest violation of the constraints."""
-        return LeastViolation(self.linearizer, self.solver)
+        problem = self.problem or self.declare(self.form.natural_eta)
+        return LeastViolation(self.linearizer, problem, self.solver)
 
     def declare(self, eta: float) -> FixedEta:
         """Return the problem at an eta, in units of its objective."""

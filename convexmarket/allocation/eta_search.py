@@ -96,6 +96,11 @@ class Evaluated:
         """Scale of the target gap: the objective, unless its terms nearly cancel."""
         return max(abs(self.objective), _CANCELLED * self.scale)
 
+    @property
+    def short(self) -> float:
+        """Relative distance of the cut from the point."""
+        return (self.objective - self.cut(self.eta)) / self.aim
+
 
 class Excluded(NamedTuple):
     """A proof that no eta with ``low < eta < high`` is feasible; low is 0 or high is inf."""
@@ -133,7 +138,6 @@ class _Search:
         self.proofs: list[Excluded] = []
         self.places: list[float] = []
         self.cuts: list[KeptSpreadCut] = []
-        self.short = 0.0  # distance of the best point from its cut
 
     def solve(self, eta: float) -> Evaluated | None:
         """Solve at an eta; narrow the range and return None if it is infeasible."""
@@ -141,11 +145,10 @@ class _Search:
         if isinstance(point, Excluded):
             self.exclude(point)
             return None
-        record = self.runner.records[-1]
         if self.progress is not None:
-            self.progress(record)
+            self.progress(self.runner.records[-1])
         if not self.cuts or point.objective < self.best.objective:
-            self.best, self.short = point, record.upper - record.lower
+            self.best = point
         place = bisect_left(self.places, eta)
         self.places.insert(place, eta)
         self.cuts.insert(place, point.cut)
@@ -174,20 +177,16 @@ class _Search:
 
     def first(self, eta: float) -> None:
         """Solve at the first feasible eta, starting from a given one."""
-        failures = []
+        failure = None
         for factor in _TRIES:
             try:
-                while not self.solve(self.inside(factor * eta)):
+                while not self.solve(float(np.clip(factor * eta, *_inside(self.low, self.high)))):
                     pass
-            except SolverError as error:  # next to the end of a term's domain, for example
-                failures.append(error)
-            else:
                 return
-        raise failures[0]
-
-    def inside(self, eta: float) -> float:
-        """Move eta well inside the range."""
-        return float(np.clip(eta, *_inside(self.low, self.high)))
+            except SolverError as error:  # next to the end of a term's domain, for example
+                failure = failure or error
+        assert failure is not None
+        raise failure
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
         """Return the cuts inside an interval and next to it."""
@@ -222,10 +221,9 @@ class _Search:
 
         Next to an open end it is the minimiser of the highest cut at the other end.
         """
-        cuts = self.near(low, high)
-        is_open = low == 0 or high == np.inf
         end, step = (low, 1.0) if low > 0 else (high, -1.0)
-        left, right = (max(cuts, key=lambda cut: cut(x)) for x in (end, end if is_open else high))
+        cuts, other = self.near(low, high), high if low > 0 and high < np.inf else end
+        left, right = (max(cuts, key=lambda cut: cut(x)) for x in (end, other))
 
         def eta(x: float) -> float:
             return float(end * np.exp(step * x))
@@ -233,9 +231,9 @@ class _Search:
         def lead(x: float) -> float:
             return left(eta(x)) - right(eta(x))
 
-        if is_open:
-            bounded: Any = {"bounds": _REACH, "options": {"xatol": 0.02}}
-            return eta(minimize_scalar(lambda x: left(eta(x)), **bounded).x)
+        if end == other:
+            how: Any = {"bounds": _REACH, "options": {"xatol": 0.02}}
+            return eta(minimize_scalar(lambda x: left(eta(x)), **how).x)
         width, error = float(np.log(high / low)), _ROUGH * abs(left(low))
         if lead(0.0) > error and lead(width) < -error:  # two exact cuts differ by rounding only
             where = eta(brentq(lead, 0.0, width, xtol=1e-3 * width))
@@ -313,8 +311,8 @@ def search_eta(
                 if search.solve(eta) is None:
                     halves = [(known, low, high)]
                 else:
-                    short = 1.1 * search.short / search.best.aim
-                    slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
+                    slack = 1.1 * search.best.short
+                    slack = slack if slack <= max(10 * gap, _ACCURACY) else 0.0
             except SolverError as error:
                 failure = error if first / _NEAR < eta < first * _NEAR else failure
                 aside.append((known, low, high))

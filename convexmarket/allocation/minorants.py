@@ -131,8 +131,8 @@ def _plain(atom: Any) -> cp.Expression:
     name = type(atom).__name__
     if isinstance(atom, cp.quad_over_lin) and atom.axis is not None:
         x = cp.vec(atom.args[0], order="F")
-        parts = [cp.quad_over_lin(x[row], atom.args[1]) for row in _rows(atom)]
-        return cp.reshape(cp.hstack(parts), atom.shape, order="F")
+        squares = [cp.quad_over_lin(x[row], atom.args[1]) for row in _rows(atom)]
+        return cp.reshape(cp.hstack(squares), atom.shape, order="F")
     if name == "cummax":
         x = atom.args[0] if atom.ndim < 2 or atom.axis == 0 else atom.args[0].T
         parts = [cp.max(x[: i + 1], axis=0) for i in range(x.shape[0])]

@@ -88,13 +88,12 @@ def _prices(
     if not form.rest:
         dual = _multipliers(form, best.weights, eta)
         return tuple(_price(piece.numbers(costs), form, *dual, eta) for piece in constraints)
-    if multipliers is None:
-        return tuple(np.nan for _ in constraints)
     mean, prices = float(np.where(form.active, form.virtual_costs, 0.0).mean()), list[Any]()
-    for piece, given in zip(constraints, multipliers, strict=True):
+    for piece, given in zip(constraints, multipliers or [()] * len(constraints), strict=True):
         duals = [np.nan if each is None else np.asarray(each, dtype=float) for each in given]
-        bounds = piece.numbers(costs)
-        if bounds is None:
+        if not duals:
+            prices.append(np.nan)
+        elif (bounds := piece.numbers(costs)) is None:
             prices.append(piece.shadow_prices(duals))
         else:
             first = duals[0] * np.ones(m)

@@ -82,14 +82,14 @@ def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
         variable.value = None  # some atoms of CVXPY do not compile without this option
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # see the status
-            warnings.filterwarnings("ignore", ".*is being approximated")  # by an equal fraction
-            warnings.filterwarnings("ignore", ".*that is not DPP")  # compiled for each eta
+            # The status reports inaccuracy; powers are approximated; some are compiled each time.
+            for text in ("Solution may be", ".*is being approximated", ".*that is not DPP"):
+                warnings.filterwarnings("ignore", text)
             problem.solve(solver=solver, **options)
         return str(problem.status)
-    except (cp.error.SolverError, SolverError, ValueError, ArithmeticError) as error:
-        return f"{type(error).__name__}: {error}"
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # solvers in Rust raise this exception
-            raise
-        return f"{type(error).__name__}: {error}"
+        expected = cp.error.SolverError, SolverError, ValueError, ArithmeticError
+        # Solvers in Rust raise a PanicException, which is not an Exception.
+        if isinstance(error, expected) or type(error).__name__ == "PanicException":
+            return f"{type(error).__name__}: {error}"
+        raise

@@ -172,14 +172,6 @@ class MarketExpressions:
         """Sum the absolute weighted terms, to which gaps are relative."""
         return sum(map(abs, self.parts(weights, eta))) or 1.0
 
-    def fixed_eta(self) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
-        """Return eta as a parameter, and the guarantees and 1/eta as functions of it."""
-        eta = cp.Parameter(pos=True, name="eta")
-        return eta, {
-            id(self.epsilon): eta * self.quantities.weights,
-            id(self.scaled_inverse): inverse_of(eta, self.inverse_scale),
-        }
-
 
 class DeclaredMarket(cp.Problem):
     """A :class:`cvxpy.Problem` for copying and pickling, with an expression for the weights a.
@@ -233,27 +225,29 @@ class FixedEta(DeclaredMarket):
     def __init__(
         self, view: MarketExpressions, eta: float, scale: float = 1.0, kinks: bool = False
     ) -> None:
-        self.parameter, leaves = view.fixed_eta()
+        self.parameter = cp.Parameter(pos=True, name="eta")
+        epsilon = self.parameter * view.quantities.weights
+        inverse = inverse_of(self.parameter, view.inverse_scale)
+        lifted = Lifted({id(view.epsilon): epsilon, id(view.scaled_inverse): inverse}, kinks)
         self._weights, self.scale = view.quantities.weights, scale
-        self._copied = copied = Lifted(leaves, kinks)
-        epsilon, inverse = (leaves[id(each)] for each in (view.epsilon, view.scaled_inverse))
         self.quantities = replace(
             view.quantities, epsilon=epsilon, inverse_eta=view.inverse_scale * inverse
         )
-        self._pieces = [(p, list(map(copied.constraint, items))) for p, items in view.constraints]
+        self._pieces = [(p, list(map(lifted.constraint, items))) for p, items in view.constraints]
+        self.copies = [item for _, items in self._pieces for item in items]
         # A bound on eta only is an inequality between numbers, without an interior.
-        bounds = [item for _, items in self._pieces for item in items if item.variables()]
-        terms = [copied(expression) / scale for _, _, expression in view.terms]
+        bounds = [item for item in self.copies if item.variables()]
+        terms = [lifted(expression) / scale for _, _, expression in view.terms]
+        self.links, self.hints = lifted.links, lifted.hints
         super().__init__(
-            cp.Minimize(cp.sum(cp.hstack([0.0, *terms]))),
-            [*view.simplex, *bounds, *copied.links],
+            cp.Minimize(cp.sum(cp.hstack([0.0, *terms]))), [*view.simplex, *bounds, *self.links]
         )
         self.parameter.value = eta
 
     @property
     def eta(self) -> float:
         """Total privacy; setting it changes the parameters, without compiling again."""
-        return float(self.parameter.value)
+        return float(numbers(self.parameter))
 
     @eta.setter
     def eta(self, eta: float) -> None:
@@ -268,8 +262,7 @@ class FixedEta(DeclaredMarket):
 
         The multiplier of a constraint without variables is None.
         """
-        duals = [multiplier(item, self.scale) for _, items in self._pieces for item in items]
-        return duals, self._copied.hints(self.scale)
+        return [multiplier(item, self.scale) for item in self.copies], self.hints(self.scale)
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:

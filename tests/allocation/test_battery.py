@@ -34,11 +34,6 @@ MENDED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place", "beside"), one_in(12, TURNS))
+@pytest.mark.parametrize(("name", "place", "beside"), one_in(14, TURNS + MENDED))
 def test_user_defined_expressions_are_certified(name, place, beside):
-    assert_certified(figures(market_with(name, place, beside), points=12))
-
-
-@pytest.mark.parametrize(("name", "place", "beside"), one_in(16, MENDED))
-def test_formerly_uncertified_markets_are_certified(name, place, beside):
     assert_certified(figures(market_with(name, place, beside), points=12))

@@ -88,16 +88,6 @@ def test_blended_multipliers_bound_the_interval_between_two_cuts(seed, spread):
     )
 
 
-#: Each spread with one cost, and each cost without a spread; then the cut keeps the cost.
-KINDS = list(zip(SPREADS, [*COST_FUNCTIONS, cm.PowerCost(2)], strict=True))
-KINDS += [(None, cost) for cost in COST_FUNCTIONS]
-
-
-@pytest.mark.parametrize(("spread", "cost"), KINDS, ids=repr)
-def test_a_cut_of_every_kind_is_below_the_optimum_everywhere(spread, cost):
-    proves_no_more_than_is_true(spread, cost, 1.5, 3)
-
-
 @given(
     st.sampled_from([*SPREADS, None]),
     st.sampled_from(COST_FUNCTIONS),

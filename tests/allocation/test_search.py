@@ -122,10 +122,6 @@ def test_a_wrong_solver_only_widens_the_gap(monkeypatch):
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 def test_the_error_of_a_failed_solver_names_it_and_a_remedy(formulation):
-    with pytest.raises(SolverError) as caught:
+    message = f"^CLARABEL .*{formulation} formulation at eta = .*user_limit.*another solver"
+    with pytest.raises(SolverError, match=message):
         line_search(market_of(three_roots()), formulation, solver_options={"max_iter": 1})
-    message = str(caught.value)
-    assert message.startswith("CLARABEL ")
-    assert f"{formulation} formulation at eta = " in message
-    assert "user_limit" in message
-    assert "another solver" in message

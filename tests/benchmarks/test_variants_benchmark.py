@@ -58,7 +58,7 @@ def test_few_solves_reach_a_gap_of_a_millionth(benchmark, cost, limits):
 
 
 def test_one_compiled_problem_solves_fifty_budgets(benchmark):
-    """Fifty budgets with 1,000 sellers, from one compiled problem."""
+    """Fifty budgets with 1,000 sellers."""
     rng = np.random.default_rng(0)
     sellers = cm.Sellers(PRIOR.sample(1000, rng), prior=PRIOR)
     budget = cp.Parameter(nonneg=True, name="budget")
