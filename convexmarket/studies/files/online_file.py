@@ -204,12 +204,10 @@ class OnlineFile(tables.ProblemFile):
         given = joblib.hash([asked, version("convexmarket"), *arrays])
         draws = range(self.simulation.draws)
         calls = {f"{given}-{draw}": (self, rows, draw) for draw in draws}
-        replies = Execution(**options).run(_draw, calls, "markets").values()
-        results = []
-        for reply in replies:
-            if "result" not in reply:
-                raise errors.SolverError(f"a simulated market: {ending(reply)}")
-            results.append(reply["result"])
+        replies = list(Execution(**options).run(_draw, calls, "markets").values())
+        for failed in (reply for reply in replies if "result" not in reply):
+            raise errors.SolverError(f"a simulated market: {ending(failed)}")
+        results = [reply["result"] for reply in replies]
         found = {name: pd.DataFrame(table) for name, table in results[0]["tables"].items()}
         found["draws"] = pd.DataFrame([{"draw": k, **results[k]["row"]} for k in draws])
         return Runs("online", _KEYS, found, results[0]["facts"])

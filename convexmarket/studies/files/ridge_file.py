@@ -77,8 +77,7 @@ class RidgeFile(LearningFile):
     -----
     The table ``curve`` holds for each scenario, gamma and regularization: marked (the best bound at
     gamma in a market at the prior's quantiles), the purchase, loss_mean and loss_std of the test
-    error over the noise, rmse, explained (share of the variance of the label), uniform_rmse (one
-    price for all), and the terms of the bound.
+    error over the noise, rmse, uniform_rmse (one price for all), and the terms of the bound.
     ``choices`` holds the bounds from public facts, ``baselines`` the rmse without noise.
     """
 
@@ -182,7 +181,6 @@ class RidgeFile(LearningFile):
             "epsilon_mean": run.eta / len(sold),
             "loss_mean": exact.mean,
             "loss_std": exact.std,
-            "explained": 1.0 - exact.mean / rows.y_test.var(),
             "rmse": float(np.sqrt(exact.mean)),
             "uniform_epsilon": uniform or np.nan,
             "uniform_rmse": float(np.sqrt(alike)),
