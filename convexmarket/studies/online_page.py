@@ -56,11 +56,11 @@ def statements(runs: Any) -> list[str]:
 def plot(runs: Any, ax: Any = None) -> Any:
     """Draw the privacy bought at each report, one curve for each of a few plans."""
     curves, ax = runs.tables["curves"], axes(ax, xlabel="reported sensitivity", ylabel="ε offered")
-    plans = sorted(set(curves.plan))
-    places = np.linspace(0, len(plans) - 1, min(len(plans), len(_STYLES))).round().astype(int)
-    for plan, style in zip((plans[place] for place in places), _STYLES, strict=False):
-        curve = curves[curves.plan == plan]
-        ax.plot(curve.sensitivity, curve.epsilon, style, label=f"plan {plan}")
+    plans = curves.plan.unique()
+    places = np.linspace(0, len(plans) - 1, len(_STYLES)).round().astype(int)
+    for place, style in zip(np.unique(places), _STYLES, strict=False):
+        curve = curves[curves.plan == plans[place]]
+        ax.plot(curve.sensitivity, curve.epsilon, style, label=f"plan {plans[place]}")
     return with_legend(ax)
 
 
@@ -74,9 +74,8 @@ def fill(report: Report, runs: Any) -> None:
         detail=f"The largest is ε = {format_number(runs.tables['offers'].guarantee.max())}.",
     )
     report.add(plot(runs).figure, "Privacy bought at each report", name="terms")
-    planned, realised = facts["planned"], facts["realised"]
-    rows = [(w, planned.get(k, np.nan), realised[k]) for k, w in _QUANTITIES.items()]
-    frame = pd.DataFrame(rows, columns=["quantity", "planned", "realised"])
+    values = pd.DataFrame({name: facts[name] for name in ("planned", "realised")})
+    frame = values.loc[[*_QUANTITIES]].rename(_QUANTITIES).rename_axis("quantity").reset_index()
     where = ", in the first simulated market" if facts["simulated"] else ""
     caption = f"Planned if all came and accepted, and realised{where}"
     report.add(frame, caption, name="comparison", keys=["quantity"])

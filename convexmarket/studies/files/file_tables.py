@@ -184,7 +184,7 @@ class ProblemFile(Table):
     """Title of the report."""
     description: Words = ""
     """The experiment in a few sentences."""
-    notes: Several[Words] = ()
+    notes: Many[Words] = ()
     """Remarks that the report repeats."""
     run: RunTable = RunTable()
 

@@ -422,9 +422,8 @@ class ClassifierFile(LearningFile):
         )
         curve: Frame = chosen.fillna({"mu": 0.0, "sigma": 0.0}).assign(gamma=chosen.price)
         scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive one is bought at gamma = 1
-        curve = curve.assign(
-            objective=curve.objective * scale, lower_bound=curve.lower_bound * scale
-        )
+        bounds = ["objective", "lower_bound"]
+        curve[bounds] = curve[bounds].mul(scale, axis=0)
         parts = [part.epsilon for _, part in sold.groupby(_KEY, sort=False)]
         promised = [
             self.learner_of(value).promise(epsilon, rows.X_train.shape[1]).epsilon

@@ -78,9 +78,8 @@ def _classification(report: Report, runs: Runs) -> None:
         report.add(at_middle)
     else:
         report.headline(at_middle)
-    bands = curve.assign(
-        low=curve.error_mean - curve.error_std, high=curve.error_mean + curve.error_std
-    )
+    spread = curve.error_std
+    bands = curve.assign(low=curve.error_mean - spread, high=curve.error_mean + spread)
     for name, x, words in (
         ("error", "gamma", "γ, weight of payments"),
         ("frontier", "payments", "total payments"),

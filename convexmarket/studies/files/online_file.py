@@ -40,19 +40,20 @@ _OFFERS = ["number", "id", "sensitivity", "epsilon", "payment", "status", "plan"
 _COUNTS = ("expected", "quoted", "accepted", "declined", "nothing bought")
 _PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
 _AUDIT = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
+_AUDIT |= {"misreports_per_seller": "misreports"}
 #: The terms of a plan are tabulated at this number of reports, over this multiple of the range of
 #: the reports that sell.
 _CURVE_POINTS, _BEYOND = 201, 1.6
 _CAVEATS = (
     "The terms follow from reports and answers; they, and the payments, carry no privacy "
-    "guarantee. The guarantees are those of the coefficients alone.",
+    "guarantee. The guarantees cover the coefficients only.",
     "The audit checks reports: a seller who misstates its sensitivity gains nothing. It cannot "
-    "check rows, and a seller who comes twice under two names is two sellers.",
+    "check rows, and a seller who arrives under two names counts as two sellers.",
 )
 _LEARNT = (
     "The prior is learnt from reports while the market runs. The terms of a seller follow from "
-    "earlier reports alone, so the truth stays a best reply. The losses given here are under the "
-    "prior of the problem file."
+    "earlier reports only, so that the truth remains a best reply. The losses given here are under "
+    "the prior of the problem file."
 )
 
 
@@ -87,7 +88,7 @@ class PlanTable(tables.Table):
     """The arguments of AdaptivePolicy: when the terms change during the market."""
 
     replan: bool = False
-    """Whether new plans use what was sold so far."""
+    """Whether new plans use the sales so far."""
     learn: bool = False
     """Whether new plans learn the prior from earlier reports."""
     trust_guess: bool | None = None
@@ -203,12 +204,10 @@ class OnlineFile(tables.ProblemFile):
         given = joblib.hash([asked, version("convexmarket"), *arrays])
         draws = range(self.simulation.draws)
         calls = {f"{given}-{draw}": (self, rows, draw) for draw in draws}
-        replies = Execution(**options).run(_draw, calls, "markets").values()
-        results = []
-        for reply in replies:
-            if "result" not in reply:
-                raise errors.SolverError(f"a simulated market: {ending(reply)}")
-            results.append(reply["result"])
+        replies = list(Execution(**options).run(_draw, calls, "markets").values())
+        for failed in (reply for reply in replies if "result" not in reply):
+            raise errors.SolverError(f"a simulated market: {ending(failed)}")
+        results = [reply["result"] for reply in replies]
         found = {name: pd.DataFrame(table) for name, table in results[0]["tables"].items()}
         found["draws"] = pd.DataFrame([{"draw": k, **results[k]["row"]} for k in draws])
         return Runs("online", _KEYS, found, results[0]["facts"])

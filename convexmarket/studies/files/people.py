@@ -257,12 +257,9 @@ def read_people(
 
 def read_public(problem: Any, na_values: Sequence[str] = ()) -> Parts:
     """Read the files of public rows, by purpose."""
-    files = problem.data.public.items()
-    return {
-        part: _read(problem, file, {}, na_values).reset_index(drop=True)
-        for part, file in files
-        if isinstance(file, str)
-    }
+    files = {part: file for part, file in problem.data.public.items() if isinstance(file, str)}
+    rows = {part: _read(problem, file, {}, na_values) for part, file in files.items()}
+    return {part: table.reset_index(drop=True) for part, table in rows.items()}
 
 
 def drawn(rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path) -> Parts:
@@ -326,21 +323,17 @@ def _read(
     unit = place.rpartition(" ")[2]
     ids, columns = [f"{unit}-{line}" for line in cells.index], {}
     if roles:
-        listed = lists.checked_list(
-            cells[list(roles)].rename(columns=roles),
-            problem.prior,
-            place,
-            data.id,
-            show_cells=show_cells,
-            is_csv=True,
-        )
+        listed = cells[list(roles)].rename(columns=roles)
+        options: Any = {"show_cells": show_cells, "is_csv": True}
+        listed = lists.checked_list(listed, problem.prior, place, data.id, **options)
         columns = {column: listed[role] for column, role in roles.items()}
         ids = listed["id"].tolist() if "id" in listed else ids
     for column, declared in data.features.items():
         columns[column] = texts = cells[column].where(cells[column] != "", None)
         if isinstance(declared, tuple):
             numbers = numbers_in(texts.dropna())
-            lists.refuse(place, numbers.isna(), WRONG_NUMBER, f"the cell of the column {column!r}")
+            what = f"the cell of the column {column!r}"
+            lists.refuse(place, ~np.isfinite(numbers), WRONG_NUMBER, what)
             columns[column] = numbers.reindex(texts.index)
         elif set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
             columns[column] = texts.str.capitalize()
