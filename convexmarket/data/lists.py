@@ -38,7 +38,7 @@ _PLAIN = "[!-~]([ -~]{0,198}[!-~])?"
 
 
 class Supported(Protocol):
-    """The part of a distribution that checks of reports need."""
+    """The interface of a distribution for checks of reports."""
 
     support: tuple[float, float]
 
@@ -130,7 +130,7 @@ def checked_list(
     lines or rows of ``place``, such as "rows.csv: line". ``id_name`` is the id column of the file.
     """
     if table.empty:
-        raise DataError("the list has a header and no sellers; give one row per seller")
+        raise DataError("the list has a header but no sellers; give one row per seller")
     written = table["sensitivity"]
     if pd.api.types.is_bool_dtype(written):  # True is not a price, in a table as in a file
         written = written.astype(str)
