@@ -195,7 +195,7 @@ def test_columns_can_be_named_by_numbers():
 
 def test_a_report_as_feature_is_refused():
     custom = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"ask": (0.0, 0.1)}))
-    with pytest.raises(ParameterError, match="'ask' is what the sellers report"):
+    with pytest.raises(ParameterError, match="'ask' is the sellers' report"):
         deal(patients(), learner=custom)
 
 

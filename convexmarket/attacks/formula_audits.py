@@ -95,7 +95,7 @@ class _ObjectiveAudit:
             low, width = domain.low, domain.width
         else:
             width = domain.data_norm * width
-        self.extremes = low + 0.5 * width, low + width  # in the interior, and at the boundary
+        self.extremes = low + 0.5 * width, low + width  # interior point, and boundary
         plan = mechanism._plan(granted, self.n_features, self.domain)
         self.weights = granted.spread(plan.weights)
         self.loss: Any = getattr(plan, "loss", None)
@@ -166,7 +166,7 @@ class _ObjectiveAudit:
         x = radius * np.cos(2.0 * np.pi * angle)
         if loss.classifies:
             y = np.where(side < 0.5, *bounds)
-        else:  # of the residual, so that the ends of the parabola do not depend on outputs
+        else:  # sample the residual, so that kinks do not depend on outputs
             slope = 2.0 * side - 1.0
             bent = np.clip(1.6 * slope, -1.0 + 1e-9, 1.0 - 1e-9)
             residual = np.where(np.abs(slope) > 0.8, 2.0 * np.sign(slope), bent)

@@ -234,7 +234,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     except MemoryError as error:
         print(f"error: {reason(error)}", file=sys.stderr)
         code = WRONG
-    except OSError as error:  # of standard output; commands handle errors of files
+    except OSError as error:  # standard output failed; commands handle errors of files
         code = code or WRONG
         if isinstance(error, BrokenPipeError):
             code = READER_GONE

@@ -124,10 +124,10 @@ def _resumable(work: Callable[..., Runs], folder: Path, fresh: bool) -> Runs:
 
 def report_command(
     folder: Annotated[ui.File, typer.Argument(metavar="DIR", help="Folder of a report.")] = None,
-    target: Annotated[ui.File, typer.Option("--out", help="Folder, or file for --audit.")] = None,
+    target: Annotated[ui.File, typer.Option("--out", help="Folder, or file of --audit.")] = None,
     index: Annotated[ui.File, typer.Option(help="Folder of reports: write an index.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Reports of all problem files.")] = False,
-    problems: Annotated[ui.File, typer.Option(help="With --all: the problem files.")] = None,
+    problems: Annotated[ui.File, typer.Option(help="Problem files for --all.")] = None,
     reports: Annotated[ui.File, typer.Option(help="With --all: the reports.")] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run every problem again.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Attack all privacy guarantees.")] = False,

@@ -65,7 +65,7 @@ def open_(
                 "sellers expected": start.expected_sellers,
                 "nothing is bought from a virtual cost of": start.plan.cutoff,
                 "largest sensitivity bought from": start.highest_sensitivity,
-                "new plans on the way": len(stages),
+                "new plans before the end": len(stages),
                 "total privacy eta": start.plan.eta,
                 "payments, about": planned(start)["payments"],
             }
@@ -167,7 +167,7 @@ def answer(
 def status(
     folder: Folder,
     as_json: ui.AsJson = False,
-    backup: Annotated[ui.File, typer.Option(help="Copy the database, while it is in use.")] = None,
+    backup: Annotated[ui.File, typer.Option(help="Copy the database during use.")] = None,
     force: ui.Force = False,
 ) -> None:
     """Print sellers, sold privacy, payments and plans of a market, or copy its database."""

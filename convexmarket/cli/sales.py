@@ -224,7 +224,7 @@ def ledger_command(
     record: Annotated[ui.File, typer.Option(help="List of sales to record.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also record a file again.")] = False,
     export: Annotated[ui.File, typer.Option(help="Write the balance, as .csv or .json.")] = None,
-    backup: Annotated[ui.File, typer.Option(help="Copy the ledger, while it is in use.")] = None,
+    backup: Annotated[ui.File, typer.Option(help="Copy the ledger during use.")] = None,
     as_json: ui.AsJson = False,
     force: ui.Force = False,
 ) -> None:

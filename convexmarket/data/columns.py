@@ -62,9 +62,9 @@ def refuse_reports(features: Sequence[str], **named: str | None) -> None:
     for column in features:
         if column == given or (given is None and column.strip().lower() in REPORT_NAMES):
             raise ParameterError(
-                f"the feature {column!r} is what the sellers report: weights and payments follow "
-                "from it, so that no guarantee covers a model of it; leave it out of features, or, "
-                "if it is something else, say which column the report is (report)"
+                f"the feature {column!r} is the sellers' report, on which weights and payments "
+                "depend, so no guarantee covers a model of it; omit it from features or, if it "
+                "is not the report, name the column of the reports (report)"
             )
 
 

@@ -85,8 +85,8 @@ def read_texts(
     table, rows = _rows(content, start, len(header), separator, path)
     if table.num_rows * len(names) > MOST_CELLS:
         raise DataError(
-            f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells; leave "
-            "away the columns that are not needed"
+            f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells; omit "
+            "columns that are not needed"
         )
     filled, places = _not_blank(table, lines + rows)
     columns = {}

@@ -40,7 +40,7 @@ _PLAIN = "[!-~]([ -~]{0,198}[!-~])?"
 
 
 class Supported(Protocol):
-    """The part of a distribution that checks of reports need."""
+    """The interface of a distribution for checks of reports."""
 
     support: tuple[float, float]
 
@@ -132,9 +132,12 @@ def checked_list(
     lines or rows of ``place``, such as "rows.csv: line"; ``id_name`` is the file's column of ids.
     """
     if table.empty:
-        raise DataError("the list has a header and no sellers; give one row per seller")
-    listed = table.copy()
-    if is_csv and "group" in table:  # few names, each kept once
+        raise DataError("the list has a header but no sellers; give one row per seller")
+    written = table["sensitivity"]
+    if pd.api.types.is_bool_dtype(written):  # True is not a price, in a table as in a file
+        written = written.astype(str)
+    listed = table.assign(sensitivity=numbers_in(written))
+    if is_csv and "group" in table:  # few names; each is stored once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     if "sensitivity" in table:
         written = table["sensitivity"]

@@ -222,7 +222,7 @@ class Interval:
         _refuse(
             ~((labels >= self.low - slack) & (labels <= self.high + slack)),
             f"labels lie outside target_range = ({self.low:g}, {self.high:g}); pass a wider public "
-            "range, or clip the labels to it one by one",
+            "range, or clip each label to it",
         )
         return np.clip(labels, self.low, self.high)
 
@@ -284,7 +284,7 @@ def _warn_of_leak(name: str, remedy: str) -> None:
 class Perturbation(ABC):
     """A release planned from public numbers. Vectors have one entry per used row."""
 
-    weights: Floats  # of the loss
+    weights: Floats  # weights of the loss
     epsilon: Floats
     regularization: float
     name: str  # description of the noise in the guarantee
@@ -343,7 +343,7 @@ class Granted:
         if np.isfinite(array).all() and array.any():
             array = np.where(array < TRACE * array.sum() / np.count_nonzero(array), 0.0, array)
         if not np.any(array):
-            raise ParameterError("epsilon is 0 in every row; buy some privacy first")
+            raise ParameterError("epsilon is 0 in every row; give some rows a positive epsilon")
         return cls(array)
 
     @property

@@ -87,7 +87,7 @@ class KernelERM(BaseEstimator):
         Rows whose features span the model, their coefficients, and the norm of the model in the
         RKHS. All are private.
     guarantee_ : Guarantee
-        Infinite epsilon for every used row. Releases (:mod:`convexmarket.release`) protect rows.
+        Infinite epsilon for every used row. Only releases of predictions are private.
 
     References
     ----------
@@ -218,7 +218,7 @@ class KernelERM(BaseEstimator):
         self.guarantee_ = Guarantee(
             epsilon=granted.spread(np.where(used, np.inf, 0.0)),
             delta=0.0,
-            mechanism="a minimiser without noise, which is not to be published",
+            mechanism="a minimiser without noise, which must not be published",
             accounting="exact",
             assumptions=("fitting releases nothing; a release of the model has a guarantee",),
         )

@@ -57,7 +57,7 @@ from convexmarket.privacy.random_sources import RandomSource, gamma_sphere_log_d
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
-ROUNDINGS = 4  # of a coordinate of the drawn noise: two products and a quotient
+ROUNDINGS = 4  # roundings of a coordinate of the drawn noise
 #: A row is dropped if the second noise costs more than this share of its epsilon, ...
 LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # ... and its epsilon is below this share of the mean.
@@ -66,7 +66,7 @@ UNIT = 2.0**-53
 #: Largest standard deviation of a prediction due to the second noise under the rule for Lambda, for
 #: margins and for labels in [-1, 1].
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
-RANGE = 1e-90, 1e90  # of the rule
+RANGE = 1e-90, 1e90  # range of the rule
 NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
 
 
@@ -241,7 +241,7 @@ def public_regularization(
     if np.all(shares == shares[0]):  # the smallest epsilon determines eta
         shares, bounds = shares[:1], np.array([bounds.min()])
     bent = loss.curvature * data_norm**2
-    if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or no sufficient noise
+    if np.isinf(bounds).all() or not np.all(bounds > 0):  # without sufficient noise
         return float(np.clip(NO_NOISE * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
     goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0

@@ -37,7 +37,7 @@ TAKES: dict[str, tuple[str, ...]] = {
 }
 #: Kernels whose feature norms depend on the norm of the rows. Other features have norm 1 or 0.
 UNBOUNDED = ("linear", "poly")
-LARGEST_EXPONENT = 700.0  # of a float
+LARGEST_EXPONENT = 700.0  # largest without overflow
 TINY = 1e-280  # smaller squared feature norms are treated as zero
 
 
@@ -146,7 +146,7 @@ class Kernel:
         DataError
         """
         if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding errors
-            raise DataError(f"{what} holds rows whose norms overflow; scale them")
+            raise DataError(f"{what} has rows whose norms overflow; scale them")
         if self.data_norm is not None:
             Ball(self.data_norm).rows(X, f"rows of {what}")
 

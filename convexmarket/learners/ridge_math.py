@@ -337,10 +337,10 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
 class OutputPerturbation(Perturbation):
     """Noise added to the model, as in the module."""
 
-    rate = np.inf  # of the noise; on a lattice, of each coordinate
-    step: float | None = None  # of the lattice; None for noise in floating point
-    scale = 1  # of the noise on the lattice, in steps
-    error: SolveError | None = None  # of the solve, covered by the noise on the lattice
+    rate = np.inf  # rate of the noise; on a lattice, of each coordinate
+    step: float | None = None  # step of the lattice; None for floating-point noise
+    scale = 1  # scale of the lattice noise, in steps
+    error: SolveError | None = None  # error that the lattice noise covers
 
     def __init__(
         self,
@@ -449,7 +449,7 @@ class StatisticsPerturbation(Perturbation):
         delta: float,
     ) -> None:
         count = n_features * (n_features + 3) // 2 + (n_features + 1) * centred
-        error = 2.0 * UNIT * (_chain(weights.size) + 4)  # of an entry of a sum of total size one
+        error = 2.0 * UNIT * (_chain(weights.size) + 4)  # error of an entry
         if delta and not centred:
             raise ParameterError("delta > 0 needs fit_intercept=True; pass it, or delta=0")
         kappa = statistics_sensitivity(n_features, centred=centred, order=2 if delta else 1)

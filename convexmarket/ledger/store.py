@@ -197,7 +197,7 @@ class Store:
         connection.execute("PRAGMA journal_mode = PERSIST")
 
     def _sync_journal(self) -> None:
-        """Sync the last commit; closing a handle of the database would drop SQLite's locks."""
+        """Sync the last commit by its journal, because closing the database releases locks."""
         try:  # without a journal, nothing was written; without permission, nothing can be written
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 sync(self._file.with_name(f"{self._file.name}-journal"))

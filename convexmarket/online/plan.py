@@ -368,8 +368,8 @@ def _check(market: _Market, best: Plan) -> None:
     free = float(atoms.masses[0]) if atoms.lowest == 0 and market.total == 0 else 0.0
     if free * buyer.cap >= 1 and best.objective >= buyer.mu / np.sqrt(free * buyer.m):
         raise UnattainedOptimumError(
-            "sellers with virtual cost 0 can have all the weight, and more privacy from them "
-            "always decreases the loss, which does not reach its infimum; give a prior whose "
+            "no optimum exists: sellers with virtual cost 0 can have all the weight, and more "
+            "privacy from them always decreases the loss; give a prior whose "
             "support starts above 0, or a tighter cap"
         )
     largest = min(terms.scale * (terms.price - atoms.lowest), terms.largest)

@@ -63,7 +63,7 @@ class _Sums(NamedTuple):
     gaussian: Floats  # squared shifts of Gaussian releases
     square: Floats  # squared shifts, and e^2 of other releases
     quartic: Floats  # e^4 of other releases
-    coarse: Floats  # as square, with pi/2 of the squared epsilon
+    coarse: Floats  # squared shifts, bounded by pi/2 of the squared epsilon
     moment: Floats
     largest: Floats  # largest e^2 of other releases; a maximum instead of a sum
 

@@ -29,7 +29,7 @@ ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 
 BISECTIONS = 80  # halvings of an interval; more than the digits of a float
 LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration
-LARGEST_LOG = 700.0  # of a double
+LARGEST_LOG = 700.0  # largest exponent without overflow
 SLACK = 1e-9  # relative margin for the error of a root
 
 

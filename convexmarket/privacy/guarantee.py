@@ -215,7 +215,7 @@ class Guarantee(Shown):
                 f" and a loss >= 0; the probability of an infinite loss, here {infinite:.3g}, must"
                 f" be at most delta = {delta:g}: give the distribution of log(P/Q) under P"
             )
-        power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # of tests "the loss is at least l"
+        power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # by threshold tests
         level = np.cumsum((mass * np.exp(-loss))[::-1])[::-1][loss >= 0]
         excess = power + infinite - delta
         used = excess > 0

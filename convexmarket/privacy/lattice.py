@@ -27,10 +27,10 @@ __all__ += ["lattice_release", "lattice_scale", "lattice_step", "whole_steps"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LARGEST_SCALE = 2**45  # in steps; products stay below 2**63
+LARGEST_SCALE = 2**45  # in steps; products are below 2**63
 LARGEST_FLOAT = 2**53  # every smaller integer is a double
 STEPS = (2.0**-500, 2.0**500)
-MOST_STEPS = 2**60  # of one value; a sum of a few stays below 2**63
+MOST_STEPS = 2**60  # sums of a few values are below 2**63
 LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # above rounding errors of a length and a quotient
 
 

@@ -55,8 +55,8 @@ NARROWER = 3.0
 class Noise:
     """Calibrated exact noise of a release."""
 
-    scale: float  # of a prediction, or standard deviation of a process per feature norm
-    step: float  # of the lattice
+    scale: float  # scale, or standard deviation of a process per feature norm
+    step: float  # step of the lattice
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row
     profile: Profile  # profile of the privacy loss; Gaussian for a process

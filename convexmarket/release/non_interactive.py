@@ -151,7 +151,7 @@ class PublicRelease(FixedRelease):
         pieces = int(np.ceil(len(net) * max(len(erm.pivots_), 1) / CHUNK))
         parts = np.array_split(net, max(1, pieces))  # all kernel matrices are small
         truth = np.concatenate([bounded_predictions(erm, part) for part in parts])
-        kernels = np.empty((len(net), rounds), order="F")  # of net and points
+        kernels = np.empty((len(net), rounds), order="F")  # net and points
         total = np.zeros(rounds)
         for _ in range(rounds):
             count = len(model.coefficients)

@@ -223,7 +223,7 @@ def test_an_invalid_list_quotes_no_seller(opened):
         (ARRIVALS + ",1.1\n", "line 7: '' is no id"),
         (ARRIVALS + "z ,1.1\n", "line 7: id 'z ' begins or ends with a blank"),
         (ARRIVALS + "first,1.3\n", "line 7: 'first' has another sensitivity than its quote"),
-        ("id,sensitivity\n", "the list has a header and no sellers"),
+        ("id,sensitivity\n", "the list has a header but no sellers"),
     ]:
         (opened / "arrivals.csv").write_text(text)
         assert words in refused(*LIST)

@@ -98,7 +98,7 @@ COLUMNS = ["id", "age", "Sensitivity", "ill", "group"]
 def test_columns_of_the_market_are_not_features() -> None:
     assert feature_columns(COLUMNS, "ill") == ("age",)
     assert feature_columns(COLUMNS, "ill", ["age", "group"]) == ("age", "group")
-    with pytest.raises(ParameterError, match="'Sensitivity' is what the sellers report"):
+    with pytest.raises(ParameterError, match="'Sensitivity' is the sellers' report"):
         feature_columns(COLUMNS, "ill", ["age", "Sensitivity"])
     other = feature_columns(COLUMNS, "ill", ["Sensitivity"], report="age")
     assert other == ("Sensitivity",)

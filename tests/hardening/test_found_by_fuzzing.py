@@ -235,7 +235,7 @@ def test_allocations_do_not_depend_on_the_unit_of_money(unit, cap):
 def test_guarantees_whose_sum_overflows_are_refused():
     guarantees = [1.7e308, 1e-16, 1.0, 1.7e308, 5e-324]
     rows = [[0.2], [0.1], [0.3], [0.4], [0.5]], [1.0, 1.0, -1.0, -1.0, -1.0]
-    with pytest.raises(ParameterError, match="epsilon must lie between"):
+    with pytest.raises(ParameterError, match="epsilon must be between"):
         cm.PersonalizedRidge(1.0).fit(*rows, epsilon=guarantees, random_state=Simulation(0))
     smaller = np.minimum(guarantees, 1e100)
     model = cm.PersonalizedRidge(0.01, perturbation="output", rounding=None)

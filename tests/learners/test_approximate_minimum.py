@@ -1,4 +1,4 @@
-"""Stopping near the minimiser can reveal a row; a second noise prevents this."""
+"""Stopping near the minimiser can reveal a row, which a second noise prevents."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def sample(seed: int, n_rows: int, n_features: int, data_norm: float = 1.0, nois
 
 
 def drawn_shift(seed: int, n_features: int, eta: float, data_norm: float = 1.0) -> np.ndarray:
-    """Return b' of the paper for a seed; together with the model it would reveal the data."""
+    """Return b' of the paper for a seed. Together with the model, b' would reveal the data."""
     return 2 * data_norm / eta * gamma_sphere_draw(n_features, np.random.default_rng(seed))
 
 
@@ -198,7 +198,8 @@ def test_no_privacy_loss_exceeds_the_guarantee(
 
 
 # Worst cases of a differential evolution: weight, eta, regularization, and v. The output is
-# (10^v0, 0); v1 to v4 are norms and angles of the row before and after, v5 the other row's angle.
+# (10^v0, 0); v1 to v4 are norms and angles of the row before and after, and v5 is the angle of the
+# other row.
 WORST_CASES = [
     (0.30, 2.0, 0.010, (1.48, 1.0, 1.57, 1.0, -2.25, -1.90)),
     (0.05, 2.0, 0.010, (1.57, 1.0, -1.57, 1.0, 2.21, 1.89)),

@@ -81,7 +81,7 @@ def test_a_kernel_model_has_the_same_interface_and_no_guarantee():
     X, y, epsilon = rows(60)
     erm = cm.KernelERM().fit(X, y, epsilon=epsilon)
     assert np.array_equal(np.isinf(erm.guarantee_.epsilon), epsilon > 0)
-    assert "not to be published" in str(erm.guarantee_)
+    assert "must not be published" in str(erm.guarantee_)
     shifts = erm.row_sensitivities_
     assert np.all(shifts[epsilon == 0] == 0)
     with pytest.raises(ParameterError, match="pass them to the release"):
@@ -224,7 +224,7 @@ def test_a_learner_without_published_numbers_cannot_be_audited():
             del self.mean_
             return self
 
-    with pytest.raises(ParameterError, match="shows no numbers to attack"):
+    with pytest.raises(ParameterError, match="has no numbers to attack"):
         audit(Silent(), 1.0)
 
 

@@ -94,7 +94,7 @@ def test_the_best_root_equals_that_of_the_exact_solver(sigma):
 
 
 def test_the_best_root_is_chosen_for_a_density_with_several_roots():
-    """Eq. (14) in expectation has three roots; the plan equals the plan for n quantiles."""
+    """Eq. (14) in expectation has three roots, and the plan equals the plan for n quantiles."""
     dear = cm.priors.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
     humps = cm.priors.Mixture([1, 44], [cm.Uniform(0.001, 0.003), dear])
     policy = cm.OnlinePolicy(humps, 45, mu=3, sigma=2.5, gamma=0.25)

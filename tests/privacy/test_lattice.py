@@ -126,8 +126,8 @@ neighbours = st.integers(1, 3).flatmap(
 def largest_loss(first, second, scale):
     """Return the exact maximum of the privacy loss over all outputs.
 
-    The loss is a sum over coordinates. Each term is extreme at or beyond a rounded value, so that
-    it suffices to enumerate these outputs.
+    The loss is a sum over coordinates. Each term is extreme at or beyond a rounded value, so these
+    outputs are enumerated.
     """
     sides = [(a, b) for a, b in zip(first, second, strict=True)]
     return max(

@@ -102,7 +102,7 @@ def worst_delta(shift, threshold, updates, n_questions, reach, n_grid=1500):
 
     The value function depends on the likelihood ratio y = Q/P and the remaining updates; its final
     value is ``max(0, 1 - y)``. At y = exp(epsilon) it is the delta at epsilon. It is convex in y,
-    so that interpolation between grid points overestimates it.
+    so interpolation between grid points overestimates it.
     """
     offsets = np.linspace(-threshold - shift - 0.2, threshold + 0.2, 25)
     laws = [outcomes(shift, threshold, offset) for offset in offsets]

@@ -82,7 +82,7 @@ def test_the_adversary_refutes_a_charge_of_one_answer_per_update(updates, epsilo
 def waiting_delta(shift, updates, epsilon):
     """Compute the delta of counting queries until the last of rare updates (gamma waiting times).
 
-    Rare updates form a Poisson process, whose rate changes by the factor exp(shift).
+    Rare updates form a Poisson process with a rate that changes by the factor exp(shift).
     """
     rate = np.exp(shift)
     edge = (epsilon + updates * shift) / (rate - 1.0)

@@ -12,7 +12,7 @@ from convexmarket.errors import ConvexMarketError
 from convexmarket.privacy import Simulation
 from convexmarket.release.calibrated_release import bounded_predictions
 from tests import one_in
-from tests.learners.test_border import ENDS, SEEN, entries, malformed, said
+from tests.learners.test_border import ENDS, SEEN, entries, malformed, texts_of
 
 POINTS = np.random.default_rng(1).uniform(-0.5, 0.5, (3, 4))
 
@@ -86,5 +86,5 @@ def test_no_error_of_a_release_quotes_a_query(kind):
         try:
             answers(erm, kind, points=bad)
         except ConvexMarketError as error:  # other errors fail the test
-            text = said(error)
+            text = texts_of(error)
         assert not any(mark in text for mark in SEEN), name
