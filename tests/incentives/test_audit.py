@@ -234,6 +234,7 @@ def test_the_frame_has_a_row_for_each_seller():
     assert "min_surplus" in repr(audit)
 
 
+@pytest.mark.campaign
 def test_markets_of_projections_are_audited_at_nine_reports_of_sixteen_sellers():
     sellers = draw(prior_of("uniform"), 18, 0)
     objective = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
