@@ -20,7 +20,7 @@ GROUPS = ("process", "page", "campaign")
 EXAMPLES = {"quick": 5, "ci": 25, "campaign": 200}
 PROFILE_OF = {"process": "ci", "page": "ci", "campaign": "campaign"}
 #: Minutes of the default group on two cores, with ``-n auto``.
-MINUTES = 4
+MINUTES = 3
 
 for profile, count in EXAMPLES.items():
     drawn_anew = profile == "campaign"

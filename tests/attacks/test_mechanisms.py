@@ -41,7 +41,7 @@ def check(table):
 
 
 def test_all_mechanisms_pass_their_audits():
-    steps, data = [], few_rows(features=4)
+    steps, data = [], few_rows(features=2)
     table = audited(20, data, 8, mechanisms=SHORT, progress=lambda *step: steps.append(step))
     assert check(table) == {"PrivateLogisticRegression", "PersonalizedRidge", "TestSetRelease"}
     assert steps[-1] == ("audits", len(table), len(table))

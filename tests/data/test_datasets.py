@@ -71,12 +71,6 @@ def test_invalid_fractions_are_refused(fractions) -> None:
         wdbc(0, fractions=fractions)
 
 
-@pytest.mark.parametrize("sizes", [(0, 1), (1, 0)])
-def test_synthetic_needs_rows_and_columns(sizes) -> None:
-    with pytest.raises(ParameterError, match="at least 1"):
-        synthetic(*sizes)
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.randoms())
 def test_correlate_orders_values_like_the_column(values, random) -> None:
     X = np.array([[random.random(), random.random()] for _ in values])

@@ -195,6 +195,25 @@ def test_an_error_at_a_misreport_names_the_misreport():
 # ----------------------------------------------------------------------- tables and plots
 
 
+def test_the_frame_has_a_row_for_each_seller():
+    sellers = cm.Sellers([0.2, 0.9, 0.3], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
+    market = cm.Market.standard(sellers, mu=0.2, sigma=1, gamma=0.5)
+    audit = audit_incentives(market, misreports=10)
+    allocation = cm.allocate(market)
+    assert list(audit.to_frame().index) == ["Ann", "Bob", "Cy"]
+    np.testing.assert_allclose(audit.to_frame()["sensitivity"], [0.2, 0.9, 0.3])
+    np.testing.assert_allclose(audit.to_frame()["epsilon"], allocation.epsilon, atol=1e-12)
+    np.testing.assert_allclose(
+        audit.to_frame()["surplus"],
+        audit.to_frame()["payment"] - audit.to_frame()["sensitivity"] * audit.to_frame()["epsilon"],
+    )
+    assert allocation.epsilon[1] == 0  # Bob sells nothing, but has a row
+    assert audit.to_frame()["payment"].iloc[1] == 0
+    assert "max_gain" in repr(audit)
+    assert "min_surplus" in repr(audit)
+
+
+@pytest.mark.campaign
 def test_markets_of_projections_are_audited_at_nine_reports_of_sixteen_sellers():
     sellers = draw(prior_of("uniform"), 18, 0)
     objective = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()

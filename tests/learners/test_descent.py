@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.checks import row_norms
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.composition import gaussian_epsilon, gaussian_shift
 from convexmarket.privacy.lattice import LENGTH_ROUNDING, clipped_steps
@@ -36,8 +37,10 @@ def test_no_row_moves_a_step_beyond_its_guarantee(hidden, seed, size):
     radii = learner.radii(granted, parameters.size, True)
     gradients = learner.gradients(rows, np.array([1.0, -1.0]), parameters)
     sums = clipped_steps(gradients, learner.clip, radii)
-    longest = radii + np.sqrt(parameters.size) / 2
-    assert np.all(np.linalg.norm(sums, axis=1) <= longest * (1 + LENGTH_ROUNDING))
+    longest, lengths = radii + np.sqrt(parameters.size) / 2, np.linalg.norm(sums, axis=1)
+    assert np.all(lengths <= longest * (1 + LENGTH_ROUNDING))
+    clipped = row_norms(gradients) >= learner.clip
+    assert np.all((lengths + np.sqrt(parameters.size) / 2 >= radii * (1 - 1e-6))[clipped])
     spent = np.sqrt(learner.steps) * 2 * longest / np.sqrt(DEVIATION**2 - 9.0)
     epsilon = gaussian_epsilon(spent, learner.delta)
     assert np.all(epsilon <= granted)

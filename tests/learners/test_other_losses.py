@@ -29,6 +29,7 @@ SIGNS = np.where(X[:, 0] > 0, 1, -1)
 EPSILON = rng.dirichlet(np.full(12, 3.0)) * 120.0
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("learner", "y"),
     one_in(
