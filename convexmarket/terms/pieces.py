@@ -187,7 +187,7 @@ class Term(Piece, Summand):
             raise ParameterError(f"{shown(self)} returned {shown(plain)}; give a scalar expression")
         if not plain.is_convex():
             kind = plain.curvature.lower()
-            raise CurvatureError(f"{shown(self)} is {kind}; a term is convex in its quantities")
+            raise CurvatureError(f"{shown(self)} is {kind}; a term must be convex in its quantities")
         return [plain]
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:

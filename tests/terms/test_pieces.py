@@ -279,7 +279,7 @@ REFUSED = {
         rf"Bad\(\) uses .*, but {CLOSED}; write an inner optimum": lambda: market_with(
             Bad(lambda q: cp.transforms.indicator([q.weights <= 0.5]))
         ),
-        r"Bad\(\) is concave; a term is convex": lambda: market_with(
+        r"Bad\(\) is concave; a term must be convex": lambda: market_with(
             Bad(lambda q: cp.sqrt(q.weights[0]))
         ),
         r"BadConstraint\(\) is not a convex constraint on .*: 0.5 <= ": lambda: market_with(
