@@ -26,7 +26,7 @@ __all__ += ["Noise", "Payments", "PowerCost", "PrivacyCost", "QuadraticSpread", 
 __all__ += ["Spread", "SquaredNoise", "SquaredSpread", "TieredCost"]
 
 Floats = NDArray[np.float64]
-Of = Literal["eps", "payments"]
+Of = Literal["eps", "epsilon", "payments"]
 Kind = Literal["box", "budget", "ellipsoid"]
 Rule = Literal["minimax"]
 

@@ -186,8 +186,8 @@ class Term(Piece, Summand):
         if not (isinstance(plain, cp.Expression) and plain.is_scalar()):
             raise ParameterError(f"{shown(self)} returned {shown(plain)}; give a scalar expression")
         if not plain.is_convex():
-            kind = plain.curvature.lower()
-            raise CurvatureError(f"{shown(self)} is {kind}; a term is convex in its quantities")
+            fault = f"{shown(self)} is {plain.curvature.lower()}"
+            raise CurvatureError(f"{fault}; a term must be convex in its quantities")
         return [plain]
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:

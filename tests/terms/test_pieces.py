@@ -279,7 +279,7 @@ REFUSED = {
         rf"Bad\(\) uses .*, but {CLOSED}; write an inner optimum": lambda: market_with(
             Bad(lambda q: cp.transforms.indicator([q.weights <= 0.5]))
         ),
-        r"Bad\(\) is concave; a term is convex": lambda: market_with(
+        r"Bad\(\) is concave; a term must be convex": lambda: market_with(
             Bad(lambda q: cp.sqrt(q.weights[0]))
         ),
         r"BadConstraint\(\) is not a convex constraint on .*: 0.5 <= ": lambda: market_with(
@@ -340,7 +340,9 @@ REFUSED = {
         r"slopes must be finite.*, got \[\]": lambda: pieces.TieredCost([]),
         r"slopes must be .* not fall.*, got \[2, 1\]": lambda: pieces.TieredCost([2, 1], [1]),
         r"level must be .*a number in \[0, 1\).*, got 1": lambda: pieces.CVaR(1),
-        "of must be one of 'eps', 'payments', got 'weights'": lambda: pieces.CVaR(0.5, "weights"),
+        "of must be one of 'eps', 'epsilon', 'payments', got 'weights'": lambda: pieces.CVaR(
+            0.5, "weights"
+        ),
         "kind must be .*one of 'mini.*, got 'mean'": lambda: pieces.Fairness("mean", GROUPS),
         "budget must be a number in .* got 0": lambda: pieces.RobustCosts("budget", 1, 0),
         "budget is 2; only the kind 'budget'": lambda: pieces.RobustCosts("box", 1, 2),
