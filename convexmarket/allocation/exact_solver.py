@@ -130,10 +130,11 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     capped, bound = markets.under(n), np.full(markets.size.size, np.inf)
     minima = candidates(capped, rho) if rho > 0 else None
     border = largest * n
-    best = best_of(Points.joined(_within(capped, rho, minima, low * unit, high * unit)))
+    rates = unit * np.array(form.eta_range)
+    best = best_of(Points.joined(_within(capped, rho, minima, rates)))
     if largest == np.inf or np.all(_largest(markets, best) <= largest * unit * (1 - _BINDS)):
         return best, bound
-    points = _within(capped, rho, minima, low * unit, high * unit, border * unit)
+    points = _within(capped, rho, minima, rates, border * unit)
     if high >= border:
         totals = max(low / largest, n), high / largest
         point, bound = minimise_bounded(markets, rho, largest * unit, *totals)
@@ -142,20 +143,16 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
 
 
 def _within(
-    markets: Markets,
-    rho: float,
-    minima: Points | None,
-    low: float,
-    high: float,
-    border: float = np.inf,
+    markets: Markets, rho: float, minima: Points | None, rates: Floats, border: float = np.inf
 ) -> list[Points]:
     """Return possible optima with a rate in a range and below a border."""
     points = []
-    for rate in (low, high):
+    for rate in rates:
         if 0 < rate < border:
             points.append(candidates(markets, rho, rate))
     if minima is not None:
-        points.append(minima[(minima.rate >= low) & (minima.rate <= min(high, border))])
+        inside = (minima.rate >= rates[0]) & (minima.rate <= min(rates[1], border))
+        points.append(minima[inside])
     return points
 
 
