@@ -129,12 +129,12 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     n, largest, low, high = 1.0 / form.max_weight, form.max_epsilon, *form.eta_range
     capped, bound = markets.under(n), np.full(markets.size.size, np.inf)
     minima = candidates(capped, rho) if rho > 0 else None
-    best = _within(capped, rho, minima, low * unit, high * unit)
+    border = largest * n
+    rates = unit * np.array(form.eta_range)
+    best = best_of(Points.joined(_within(capped, rho, minima, rates)))
     if largest == np.inf or np.all(_largest(markets, best) <= largest * unit * (1 - _BINDS)):
         return best, bound
-    border, points = largest * n, list[Points]()
-    if low <= border:
-        points.append(_within(capped, rho, minima, low * unit, border * unit))
+    points = _within(capped, rho, minima, rates, border * unit)
     if high >= border:
         totals = max(low / largest, n), high / largest
         point, bound = minimise_bounded(markets, rho, largest * unit, *totals)
@@ -142,15 +142,18 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     return best_of(Points.joined(points)), bound
 
 
-def _within(markets: Markets, rho: float, minima: Points | None, low: float, high: float) -> Points:
-    """Return the best point of every market with a rate in a range."""
+def _within(
+    markets: Markets, rho: float, minima: Points | None, rates: Floats, border: float = np.inf
+) -> list[Points]:
+    """Return possible optima with a rate in a range and below a border."""
     points = []
-    for rate in (low, high):
-        if 0 < rate < np.inf:
+    for rate in rates:
+        if 0 < rate < border:
             points.append(candidates(markets, rho, rate))
     if minima is not None:
-        points.append(minima[(minima.rate >= low) & (minima.rate <= high)])
-    return best_of(Points.joined(points))
+        inside = (minima.rate >= rates[0]) & (minima.rate <= min(rates[1], border))
+        points.append(minima[inside])
+    return points
 
 
 def _largest(markets: Markets, points: Points) -> Floats:

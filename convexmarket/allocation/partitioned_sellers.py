@@ -37,8 +37,6 @@ class PartedAllocation(CertifiedPurchase):
     eta, objective, lower_bound, multiplier, binding
         As in :class:`~convexmarket.allocation.Allocation`.
     n_sellers : int
-    n_passes : int
-        Passes over the partitions.
     seconds : float
 
     Examples
@@ -59,7 +57,6 @@ class PartedAllocation(CertifiedPurchase):
     multiplier: float
     binding: tuple[str, ...]
     n_sellers: int
-    n_passes: int
     seconds: float
     prior: Prior
     _parts: SellerParts = field(repr=False)
@@ -94,7 +91,7 @@ class PartedAllocation(CertifiedPurchase):
     def certificate(self) -> dict[str, Any]:
         """Return the numbers of the certificate, as plain values for JSON."""
         names = ["objective", "lower_bound", "gap", "eta", "multiplier", "n_sellers", "n_bought"]
-        values = {name: getattr(self, name) for name in [*names, "n_passes", "seconds"]}
+        values = {name: getattr(self, name) for name in [*names, "seconds"]}
         return values | {"method": "exact", "binding": list(self.binding)}
 
     def weights_of(self, sensitivities: ArrayLike) -> Floats:
@@ -141,7 +138,7 @@ def _on_costs(work: Pass, prior: Prior, reports: Floats) -> Any:
 
 def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
     """Solve the papers' problem (A, Eq. 11) exactly, for sellers in parts."""
-    start, m, n_passes = time.perf_counter(), len(parts), 0
+    start, m = time.perf_counter(), len(parts)
     (prior,) = market.sellers.priors
     # No term of the papers' problem uses the costs.
     numbers = MarketNumbers(np.broadcast_to(0.0, m))
@@ -152,23 +149,20 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
             f"gamma > 0, under Cap and EtaRange; this market is {market!r}"
         )
     form = replace(form, virtual_costs=np.empty(0))
-
-    def each(work: Pass) -> Sequence[Any]:
-        nonlocal n_passes
-        n_passes += 1
-        return parts.map_parts(partial(_on_costs, work, prior))
-
     low, top = prior.support
     lowest = float(prior.ironed_virtual_cost(low))
     highest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
     spare = int((m - 1) * form.max_weight >= 1)  # without any one seller, the market is feasible
+
+    def each(work: Pass) -> Sequence[Any]:
+        return parts.map_parts(partial(_on_costs, work, prior))
+
     costs, limit = screen_sellers(each, form, m, lowest, highest, spare)
     segment, best, _ = best_segment(form, costs)
     return PartedAllocation(
         *(best.eta, best.objective, best.lower_bound, best.multiplier),
         binding=("Cap",) * (segment.capped > 0) + best.binding,
         n_sellers=m,
-        n_passes=n_passes,
         seconds=time.perf_counter() - start,
         prior=prior,
         _parts=parts,

@@ -56,8 +56,8 @@ class Columns:
     @classmethod
     def joined(cls, parts: Sequence[Self], axis: int = 0) -> Self:
         """Concatenate tables."""
-        columns = zip(*[vars(part).values() for part in parts], strict=True)
-        return cls(*[np.concatenate(column, axis) for column in columns])
+        names = vars(parts[0])
+        return cls(*[np.concatenate([vars(part)[name] for part in parts], axis) for name in names])
 
 
 @dataclass
@@ -178,10 +178,10 @@ class Markets:
         there = (old < psi[-1]) | ((old == psi[-1]) & (costs.numbers[-1] > 0))
         self.row = np.where(there, np.searchsorted(psi, old, side="right") - 1, psi.size)
         self.old = np.where(there, costs.scaled(old), 0.0)
-        alone = np.append(costs.numbers, 0)[self.row] == 1
-        self.empty = np.where(alone, self.row, psi.size)
+        single = np.append(costs.numbers, 0)[self.row] == 1
+        self.empty = np.where(single, self.row, psi.size)
         place, self.new = np.searchsorted(psi, new), costs.scaled(new)
-        self.place, self.size = place - (place > self.empty), psi.size - alone + (new < np.inf)
+        self.place, self.size = place - (place > self.empty), psi.size - single + (new < np.inf)
         self.is_replaced = bool(np.any(there | (new < np.inf)))
         self.n, self.floor, self.first = 1.0 * self.size, self.size, self.size  # set by `under`
 
@@ -213,16 +213,16 @@ class Markets:
 
     def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
         """Return the number of sellers in the first k rows, their sum of costs and of squares."""
+        number, first, second = self.costs.sums
         if not self.is_replaced:
-            number, first, second = self.costs.sums
             return number[k], first[k], second[k]
         come = k > self.place
         rows = k - come
         rows = rows + (rows > self.empty)
         gone = rows > self.row
-        number, first, second = (part[rows] for part in self.costs.sums)
         old, new = np.where(gone, self.old, 0.0), np.where(come, self.new, 0.0)
-        return number - gone + come, first - old + new, second - old * old + new * new
+        costs = first[rows] - old + new
+        return number[rows] - gone + come, costs, second[rows] - old * old + new * new
 
     def value(self, k: Ints) -> Floats:
         """Return the cost at a rank, centred and scaled."""
@@ -402,7 +402,7 @@ def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints
             k = a.k + (b.k - a.k) * np.arange(1, parts) // parts
             rows = Nodes.joined([a, markets.nodes(a.e, k, b.j, a.j), b], axis=1)
             a, b, most_nodes = rows[:, :-1], rows[:, 1:], _LATER
-    a, b = (Nodes.joined(ends) for ends in zip(*done, strict=True))
+    a, b = map(Nodes.joined, zip(*done, strict=True))
     # One piece for each number of capped rows between neighbouring nodes.
     counts = np.maximum(a.j - b.j, 0) + 1
     starts = np.repeat(np.cumsum(counts) - counts, counts)

@@ -174,10 +174,6 @@ class Projections:
         high = min(form.eta_high, form.largest_eta())
         self.ends = min(form.eta_low, high), high
 
-    def first(self) -> float:
-        """Return the first eta of a search."""
-        return first_look(self.form)
-
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and the cut of its multipliers."""
         start, form = time.perf_counter(), self.form

@@ -38,7 +38,7 @@ from scipy.optimize import brentq, minimize
 from convexmarket.allocation import allocate
 from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
-from convexmarket.allocation.eta_search import Evaluated, search_eta
+from convexmarket.allocation.eta_search import Evaluated, first_look, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import embed
 from convexmarket.checks import check_positive
@@ -178,7 +178,7 @@ class PurchaseStep:
         if (priced := self.priced(model)) is None:
             return self._allocated(self.joint.purchase_market(model))
         runner = Projections(priced[0])
-        best, bound = search_eta(runner, start or runner.first(), _GAP, MAX_SOLVES, None)
+        best, bound = search_eta(runner, start or first_look(runner.form), _GAP, MAX_SOLVES, None)
         for _ in range(_POLISHES):  # the best eta for given weights has a closed form
             cost = float(runner.form.gamma * runner.form.virtual_costs @ best.weights)
             if cost > 0 < runner.form.sigma:
