@@ -133,10 +133,7 @@ def checked_list(
     """
     if table.empty:
         raise DataError("the list has a header but no sellers; give one row per seller")
-    written = table["sensitivity"]
-    if pd.api.types.is_bool_dtype(written):  # True is not a price, in a table as in a file
-        written = written.astype(str)
-    listed = table.assign(sensitivity=numbers_in(written))
+    listed = table.copy()
     if is_csv and "group" in table:  # few names; each is stored once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     if "sensitivity" in table:
