@@ -132,7 +132,8 @@ def checked_list(
     lines or rows of ``place``, such as "rows.csv: line"; ``id_name`` is the file's column of ids.
     """
     if table.empty:
-        raise DataError("the list has a header but no sellers; give one row per seller")
+        file = place.removesuffix("line").removesuffix("row")
+        raise DataError(f"{file}the list has a header but no sellers; give one row per seller")
     listed = table.copy()
     if is_csv and "group" in table:  # few names; each is stored once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)

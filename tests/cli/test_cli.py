@@ -45,7 +45,7 @@ def test_run_writes_a_report_prints_its_path_and_opens_it(here, monkeypatch):
 
 def test_run_of_a_regression_market_states_the_unit_of_an_error(here, monkeypatch):
     monkeypatch.setattr(figures, "saved", draw_nothing)
-    few = ["objective.gamma=[0.01]", "learner.regularization=[0.3]", "learner.draws=2"]
+    few = ["objective.gamma=[0.01]", "learner.regularization=[0.3]"]
     few = [part for setting in (*few, "data.train_fraction=0.06") for part in ("--set", setting)]
     done = invoke("run", PROBLEMS / "medical-market.toml", *few, "--jobs", "1", "--out", "mine")
     assert done.exit_code == 0, done.output

@@ -105,7 +105,7 @@ def test_the_second_label_is_the_positive_class(classes, learner):
         assert model.predict_proba(X)[:, 1] == pytest.approx(expit(margins))
         return
     assert np.array_equal(model.labels([-1.0, 0.0, 1e-9]), np.asarray(classes)[[0, 0, 1]])
-    with pytest.raises(ParameterError, match="hold NaN"):
+    with pytest.raises(ParameterError, match="contain NaN"):
         model.labels([-1.0, np.nan])
 
 

@@ -201,6 +201,15 @@ class VariantsFile(tables.ProblemFile):
         every = (table.sellers.file for each in self._markets.values() for table in each)
         return sorted({name for name in every if name is not None})
 
+    def error_terms(self) -> dict[str, Any]:
+        """Return the terms of each variant that do not depend on reports."""
+        return {
+            name: {
+                key: part for key, part in (each.objective or {}).items() if not part.kind.reports
+            }
+            for name, (each, *_) in self._markets.items()
+        }
+
     def points(self) -> list[Point]:
         """Return the markets of every variant, with the sellers of their files."""
         return [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 from convexmarket.report import Report, compare, escape_markdown, format_number
 from convexmarket.report.figures import bars, lines
@@ -18,6 +20,8 @@ Frame = Any
 #: The names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda
 #: chosen within the privacy that was sold.
 MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
+#: Relative difference of errors below which interpolation decides.
+CLOSE = 0.002
 _WORDS = {
     "objective": "objective",
     "error": "error",
@@ -169,7 +173,10 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     """Return the report of a market and its variants."""
     report, tables = Report(problem.title, settings=runs.facts), dict[str, Frame](runs.tables)
     table, groups, sellers = tables["runs"], tables["groups"], tables["sellers"]
-    report.headline(_comparison(problem, tables.get("draws")) or runs.statements()[0])
+    is_swept = table.value.notna()
+    curves = table[is_swept & (table.status == "solved")]
+    findings = [*_at_equal_payments(problem, curves), _comparison(problem, tables.get("draws"))]
+    report.headline(" ".join(filter(None, findings)) or runs.statements()[0])
     remarks = [f"The reports come from {name}." for name in problem.files]
     remarks += [
         f"“{row.market}” has no answer: {row.status}. {row.message}"
@@ -183,10 +190,9 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         holds=verdicts == "by construction",
         detail="The table of runs gives the reason for each variant.",
     )
-    is_swept, single = table.value.notna(), sellers[sellers.value.isna()]
+    single = sellers[sellers.value.isna()]
     if is_swept.any():
         caption = "Error over expected payments, one point for each swept value. Lower is better."
-        curves = table[is_swept & (table.status == "solved")]
         words: dict[str, Any] = {"hue": "market", "log": "x", "xlabel": "expected payments"}
         report.add(lines(curves, "expected_payments", "error", **words), caption, name="curves")
     if len(single):
@@ -211,6 +217,25 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     )
     finish(report, runs)
     return report
+
+
+def _at_equal_payments(problem: Any, curves: Frame) -> Iterator[str]:
+    """Compare each curve with the first one, if both have the same terms apart from payments."""
+    names, terms = list(curves.market.unique()), problem.error_terms()
+    base = curves[curves.market.isin(names[:1])].sort_values("expected_payments")
+    for other in names[1:]:
+        new = curves[curves.market == other]
+        paid = np.log(base.expected_payments), np.log(new.expected_payments)
+        if terms[other] == terms[names[0]] and len(base) > 1 and np.all(np.diff(paid[0]) > 0):
+            expected = PchipInterpolator(paid[0], base.error, extrapolate=False)(paid[1])
+            change = (new.error / expected - 1)[np.isfinite(expected)]
+            tie = (change.abs() < CLOSE).all()
+            words = f"differ by {change.min():+.1%} to {change.max():+.1%}"
+            yield (
+                f"At equal expected payments the errors of “{other}” and “{names[0]}” "
+                f"{f'differ by less than {CLOSE:.1%}' if tie else words} ({len(change)} of "
+                f"{len(new)} points, interpolated)."
+            )
 
 
 def _comparison(problem: Any, draws: Frame) -> str:
