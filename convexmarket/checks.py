@@ -194,6 +194,9 @@ def moderate(values: NDArray[Any]) -> NDArray[Any]:
 
 def row_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute Euclidean norms of finite rows, exactly scaled so that no square overflows."""
+    squares = np.einsum("ij,ij->i", X, X)
+    if np.all((squares > 1e-200) & (squares < 1e200)):
+        return np.sqrt(squares)
     exponents = np.frexp(np.abs(X).max(axis=1, initial=0.0))[1]
     scaled = np.ldexp(X, -exponents[:, None])
     return np.ldexp(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)), exponents)
