@@ -31,11 +31,9 @@ def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     """Bound the privacy loss of each row in nats at the curvature R^2 / Lambda, shape (n_rows,)."""
     distinct, place = np.unique(weights, return_inverse=True)  # often only one
     pull, bend = pull_profile(1.0 / curvature)
-    bounds = [
-        (part * (0.5 * eta * pull) + np.log1p(part * (curvature * bend))).max(axis=1)
-        for part in np.array_split(distinct[:, None], 1 + distinct.size // 1_000)
-    ]
-    return np.concatenate(bounds)[place]
+    parts = np.array_split(distinct[:, None], 1 + distinct.size // 1_000)
+    losses = (part * (0.5 * eta * pull) + np.log1p(part * (curvature * bend)) for part in parts)
+    return np.concatenate([loss.max(axis=1) for loss in losses])[place]
 
 
 @lru_cache(maxsize=256)
