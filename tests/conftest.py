@@ -81,7 +81,7 @@ def commands_built_once():
 
 
 class SharedWorker:
-    """A worker that outlives its study; the libraries take seconds to import in a new one."""
+    """A worker that several studies use, because a new worker imports libraries for seconds."""
 
     idle: ClassVar[list[Any]] = []
 

@@ -15,7 +15,7 @@ WANTED = cm.Spread() + 100 * cm.Noise()
 core_issue = pytest.mark.xfail(
     strict=True,
     raises=(AssertionError, pytest.fail.Exception),
-    reason="the issue on the core meets this budget",
+    reason="over budget until the core calls fewer functions",
 )
 
 

@@ -141,7 +141,7 @@ def test_a_deal_is_written_into_a_private_folder(tmp_path):
 
 def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
     class Own(cm.PrivateLogisticRegression):
-        """A learner of a user, which is not registered."""
+        """A user-defined learner that is not registered."""
 
     deal(patients(), learner=Own(features=PUBLIC)).write(tmp_path)
     assert not (tmp_path / "model.json").exists()
@@ -269,7 +269,7 @@ def test_a_learner_that_exceeds_the_bought_epsilon_is_refused():
         deal(patients(), learner=Greedy(0.1, features=PUBLIC))
 
 
-def test_an_ending_other_than_csv_and_parquet_is_refused(tmp_path):
+def test_a_file_suffix_other_than_csv_and_parquet_is_refused(tmp_path):
     prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1)
     with pytest.raises(ParameterError, match=r"neither \.csv nor \.parquet"):
         prices.write(tmp_path / "offers.txt")

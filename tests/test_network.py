@@ -17,8 +17,8 @@ NETWORK = {
     *("paramiko", "poplib", "pycurl", "requests", "selectors", "smtplib", "socket"),
     *("socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "xmlrpc"),
 }
-#: Allowed on request of users: ``--open`` shows a page, ``--dask`` names a scheduler, and sellers
-#: and rows may be in a Dask collection.
+#: Allowed if the user requests it: ``--open`` shows a page, ``--dask`` names a scheduler, and
+#: sellers and rows may be in a Dask collection.
 ASKED_FOR = {
     ("cli/consoles.py", "webbrowser"),
     ("partitions.py", "dask"),

@@ -65,7 +65,7 @@ def test_sellers_can_have_a_prior_for_each_group():
     )
 
 
-def test_sellers_can_have_a_prior_each():
+def test_each_seller_can_have_a_prior():
     priors = [cm.Uniform(0, 1), cm.Uniform(0, 2), cm.Uniform(0, 1.0), cm.Uniform(0, 3)]
     sellers = cm.Sellers([0.5, 0.5, 0.7, 2.5], priors)
     assert len(sellers.priors) == 3

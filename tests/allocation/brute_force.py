@@ -1,4 +1,4 @@
-"""Brute-force optima, from the definitions, of any market and of the papers' form."""
+"""Brute-force optima of any market and of the papers' form, from the definitions."""
 
 import warnings
 

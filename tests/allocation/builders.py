@@ -80,7 +80,7 @@ def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
 def three_roots():
     """Few cheap and many expensive sellers: Eq. (14) has three roots.
 
-    There is a local minimum of 3.0707, and the global one of 1.9946.
+    The local minimum is 3.0707 and the global minimum 1.9946.
     """
     return StandardForm(np.array([0.002] + [1.0] * 44), mu=3.0, sigma=2.5, gamma=0.25)
 
@@ -197,7 +197,7 @@ weight = st.floats(-2, 2).map(lambda exponent: 10.0**exponent)
 
 @st.composite
 def caps(draw, m):
-    """Draw k/m for k = 1, barely above 1, m (no cap), with m/k an integer and not."""
+    """Draw k/m: k = 1, k slightly above 1, k = m (no cap), and m/k an integer or not."""
     ratio = m / draw(st.integers(1, m))
     k = draw(st.sampled_from([None, 1.0, 1 + 1e-9, 1.01, 1.3, 2.0, ratio, float(m)]))
     return 1.0 if k is None else min(1.0, k / m)

@@ -1,4 +1,4 @@
-"""The curve over a seller's own report, against a separate solution of each changed market."""
+"""The curve over a seller's own report equals separate solutions of the changed markets."""
 
 from dataclasses import replace
 
@@ -74,7 +74,7 @@ def asked(y):
 
 
 def bounded():
-    """Evaluate a market with a largest guarantee at the truth, a tie, a high cost, and without."""
+    """Evaluate a market with bounded guarantees at the truth, a tie, and low to infinite costs."""
     psi = np.array([0.38, 0.46, 0.3, 0.39, 0.42, 0.48])
     form = StandardForm(psi, mu=1.37, sigma=1.46, gamma=0.712, max_epsilon=0.432)
     return form, np.zeros(5, int), np.array([0.38, 0.42, 0.1, 0.7, np.inf])
@@ -89,7 +89,7 @@ def test_each_point_equals_the_solution_of_the_changed_market(question):
     try:
         points = OwnReportCurve(form)(who, says)
     except UnattainedOptimumError as error:
-        assert FREE in str(error)  # noqa: PT017 - either may be right
+        assert FREE in str(error)  # noqa: PT017 - either outcome may be right
         refused = 0
         for seller, y in zip(who, says, strict=True):
             try:
@@ -109,8 +109,8 @@ def test_each_point_equals_the_solution_of_the_changed_market(question):
         except InfeasibleMarketError:
             assert (y, value, level) == (np.inf, np.inf, np.inf)
             continue
-        # Costs are stored relative to the smallest cost of the market: a report far below that
-        # cost loses as many digits as lie between the two.
+        # Costs are stored relative to the smallest cost of the market. A report far below this
+        # cost loses one digit for each factor of ten between the two.
         lost = 1e-11 + 1e-15 * form.virtual_costs.min() / max(y, 1e-300)
         assert value == pytest.approx(result.objective, rel=lost, abs=1e-300)
         if form.mu == 0:  # the solution may not be unique

@@ -36,7 +36,7 @@ def solved(maker, eta):
 
 
 def proves_no_more_than_is_true(spread, cost, eta, seed):
-    """Check that cuts are valid for the solver's multipliers, for none and for random ones."""
+    """Check that cuts are valid with the solver's multipliers, without any and with random ones."""
     rng, m = np.random.default_rng(seed), 5
     objective = 1.0 * cm.Noise() + 0.7 * cm.Payments(cost)
     objective += 0.5 * spread if spread else 0.1 * cm.Noise()

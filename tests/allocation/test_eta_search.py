@@ -1,4 +1,4 @@
-"""The search over eta without a solver: its cuts, the points it evaluates, when it stops."""
+"""The search over eta without a solver: cuts, evaluated points and stopping rules."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_the_search_stops_as_soon_as_the_gap_is_reached(first, gap):
     assert seen == runner.records
     assert len(seen) <= {0.3: 10, 1e-3: 16, 1e-6: 26}[gap]
     assert len(set(runner.asked)) == len(runner.asked)
-    if len(seen) > 1:  # one solve less misses the gap
+    if len(seen) > 1:  # one solve fewer does not reach the gap
         best, bound = search_eta(valley(), first, gap, len(seen) - 1, None)
         assert best.objective - bound > 0.9 * gap * best.objective
 

@@ -1,4 +1,4 @@
-"""The exact solver against brute force, the CVXPY declarations and the certified search."""
+"""The exact solver agrees with brute force, CVXPY declarations and the certified search."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def test_free_sellers_give_a_finite_eta_or_an_error(form):
         result = solve_exact(form)
     except UnattainedOptimumError as error:
         assert expected >= limit * (1 - 1e-9)
-        assert "virtual cost of 0" in str(error)  # noqa: PT017 - either answer may be right
+        assert "virtual cost of 0" in str(error)  # noqa: PT017 - either outcome may be right
     else:
         assert_sound(form, result)
         assert result.objective == pytest.approx(expected, rel=1e-11)

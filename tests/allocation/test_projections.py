@@ -80,7 +80,7 @@ def test_eta_equals_the_binding_end_of_the_range(objective, limits, eta, binding
 @pytest.mark.parametrize("cap", [1, 1.5, np.array([0.5, 2.0, 1.0, 0.5, 1.0]), 2.2])
 @pytest.mark.parametrize("mu", [1e-7, 1e-3])
 def test_caps_with_a_tiny_spread_are_solved_in_few_solves(spread, cap, mu):
-    """The multipliers of caps change fast with eta, so that cuts keep the caps."""
+    """Cuts keep the caps as constraints, because multipliers of caps change fast with eta."""
     objective = mu * spread + 0.26 * cm.Payments() + 1.57 * cm.Noise()
     costs = [0.0, 0.2956, 0.5597, 0.813, 0.1206]
     declared = market(cm.Cap(cap), costs=costs, objective=objective)

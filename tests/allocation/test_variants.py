@@ -166,7 +166,7 @@ def proves_nothing_wrong(name, kind, monkeypatch):
             check_feasible(market, result)
 
 
-#: Kinds take turns; the campaign tries each kind in each market.
+#: Markets and one kind of false multiplier each; the campaign tries all combinations.
 IN_TURN = [(name, list(NONSENSE)[i % len(NONSENSE)]) for i, name in enumerate(KINKED)]
 
 
@@ -373,7 +373,7 @@ def test_a_range_without_an_upper_end_is_entered_from_below(least):
 
 
 def test_traces_are_kept_where_no_point_without_them_is_inside():
-    """Half of the weight lies on the three largest, so who is left out breaks that bound."""
+    """Without the traces, the three largest weights would exceed the bound."""
     rng = np.random.default_rng(200)
     sellers = cm.Sellers(rng.uniform(0.1, 1, 200), prior=cm.Uniform(0.1, 1))
     bound = Bound(lambda q: [cp.sum_largest(200 * q.weights, 3) <= 7.5])

@@ -1,7 +1,7 @@
 """Online markets on disk.
 
 The benchmarks assert that no quote is lost or doubled. Each step needs five syncs of the disk, so
-the time of a sync is reported, too. It is much longer if other programs use all cores.
+the time of a sync is also reported. A sync takes much longer if other programs use all cores.
 """
 
 import itertools

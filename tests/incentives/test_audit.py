@@ -75,7 +75,7 @@ def test_a_wrong_rule_is_refuted(name, cap):
 # ------------------------------------------------ markets rebuilt at every misreport
 
 
-def dear_is_better(reports):
+def expensive_is_better(reports):
     """Return a market whose losses depend on the reports."""
     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-20 * reports)
     return cm.Market(cm.Sellers(reports, cm.Uniform(0.1, 1.0)), terms)
@@ -109,7 +109,7 @@ def looser_for_the_dear(reports):
 TRUTH = np.array([0.3, 0.55, 0.7])
 #: Markets that depend on the reports, true sensitivities, and the largest gains.
 CAPTURED = {
-    "losses": (dear_is_better, TRUTH, 0.788),
+    "losses": (expensive_is_better, TRUTH, 0.788),
     "mild losses": (mild, np.array([3.54785, 2.07915, 1.16389, 1.06611]), 0.1225),
     "a cap": (looser_for_the_dear, np.array([0.12, 0.55, 0.9]), 0.11),
 }
@@ -306,7 +306,7 @@ def test_virtual_cost_payments_reward_higher_reports():
     table = audit_incentives(market, rule=virtual_cost_payment).to_frame()
     assert table.loc["Ann", "best_misreport"] > 0.2
     assert table.loc["Ann", "max_gain"] > 0.01
-    # The same gain, from two allocations and the definition.
+    # The same gain, computed from two allocations and the definition.
     lie = table.loc["Ann", "best_misreport"]
     surplus = []
     for report in (0.2, lie):

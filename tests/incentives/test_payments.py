@@ -1,4 +1,4 @@
-"""Payments against an independent quadrature that solves the market at each report."""
+"""Payments equal an independent quadrature that solves the market at each report."""
 
 import dataclasses
 import importlib
@@ -23,7 +23,7 @@ from tests.incentives.builders import (
     small_market,
 )
 
-# Warnings about NaN and infinity are errors. (SciPy's own warnings are elsewhere.)
+# Warnings about NaN and infinity are errors; warnings of SciPy have other texts.
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
 module = importlib.import_module("convexmarket.incentives.rules")  # the module, not the function
 rents = importlib.import_module("convexmarket.incentives.rents")
@@ -62,7 +62,7 @@ def test_payments_equal_quadrature(name, cap):
 def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, numbers, n_cheap):
     """At some report the optimum switches from few cheap sellers to many expensive ones.
 
-    If two are cheap, a cap of one half prevents a purchase from only one.
+    With two cheap sellers, a cap of one half excludes purchases from a single seller.
     """
     sellers = cm.Sellers([0.005] * n_cheap + [0.5] * 44, family(*numbers))
     market = cm.Market.standard(
@@ -193,7 +193,7 @@ def test_a_seller_who_sells_nothing_costs_no_solve():
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_payments_by_quadrature_satisfy_the_requested_error(tol):
-    """The gap is chosen so that its root, the error of the guarantees, is within the request."""
+    """The gap is so small that its root, the error of the guarantees, is within ``tol``."""
     sellers = cm.Sellers([0.25, 0.45, 0.7], cm.Uniform(0.2, 0.85))
     limited = cm.Market(sellers, 8 * cm.Spread() + 0.5 * cm.Noise(), [cm.Budget(2.4)])
     result = cm.incentives.estimate_payments(limited, cm.allocate(limited, gap=1e-8), tol=tol)

@@ -1,4 +1,4 @@
-"""Payments in any market, against exact payments, closed forms and enclosing sums.
+"""Payments in any market equal exact payments and closed forms, and lie between sums.
 
 Rents over curves in closed form need no allocations.
 """
@@ -147,7 +147,7 @@ def budget_market():
     return cm.Market(sellers, 1.0 * cm.Spread() + 1.0 * cm.Noise(), limits)
 
 
-class Dearest(cm.Term):
+class CostMaximum(cm.Term):
     """A user-defined term that depends on the reports."""
 
     def expression(self, quantities):
@@ -156,11 +156,11 @@ class Dearest(cm.Term):
 
 def test_without_truthful_prices_payments_are_refused():
     limited = budget_market()
-    custom = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * Dearest())
+    custom = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * CostMaximum())
     allocation = cm.allocate(limited)
     for market, words in (
         (limited, "not guaranteed in this market: the budget.*calibrate_gamma"),
-        (custom, "unknown in this market: .*Dearest.*reads the virtual costs"),
+        (custom, "unknown in this market: .*CostMaximum.*reads the virtual costs"),
     ):
         for pay in (cm.payments, cm.incentives.estimate_payments):
             with pytest.raises(NotSupportedError, match=words + ".*assume_monotone=True"):
@@ -214,7 +214,7 @@ def test_an_inaccurate_allocation_gives_errors_or_a_refusal():
 
 
 def test_an_allocation_that_is_suboptimal_in_this_market_is_refused():
-    """The allocation has a consistent objective, but is optimal for another market only."""
+    """The allocation has a consistent objective, but is optimal only in another market."""
     market = spread_market(cm.Uniform(0.1, 1.0), spread=1.0 * cm.terms.SquaredSpread())
     good = cm.allocate(market, gap=1e-8)
     eta = 2 * good.eta

@@ -1,4 +1,4 @@
-"""Solvers compared: outcomes, misbehaving solvers, journals and refusals."""
+"""Comparisons of solvers: outcomes, misbehaving solvers, journals and refusals."""
 
 from types import SimpleNamespace
 

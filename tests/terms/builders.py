@@ -47,7 +47,7 @@ def worst(x, level):
 
 
 def vertices(size):
-    """Yield the extreme deviations of costs: ``size`` full deviations, one of them partial."""
+    """Yield the extreme deviations: ``int(size)`` full ones and one partial deviation."""
     whole, part = int(size), size - int(size)
     for chosen in itertools.permutations(range(M), whole + (part > 0)):
         off = np.zeros(M)

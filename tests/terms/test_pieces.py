@@ -467,7 +467,7 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
 
 
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda text: pickle.loads(pickle.dumps(text))])
-def test_incentives_keep_their_reason_in_copies(make):
+def test_copies_of_incentives_keep_the_reason(make):
     verdict = cm.Market(SELLERS, cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)]).incentives
     again = make(verdict)
     assert again == verdict

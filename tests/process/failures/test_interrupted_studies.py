@@ -27,7 +27,7 @@ def after_the_first_run(tell):
 
 
 @pytest.mark.parametrize("study", [STUDY, ONLINE], ids=["solvers", "online"])
-def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, study):
+def test_a_stopped_study_writes_no_report_and_prints_how_to_resume(tmp_path, study):
     """test_compare_cli and test_compare_solvers test the resumed study, also after SIGKILL."""
     study = [*study, "--out", "study"]
     code, command = stop(study, tmp_path, after_the_first_run, signal.SIGINT)

@@ -308,7 +308,7 @@ def test_a_constraint_holds_and_increases_the_objective(result):
     np.testing.assert_allclose(sums, 1.0)
 
 
-def test_regular_priors_are_tabulated_next_to_an_ironed_one_only(result):
+def test_regular_priors_are_tabulated_only_if_another_prior_is_ironed(result):
     assert result.tables["virtual_costs"].empty
     prior = (
         '{family="mixture", weights=[0.5, 0.5], components=['
@@ -400,11 +400,11 @@ objective.spread = {{ weight = 1.0 }}
 objective.noise = {{ weight = 1.0 }}
 objective.payments = {{ weight = 0.1 }}
 [run]
-compare = {{ variant = "dear", base = "cheap", quantities = ["expected_payments"], draws = 4 }}
+compare = {{ variant = "costly", base = "cheap", quantities = ["expected_payments"], draws = 4 }}
 [[variants]]
 name = "cheap"
 [[variants]]
-name = "dear"
+name = "costly"
 objective.payments = {{ weight = 0.5 }}
 """
     problem = parse_file(text)
@@ -417,6 +417,6 @@ objective.payments = {{ weight = 0.5 }}
     finding = problem.report(runs).finding
     wide = table.pivot(index="draw", columns="market", values="expected_payments")
     size = (wide.cheap - wide.dear).mean()
-    assert f"The expected payment in “dear” is {format_number(size)} (" in finding
+    assert f"The expected payment in “costly” is {format_number(size)} (" in finding
     assert "lower than that in “cheap”" in finding
     assert words in finding

@@ -182,7 +182,7 @@ def test_a_simulation_resumes_from_its_journal(result, tmp_path):
     assert first.facts == again.facts
 
 
-def test_more_draws_give_intervals_and_leave_the_first_market_as_it_is(result):
+def test_more_draws_give_intervals_and_do_not_change_the_first_market(result):
     more = run("simulation.draws=3")
     for name in ("offers", "plans", "curves", "audits"):
         pd.testing.assert_frame_equal(more.tables[name], result.tables[name])
