@@ -62,7 +62,7 @@ def pytest_ignore_collect(collection_path, config):
     return True if elsewhere or f"not {folder}" in request.split(" and ") else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m selects tests
+@pytest.hookimpl(tryfirst=True)  # runs before -m selects tests
 def pytest_collection_modifyitems(items):
     """Mark the tests of a group's folder."""
     for item in items:

@@ -12,11 +12,6 @@ import convexmarket as cm
 PACKAGE = str(Path(cm.__file__).parent)
 PRIOR = cm.Uniform(0.02, 0.10)
 WANTED = cm.Spread() + 100 * cm.Noise()
-core_issue = pytest.mark.xfail(
-    strict=True,
-    raises=(AssertionError, pytest.fail.Exception),
-    reason="over budget until the core calls fewer functions",
-)
 
 
 def costs(sellers=500):
@@ -44,7 +39,6 @@ def test_allocate_enters_at_most_60_functions():
     assert len(functions_entered(lambda: cm.allocate(market))) <= 60  # 73 at d0bbf466
 
 
-@core_issue
 def test_payments_enters_at_most_90_functions():
     market = standard_market()
     allocation = cm.allocate(market)

@@ -283,7 +283,7 @@ def test_a_table_without_rows_is_refused_with_its_file(tmp_path):
     path.write_text("id,ask,ill\n")
     with pytest.raises(DataError, match=r"asks\.csv: the table has no rows"):
         deal(path)
-    with pytest.raises(DataError, match=r"asks\.csv: the list has a header and no sellers"):
+    with pytest.raises(DataError, match=r"asks\.csv: the list has a header but no sellers"):
         cm.price(path, prior=PRIOR, objective=WANTED, gamma=0.1)
 
 

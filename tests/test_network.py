@@ -19,7 +19,7 @@ NETWORK = {
 }
 #: Allowed if the user requests it: ``--open`` shows a page, ``--dask`` names a scheduler, and
 #: sellers and rows may be in a Dask collection.
-ASKED_FOR = {
+REQUESTED = {
     ("cli/consoles.py", "webbrowser"),
     ("partitions.py", "dask"),
     ("partitions.py", "distributed"),
@@ -85,4 +85,4 @@ def test_no_module_uses_the_network():
         for path in PACKAGE.rglob("*.py")
         for name in imported(path.read_text()) & NETWORK
     }
-    assert result == ASKED_FOR
+    assert result == REQUESTED

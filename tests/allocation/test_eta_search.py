@@ -29,10 +29,10 @@ class Tangents:
         self.value, self.slope, self.ends = value, slope, ends
         self.short, self.fails = short, fails
         self.records: list[SolveRecord] = []
-        self.asked: list[float] = []
+        self.evaluated: list[float] = []
 
     def solve(self, eta: float) -> Evaluated:
-        self.asked.append(eta)
+        self.evaluated.append(eta)
         if self.fails(eta):
             raise SolverError(f"failed at {eta}")
         value, slope = self.value(eta), self.slope(eta)
@@ -54,10 +54,10 @@ def test_the_search_stops_as_soon_as_the_gap_is_reached(first, gap):
     assert best.objective == min(record.upper for record in runner.records)
     assert bound <= 4.0 <= best.objective
     assert best.objective - bound <= gap * best.objective
-    assert runner.asked[0] == pytest.approx(first)
+    assert runner.evaluated[0] == pytest.approx(first)
     assert seen == runner.records
     assert len(seen) <= {0.3: 10, 1e-3: 16, 1e-6: 26}[gap]
-    assert len(set(runner.asked)) == len(runner.asked)
+    assert len(set(runner.evaluated)) == len(runner.evaluated)
     if len(seen) > 1:  # one solve fewer does not reach the gap
         best, bound = search_eta(valley(), first, gap, len(seen) - 1, None)
         assert best.objective - bound > 0.9 * gap * best.objective

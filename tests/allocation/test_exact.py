@@ -51,7 +51,7 @@ def test_brute_force_finds_no_better_allocation(form, seed):
 
 @given(forms(zeros=True))
 def test_free_sellers_give_a_finite_eta_or_an_error(form):
-    expected = brute_force(form)  # includes the limit with free sellers only
+    expected = brute_force(form)  # includes the limit with only free sellers
     free = np.count_nonzero(form.virtual_costs == 0)
     enough = free * form.max_weight >= 1 - 1e-12  # a cap of 6/5 times 1/6 equals 1/5 up to rounding
     limit = form.mu / np.sqrt(free) if enough else np.inf

@@ -99,7 +99,7 @@ def test_markets_with_too_few_sellers_are_infeasible():
     no_seller = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
     with pytest.raises(InfeasibleMarketError, match="a bound of zero"):
         ProjectableForm.of(no_seller.form)
-    # The error names the caps, although the sum of the maximal guarantees is below eta, too.
+    # The error names the caps, although the sum of the maximal guarantees is also below eta.
     some = np.array([0.1, np.inf, 0.3, np.inf])
     few = market(cm.Cap(1.9), cm.MaxEpsilon(0.1), cm.EtaRange(5.0, 9.0), costs=some)
     with pytest.raises(InfeasibleMarketError, match=r"2 weights .* 0\.475 cannot sum to one"):

@@ -111,7 +111,7 @@ def test_a_wrong_solver_cannot_invalidate_the_certificate(monkeypatch):
     check_feasible(market, result)
 
 
-def told(kind, rng, dual):
+def false_value(kind, rng, dual):
     """Return a false value in place of a multiplier, or None if there is none."""
     return None if dual is None else NONSENSE[kind](rng, np.asarray(dual, dtype=float))
 
@@ -156,8 +156,8 @@ def proves_nothing_wrong(name, kind, monkeypatch):
 
             def wrong(problem, both=both):
                 duals, hints = proof(problem)
-                duals = [told(kind, rng, dual) for dual in duals] if both else duals
-                return duals, {k: told(kind, rng, d) for k, d in hints.items()}
+                duals = [false_value(kind, rng, dual) for dual in duals] if both else duals
+                return duals, {k: false_value(kind, rng, d) for k, d in hints.items()}
 
             monkeypatch.setattr(FixedEta, "proof", wrong)
             result = cm.allocate(market, "branch_and_bound", max_solves=4)
@@ -362,7 +362,7 @@ def test_a_wrong_simplex_minimum_is_detected():
 
 
 @pytest.mark.parametrize("least", [2.0, 20.0])
-def test_a_range_without_an_upper_end_is_entered_from_below(least):
+def test_a_range_without_an_upper_end_is_searched_from_below(least):
     """No weights are feasible at the eta where noise and payments balance."""
     objective = cm.Spread() + cm.Noise() + 5.0 * cm.Payments()
     at_least = Bound(lambda q: [q.weights >= least * q.inverse_eta])

@@ -122,7 +122,7 @@ def oracle(market, seller, rel):
             top = report + 2 * (top - report)
     if not OwnReportCurve(market.standard_form).can_do_without():
         top *= 1 - 1e-13  # at the top, psi may be infinite and the market infeasible
-    # Quadrature has additional cuts near the ends of ironed intervals ...
+    # Quadrature has additional breakpoints near the ends of ironed intervals ...
     beside = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
     closely = np.add.outer(prior.breakpoints, beside).ravel()
     inner = [z for z in (*reports, *closely) if report < z < top]  # ... and at other reports.

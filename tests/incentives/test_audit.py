@@ -343,9 +343,9 @@ def test_integrating_beyond_the_support_overpays():
         right.append(paid.sum())
         virtual.append(sellers.virtual_costs @ allocation.epsilon)
         # The additional integral above c_hi, where the formula of psi continues.
-        curve, who = OwnReportCurve(market.standard_form), np.arange(3)
-        at_top = curve(who, np.full(3, float(prior.virtual_cost(1.0)))).value
-        without = curve(who, np.full(3, np.inf)).value
+        curve, places = OwnReportCurve(market.standard_form), np.arange(3)
+        at_top = curve(places, np.full(3, float(prior.virtual_cost(1.0)))).value
+        without = curve(places, np.full(3, np.inf)).value
         wrong.append(paid.sum() + ((without - at_top) / (0.2 * 2.0)).sum())
 
     assert abs(z_score(right, virtual)) < 4

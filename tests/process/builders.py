@@ -63,24 +63,24 @@ def at_once(works):
     """Run each function in a separate process at the same time; return the results."""
     wait, go = os.pipe()
 
-    def begin(work, tell):
+    def begin(work, notify):
         os.close(go)
         os.read(wait, 1)  # until all writing ends are closed
-        tell(work())
+        notify(work())
 
-    children = [Child(lambda tell, work=work: begin(work, tell)) for work in works]
+    children = [Child(lambda notify, work=work: begin(work, notify)) for work in works]
     os.close(go)
     message = [child.end() for child in children]
     os.close(wait)
     return [line for ((line,),) in message]
 
 
-def stopping(call, tell, before=True):
+def stopping(call, notify, before=True):
     """Wrap a function: before or after its work, send a message and wait for SIGKILL."""
 
     def stop(*arguments, **options):
         result = None if before else call(*arguments, **options)
-        tell("here")
+        notify("here")
         time.sleep(60)
         return result
 

@@ -81,7 +81,7 @@ def test_recorded_runs_are_not_repeated(runs, journal):
     assert len(journal.read_bytes()) > len(before)
 
 
-def test_a_function_is_called_at_every_size_with_draws_that_repeat():
+def test_a_function_is_called_at_every_size_with_reproducible_draws():
     options = FEW | {"solvers": ["exact"], "formulations": ["projection"], "jobs": 2}
     problems = {"first": drawn, "again": lambda n, draw: drawn(n, draw)}
     frame = cm.compare_solvers(problems, sizes=[10, 20], draws=2, **options).to_frame()
@@ -186,7 +186,7 @@ def test_the_fastest_solver_has_an_interval_to_the_next():
     assert alone == ["ridge, setting default, size 100: no solver solves every instance."]
 
 
-def test_the_page_of_several_classes_has_a_matrix_of_each():
+def test_a_page_of_several_classes_has_a_matrix_for_each():
     rows = [
         run(solver, problem_class=kind, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
         for kind, second in (("ridge", 2.0), ("budget", 1.0))

@@ -26,10 +26,10 @@ def check_killed_list(tmp_path, n):
     market = OnlineMarket.create(tmp_path / "m", fixed(n))
     before = market.offers()
 
-    def work(tell):
+    def work(notify):
         def progress(*_):
-            tell(1)
-            time.sleep(0.001)  # so that there is time to be killed
+            notify(1)
+            time.sleep(0.001)  # so that the command can be killed
 
         with OnlineMarket(tmp_path / "m") as opened:
             quote_list(opened, tmp_path / "long.csv", progress=progress)

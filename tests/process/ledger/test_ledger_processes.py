@@ -63,8 +63,8 @@ def test_a_charge_is_complete_or_absent_after_a_kill(tmp_path):
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a", "b"], 1.0, 0.0)
 
-    def work(tell):
-        book.now = stopping(book.now, tell, before=False)  # after the check
+    def work(notify):
+        book.now = stopping(book.now, notify, before=False)  # after the check
         cm.Ledger(tmp_path / "l").account(["a", "b"], release="m").charge(guarantee([1.0, 1.0]))
 
     for _ in range(2):
@@ -82,9 +82,9 @@ def test_a_charge_remains_after_a_kill_before_the_publication(tmp_path):
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a"], 1.0, 0.0)
 
-    def work(tell):
+    def work(notify):
         cm.Ledger(tmp_path / "l").account(["a"], release="m").charge(guarantee([0.5]))
-        tell("charged")
+        notify("charged")
         time.sleep(60)  # noise would be drawn and a model published here
 
     child = Child(work)

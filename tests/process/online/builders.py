@@ -77,7 +77,7 @@ def rows(market):
     return {row[0]: row for row in result}
 
 
-def work_for_ever(market, seed, tell):
+def work_for_ever(market, seed, notify):
     """Quote, accept, decline and repeat; report each completed step."""
     rng = random.Random(seed)
     known = {id: row[2] for id, row in rows(market).items()}
@@ -86,22 +86,22 @@ def work_for_ever(market, seed, tell):
         if kind < 0.55 or not known:
             id, report = f"{seed}-{len(known)}", rng.choice([rng.uniform(1, 1.3), 4.0])
             known[id] = report
-            tell(*astuple(market.quote(id, report)))
+            notify(*astuple(market.quote(id, report)))
         elif kind < 0.65:
             reports = [(f"{seed}-{len(known)}-{k}", rng.uniform(1, 1.5)) for k in range(3)]
             known.update(reports)
             for offer in market.quote_many(reports, batch=3):
-                tell(*astuple(offer))
+                notify(*astuple(offer))
         elif kind < 0.75:
             id = rng.choice(list(known))
-            tell(*astuple(market.quote(id, known[id])))
+            notify(*astuple(market.quote(id, known[id])))
         else:
             id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
             try:
                 message = astuple(answer(id))
             except ConvexMarketError:  # the offer has another answer, or epsilon 0
                 continue
-            tell(*message)
+            notify(*message)
 
 
 def check_told(told, before, after):
@@ -152,7 +152,7 @@ def check_random_kills(folder, kills):
     for kill in range(kills):
         # Half of the children inherit a market, which must open a new connection.
         opened = (lambda: market) if kill % 2 else (lambda: OnlineMarket(folder))
-        child = Child(lambda tell, opened=opened, k=kill: work_for_ever(opened(), k, tell))
+        child = Child(lambda notify, opened=opened, k=kill: work_for_ever(opened(), k, notify))
         if kill % 5:
             child.wait_until_it_tells(rng.randint(1, 5))
             time.sleep(rng.choice([0.0, rng.uniform(0, 0.001), rng.uniform(0, 0.005)]))
@@ -180,9 +180,9 @@ def check_kills_of_making(parent, kills):
     for kill in range(kills):
         folder = parent / f"{kill}"
 
-        def work(tell, folder=folder):
+        def work(notify, folder=folder):
             OnlineMarket.create(folder, policy, "text")
-            tell("made")
+            notify("made")
 
         child = Child(work)
         delay.wait()
@@ -205,10 +205,10 @@ def check_kills_of_closing(parent, kills):
     for kill in range(kills):
         market = market_with_offers(parent / f"{kill}")
 
-        def work(tell, market=market, kill=kill):
-            tell("begun")
+        def work(notify, market=market, kill=kill):
+            notify("begun")
             message = market.close(lambda accepted: json.dumps([kill, len(accepted)]), lapse=True)
-            tell("released", message)
+            notify("released", message)
 
         child = Child(work)
         child.wait_until_it_tells()

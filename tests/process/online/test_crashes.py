@@ -56,8 +56,8 @@ def test_a_plan_is_made_once_after_a_kill(tmp_path, owner, name, before):
     for i in range(10):
         market.quote(f"s{i}", BOUGHT)
 
-    def work(tell):
-        setattr(owner, name, stopping(getattr(owner, name), tell, before))
+    def work(notify):
+        setattr(owner, name, stopping(getattr(owner, name), notify, before))
         OnlineMarket(tmp_path).quote("next", BOUGHT)
 
     for _ in range(3):
@@ -74,8 +74,8 @@ def test_a_plan_is_made_once_after_a_kill(tmp_path, owner, name, before):
 
 @pytest.mark.parametrize(("name", "before"), [("link", True), ("link", False), ("unlink", True)])
 def test_a_kill_around_the_creation_of_a_market_leaves_one_or_none(tmp_path, name, before):
-    def work(tell):
-        setattr(os, name, stopping(getattr(os, name), tell, before))
+    def work(notify):
+        setattr(os, name, stopping(getattr(os, name), notify, before))
         OnlineMarket.create(tmp_path, fixed(10))
 
     child = Child(work)
@@ -96,9 +96,9 @@ def test_a_kill_around_the_creation_of_a_market_leaves_one_or_none(tmp_path, nam
 def test_a_model_is_charged_once_after_a_kill_during_training(tmp_path):
     market = market_with_offers(tmp_path)
 
-    def work(tell):
+    def work(notify):
         def release(accepted):
-            tell("training")
+            notify("training")
             time.sleep(60)
             return '"lost"'
 

@@ -83,7 +83,7 @@ def test_the_call_of_a_killed_worker_is_performed_once_more():
 
 
 @pytest.mark.parametrize("options", [{}, {"time_limit": 100.0}], ids=["free", "limited"])
-def test_a_market_that_ends_its_worker_is_one_failed_row(options):
+def test_a_market_that_ends_its_worker_has_one_failed_row(options):
     fine = cm.Market.standard(cm.Sellers([0.1, 0.2], cm.Uniform(0, 1)), mu=1, sigma=1, gamma=1)
 
     def deadly():

@@ -155,9 +155,9 @@ def test_groups_have_their_own_priors():
         ('variants=[{name="a"}, {name="a"}]', "variants: an entry is listed twice"),
     ],
 )
-def test_errors_in_the_base_are_reported_once(override, said):
+def test_errors_in_the_base_are_reported_once(override, expected):
     message = refusal(override)
-    assert said in message
+    assert expected in message
     assert "variants[0]" not in message
 
 
@@ -185,8 +185,8 @@ def test_errors_in_the_base_are_reported_once(override, said):
         ),
     ],
 )
-def test_errors_in_a_variant_name_the_variant(changes, said):
-    assert f"variants[0]{said}" in refusal(f'variants=[{{name="x", {changes}}}]')
+def test_errors_in_a_variant_name_the_variant(changes, expected):
+    assert f"variants[0]{expected}" in refusal(f'variants=[{{name="x", {changes}}}]')
 
 
 def test_a_required_key_is_reported_in_the_variant():
@@ -265,7 +265,7 @@ def run_small(settings):
     return parse_file(SMALL, settings).perform(progress=False)
 
 
-def test_failures_are_rows_with_their_message(result):
+def test_failures_have_rows_with_their_messages(result):
     rows = result.tables["runs"].set_index("market")
     for name, status in FAILED.items():
         assert rows.status[name] == status
@@ -416,7 +416,7 @@ objective.payments = {{ weight = 0.5 }}
     pd.testing.assert_series_equal(first, markets)
     finding = problem.report(runs).finding
     wide = table.pivot(index="draw", columns="market", values="expected_payments")
-    size = (wide.cheap - wide.dear).mean()
+    size = (wide.cheap - wide.costly).mean()
     assert f"The expected payment in “costly” is {format_number(size)} (" in finding
     assert "lower than that in “cheap”" in finding
     assert words in finding
