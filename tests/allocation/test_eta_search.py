@@ -76,7 +76,7 @@ def test_a_solver_failure_where_the_objective_increases_is_reported(first, fails
         search_eta(runner, first, 1e-12, 200, None)
 
 
-def falls_forever():
+def without_minimiser():
     """Return a market with the optimal value 1 + 1/eta, which has no minimiser."""
     return Tangents(lambda x: 1 + 1 / x, lambda x: -1 / x**2, EVERYWHERE)
 
@@ -87,7 +87,7 @@ def test_an_objective_that_decreases_towards_zero_or_infinity_has_no_optimum():
     with pytest.raises(UnattainedOptimumError, match=r"eta tends to 0, objective .*EtaRange"):
         search_eta(towards_zero, 1.0, 1e-6, 200, None)
     assert len(towards_zero.records) < 60
-    falls = falls_forever()
+    falls = without_minimiser()
     with pytest.raises(UnattainedOptimumError, match="eta tends to infinity, objective"):
         search_eta(falls, 1.0, 1e-6, 200, None)
     assert len(falls.records) <= 60
@@ -96,7 +96,7 @@ def test_an_objective_that_decreases_towards_zero_or_infinity_has_no_optimum():
 @pytest.mark.parametrize("most", [1, 2, 5, 20])
 def test_an_interrupted_search_returns_a_valid_bound(most):
     """The search has not yet detected that no optimum exists; its bound is valid."""
-    falls = falls_forever()
+    falls = without_minimiser()
     best, bound = search_eta(falls, 1.0, 1e-30, most, None)
     assert len(falls.records) == most
     assert bound <= 1.0 < best.objective
@@ -105,7 +105,7 @@ def test_an_interrupted_search_returns_a_valid_bound(most):
 # ------------------------------------------------------------- proofs of infeasibility
 
 
-class Walled(Tangents):
+class Bounded(Tangents):
     """A market that is feasible between two bounds; each proof halves the log-distance to one."""
 
     def __init__(self, low, high, **changes):
@@ -127,7 +127,7 @@ class Walled(Tangents):
 
 @pytest.mark.parametrize("first", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize(("low", "high", "best"), [(3.0, 50.0, 3.0), (0.1, 1.0, 1.0), (0.5, 9, 2)])
-@pytest.mark.parametrize("bounded_by", [Walled, valley])
+@pytest.mark.parametrize("bounded_by", [Bounded, valley])
 def test_a_range_is_searched_to_its_ends(first, low, high, best, bounded_by):
     runner = bounded_by(low, high)
     point, bound = search_eta(runner, first, 1e-4, 200, None)

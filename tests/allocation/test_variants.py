@@ -42,7 +42,7 @@ def some_sellers(m=6, seed=0):
 # ------------------------------------------------------------------ against brute force
 
 
-def meets_brute_force(seed):
+def equals_brute_force(seed):
     """Check the objective within the gap of the grid's minimum and the bound below it."""
     market = random_market(np.random.default_rng(seed))
     try:
@@ -68,14 +68,14 @@ VARIED = [0, 3, 5, 7, 8, 9, 10, 28, 33, 35, 38, 40, 46, 51, 63, 65, 87, 92, 101,
 
 @pytest.mark.parametrize("seed", one_in(8, VARIED))
 def test_markets_of_every_kind_equal_brute_force(seed):
-    meets_brute_force(seed)
+    equals_brute_force(seed)
 
 
 @pytest.mark.campaign
 @example(220)  # Clarabel needs short steps near the largest eta that the budget allows
 @given(seeds)
 def test_random_markets_equal_brute_force(seed):
-    meets_brute_force(seed)
+    equals_brute_force(seed)
 
 
 @given(seeds)
@@ -145,7 +145,7 @@ KINKED = ["a maximum", "absolute values", "the largest", "squares", "sorted", "a
 KINKED += ["a bound on a maximum", "a bound on guarantees", "a cost"]
 
 
-def proves_nothing_wrong(name, kind, monkeypatch):
+def assert_valid_bounds(name, kind, monkeypatch):
     """Check the bounds with false multipliers of the constraints and at the kinks."""
     market, rng = kinks(name), np.random.default_rng(len(name))
     truth = cm.allocate(market, "branch_and_bound")
@@ -172,7 +172,7 @@ IN_TURN = [(name, list(NONSENSE)[i % len(NONSENSE)]) for i, name in enumerate(KI
 
 @pytest.mark.parametrize(("name", "kind"), one_in(2, IN_TURN))
 def test_meaningless_multipliers_give_valid_bounds(name, kind, monkeypatch):
-    proves_nothing_wrong(name, kind, monkeypatch)
+    assert_valid_bounds(name, kind, monkeypatch)
 
 
 def _disturbed(weights, rng):
@@ -350,7 +350,7 @@ def test_any_range_of_eta_gives_a_certified_optimum(low, high):
 
 
 def test_a_wrong_simplex_minimum_is_detected():
-    class Boast(cm.Term):
+    class WrongMinimum(cm.Term):
         def expression(self, quantities):
             return cp.sum_squares(quantities.weights)
 
@@ -358,7 +358,7 @@ def test_a_wrong_simplex_minimum_is_detected():
             return costs.min(axis=-1) + 10.0
 
     with pytest.raises(SolverError, match=r"exceeds the objective .* simplex_minimum"):
-        cm.allocate(market_with(V, Boast() + cm.Noise() + cm.Payments()))
+        cm.allocate(market_with(V, WrongMinimum() + cm.Noise() + cm.Payments()))
 
 
 @pytest.mark.parametrize("least", [2.0, 20.0])

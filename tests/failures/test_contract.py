@@ -39,7 +39,7 @@ def test_a_report_is_restored_after_a_kill_between_renames(here):
         write_report("new", here / "target")
 
     child = Child(work)
-    child.wait_until_it_tells()
+    child.wait_for_message()
     child.kill()
     assert not (here / "target").exists()
     (former,) = here.glob(".target-*/former")

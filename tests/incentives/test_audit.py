@@ -99,7 +99,7 @@ def mild(reports):
     return cm.Market(cm.Sellers(reports, cm.Uniform(1.0, 5.0)), terms)
 
 
-def looser_for_the_dear(reports):
+def cap_by_report(reports):
     """Return the papers' problem with a cap that increases with the first report."""
     sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
     cap = 1.05 + 1.5 * float(reports[0])
@@ -111,7 +111,7 @@ TRUTH = np.array([0.3, 0.55, 0.7])
 CAPTURED = {
     "losses": (expensive_is_better, TRUTH, 0.788),
     "mild losses": (mild, np.array([3.54785, 2.07915, 1.16389, 1.06611]), 0.1225),
-    "a cap": (looser_for_the_dear, np.array([0.12, 0.55, 0.9]), 0.11),
+    "a cap": (cap_by_report, np.array([0.12, 0.55, 0.9]), 0.11),
 }
 
 

@@ -32,7 +32,7 @@ def market_of(reports, prior=PRIOR, **wanted):
     return cm.Market.standard(make(reports, prior), **STANDARD | wanted)
 
 
-def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
+def assert_equal_payments(reports, chunks, prior=PRIOR, **wanted):
     market = market_of(reports, prior, **wanted)
     try:
         expected = cm.payments(market, cm.allocate(market))
@@ -56,7 +56,7 @@ def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
 def test_payments_in_any_partitions_equal_those_in_memory(reports, chunks, wanted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rents, "_MANY", 2)
-        assert_paid_alike(np.array(reports), chunks, **wanted)
+        assert_equal_payments(np.array(reports), chunks, **wanted)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_payments_in_any_partitions_equal_those_in_memory(reports, chunks, wante
 def test_payments_of_many_sellers_in_partitions_equal_those_in_memory(mu, cap, many, monkeypatch):
     monkeypatch.setattr(rents, "_MANY", many)
     reports = PRIOR.sample(5_000, np.random.default_rng(0))
-    assert_paid_alike(reports, 1_700, mu=mu, cap=cap)
-    assert_paid_alike(np.round(reports, 3), 1_700, mu=mu, cap=cap)
+    assert_equal_payments(reports, 1_700, mu=mu, cap=cap)
+    assert_equal_payments(np.round(reports, 3), 1_700, mu=mu, cap=cap)
 
 
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)])

@@ -20,10 +20,10 @@ from tests.incentives.builders import (
     alone,
     assert_sums_enclose_the_payment,
     draw,
+    epsilon_at,
     prior_of,
     quotas,
     quotas_without_a_budget,
-    sold_at,
     spread_market,
     spread_under_budget,
 )
@@ -174,7 +174,7 @@ def test_a_higher_report_can_sell_more_under_a_budget_and_quotas():
     """No payment rule makes this market truthful (docs/theory.md, section 9.4)."""
     market = quotas(0.2)
     assert market.incentives == "not guaranteed"
-    cheap, dear = sold_at(market, 0, [0.2, 0.5], gap=1e-9)
+    cheap, dear = epsilon_at(market, 0, [0.2, 0.5], gap=1e-9)
     assert dear > 1.2 * cheap
 
 

@@ -27,7 +27,7 @@ class Child:
                 gc.freeze()  # garbage collection would copy the memory of the parent
                 os.close(self.heard)
                 # Short lines are written entirely or not at all.
-                work(lambda *told: os.write(write, (json.dumps(told) + "\n").encode()))
+                work(lambda *reported: os.write(write, (json.dumps(reported) + "\n").encode()))
                 status = 0
             except BaseException:
                 traceback.print_exc()
@@ -35,7 +35,7 @@ class Child:
                 os._exit(status)
         os.close(write)
 
-    def wait_until_it_tells(self, times=1):
+    def wait_for_message(self, times=1):
         for _ in range(times):
             assert select.select([self.heard], [], [], 60)[0], "the child has stopped"
             line = b""

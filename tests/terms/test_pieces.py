@@ -144,7 +144,7 @@ def test_a_user_defined_term_and_constraint_equal_brute_force():
     assert market.incentives == "by construction"
 
 
-class Dear(cm.Term):
+class CostMaximum(cm.Term):
     """A term that uses the virtual costs nonlinearly."""
 
     def expression(self, quantities):
@@ -184,7 +184,7 @@ INCENTIVES = {
     },
     "budget, norm and cap": (cm.Spread() + cm.Noise(), [cm.Budget(1.0), cm.Cap(2)], "not guar"),
     "budget too": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Budget(1.0)], "not guaranteed"),
-    "own term": (cm.Spread() + cm.Noise() + cm.Payments() + Dear(), [], "unknown"),
+    "own term": (cm.Spread() + cm.Noise() + cm.Payments() + CostMaximum(), [], "unknown"),
     "own constraint": (cm.Spread() + cm.Noise() + cm.Payments(), [Sorted()], "unknown"),
     "two costs": (
         cm.Spread() + cm.Noise() + cm.Payments() + cm.Payments(cm.PowerCost(2)),

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.allocation.builders import NONSENSE
-from tests.allocation.test_variants import KINKED, proves_nothing_wrong
+from tests.allocation.test_variants import KINKED, assert_valid_bounds
 
 
 @pytest.mark.parametrize("kind", NONSENSE)
 @pytest.mark.parametrize("name", KINKED)
 def test_meaningless_multipliers_give_valid_bounds(name, kind, monkeypatch):
-    proves_nothing_wrong(name, kind, monkeypatch)
+    assert_valid_bounds(name, kind, monkeypatch)

@@ -36,7 +36,7 @@ def check_killed_list(tmp_path, n):
 
     for steps in (1, 40, 101, 30):
         child = Child(work)
-        child.wait_until_it_tells(steps)
+        child.wait_for_message(steps)
         time.sleep(rng.uniform(0, 0.01))
         known = len(child.kill())
         after = market.offers()

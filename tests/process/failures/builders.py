@@ -90,7 +90,7 @@ class Forked:
                 sys.stderr.flush()
             os._exit(code)
 
-    def wait_for_the_moment(self):
+    def wait_for_message(self):
         """Wait for the message of the command; return False if it ended instead."""
         return bool(select.select([self._moment], [], [], PATIENCE)[0]) and bool(
             os.read(self._moment, 1)
@@ -129,7 +129,7 @@ def run(arguments, folder, before=None, limit=None):
 def stop(arguments, folder, before, number):
     """Run a command to a moment, send a signal, and return the exit code and the process."""
     command = Forked(arguments, folder, before)
-    came = command.wait_for_the_moment()
+    came = command.wait_for_message()
     if came:
         command.send(number)
     code = command.end()

@@ -19,11 +19,11 @@ def after_the_first_run(notify):
     """Notify the parent when the first run is on disk."""
     append = Journal.append
 
-    def told(self, record):
+    def reported(self, record):
         append(self, record)
         notify()
 
-    Journal.append = told
+    Journal.append = reported
 
 
 @pytest.mark.parametrize("study", [STUDY, ONLINE], ids=["solvers", "online"])

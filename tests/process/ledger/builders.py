@@ -17,7 +17,7 @@ def guarantee(epsilon):
     return Guarantee(np.asarray(epsilon, dtype=float), 0.0, "a model", "tight", ())
 
 
-def work_for_ever(path, seed, notify):
+def work_forever(path, seed, notify):
     """Sell and charge for many sellers together; report each completed step."""
     ledger, rng = cm.Ledger(path), random.Random(seed)
     ids = [f"s{k}" for k in range(MANY)]
@@ -49,9 +49,9 @@ def check_random_kills(path, kills):
     ledger = cm.Ledger.create(path)
     rng, known = random.Random(3), set()
     for kill in range(kills):
-        child = Child(lambda notify, kill=kill: work_for_ever(path, kill, notify))
+        child = Child(lambda notify, kill=kill: work_forever(path, kill, notify))
         for _ in range(rng.randint(1, 3)):
-            child.wait_until_it_tells()
+            child.wait_for_message()
         time.sleep(rng.uniform(0, 0.04))
         message = {tuple(line) for line in child.kill()}
         now = stored(ledger)
@@ -67,7 +67,7 @@ def check_random_kills(path, kills):
     check_integrity(path)
 
 
-def check_kills_of_making(folder, kills):
+def check_kills_in_creation(folder, kills):
     """Kill several processes while each creates a ledger."""
     made = 0
     for kill in range(kills):
@@ -80,9 +80,9 @@ def check_kills_of_making(folder, kills):
             time.sleep(60)
 
         child = Child(work)
-        child.wait_until_it_tells()
+        child.wait_for_message()
         if kill % 2:
-            child.wait_until_it_tells()
+            child.wait_for_message()
         else:
             time.sleep(random.Random(kill).uniform(0, 0.02))
         message = child.kill()

@@ -40,15 +40,15 @@ def report_of(number):
     return 1.0 + (number % 37) / 10
 
 
-def check_all_told(market, told, n):
+def check_all_stored(market, reported, n):
     """Check that all reported steps are stored exactly once."""
     frame = market.offers()
     assert frame["number"].tolist() == list(range(1, n + 1))
     assert frame["id"].is_unique
     stored = {row["id"]: row for row in frame.drop(columns="plan").to_dict("records")}
-    for offer in told:
+    for offer in reported:
         assert offer.items() <= stored[offer["id"]].items() | {("status", offer["status"])}
-    assert {offer["id"] for offer in told} == stored.keys()
+    assert {offer["id"] for offer in reported} == stored.keys()
     check_database(market)
 
 
@@ -77,7 +77,7 @@ def rows(market):
     return {row[0]: row for row in result}
 
 
-def work_for_ever(market, seed, notify):
+def work_forever(market, seed, notify):
     """Quote, accept, decline and repeat; report each completed step."""
     rng = random.Random(seed)
     known = {id: row[2] for id, row in rows(market).items()}
@@ -104,10 +104,10 @@ def work_for_ever(market, seed, notify):
             notify(*message)
 
 
-def check_told(told, before, after):
+def check_stored(reported, before, after):
     """Check one kill: all reported steps are stored, and at most one other step."""
     model = dict(before)
-    for line in told:
+    for line in reported:
         id = line[0]
         if id in model:
             assert tuple(line[:5]) == model[id][:5], "a seller has two offers"
@@ -152,19 +152,19 @@ def check_random_kills(folder, kills):
     for kill in range(kills):
         # Half of the children inherit a market, which must open a new connection.
         opened = (lambda: market) if kill % 2 else (lambda: OnlineMarket(folder))
-        child = Child(lambda notify, opened=opened, k=kill: work_for_ever(opened(), k, notify))
+        child = Child(lambda notify, opened=opened, k=kill: work_forever(opened(), k, notify))
         if kill % 5:
-            child.wait_until_it_tells(rng.randint(1, 5))
+            child.wait_for_message(rng.randint(1, 5))
             time.sleep(rng.choice([0.0, rng.uniform(0, 0.001), rng.uniform(0, 0.005)]))
         else:
             time.sleep(rng.uniform(0, 0.03))  # possibly while it opens the database
         message = child.kill()
         after = rows(market)
-        unheard, answered = check_told(message, seen, after)
-        happened.update(told=len(message), unheard=unheard, answered=answered)
+        unheard, answered = check_stored(message, seen, after)
+        happened.update(reported=len(message), unheard=unheard, answered=answered)
         seen = after
         assert [row[1] for row in after.values()] == list(range(1, len(after) + 1))
-    assert happened["told"] > kills
+    assert happened["reported"] > kills
     assert happened["unheard"] > 0, "no process was killed during a step"
     for id, row in list(seen.items())[::10]:
         assert astuple(market.quote(id, row[2])) == row
@@ -172,7 +172,7 @@ def check_random_kills(folder, kills):
     check_database(market)
 
 
-def check_kills_of_making(parent, kills):
+def check_kills_in_creation(parent, kills):
     """Kill several processes while each creates a market."""
     delay = Delay(3)
     made = 0
@@ -198,7 +198,7 @@ def check_kills_of_making(parent, kills):
     assert 0 < made < kills, "all kills were too early, or too late"
 
 
-def check_kills_of_closing(parent, kills):
+def check_kills_in_closing(parent, kills):
     """Kill several processes while each closes a market."""
     delay = Delay(5)
     happened = Counter()
@@ -211,7 +211,7 @@ def check_kills_of_closing(parent, kills):
             notify("released", message)
 
         child = Child(work)
-        child.wait_until_it_tells()
+        child.wait_for_message()
         delay.wait()
         message = child.kill()[1:]
         delay.was_too_long(bool(message))
