@@ -23,14 +23,14 @@ PROFILE_OF = {"process": "ci", "page": "ci", "campaign": "campaign"}
 MINUTES = 3
 
 for profile, count in EXAMPLES.items():
-    drawn_anew = profile == "campaign"
+    fresh = profile == "campaign"
     settings.register_profile(
         profile,
         max_examples=count,
         stateful_step_count=20,
         deadline=None,  # processes that share a core are slower
-        derandomize=not drawn_anew,
-        print_blob=drawn_anew,
+        derandomize=not fresh,
+        print_blob=fresh,
         suppress_health_check=[HealthCheck.too_slow],
     )
 

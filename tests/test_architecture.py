@@ -68,7 +68,7 @@ def imports_of(path):
 
 
 def violation(package, imported):
-    """Return why a package may not import another, or an empty text."""
+    """Return the rule that an import violates, or an empty text."""
     if imported == package:
         return ""
     if imported not in PACKAGES:  # the top level, which imports every package
@@ -90,10 +90,10 @@ def test_every_module_is_in_the_table_of_packages():
 
 def test_a_package_imports_only_packages_before_it():
     wrong = [
-        f"{path}:{line} {why}"
+        f"{path}:{line} {reason}"
         for path in INSIDE
         for line, imported in imports_of(path)
-        if (why := violation(package_of(path), imported))
+        if (reason := violation(package_of(path), imported))
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -140,7 +140,7 @@ BAD = {
             [], uniform()
         ),
         "sensitivities must hold numbers: row 0 is not a number": lambda: cm.Sellers(
-            ["cheap", "dear"], uniform()
+            ["cheap", "costly"], uniform()
         ),
         "no reports to change": lambda: cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5),
         r"sensitivities\[1\] must be a finite number >= 0, got nan": lambda: cm.Sellers(

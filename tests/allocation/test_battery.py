@@ -11,7 +11,7 @@ TURNS = [
     for i, name in enumerate(list(ATOMS)[::8])
 ]
 #: Markets that an earlier version did not certify, or reported as infeasible.
-MENDED = [
+REPAIRED = [
     ("square of a positive part", "term in eps", "spread"),
     ("abs of squares", "constraint in a", "lines"),
     ("min of roots", "constraint in eps", "cost"),
@@ -34,6 +34,6 @@ MENDED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place", "others"), one_in(14, TURNS + MENDED))
+@pytest.mark.parametrize(("name", "place", "others"), one_in(14, TURNS + REPAIRED))
 def test_user_defined_expressions_are_certified(name, place, others):
     assert_certified(figures(market_with(name, place, others), points=12))

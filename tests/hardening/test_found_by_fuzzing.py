@@ -111,8 +111,8 @@ def standard(psi: list[float], **buyer: object) -> cm.Market:
 def _paid_with_negligible_mu() -> np.ndarray:
     prior = cm.priors.LogNormal(678.1, 0.747)
     sellers = cm.Sellers(prior.quantile([0.31, 0.0022, 0.67, 0.97, 0.5]), prior)
-    dear = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.0411, cap=2.46)
-    return cm.payments(dear, cm.allocate(dear))
+    costly = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.0411, cap=2.46)
+    return cm.payments(costly, cm.allocate(costly))
 
 
 def _paid_near_overflow() -> np.ndarray:

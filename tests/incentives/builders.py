@@ -123,8 +123,8 @@ def oracle(market, seller, rel):
     if not OwnReportCurve(market.standard_form).can_do_without():
         top *= 1 - 1e-13  # at the top, psi may be infinite and the market infeasible
     # Quadrature has additional breakpoints near the ends of ironed intervals ...
-    beside = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
-    closely = np.add.outer(prior.breakpoints, beside).ravel()
+    offsets = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
+    closely = np.add.outer(prior.breakpoints, offsets).ravel()
     inner = [z for z in (*reports, *closely) if report < z < top]  # ... and at other reports.
     cuts = np.unique([report, *corners(market, seller, report, top), *inner, top])
     accuracy = 0.1 * rel * sold * (report + 0.1 * (top - report))

@@ -118,9 +118,9 @@ def test_any_report_of_any_seller_has_the_same_value_as_in_memory(seed):
 
 def test_audits_that_need_sellers_in_memory_are_refused():
     market = market_of(da.from_array(np.full(9, 0.05), chunks=4))
-    for given_too in ({"build": lambda reports: market}, {"coalitions": 1}):
+    for options in ({"build": lambda reports: market}, {"coalitions": 1}):
         with pytest.raises(NotSupportedError, match="for sellers in memory"):
-            cm.audit_incentives(market, **given_too)
+            cm.audit_incentives(market, **options)
 
 
 def test_an_indispensable_seller_needs_sellers_in_memory():

@@ -31,8 +31,8 @@ from tests.incentives.builders import (
 
 def rent_of(curve, prior, seller, report, tolerance):
     """Return the rent of one seller and its error."""
-    who = np.array([seller])
-    result = curve.rents(prior, who, np.array([report]), np.array([tolerance]))
+    places = np.array([seller])
+    result = curve.rents(prior, places, np.array([report]), np.array([tolerance]))
     return float(result[0][0]), float(result[1][0])
 
 
@@ -174,8 +174,8 @@ def test_a_higher_report_can_sell_more_under_a_budget_and_quotas():
     """No payment rule makes this market truthful (docs/theory.md, section 9.4)."""
     market = quotas(0.2)
     assert market.incentives == "not guaranteed"
-    cheap, dear = epsilon_at(market, 0, [0.2, 0.5], gap=1e-9)
-    assert dear > 1.2 * cheap
+    cheap, costly = epsilon_at(market, 0, [0.2, 0.5], gap=1e-9)
+    assert costly > 1.2 * cheap
 
 
 # ----------------------------------------------------------------------------- contracts
@@ -184,13 +184,13 @@ def test_a_higher_report_can_sell_more_under_a_budget_and_quotas():
 def test_payments_of_selected_sellers_keep_their_order():
     market = spread_market(cm.Uniform(0.1, 1.0), spread=3.0 * cm.terms.SquaredSpread())
     allocation = cm.allocate(market, gap=1e-8)
-    everyone = cm.incentives.estimate_payments(market, allocation)
-    assert everyone.n_solves >= allocation.n_bought
+    all_sellers = cm.incentives.estimate_payments(market, allocation)
+    assert all_sellers.n_solves >= allocation.n_bought
     some = cm.incentives.estimate_payments(market, allocation, sellers=[3, 1])
     assert some.sellers.tolist() == [3, 1]
-    np.testing.assert_allclose(some.amounts, everyone.amounts[[3, 1]], rtol=1e-4)
-    assert np.all(everyone.amounts >= market.sellers.sensitivities * allocation.epsilon - 1e-12)
-    assert "total=" in repr(everyone)
+    np.testing.assert_allclose(some.amounts, all_sellers.amounts[[3, 1]], rtol=1e-4)
+    assert np.all(all_sellers.amounts >= market.sellers.sensitivities * allocation.epsilon - 1e-12)
+    assert "total=" in repr(all_sellers)
 
 
 def test_an_inaccurate_allocation_gives_errors_or_a_refusal():

@@ -19,13 +19,13 @@ class Child:
 
     def __init__(self, work):
         self.lines = []
-        self.heard, write = os.pipe()
+        self.reader, write = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             status = 1
             try:
                 gc.freeze()  # garbage collection would copy the memory of the parent
-                os.close(self.heard)
+                os.close(self.reader)
                 # Short lines are written entirely or not at all.
                 work(lambda *reported: os.write(write, (json.dumps(reported) + "\n").encode()))
                 status = 0
@@ -37,10 +37,10 @@ class Child:
 
     def wait_for_message(self, times=1):
         for _ in range(times):
-            assert select.select([self.heard], [], [], 60)[0], "the child has stopped"
+            assert select.select([self.reader], [], [], 60)[0], "the child has stopped"
             line = b""
             while not line.endswith(b"\n"):
-                byte = os.read(self.heard, 1)
+                byte = os.read(self.reader, 1)
                 assert byte, "the child has ended"
                 line += byte
             self.lines.append(json.loads(line))
@@ -52,7 +52,7 @@ class Child:
 
     def end(self):
         """Wait for the end of the process and return its messages."""
-        with os.fdopen(self.heard) as pipe:
+        with os.fdopen(self.reader) as pipe:
             self.lines += [json.loads(line) for line in pipe]
         _, status = os.waitpid(self.pid, 0)
         assert os.WIFSIGNALED(status) or status == 0

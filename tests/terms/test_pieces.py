@@ -155,8 +155,8 @@ class Sorted(cm.terms.Constraint):
     """A constraint that treats the virtual costs as numbers, although they may be a parameter."""
 
     def constraints(self, quantities):
-        dearest = int(np.argmax(np.sort(quantities.virtual_costs)))
-        return [quantities.weights[dearest] >= 0.01]
+        costliest = int(np.argmax(np.sort(quantities.virtual_costs)))
+        return [quantities.weights[costliest] >= 0.01]
 
 
 INCENTIVES = {

@@ -116,17 +116,17 @@ def check_stored(reported, before, after):
     assert model.keys() <= after.keys(), "an offer was lost"
     for id, row in model.items():
         assert row[:5] == after[id][:5], "the terms have changed"
-    unheard = after.keys() - model.keys()
+    extra = after.keys() - model.keys()
     answered = {id for id, row in model.items() if row[5] != after[id][5]}
     for id in answered:
         assert model[id][5] == "offered", "an answer was lost"
-    if unheard:
+    if extra:
         # One step was in progress: a quote, or a batch of three, which may be partly reported.
         assert not answered
-        assert len(unheard) == 1 or (len(unheard) <= 3 and len({i[:-2] for i in unheard}) == 1)
+        assert len(extra) == 1 or (len(extra) <= 3 and len({i[:-2] for i in extra}) == 1)
     else:
         assert len(answered) <= 1
-    return bool(unheard), bool(answered)
+    return bool(extra), bool(answered)
 
 
 def check_plans(market, policy):
@@ -148,7 +148,7 @@ def check_random_kills(folder, kills):
     policy = AdaptivePolicy(fixed(100_000))
     market = OnlineMarket.create(folder, policy)
     rng = random.Random(7)
-    seen, happened = {}, Counter()
+    seen, tally = {}, Counter()
     for kill in range(kills):
         # Half of the children inherit a market, which must open a new connection.
         opened = (lambda: market) if kill % 2 else (lambda: OnlineMarket(folder))
@@ -160,12 +160,12 @@ def check_random_kills(folder, kills):
             time.sleep(rng.uniform(0, 0.03))  # possibly while it opens the database
         message = child.kill()
         after = rows(market)
-        unheard, answered = check_stored(message, seen, after)
-        happened.update(reported=len(message), unheard=unheard, answered=answered)
+        extra, answered = check_stored(message, seen, after)
+        tally.update(reported=len(message), extra=extra, answered=answered)
         seen = after
         assert [row[1] for row in after.values()] == list(range(1, len(after) + 1))
-    assert happened["reported"] > kills
-    assert happened["unheard"] > 0, "no process was killed during a step"
+    assert tally["reported"] > kills
+    assert tally["extra"] > 0, "no process was killed during a step"
     for id, row in list(seen.items())[::10]:
         assert astuple(market.quote(id, row[2])) == row
     check_plans(market, policy)
@@ -201,7 +201,7 @@ def check_kills_in_creation(parent, kills):
 def check_kills_in_closing(parent, kills):
     """Kill several processes while each closes a market."""
     delay = Delay(5)
-    happened = Counter()
+    tally = Counter()
     for kill in range(kills):
         market = market_with_offers(parent / f"{kill}")
 
@@ -222,9 +222,9 @@ def check_kills_in_closing(parent, kills):
         assert counts["declined"] == (2 if market.is_closed else 0)
         assert not message or message == [["released", stored]]
         assert stored in (None, json.dumps([kill, 4]))
-        happened[market.is_closed, stored is not None] += 1
+        tally[market.is_closed, stored is not None] += 1
         again = market.close(lambda accepted: '"another"', lapse=True)
         assert again == (stored or '"another"') == market.close(None)
         check_database(market)
-    assert happened[False, False], "all kills were too late"
-    assert happened[True, True], "all kills were too early"
+    assert tally[False, False], "all kills were too late"
+    assert tally[True, True], "all kills were too early"
