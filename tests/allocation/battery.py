@@ -42,7 +42,7 @@ def plain(others, m):
 
 
 def level(g, at, largest):
-    """Return the mean of the smallest and the free value, or a level near the smallest."""
+    """Return a bound between the minimum of g and its value at a point, or near the minimum."""
     x = cp.Variable(at.size, nonneg=True)
     bounds = [cp.sum(x) == at.size] if largest is None else [cp.sum(x) <= largest]
     least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL", **ACCURATE)

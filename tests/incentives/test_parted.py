@@ -85,7 +85,7 @@ def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
         for some in sellers
     )
     assert result.is_incentive_compatible is (rule is not virtual_cost_payment)
-    best = "best_misreport"  # arbitrary if no misreport gains
+    best = "best_misreport"  # this column is arbitrary if no misreport gains
     pd.testing.assert_frame_equal(
         result.to_frame().drop(columns=best),
         in_memory.to_frame().drop(columns=best),

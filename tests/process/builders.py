@@ -65,7 +65,7 @@ def at_once(works):
 
     def begin(work, notify):
         os.close(go)
-        os.read(wait, 1)  # until all writing ends are closed
+        os.read(wait, 1)  # blocks until all writing ends are closed
         notify(work())
 
     children = [Child(lambda notify, work=work: begin(work, notify)) for work in works]

@@ -99,13 +99,13 @@ def work_forever(market, seed, notify):
             id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
             try:
                 message = astuple(answer(id))
-            except ConvexMarketError:  # the offer has another answer, or epsilon 0
+            except ConvexMarketError:  # the offer was answered otherwise, or its epsilon is 0
                 continue
             notify(*message)
 
 
 def check_stored(reported, before, after):
-    """Check one kill: all reported steps are stored, and at most one other step."""
+    """Check after a kill that all reported steps and at most one other step are stored."""
     model = dict(before)
     for line in reported:
         id = line[0]
