@@ -155,7 +155,7 @@ class Bound(cm.terms.Constraint):
 
 
 #: False values that a wrong solver may return in place of a multiplier.
-NONSENSE = {
+FALSE_VALUES = {
     "noise": lambda rng, right: rng.normal(size=right.shape),
     "huge": lambda rng, right: rng.normal(size=right.shape) * 10.0 ** rng.integers(3, 300),
     "zeros": lambda rng, right: np.zeros(right.shape),

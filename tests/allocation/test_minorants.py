@@ -11,7 +11,7 @@ from convexmarket.allocation.minorants import _SUPPORT, Lifted, Minorants
 from tests import one_in
 from tests.allocation.atoms import KINKS, OTHERS
 from tests.allocation.brute_force import ACCURATE
-from tests.allocation.builders import NONSENSE
+from tests.allocation.builders import FALSE_VALUES
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:overflow"),  # caused by huge hints
@@ -72,7 +72,7 @@ def test_the_minorant_is_below_the_expression_for_any_hints_at_any_point(name, s
     expression = PLAIN(ALL[name](x))
     _, lifted = solved(expression, x, 0.5 * rng.normal(size=M))
     best, right = x.value, [np.asarray(link.dual_value, dtype=float) for link in lifted.links]
-    for change in (lambda _, dual: dual, *NONSENSE.values()):
+    for change in (lambda _, dual: dual, *FALSE_VALUES.values()):
         for link, dual in zip(lifted.links, right, strict=True):
             link.dual_variables[0].save_value(change(rng, dual))
         for at in (best, rng.exponential(size=M)):

@@ -21,7 +21,7 @@ from tests import one_in
 from tests.allocation.battery import assert_certified, figures
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.builders import (
-    NONSENSE,
+    FALSE_VALUES,
     Bound,
     Own,
     check_feasible,
@@ -113,7 +113,7 @@ def test_a_wrong_solver_cannot_invalidate_the_certificate(monkeypatch):
 
 def false_value(kind, rng, dual):
     """Return a false value in place of a multiplier, or None if there is none."""
-    return None if dual is None else NONSENSE[kind](rng, np.asarray(dual, dtype=float))
+    return None if dual is None else FALSE_VALUES[kind](rng, np.asarray(dual, dtype=float))
 
 
 def kinks(name):
@@ -167,7 +167,7 @@ def assert_valid_bounds(name, kind, monkeypatch):
 
 
 #: Markets and one kind of false multiplier each; the campaign tries all combinations.
-IN_TURN = [(name, list(NONSENSE)[i % len(NONSENSE)]) for i, name in enumerate(KINKED)]
+IN_TURN = [(name, list(FALSE_VALUES)[i % len(FALSE_VALUES)]) for i, name in enumerate(KINKED)]
 
 
 @pytest.mark.parametrize(("name", "kind"), one_in(2, IN_TURN))
