@@ -1,4 +1,4 @@
-"""Configure Sphinx. CONTRIBUTING.md has the command."""
+"""Configure Sphinx. The command is in CONTRIBUTING.md."""
 
 import sys
 from pathlib import Path

@@ -23,14 +23,14 @@ PROFILE_OF = {"process": "ci", "page": "ci", "campaign": "campaign"}
 MINUTES = 3
 
 for profile, count in EXAMPLES.items():
-    drawn_anew = profile == "campaign"
+    fresh = profile == "campaign"
     settings.register_profile(
         profile,
         max_examples=count,
         stateful_step_count=20,
         deadline=None,  # processes that share a core are slower
-        derandomize=not drawn_anew,
-        print_blob=drawn_anew,
+        derandomize=not fresh,
+        print_blob=fresh,
         suppress_health_check=[HealthCheck.too_slow],
     )
 
@@ -62,7 +62,7 @@ def pytest_ignore_collect(collection_path, config):
     return True if elsewhere or f"not {folder}" in request.split(" and ") else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m selects tests
+@pytest.hookimpl(tryfirst=True)  # runs before -m selects tests
 def pytest_collection_modifyitems(items):
     """Mark the tests of a group's folder."""
     for item in items:
@@ -81,7 +81,7 @@ def commands_built_once():
 
 
 class SharedWorker:
-    """A worker that outlives its study; the libraries take seconds to import in a new one."""
+    """A worker that several studies use, because a new worker imports libraries for seconds."""
 
     idle: ClassVar[list[Any]] = []
 

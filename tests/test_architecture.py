@@ -68,7 +68,7 @@ def imports_of(path):
 
 
 def violation(package, imported):
-    """Return why a package may not import another, or an empty text."""
+    """Return the rule that an import violates, or an empty text."""
     if imported == package:
         return ""
     if imported not in PACKAGES:  # the top level, which imports every package
@@ -90,10 +90,10 @@ def test_every_module_is_in_the_table_of_packages():
 
 def test_a_package_imports_only_packages_before_it():
     wrong = [
-        f"{path}:{line} {why}"
+        f"{path}:{line} {reason}"
         for path in INSIDE
         for line, imported in imports_of(path)
-        if (why := violation(package_of(path), imported))
+        if (reason := violation(package_of(path), imported))
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -193,7 +193,7 @@ def named(node):
     return names | {item.attr for item in ast.walk(node) if isinstance(item, ast.Attribute)}
 
 
-def looks_at_classes(source):
+def checks_classes(source):
     """Return the class checks of pieces in a module, as (line, names of classes)."""
     result = []
     for node in ast.walk(parsed(source)):
@@ -217,7 +217,7 @@ def test_no_module_checks_the_class_of_a_piece():
         f"{path}:{line} asks for {', '.join(sorted(names))}"
         for path in MODULES
         if package_of(path) != "terms"
-        for line, names in looks_at_classes((PACKAGE / path).read_text())
+        for line, names in checks_classes((PACKAGE / path).read_text())
         if not (names <= BASES and path.as_posix() in BORDER)
     ]
     assert not wrong, "\n".join(wrong)
@@ -238,7 +238,7 @@ def test_no_module_checks_the_class_of_a_piece():
     ],
 )
 def test_all_forms_of_class_checks_are_detected(source, names):
-    assert set().union(*(result for _, result in looks_at_classes(source))) == names
+    assert set().union(*(result for _, result in checks_classes(source))) == names
 
 
 # ----------------------------------------------------------------------- public names

@@ -141,7 +141,7 @@ def test_a_deal_is_written_into_a_private_folder(tmp_path):
 
 def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
     class Own(cm.PrivateLogisticRegression):
-        """A learner of a user, which is not registered."""
+        """A user-defined learner that is not registered."""
 
     deal(patients(), learner=Own(features=PUBLIC)).write(tmp_path)
     assert not (tmp_path / "model.json").exists()
@@ -202,15 +202,15 @@ def test_a_report_as_feature_is_refused():
 def test_an_invalid_cell_is_named_by_its_line_and_shown_on_request(tmp_path):
     path = tmp_path / "asks.csv"
     market = {"id": "Nr.", "prior": PRIOR, "objective": WANTED, "gamma": 0.1}
-    for cells, why in (
+    for cells, message in (
         (["0,03", "k.A.", "0,05"], "2: the report is not a number"),
         (["0.03", "0.04", "0.5"], r"3: the report is outside the support \[0.02, 0.1\]"),
         (["0.03", "-1", "0.04"], "2: the report is negative"),
     ):
         table = pd.DataFrame({"Nr.": ["P1", "P2", "P3"], "ask": cells})
         table.to_csv(path, index=False, sep=";")
-        line = f"line {int(why[0]) + 1}{why[1:]}"
-        for given, place in ((table, f"^row {why}"), (path, line)):
+        line = f"line {int(message[0]) + 1}{message[1:]}"
+        for given, place in ((table, f"^row {message}"), (path, line)):
             with pytest.raises(DataError, match=place):
                 cm.price(given, **market)
             with pytest.raises(DataError, match="the report '"):
@@ -245,18 +245,18 @@ def test_an_ask_outside_the_prior_of_a_group_names_the_seller():
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "message"),
     [
         ("ask", "the report is not a number.*"),
         ("ill", r"the label \(column 'ill'\) is missing"),
         ("clinic", "the group is missing"),
     ],
 )
-def test_an_empty_cell_is_named_by_row_and_role(name, why):
+def test_an_empty_cell_is_named_by_row_and_role(name, message):
     table = patients()
     table[name] = table[name].astype(object)
     table.iloc[[5, 9], table.columns.get_loc(name)] = None
-    with pytest.raises(DataError, match=rf"^row 6: {why} \(1 more: 10\)"):
+    with pytest.raises(DataError, match=rf"^row 6: {message} \(1 more: 10\)"):
         deal(table, group="clinic")
 
 
@@ -269,7 +269,7 @@ def test_a_learner_that_exceeds_the_bought_epsilon_is_refused():
         deal(patients(), learner=Greedy(0.1, features=PUBLIC))
 
 
-def test_an_ending_other_than_csv_and_parquet_is_refused(tmp_path):
+def test_a_file_suffix_other_than_csv_and_parquet_is_refused(tmp_path):
     prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1)
     with pytest.raises(ParameterError, match=r"neither \.csv nor \.parquet"):
         prices.write(tmp_path / "offers.txt")

@@ -28,7 +28,7 @@ CALLED = (
     ),
     *(cm.Ledger, cm.JointMarket, cm.PrivateLogisticRegression, cm.learners.PrivateSearch),
 )
-#: Methods of these that other parts of the package call.
+#: Methods of these classes that only other parts of the package call.
 INTERNAL = {"contains", "check_labels", "check_reports", "by_prior", "in_parts", "with_ids"}
 
 

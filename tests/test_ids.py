@@ -19,7 +19,7 @@ PRIOR = cm.Uniform(0, 1)
 
 
 @pytest.mark.parametrize(
-    ("id", "why"),
+    ("id", "message"),
     [
         ("Ann\u200b", r"ids\[1\] 'Ann\\u200b' contains '\\u200b', which is not printable"),
         ("\u202eAnn", "is not printable"),
@@ -37,14 +37,14 @@ PRIOR = cm.Uniform(0, 1)
         (1 << 64, "a number of 65 bits"),
     ],
 )
-def test_ids_of_sellers_must_be_visible(id, why):
+def test_ids_of_sellers_must_be_visible(id, message):
     reports = pd.Series([0.1, 0.6], index=["Bob", id])
     for make in (
         lambda: cm.Sellers([0.1, 0.6], PRIOR, ids=["Bob", id]),
         lambda: cm.Sellers(virtual_costs=[0.1, 0.6], ids=("Bob", id)),
         lambda: cm.Sellers(reports, PRIOR),
     ):
-        with pytest.raises(SellersError, match=why):
+        with pytest.raises(SellersError, match=message):
             make()
     with pytest.raises(DataError, match=r"row 2: .*id"):
         cm.price(reports.to_frame("ask"), prior=PRIOR, objective=cm.Spread(), gamma=1)

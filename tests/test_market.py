@@ -25,7 +25,7 @@ class SquaredSpread(cm.Term):
         return cp.sum_squares(quantities.weights)
 
 
-class NobodyAlone(cm.terms.Constraint):
+class LargestWeight(cm.terms.Constraint):
     def constraints(self, quantities):
         return [quantities.weights <= 0.9]
 
@@ -74,7 +74,7 @@ def test_markets_in_the_papers_form_are_recognised(objective, constraints, expec
         (SquaredSpread() + cm.Noise() + cm.Payments(), []),
         (cm.Spread() + 1e-9 * SquaredSpread() + cm.Payments(), []),
         (LoudSpread() + cm.Noise() + cm.Payments(), []),
-        (cm.Spread() + cm.Noise() + cm.Payments(), [NobodyAlone()]),
+        (cm.Spread() + cm.Noise() + cm.Payments(), [LargestWeight()]),
     ],
 )
 def test_other_markets_are_refused_by_the_exact_solver(objective, constraints):

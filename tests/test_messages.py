@@ -29,7 +29,7 @@ def messages(tree):
             yield node.lineno, text_of(node.exc.args[0])
 
 
-def strays(text):
+def faults(text):
     """Return the deviations of a message from the common form."""
     result = []
     if re.search(r"\bmust\b[^;]*, not \{\}", text):
@@ -45,13 +45,13 @@ def strays(text):
     "text", ["x must be positive, not {}", "x is {}; give a number", "x is gone."]
 )
 def test_deviations_from_the_form_are_detected(text):
-    assert len(strays(text)) == 1
+    assert len(faults(text)) == 1
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_messages_have_the_common_form(path):
     assert {
-        line: strays(text) for line, text in messages(parsed(path.read_text())) if strays(text)
+        line: faults(text) for line, text in messages(parsed(path.read_text())) if faults(text)
     } == {}
 
 

@@ -17,9 +17,9 @@ NETWORK = {
     *("paramiko", "poplib", "pycurl", "requests", "selectors", "smtplib", "socket"),
     *("socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "xmlrpc"),
 }
-#: Allowed on request of users: ``--open`` shows a page, ``--dask`` names a scheduler, and sellers
-#: and rows may be in a Dask collection.
-ASKED_FOR = {
+#: Allowed if the user requests it: ``--open`` shows a page, ``--dask`` names a scheduler, and
+#: sellers and rows may be in a Dask collection.
+REQUESTED = {
     ("cli/consoles.py", "webbrowser"),
     ("partitions.py", "dask"),
     ("partitions.py", "distributed"),
@@ -85,4 +85,4 @@ def test_no_module_uses_the_network():
         for path in PACKAGE.rglob("*.py")
         for name in imported(path.read_text()) & NETWORK
     }
-    assert result == ASKED_FOR
+    assert result == REQUESTED

@@ -76,7 +76,7 @@ def changed(row, column, value):
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("change", "error", "message"),
     [
         (changed(250, "cost", 0.3), SellersError, "row 50 of partition 3 holds no number in the"),
         (changed(150, "cost", np.nan), SellersError, "row 10 of partition 2 holds no number"),
@@ -87,10 +87,10 @@ def changed(row, column, value):
     ],
 )
 def test_wrong_cells_are_named_by_partition_and_row_before_anything_is_written(
-    tmp_path, change, error, said
+    tmp_path, change, error, message
 ):
     listed(tmp_path / "sellers", change)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         write_offers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
 

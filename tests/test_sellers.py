@@ -51,11 +51,11 @@ def test_sellers_can_have_a_prior_for_each_group():
     np.testing.assert_allclose(sellers.virtual_costs, expected)
     assert sellers.priors == (priors["old"], priors["young"])
     assert sellers.groups.tolist() == groups
-    assert [(p, who.tolist()) for p, who in sellers.by_prior()] == [
+    assert [(p, places.tolist()) for p, places in sellers.by_prior()] == [
         (priors["old"], [0, 2]),
         (priors["young"], [1]),
     ]
-    assert [(p, who.tolist()) for p, who in sellers.by_prior(np.array([1, 2]))] == [
+    assert [(p, places.tolist()) for p, places in sellers.by_prior(np.array([1, 2]))] == [
         (priors["old"], [1]),
         (priors["young"], [0]),
     ]
@@ -65,11 +65,11 @@ def test_sellers_can_have_a_prior_for_each_group():
     )
 
 
-def test_sellers_can_have_a_prior_each():
+def test_each_seller_can_have_a_prior():
     priors = [cm.Uniform(0, 1), cm.Uniform(0, 2), cm.Uniform(0, 1.0), cm.Uniform(0, 3)]
     sellers = cm.Sellers([0.5, 0.5, 0.7, 2.5], priors)
     assert len(sellers.priors) == 3
-    assert [who.tolist() for _, who in sellers.by_prior()] == [[0, 2], [1], [3]]
+    assert [places.tolist() for _, places in sellers.by_prior()] == [[0, 2], [1], [3]]
     assert [sellers.prior_of(i) for i in range(4)] == priors
     many = cm.Sellers([0.5] * 5, [cm.Uniform(0, k) for k in range(1, 6)])
     assert repr(many).endswith("Uniform(0.0, 3.0), ...)")
@@ -107,8 +107,8 @@ def test_drawn_sellers_follow_their_own_priors():
     rng = np.random.default_rng(0)
     groups = ["old", "young"] * 500
     sellers = cm.Sellers.draw(1000, two_groups(), rng, groups=groups)
-    for prior, who in sellers.by_prior():
-        assert scipy.stats.kstest(sellers.sensitivities[who], prior.cdf).pvalue > 1e-3
+    for prior, places in sellers.by_prior():
+        assert scipy.stats.kstest(sellers.sensitivities[places], prior.cdf).pvalue > 1e-3
     single = cm.Sellers.draw(5, uniform(), np.random.default_rng(1))
     np.testing.assert_array_equal(
         single.sensitivities, uniform().sample(5, np.random.default_rng(1))
@@ -140,7 +140,7 @@ BAD = {
             [], uniform()
         ),
         "sensitivities must hold numbers: row 0 is not a number": lambda: cm.Sellers(
-            ["cheap", "dear"], uniform()
+            ["cheap", "costly"], uniform()
         ),
         "no reports to change": lambda: cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5),
         r"sensitivities\[1\] must be a finite number >= 0, got nan": lambda: cm.Sellers(

@@ -13,8 +13,8 @@ import convexmarket as cm
 asks = pd.DataFrame({"name": ["ada", "ben", "cleo"], "ask": [0.031, 0.047, 0.090]})
 
 # %%
-# The prior is the public distribution of such costs. The objective has two errors of the model,
-# from few sellers (``Spread``) and from the noise (``Noise``); ``gamma`` weighs the payments.
+# The prior is the public distribution of such costs. The objective contains the errors of the
+# model from few sellers (``Spread``) and from noise (``Noise``), and ``gamma`` times the payments.
 deal = cm.price(
     asks,
     id="name",

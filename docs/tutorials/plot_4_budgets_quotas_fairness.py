@@ -2,7 +2,7 @@
 Budgets, quotas, fairness
 =========================
 
-A variant of a market is another sum of terms and another list of constraints.
+A variant of a market has other terms in its objective, or other constraints.
 """
 
 import cvxpy as cp

@@ -47,6 +47,6 @@ runs = cm.compare_solvers(
 runs.to_frame()[["solver", "formulation", "outcome", "total_s", "accuracy"]]
 
 # %%
-# The plot compares the seconds. ``runs.report("Which solver?").write("out/study")`` writes a
+# The plot compares the times. ``runs.report("Which solver?").write("out/study")`` writes a
 # report, and ``convexmarket compare problems/*.toml`` does the same for problem files.
 runs.plot()

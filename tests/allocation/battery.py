@@ -24,7 +24,7 @@ FALLING += [
     "rel_entr with a number",
 ]
 #: Other terms of the objective: a strictly convex spread, linear terms only, a convex cost.
-BESIDE = {
+OTHERS = {
     "spread": (cm.Spread(), cm.Payments()),
     "lines": (0.0 * cm.Spread(), cm.Payments()),
     "cost": (0.3 * cm.terms.SquaredSpread(), cm.Payments(cm.PowerCost(2))),
@@ -32,17 +32,17 @@ BESIDE = {
 
 
 @cache
-def plain(beside, m):
+def plain(others, m):
     """Return sellers, the other terms, and the allocation without the expression."""
     rng = np.random.default_rng(m)
     sellers = cm.Sellers(rng.uniform(0.1, 1, m), prior=cm.Uniform(0.1, 1))
-    spread, payments = BESIDE[beside]
+    spread, payments = OTHERS[others]
     objective = spread + m * cm.Noise() + (1 / m) * payments
     return sellers, objective, cm.allocate(cm.Market(sellers, objective, [cm.Cap(4)]))
 
 
 def level(g, at, largest):
-    """Return the mean of the smallest and the free value, or a level near the smallest."""
+    """Return a bound between the minimum of g and its value at a point, or near the minimum."""
     x = cp.Variable(at.size, nonneg=True)
     bounds = [cp.sum(x) == at.size] if largest is None else [cp.sum(x) <= largest]
     least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL", **ACCURATE)
@@ -51,10 +51,10 @@ def level(g, at, largest):
     return (least + free) / 2 if free > least + 1e-2 * (1 + abs(least)) else least + 0.1
 
 
-def market_with(name, place, beside, m=12):
+def market_with(name, place, others, m=12):
     """Return a market in which the expression changes the optimum."""
     g = ATOMS[name]
-    sellers, objective, free = plain(beside, m)
+    sellers, objective, free = plain(others, m)
     in_weights = place.endswith(" a")
 
     def of(quantities):

@@ -1,4 +1,4 @@
-"""Brute-force optima, from the definitions, of any market and of the papers' form."""
+"""Brute-force optima of any market and of the papers' form, from the definitions."""
 
 import warnings
 
@@ -37,7 +37,7 @@ class BruteForce:
             return np.inf
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # of inaccurate solutions
+                warnings.simplefilter("ignore", UserWarning)  # inaccurate solutions
                 self.problem.solve(solver="CLARABEL", **ACCURATE)
         except cp.error.SolverError:
             return np.inf

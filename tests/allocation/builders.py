@@ -80,7 +80,7 @@ def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
 def three_roots():
     """Few cheap and many expensive sellers: Eq. (14) has three roots.
 
-    There is a local minimum of 3.0707, and the global one of 1.9946.
+    The local minimum is 3.0707 and the global minimum 1.9946.
     """
     return StandardForm(np.array([0.002] + [1.0] * 44), mu=3.0, sigma=2.5, gamma=0.25)
 
@@ -155,7 +155,7 @@ class Bound(cm.terms.Constraint):
 
 
 #: False values that a wrong solver may return in place of a multiplier.
-NONSENSE = {
+FALSE_VALUES = {
     "noise": lambda rng, right: rng.normal(size=right.shape),
     "huge": lambda rng, right: rng.normal(size=right.shape) * 10.0 ** rng.integers(3, 300),
     "zeros": lambda rng, right: np.zeros(right.shape),
@@ -197,7 +197,7 @@ weight = st.floats(-2, 2).map(lambda exponent: 10.0**exponent)
 
 @st.composite
 def caps(draw, m):
-    """Draw k/m for k = 1, barely above 1, m (no cap), with m/k an integer and not."""
+    """Draw k/m: k = 1, k slightly above 1, k = m (no cap), and m/k an integer or not."""
     ratio = m / draw(st.integers(1, m))
     k = draw(st.sampled_from([None, 1.0, 1 + 1e-9, 1.01, 1.3, 2.0, ratio, float(m)]))
     return 1.0 if k is None else min(1.0, k / m)
@@ -216,7 +216,7 @@ def forms(draw, zeros=False, infinite=False, capped=True):
     return StandardForm(
         virtual_costs=draw(st.permutations(list(psi)).map(np.array)),
         mu=draw(weight),
-        # Often of the same size as the other terms, at any scale of the costs.
+        # The second choice has the size of the other terms, at any scale of the costs.
         sigma=draw(st.sampled_from([sigma, 1 / (gamma * scale)])),
         gamma=gamma,
         max_weight=cap,
@@ -306,7 +306,7 @@ LARGE = ["few bought", "nearly all bought", "capped", "tightly capped", "capped,
 LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three roots"]
 
 
-def assert_leaving_out_loses_nothing(form, monkeypatch):
+def assert_omission_is_exact(form, monkeypatch):
     """Check that the solution is the same if the solver starts with all sellers."""
     result = exact_solver.solve_exact(form)
     assert_sound(form, result)

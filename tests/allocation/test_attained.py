@@ -46,7 +46,7 @@ CASES = {
     "total variation": (-3.000000001, noise, drawn, lambda a, eps, s: cp.tv(eps)),
     "standard deviation": (-3.626821905, noise, drawn, lambda a, eps, s: cp.std(eps)),
     "above the mean": (-3.367006898, noise, drawn, lambda a, eps, s: cp.max(eps) - cp.sum(eps) / M),
-    "no noise but a utility": (-1.020706921, norm, paid, lambda a, eps, s: -cp.sum(cp.sqrt(eps))),
+    "a utility without noise": (-1.020706921, norm, paid, lambda a, eps, s: -cp.sum(cp.sqrt(eps))),
     "a logarithmic utility": (
         1.565603913,
         norm,
@@ -150,7 +150,7 @@ def test_an_exact_market_may_have_an_optimum_of_zero():
 
 @pytest.mark.parametrize("eta", one_in(3, [1e8, 1e10, 1e12, 1e14, 1e16]))
 @pytest.mark.parametrize(
-    "name", one_in(4, ["no noise but a utility", "total variation", "payments"])
+    "name", one_in(4, ["a utility without noise", "total variation", "payments"])
 )
 def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
     terms = (norm, noise, paid) if name == "payments" else CASES[name][1:]

@@ -3,15 +3,15 @@
 import pytest
 
 from tests import one_in
-from tests.allocation.battery import ATOMS, BESIDE, PLACES, assert_certified, figures, market_with
+from tests.allocation.battery import ATOMS, OTHERS, PLACES, assert_certified, figures, market_with
 
 #: Every eighth atom, with varying places and other terms. The campaign tries all combinations.
 TURNS = [
-    (name, PLACES[i % len(PLACES)], list(BESIDE)[i % len(BESIDE)])
+    (name, PLACES[i % len(PLACES)], list(OTHERS)[i % len(OTHERS)])
     for i, name in enumerate(list(ATOMS)[::8])
 ]
-#: Markets that a former version did not certify or reported as infeasible.
-MENDED = [
+#: Markets that an earlier version did not certify, or reported as infeasible.
+REPAIRED = [
     ("square of a positive part", "term in eps", "spread"),
     ("abs of squares", "constraint in a", "lines"),
     ("min of roots", "constraint in eps", "cost"),
@@ -34,6 +34,6 @@ MENDED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place", "beside"), one_in(14, TURNS + MENDED))
-def test_user_defined_expressions_are_certified(name, place, beside):
-    assert_certified(figures(market_with(name, place, beside), points=12))
+@pytest.mark.parametrize(("name", "place", "others"), one_in(14, TURNS + REPAIRED))
+def test_user_defined_expressions_are_certified(name, place, others):
+    assert_certified(figures(market_with(name, place, others), points=12))

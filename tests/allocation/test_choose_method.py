@@ -71,13 +71,13 @@ class Stub:
     """A stub of a problem that records its calls and returns the given statuses in order."""
 
     def __init__(self, *answers):
-        self.answers, self.asked, self.status = list(answers), [], None
+        self.answers, self.calls, self.status = list(answers), [], None
 
     def variables(self):
         return []
 
     def solve(self, **options):
-        self.asked.append(options)
+        self.calls.append(options)
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
@@ -90,7 +90,7 @@ class Stub:
 def test_tight_tolerances_are_tried_before_the_defaults(solver):
     stub = Stub("user_limit", "optimal")
     assert run_solver(stub, solver, {"verbose": True}) == "optimal"
-    tight, custom = stub.asked
+    tight, custom = stub.calls
     assert tight["solver"] == custom["solver"] == solver
     assert tight["verbose"] is custom["verbose"] is True
     tolerances = [value for name, value in tight.items() if name.startswith(("tol_", "eps_"))]
@@ -167,7 +167,7 @@ def test_an_allocation_contains_its_certificate():
     assert above.gap == 0.0
 
 
-def test_an_unknown_solver_is_refused_also_where_none_is_needed():
+def test_an_unknown_solver_is_refused_even_if_none_is_needed():
     with pytest.raises(NotSupportedError, match="'CLARABELLE' is not installed; use one of"):
         cm.allocate(market_of(form()), solver="CLARABELLE")
 

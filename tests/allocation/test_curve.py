@@ -1,4 +1,4 @@
-"""The curve over a seller's own report, against a separate solution of each changed market."""
+"""The curve over a seller's own report equals separate solutions of the changed markets."""
 
 from dataclasses import replace
 
@@ -61,10 +61,10 @@ def questions(draw, count=4):
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
     top = finite.max()
     notable = [0.0, np.inf, *finite, np.nextafter(top, np.inf), 2 * top, 1e3 * top]
-    who = draw(st.lists(st.integers(0, finite.size - 1), min_size=1, max_size=count))
-    reports = st.one_of(st.sampled_from(notable), st.floats(1e-4, 30))
-    says = [draw(reports) for _ in who]
-    return form, np.array(who), np.array(says)
+    places = draw(st.lists(st.integers(0, finite.size - 1), min_size=1, max_size=count))
+    report = st.one_of(st.sampled_from(notable), st.floats(1e-4, 30))
+    reports = [draw(report) for _ in places]
+    return form, np.array(places), np.array(reports)
 
 
 def asked(y):
@@ -74,7 +74,7 @@ def asked(y):
 
 
 def bounded():
-    """Evaluate a market with a largest guarantee at the truth, a tie, a high cost, and without."""
+    """Evaluate a market with bounded guarantees at the truth, a tie, and low to infinite costs."""
     psi = np.array([0.38, 0.46, 0.3, 0.39, 0.42, 0.48])
     form = StandardForm(psi, mu=1.37, sigma=1.46, gamma=0.712, max_epsilon=0.432)
     return form, np.zeros(5, int), np.array([0.38, 0.42, 0.1, 0.7, np.inf])
@@ -85,13 +85,13 @@ def bounded():
 @example(asked(0.0259))
 @given(questions())
 def test_each_point_equals_the_solution_of_the_changed_market(question):
-    form, who, says = question
+    form, places, reports = question
     try:
-        points = OwnReportCurve(form)(who, says)
+        points = OwnReportCurve(form)(places, reports)
     except UnattainedOptimumError as error:
-        assert FREE in str(error)  # noqa: PT017 - either may be right
+        assert FREE in str(error)  # noqa: PT017 - either outcome may be right
         refused = 0
-        for seller, y in zip(who, says, strict=True):
+        for seller, y in zip(places, reports, strict=True):
             try:
                 solve_exact(with_cost(form, seller, y))
             except UnattainedOptimumError:
@@ -101,7 +101,7 @@ def test_each_point_equals_the_solution_of_the_changed_market(question):
         assert refused
         return
     for seller, y, epsilon, value, level in zip(
-        who, says, points.epsilon, points.value, points.level, strict=True
+        places, reports, points.epsilon, points.value, points.level, strict=True
     ):
         changed = with_cost(form, seller, y)
         try:
@@ -109,8 +109,8 @@ def test_each_point_equals_the_solution_of_the_changed_market(question):
         except InfeasibleMarketError:
             assert (y, value, level) == (np.inf, np.inf, np.inf)
             continue
-        # Costs are stored relative to the smallest cost of the market: a report far below that
-        # cost loses as many digits as lie between the two.
+        # Costs are stored relative to the smallest cost of the market. A report far below this
+        # cost loses one digit for each factor of ten between the two.
         lost = 1e-11 + 1e-15 * form.virtual_costs.min() / max(y, 1e-300)
         assert value == pytest.approx(result.objective, rel=lost, abs=1e-300)
         if form.mu == 0:  # the solution may not be unique
@@ -135,11 +135,11 @@ def is_at_a_jump(form, seller, epsilon):
 
 
 @given(questions(count=1), st.lists(st.floats(1e-3, 20), min_size=2, max_size=12))
-def test_guarantees_decrease_and_values_increase_with_the_report(question, says):
-    form, who, _ = question
-    says = np.sort(says)
+def test_guarantees_decrease_and_values_increase_with_the_report(question, reports):
+    form, places, _ = question
+    reports = np.sort(reports)
     try:
-        points = OwnReportCurve(form)(np.repeat(who, says.size), says)
+        points = OwnReportCurve(form)(np.repeat(places, reports.size), reports)
     except UnattainedOptimumError as error:
         assert FREE in str(error)  # noqa: PT017
         return
@@ -151,15 +151,15 @@ def test_guarantees_decrease_and_values_increase_with_the_report(question, says)
 @given(questions(count=1), st.floats(0.05, 5))
 def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
     """Check the integral form of the envelope theorem, which holds across jumps and kinks."""
-    form, who, _ = question
+    form, places, _ = question
     nodes, weights = np.polynomial.legendre.leggauss(4)
     # Many short panels: the error of a kink or a jump is at most one panel.
     edges = np.linspace(y, 1.5 * y, 401)
     half = 0.5 * np.diff(edges)
     z = (edges[:-1, None] + half[:, None] * (nodes + 1)).ravel()
     curve = OwnReportCurve(form)
-    inside = curve(np.repeat(who, z.size), z).epsilon.reshape(-1, nodes.size)
-    ends = curve(np.repeat(who, 2), edges[[0, -1]])
+    inside = curve(np.repeat(places, z.size), z).epsilon.reshape(-1, nodes.size)
+    ends = curve(np.repeat(places, 2), edges[[0, -1]])
     gained = form.gamma * float(inside @ weights @ half)
     panel = form.gamma * half[0] * (ends.epsilon[0] - ends.epsilon[1])
     rounding = 1e-12 * ends.value[1]

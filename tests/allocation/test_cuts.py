@@ -35,8 +35,8 @@ def solved(maker, eta):
 # ------------------------------------------------------------- below the optimum
 
 
-def proves_no_more_than_is_true(spread, cost, eta, seed):
-    """Check that cuts are valid for the solver's multipliers, for none and for random ones."""
+def assert_cuts_are_valid(spread, cost, eta, seed):
+    """Check that cuts are valid with the solver's multipliers, without any and with random ones."""
     rng, m = np.random.default_rng(seed), 5
     objective = 1.0 * cm.Noise() + 0.7 * cm.Payments(cost)
     objective += 0.5 * spread if spread else 0.1 * cm.Noise()
@@ -95,7 +95,7 @@ def test_blended_multipliers_bound_the_interval_between_two_cuts(seed, spread):
     st.integers(0, 2**32 - 1),
 )
 def test_a_cut_is_below_the_optimum_everywhere(spread, cost, eta, seed):
-    proves_no_more_than_is_true(spread, cost, eta, seed)
+    assert_cuts_are_valid(spread, cost, eta, seed)
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -1,4 +1,4 @@
-"""The search over eta without a solver: its cuts, the points it evaluates, when it stops."""
+"""The search over eta without a solver: cuts, evaluated points and stopping rules."""
 
 import numpy as np
 import pytest
@@ -29,10 +29,10 @@ class Tangents:
         self.value, self.slope, self.ends = value, slope, ends
         self.short, self.fails = short, fails
         self.records: list[SolveRecord] = []
-        self.asked: list[float] = []
+        self.evaluated: list[float] = []
 
     def solve(self, eta: float) -> Evaluated:
-        self.asked.append(eta)
+        self.evaluated.append(eta)
         if self.fails(eta):
             raise SolverError(f"failed at {eta}")
         value, slope = self.value(eta), self.slope(eta)
@@ -54,11 +54,11 @@ def test_the_search_stops_as_soon_as_the_gap_is_reached(first, gap):
     assert best.objective == min(record.upper for record in runner.records)
     assert bound <= 4.0 <= best.objective
     assert best.objective - bound <= gap * best.objective
-    assert runner.asked[0] == pytest.approx(first)
+    assert runner.evaluated[0] == pytest.approx(first)
     assert seen == runner.records
     assert len(seen) <= {0.3: 10, 1e-3: 16, 1e-6: 26}[gap]
-    assert len(set(runner.asked)) == len(runner.asked)
-    if len(seen) > 1:  # one solve less misses the gap
+    assert len(set(runner.evaluated)) == len(runner.evaluated)
+    if len(seen) > 1:  # one solve fewer does not reach the gap
         best, bound = search_eta(valley(), first, gap, len(seen) - 1, None)
         assert best.objective - bound > 0.9 * gap * best.objective
 
@@ -76,7 +76,7 @@ def test_a_solver_failure_where_the_objective_increases_is_reported(first, fails
         search_eta(runner, first, 1e-12, 200, None)
 
 
-def falls_forever():
+def without_minimiser():
     """Return a market with the optimal value 1 + 1/eta, which has no minimiser."""
     return Tangents(lambda x: 1 + 1 / x, lambda x: -1 / x**2, EVERYWHERE)
 
@@ -87,7 +87,7 @@ def test_an_objective_that_decreases_towards_zero_or_infinity_has_no_optimum():
     with pytest.raises(UnattainedOptimumError, match=r"eta tends to 0, objective .*EtaRange"):
         search_eta(towards_zero, 1.0, 1e-6, 200, None)
     assert len(towards_zero.records) < 60
-    falls = falls_forever()
+    falls = without_minimiser()
     with pytest.raises(UnattainedOptimumError, match="eta tends to infinity, objective"):
         search_eta(falls, 1.0, 1e-6, 200, None)
     assert len(falls.records) <= 60
@@ -96,7 +96,7 @@ def test_an_objective_that_decreases_towards_zero_or_infinity_has_no_optimum():
 @pytest.mark.parametrize("most", [1, 2, 5, 20])
 def test_an_interrupted_search_returns_a_valid_bound(most):
     """The search has not yet detected that no optimum exists; its bound is valid."""
-    falls = falls_forever()
+    falls = without_minimiser()
     best, bound = search_eta(falls, 1.0, 1e-30, most, None)
     assert len(falls.records) == most
     assert bound <= 1.0 < best.objective
@@ -105,7 +105,7 @@ def test_an_interrupted_search_returns_a_valid_bound(most):
 # ------------------------------------------------------------- proofs of infeasibility
 
 
-class Walled(Tangents):
+class Bounded(Tangents):
     """A market that is feasible between two bounds; each proof halves the log-distance to one."""
 
     def __init__(self, low, high, **changes):
@@ -127,7 +127,7 @@ class Walled(Tangents):
 
 @pytest.mark.parametrize("first", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize(("low", "high", "best"), [(3.0, 50.0, 3.0), (0.1, 1.0, 1.0), (0.5, 9, 2)])
-@pytest.mark.parametrize("bounded_by", [Walled, valley])
+@pytest.mark.parametrize("bounded_by", [Bounded, valley])
 def test_a_range_is_searched_to_its_ends(first, low, high, best, bounded_by):
     runner = bounded_by(low, high)
     point, bound = search_eta(runner, first, 1e-4, 200, None)

@@ -1,4 +1,4 @@
-"""The exact solver against brute force, the CVXPY declarations and the certified search."""
+"""The exact solver agrees with brute force, CVXPY declarations and the certified search."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from tests.allocation import builders
 from tests.allocation.brute_force import brute_force, least_linear
 from tests.allocation.builders import (
     LARGE,
-    assert_leaving_out_loses_nothing,
+    assert_omission_is_exact,
     assert_sound,
     forms,
     large_form,
@@ -51,7 +51,7 @@ def test_brute_force_finds_no_better_allocation(form, seed):
 
 @given(forms(zeros=True))
 def test_free_sellers_give_a_finite_eta_or_an_error(form):
-    expected = brute_force(form)  # includes the limit with free sellers only
+    expected = brute_force(form)  # includes the limit with only free sellers
     free = np.count_nonzero(form.virtual_costs == 0)
     enough = free * form.max_weight >= 1 - 1e-12  # a cap of 6/5 times 1/6 equals 1/5 up to rounding
     limit = form.mu / np.sqrt(free) if enough else np.inf
@@ -59,7 +59,7 @@ def test_free_sellers_give_a_finite_eta_or_an_error(form):
         result = solve_exact(form)
     except UnattainedOptimumError as error:
         assert expected >= limit * (1 - 1e-9)
-        assert "virtual cost of 0" in str(error)  # noqa: PT017 - either answer may be right
+        assert "virtual cost of 0" in str(error)  # noqa: PT017 - either outcome may be right
     else:
         assert_sound(form, result)
         assert result.objective == pytest.approx(expected, rel=1e-11)
@@ -144,7 +144,7 @@ def test_the_objective_is_equivariant_to_the_unit_of_money(form, scale):
 
 @pytest.mark.parametrize("name", LARGE)
 def test_omitting_expensive_sellers_keeps_the_solution(name, monkeypatch):
-    assert_leaving_out_loses_nothing(large_form(name, 40_000), monkeypatch)
+    assert_omission_is_exact(large_form(name, 40_000), monkeypatch)
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])

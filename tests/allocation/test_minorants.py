@@ -11,7 +11,7 @@ from convexmarket.allocation.minorants import _SUPPORT, Lifted, Minorants
 from tests import one_in
 from tests.allocation.atoms import KINKS, OTHERS
 from tests.allocation.brute_force import ACCURATE
-from tests.allocation.builders import NONSENSE
+from tests.allocation.builders import FALSE_VALUES
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:overflow"),  # caused by huge hints
@@ -72,9 +72,9 @@ def test_the_minorant_is_below_the_expression_for_any_hints_at_any_point(name, s
     expression = PLAIN(ALL[name](x))
     _, lifted = solved(expression, x, 0.5 * rng.normal(size=M))
     best, right = x.value, [np.asarray(link.dual_value, dtype=float) for link in lifted.links]
-    for say in (lambda _, dual: dual, *NONSENSE.values()):
+    for change in (lambda _, dual: dual, *FALSE_VALUES.values()):
         for link, dual in zip(lifted.links, right, strict=True):
-            link.dual_variables[0].save_value(say(rng, dual))
+            link.dual_variables[0].save_value(change(rng, dual))
         for at in (best, rng.exponential(size=M)):
             for hints in ({}, lifted.hints(1.0)):
                 x.value = at
@@ -100,7 +100,7 @@ BY_AXIS = {
     st.booleans(),
     seeds,
 )
-def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, hinted, seed):
+def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, with_hints, seed):
     """Entries have distinct weights, so that a swap of two entries is detected."""
     rng, x = np.random.default_rng(seed), unknown()
     matrix = cp.reshape(x - rng.exponential(size=M), shape, order="F")
@@ -111,7 +111,7 @@ def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, hinted, see
     for link in lifted.links:
         link.dual_variables[0].save_value(rng.normal(size=link.shape))
     x.value = rng.exponential(size=M)
-    result = minorant(expression, x, lifted.hints(1.0) if hinted else {})
+    result = minorant(expression, x, lifted.hints(1.0) if with_hints else {})
     assert_below(expression, x, result, rng)
 
 

@@ -101,7 +101,7 @@ def test_errors_name_the_partition_and_the_row():
 
 @pytest.mark.parametrize("at_a_time", [1 << 24, 2])
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({7: "s1"}, "id 's1' belongs to more than one seller, row 1 of partition 0 and row 1 of"),
         ({7: None}, "row 1 of partition 2: the id is missing"),
@@ -109,14 +109,14 @@ def test_errors_name_the_partition_and_the_row():
         ({}, None),
     ],
 )
-def test_repeated_ids_in_partitions_are_refused(changed, said, at_a_time, monkeypatch):
+def test_repeated_ids_in_partitions_are_refused(changed, message, at_a_time, monkeypatch):
     monkeypatch.setattr(partitions, "_HASHES", at_a_time)
     names = [changed.get(row, f"s{row}") for row in range(9)]
     table = dd.from_pandas(pd.DataFrame({"c": 0.05, "name": names}), chunksize=3)
-    if said is None:
+    if message is None:
         partitions.sellers(table["c"], PRIOR, table["name"])
         return
-    with pytest.raises(SellersError, match=said):
+    with pytest.raises(SellersError, match=message):
         partitions.sellers(table["c"], PRIOR, table["name"])
 
 

@@ -1,4 +1,4 @@
-"""Shadow prices are the slopes of the optimal objective in the numbers of the constraints."""
+"""A shadow price is the slope of the optimal objective in the number of a constraint."""
 
 import json
 import warnings
@@ -25,7 +25,7 @@ def share(low):
 
 CASES = {
     "a cap": (PAID, lambda x: [cm.Cap(x)], 1.2, lambda p: p),
-    "a cap of a solver": (KINKED, lambda x: [cm.Cap(x)], 1.2, lambda p: p),
+    "a conic cap": (KINKED, lambda x: [cm.Cap(x)], 1.2, lambda p: p),
     "a largest guarantee": (PAID, lambda x: [cm.MaxEpsilon(x)], 0.4, lambda p: p),
     "one of several guarantees": (
         PAID,
@@ -43,7 +43,7 @@ CASES = {
     ),
     "the low end of a range": (PAID, lambda x: [cm.EtaRange(x, 9.0)], 3.0, lambda p: p[0]),
     "the high end of a range": (PAID, lambda x: [cm.EtaRange(0.1, x)], 0.8, lambda p: p[1]),
-    "the high end of a solver": (KINKED, lambda x: [cm.EtaRange(0.1, x)], 0.8, lambda p: p[1]),
+    "a conic high end": (KINKED, lambda x: [cm.EtaRange(0.1, x)], 0.8, lambda p: p[1]),
     "a share": (KINKED, lambda x: [share(x)], 0.6, lambda p: p["at_least"]["b"]),
 }
 

@@ -36,12 +36,12 @@ def at_fixed_eta(markets, limit, etas):
 CASES = {
     "limits that do not bind": ([buyer(1.0), buyer(3.0)], 10.0),
     "sold out": ([buyer(1.0), buyer(3.0)], 0.5),
-    "each another limit": ([buyer(1.0), buyer(3.0)], np.array([0.2, 1.0, 3.0])),
+    "individual limits": ([buyer(1.0), buyer(3.0)], np.array([0.2, 1.0, 3.0])),
     "caps, and a bound of one buyer": (
         [buyer(1.0, 0.1, None, cm.Cap(1.5)), buyer(3.0, 0.1, None, cm.MaxEpsilon(0.4))],
         0.8,
     ),
-    "a seller who may not sell": ([buyer(1.0), buyer(3.0)], np.array([0.5, 0.3, 0.0])),
+    "a seller without sales": ([buyer(1.0), buyer(3.0)], np.array([0.5, 0.3, 0.0])),
     "no payments": ([buyer(1.0, 0.0), buyer(3.0, 0.0)], 1.0),
     "a budget": ([buyer(1.0, 0.1, None, cm.Budget(0.3)), buyer(3.0)], np.array([0.5, 1.0, 2.0])),
     "infeasible at first": (

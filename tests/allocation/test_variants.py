@@ -21,7 +21,7 @@ from tests import one_in
 from tests.allocation.battery import assert_certified, figures
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.builders import (
-    NONSENSE,
+    FALSE_VALUES,
     Bound,
     Own,
     check_feasible,
@@ -42,7 +42,7 @@ def some_sellers(m=6, seed=0):
 # ------------------------------------------------------------------ against brute force
 
 
-def meets_brute_force(seed):
+def equals_brute_force(seed):
     """Check the objective within the gap of the grid's minimum and the bound below it."""
     market = random_market(np.random.default_rng(seed))
     try:
@@ -68,14 +68,14 @@ VARIED = [0, 3, 5, 7, 8, 9, 10, 28, 33, 35, 38, 40, 46, 51, 63, 65, 87, 92, 101,
 
 @pytest.mark.parametrize("seed", one_in(8, VARIED))
 def test_markets_of_every_kind_equal_brute_force(seed):
-    meets_brute_force(seed)
+    equals_brute_force(seed)
 
 
 @pytest.mark.campaign
 @example(220)  # Clarabel needs short steps near the largest eta that the budget allows
 @given(seeds)
 def test_random_markets_equal_brute_force(seed):
-    meets_brute_force(seed)
+    equals_brute_force(seed)
 
 
 @given(seeds)
@@ -111,9 +111,9 @@ def test_a_wrong_solver_cannot_invalidate_the_certificate(monkeypatch):
     check_feasible(market, result)
 
 
-def told(kind, rng, dual):
+def false_value(kind, rng, dual):
     """Return a false value in place of a multiplier, or None if there is none."""
-    return None if dual is None else NONSENSE[kind](rng, np.asarray(dual, dtype=float))
+    return None if dual is None else FALSE_VALUES[kind](rng, np.asarray(dual, dtype=float))
 
 
 def kinks(name):
@@ -145,7 +145,7 @@ KINKED = ["a maximum", "absolute values", "the largest", "squares", "sorted", "a
 KINKED += ["a bound on a maximum", "a bound on guarantees", "a cost"]
 
 
-def proves_nothing_wrong(name, kind, monkeypatch):
+def assert_valid_bounds(name, kind, monkeypatch):
     """Check the bounds with false multipliers of the constraints and at the kinks."""
     market, rng = kinks(name), np.random.default_rng(len(name))
     truth = cm.allocate(market, "branch_and_bound")
@@ -156,8 +156,8 @@ def proves_nothing_wrong(name, kind, monkeypatch):
 
             def wrong(problem, both=both):
                 duals, hints = proof(problem)
-                duals = [told(kind, rng, dual) for dual in duals] if both else duals
-                return duals, {k: told(kind, rng, d) for k, d in hints.items()}
+                duals = [false_value(kind, rng, dual) for dual in duals] if both else duals
+                return duals, {k: false_value(kind, rng, d) for k, d in hints.items()}
 
             monkeypatch.setattr(FixedEta, "proof", wrong)
             result = cm.allocate(market, "branch_and_bound", max_solves=4)
@@ -166,13 +166,13 @@ def proves_nothing_wrong(name, kind, monkeypatch):
             check_feasible(market, result)
 
 
-#: Kinds take turns; the campaign tries each kind in each market.
-IN_TURN = [(name, list(NONSENSE)[i % len(NONSENSE)]) for i, name in enumerate(KINKED)]
+#: Markets and one kind of false multiplier each; the campaign tries all combinations.
+IN_TURN = [(name, list(FALSE_VALUES)[i % len(FALSE_VALUES)]) for i, name in enumerate(KINKED)]
 
 
 @pytest.mark.parametrize(("name", "kind"), one_in(2, IN_TURN))
 def test_meaningless_multipliers_give_valid_bounds(name, kind, monkeypatch):
-    proves_nothing_wrong(name, kind, monkeypatch)
+    assert_valid_bounds(name, kind, monkeypatch)
 
 
 def _disturbed(weights, rng):
@@ -350,7 +350,7 @@ def test_any_range_of_eta_gives_a_certified_optimum(low, high):
 
 
 def test_a_wrong_simplex_minimum_is_detected():
-    class Boast(cm.Term):
+    class WrongMinimum(cm.Term):
         def expression(self, quantities):
             return cp.sum_squares(quantities.weights)
 
@@ -358,11 +358,11 @@ def test_a_wrong_simplex_minimum_is_detected():
             return costs.min(axis=-1) + 10.0
 
     with pytest.raises(SolverError, match=r"exceeds the objective .* simplex_minimum"):
-        cm.allocate(market_with(V, Boast() + cm.Noise() + cm.Payments()))
+        cm.allocate(market_with(V, WrongMinimum() + cm.Noise() + cm.Payments()))
 
 
 @pytest.mark.parametrize("least", [2.0, 20.0])
-def test_a_range_without_an_upper_end_is_entered_from_below(least):
+def test_a_range_without_an_upper_end_is_searched_from_below(least):
     """No weights are feasible at the eta where noise and payments balance."""
     objective = cm.Spread() + cm.Noise() + 5.0 * cm.Payments()
     at_least = Bound(lambda q: [q.weights >= least * q.inverse_eta])
@@ -373,7 +373,7 @@ def test_a_range_without_an_upper_end_is_entered_from_below(least):
 
 
 def test_traces_are_kept_where_no_point_without_them_is_inside():
-    """Half of the weight lies on the three largest, so who is left out breaks that bound."""
+    """Without the traces, the three largest weights would exceed the bound."""
     rng = np.random.default_rng(200)
     sellers = cm.Sellers(rng.uniform(0.1, 1, 200), prior=cm.Uniform(0.1, 1))
     bound = Bound(lambda q: [cp.sum_largest(200 * q.weights, 3) <= 7.5])

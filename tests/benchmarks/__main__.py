@@ -24,7 +24,7 @@ numbers of solves, not times.
 
 [Large lists](large-lists.md) measures larger lists and partitions on other machines. The
 [reports](../reports/README.md) compare solvers and formulations, with intervals.
-[Private learners by default](private-learners.md) has the errors of learners, default and tuned."""
+[Private learners by default](private-learners.md) lists errors with default and tuned settings."""
 
 
 def run(results: Path) -> None:

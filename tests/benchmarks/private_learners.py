@@ -26,28 +26,27 @@ FACTORS = 4.0 ** np.arange(-3, 4)
 MOST_ROWS = 100_000
 INTRODUCTION = """# Private learners by default
 
-This page compares the errors of `PersonalizedRidge()` and `PrivateLogisticRegression()` without
-tuning with the errors of the best of 7 regularizations, in steps of 4 (for ridge also of two
-perturbations). The best is selected on the test rows, which no private procedure may do. The error
-of a regression is the squared test error over the variance of the labels; of a classification, the
-share of wrong labels. A mixed guarantee is a third or five thirds of epsilon, at random.
+This page compares `PersonalizedRidge()` and `PrivateLogisticRegression()` with default settings to
+the best of 7 regularizations in steps of 4 (for ridge also of two perturbations). The best setting
+is selected on the test rows, which no private procedure may do. The error of a regression is the
+squared test error over the variance of the labels. The error of a classification is the share of
+wrong labels. A mixed guarantee is a third or five thirds of epsilon at random.
 
 The rules for regularization and threshold were chosen on synthetic data. Of the data sets below,
-wdbc, wine and digits influenced the power in the rule for Lambda, a quarter: on synthetic data
+wdbc, wine and digits influenced the power of a quarter in the rule for Lambda. On synthetic data,
 powers from a quarter to a half are within 1.5 per cent of each other, and a quarter is better on
-wdbc. The linear set led to the minimum of lambda and the smaller tol. Friedman and diabetes were
-also run during development. So no data set below is fully held out.
+wdbc. The minimum of lambda and the smaller tol were chosen after runs on the linear set. Friedman
+and diabetes were also used during development. So no data set below is fully held out.
 
 The features of wdbc are nearly collinear. Its models have larger norms than the rule assumes, so
-that about a quarter of its Lambda is best. The public inputs of the rule do not show this. With a
-scale s of 2.5 the ratio of wdbc at epsilon 1 was 1.67 on a single split (1.46 with 3.5), so the
-scale is now 3.5. This costs at most 4 per cent on digits, made 6000 and three synthetic sets (20 or
-80 independent features, 20 redundant ones), and at most 9 per cent on wine. A norm that grows with
-the root of the number of features reduced the ratio of wdbc to 1.43, but increased it to 1.51 for
-80 independent features.
+about a quarter of the rule's Lambda is best. The public inputs of the rule do not reveal this
+property. With a scale s of 2.5 the ratio of wdbc at epsilon 1 was 1.67, so the scale is now 3.5.
+This costs at most 4 per cent on digits, made 6000 and three synthetic sets (20 or 80 independent
+features, 20 redundant ones), and at most 9 per cent on wine. A norm proportional to the root of the
+number of features gave a ratio of 1.43 for wdbc, but of 1.51 for 80 independent features.
 
 The geometric mean of the ratio of default to best is {mean:.3f}, and the largest ratio {worst:.2f}.
-Errors are means over up to {draws} draws of the split and of the noise, paired between default and
+Errors are means of up to {draws} draws of the split and of the noise, paired between default and
 best. The last column is the standard error of the ratio. Errors below one test row count as one.
 
 """
@@ -87,7 +86,7 @@ def split(X: Any, y: Any, seed: int = 0) -> list[np.ndarray]:
 
 
 def granted(kind: str, mean: float, n_rows: int) -> np.ndarray:
-    """Return equal guarantees, or guarantees between 1/3 and 5/3 of the mean."""
+    """Return equal guarantees, or a third or five thirds of the mean at random."""
     spread = np.random.default_rng(1).choice([1 / 3, 5 / 3], n_rows)
     return np.full(n_rows, mean) if kind == "equal" else mean * spread
 

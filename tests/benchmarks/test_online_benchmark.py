@@ -1,7 +1,7 @@
 """Online markets on disk.
 
 The benchmarks assert that no quote is lost or doubled. Each step needs five syncs of the disk, so
-the time of a sync is reported, too. It is much longer if other programs use all cores.
+the time of a sync is also reported. A sync takes much longer if other programs use all cores.
 """
 
 import itertools
@@ -73,7 +73,7 @@ def quote_at_once(market, n_processes):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("n_processes", [1, 2, 4])
-def test_quotes_are_durable_with_one_per_step(benchmark, new_market, tmp_path, n_processes):
+def test_quotes_in_single_transactions_are_durable(benchmark, new_market, tmp_path, n_processes):
     """Two thousand durable quotes, one per transaction."""
     market = benchmark.pedantic(
         lambda market: quote_at_once(market, n_processes), setup=new_market, rounds=3
@@ -82,7 +82,7 @@ def test_quotes_are_durable_with_one_per_step(benchmark, new_market, tmp_path, n
 
 
 @pytest.mark.parametrize("batch", [10, 100])
-def test_quotes_are_durable_with_several_per_step(benchmark, new_market, tmp_path, batch):
+def test_quotes_in_batches_are_durable(benchmark, new_market, tmp_path, batch):
     """Two thousand durable quotes, several per transaction."""
 
     def quote(market):

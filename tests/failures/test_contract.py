@@ -34,12 +34,12 @@ def here(tmp_path):
 def test_a_report_is_restored_after_a_kill_between_renames(here):
     before = contents(here / "target")
 
-    def work(tell):
-        at(folders.os, "replace", 1, after=True)(lambda: (tell("between"), signal.pause()))
+    def work(notify):
+        at(folders.os, "replace", 1, after=True)(lambda: (notify("between"), signal.pause()))
         write_report("new", here / "target")
 
     child = Child(work)
-    child.wait_until_it_tells()
+    child.wait_for_message()
     child.kill()
     assert not (here / "target").exists()
     (former,) = here.glob(".target-*/former")

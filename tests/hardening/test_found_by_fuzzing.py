@@ -60,11 +60,11 @@ REFUSED = {
     "more draws than an array holds": lambda: cm.priors.Mixture(
         [0.5, 0.5], [cm.Uniform(0, 1), cm.Uniform(0, 2)]
     ).sample(10**30, np.random.default_rng(0)),
-    "payments where mu is negligible": lambda: _paid_beside_nothing(),
+    "payments where mu is negligible": lambda: _paid_with_negligible_mu(),
     "a label too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(
         X, [HUGE] * len(X), epsilon=1.0
     ),
-    "payments where virtual costs overflow": lambda: _paid_at_the_end_of_floats(),
+    "payments where virtual costs overflow": lambda: _paid_near_overflow(),
     "a guarantee too large for a float": lambda: cm.PersonalizedRidge(1.0).fit(X, Y, epsilon=HUGE),
     "a regularization too large for eta": lambda: cm.PrivateLogisticRegression(
         1.7976931348623157e308
@@ -108,14 +108,14 @@ def standard(psi: list[float], **buyer: object) -> cm.Market:
     return cm.Market.standard(cm.Sellers(virtual_costs=psi), **buyer)
 
 
-def _paid_beside_nothing() -> np.ndarray:
+def _paid_with_negligible_mu() -> np.ndarray:
     prior = cm.priors.LogNormal(678.1, 0.747)
     sellers = cm.Sellers(prior.quantile([0.31, 0.0022, 0.67, 0.97, 0.5]), prior)
-    dear = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.0411, cap=2.46)
-    return cm.payments(dear, cm.allocate(dear))
+    costly = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.0411, cap=2.46)
+    return cm.payments(costly, cm.allocate(costly))
 
 
-def _paid_at_the_end_of_floats() -> np.ndarray:
+def _paid_near_overflow() -> np.ndarray:
     prior = cm.Beta(2.3e-308, 1.0, 9.955470023946748e-45, 1.0)
     market = cm.Market.standard(
         cm.Sellers(np.full(5, prior.support[0]), prior), mu=1, sigma=1e13, gamma=0.148776, cap=1

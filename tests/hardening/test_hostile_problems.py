@@ -20,7 +20,7 @@ def refusal(text, *settings):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a = " + "[" * 10_000 + "]" * 10_000, "nested too deeply"),
         ("a = " + "{a = " * 5_000 + "1" + "}" * 5_000, "nested too deeply"),
@@ -29,8 +29,8 @@ def refusal(text, *settings):
         ("a = -0x" + "f" * 20, "not valid TOML"),
     ],
 )
-def test_values_beyond_their_bounds_are_refused(text, said):
-    assert said in refusal(text)
+def test_values_beyond_their_bounds_are_refused(text, message):
+    assert message in refusal(text)
 
 
 def test_the_number_of_jobs_is_limited_to_the_cores(monkeypatch):

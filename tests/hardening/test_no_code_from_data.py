@@ -53,10 +53,10 @@ def test_the_package_never_executes_data():
         for file in PACKAGE.rglob("*.py")
         for what in violations(file.read_text(encoding="utf-8"))
     }
-    copies = {("allocation/views.py", "imports pickle")}  # of a declared problem, in memory
+    copies = {("allocation/views.py", "imports pickle")}  # copies a problem in memory
     # A study sends calls to its worker processes through pipes.
     pipes = {("studies/execution.py", "imports cloudpickle")}
-    digests = {("studies/solver_study.py", "imports cloudpickle")}  # of a user's solver, not read
+    digests = {("studies/solver_study.py", "imports cloudpickle")}  # only written
     assert result == copies | pipes | digests
 
 

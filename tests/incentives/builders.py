@@ -122,9 +122,9 @@ def oracle(market, seller, rel):
             top = report + 2 * (top - report)
     if not OwnReportCurve(market.standard_form).can_do_without():
         top *= 1 - 1e-13  # at the top, psi may be infinite and the market infeasible
-    # Quadrature has additional cuts near the ends of ironed intervals ...
-    beside = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
-    closely = np.add.outer(prior.breakpoints, beside).ravel()
+    # Quadrature has additional breakpoints near the ends of ironed intervals ...
+    offsets = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
+    closely = np.add.outer(prior.breakpoints, offsets).ravel()
     inner = [z for z in (*reports, *closely) if report < z < top]  # ... and at other reports.
     cuts = np.unique([report, *corners(market, seller, report, top), *inner, top])
     accuracy = 0.1 * rel * sold * (report + 0.1 * (top - report))
@@ -136,7 +136,7 @@ def oracle(market, seller, rel):
     return report * sold + rent
 
 
-def assert_paid_exactly(market, sellers, rel=1e-8):
+def assert_exact_payments(market, sellers, rel=1e-8):
     allocation = cm.allocate(market)
     paid = cm.payments(market, allocation)
     for seller in sellers:
@@ -185,7 +185,7 @@ def quotas_without_a_budget():
     return cm.Market(market.sellers, objective, market.constraints[1:])
 
 
-def sold_at(market, seller, reports, gap=1e-6):
+def epsilon_at(market, seller, reports, gap=1e-6):
     """Return u(eps) of one seller at several reports, from new allocations."""
     result = [cm.allocate(with_report(market, seller, z), gap=gap).epsilon[seller] for z in reports]
     return np.array([float(market.privacy_cost(epsilon)) for epsilon in result])
@@ -196,7 +196,7 @@ def assert_sums_enclose_the_payment(market, seller, z, accuracy):
     result = cm.incentives.estimate_payments(
         market, cm.allocate(market, gap=1e-8), sellers=[seller], tol=accuracy
     )
-    report, sold = z[0], sold_at(market, seller, z, gap=1e-8)
+    report, sold = z[0], epsilon_at(market, seller, z, gap=1e-8)
     assert report == market.sellers.sensitivities[seller]
     assert np.all(np.diff(sold) <= 1e-3 * sold[0])
     rent = result.amounts[0] - report * sold[0]

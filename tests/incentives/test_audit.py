@@ -75,7 +75,7 @@ def test_a_wrong_rule_is_refuted(name, cap):
 # ------------------------------------------------ markets rebuilt at every misreport
 
 
-def dear_is_better(reports):
+def expensive_is_better(reports):
     """Return a market whose losses depend on the reports."""
     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-20 * reports)
     return cm.Market(cm.Sellers(reports, cm.Uniform(0.1, 1.0)), terms)
@@ -99,7 +99,7 @@ def mild(reports):
     return cm.Market(cm.Sellers(reports, cm.Uniform(1.0, 5.0)), terms)
 
 
-def looser_for_the_dear(reports):
+def cap_by_report(reports):
     """Return the papers' problem with a cap that increases with the first report."""
     sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
     cap = 1.05 + 1.5 * float(reports[0])
@@ -109,9 +109,9 @@ def looser_for_the_dear(reports):
 TRUTH = np.array([0.3, 0.55, 0.7])
 #: Markets that depend on the reports, true sensitivities, and the largest gains.
 CAPTURED = {
-    "losses": (dear_is_better, TRUTH, 0.788),
+    "losses": (expensive_is_better, TRUTH, 0.788),
     "mild losses": (mild, np.array([3.54785, 2.07915, 1.16389, 1.06611]), 0.1225),
-    "a cap": (looser_for_the_dear, np.array([0.12, 0.55, 0.9]), 0.11),
+    "a cap": (cap_by_report, np.array([0.12, 0.55, 0.9]), 0.11),
 }
 
 
@@ -306,7 +306,7 @@ def test_virtual_cost_payments_reward_higher_reports():
     table = audit_incentives(market, rule=virtual_cost_payment).to_frame()
     assert table.loc["Ann", "best_misreport"] > 0.2
     assert table.loc["Ann", "max_gain"] > 0.01
-    # The same gain, from two allocations and the definition.
+    # The same gain, computed from two allocations and the definition.
     lie = table.loc["Ann", "best_misreport"]
     surplus = []
     for report in (0.2, lie):
@@ -343,9 +343,9 @@ def test_integrating_beyond_the_support_overpays():
         right.append(paid.sum())
         virtual.append(sellers.virtual_costs @ allocation.epsilon)
         # The additional integral above c_hi, where the formula of psi continues.
-        curve, who = OwnReportCurve(market.standard_form), np.arange(3)
-        at_top = curve(who, np.full(3, float(prior.virtual_cost(1.0)))).value
-        without = curve(who, np.full(3, np.inf)).value
+        curve, places = OwnReportCurve(market.standard_form), np.arange(3)
+        at_top = curve(places, np.full(3, float(prior.virtual_cost(1.0)))).value
+        without = curve(places, np.full(3, np.inf)).value
         wrong.append(paid.sum() + ((without - at_top) / (0.2 * 2.0)).sum())
 
     assert abs(z_score(right, virtual)) < 4

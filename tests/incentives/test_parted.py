@@ -32,7 +32,7 @@ def market_of(reports, prior=PRIOR, **wanted):
     return cm.Market.standard(make(reports, prior), **STANDARD | wanted)
 
 
-def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
+def assert_equal_payments(reports, chunks, prior=PRIOR, **wanted):
     market = market_of(reports, prior, **wanted)
     try:
         expected = cm.payments(market, cm.allocate(market))
@@ -56,7 +56,7 @@ def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
 def test_payments_in_any_partitions_equal_those_in_memory(reports, chunks, wanted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rents, "_MANY", 2)
-        assert_paid_alike(np.array(reports), chunks, **wanted)
+        assert_equal_payments(np.array(reports), chunks, **wanted)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_payments_in_any_partitions_equal_those_in_memory(reports, chunks, wante
 def test_payments_of_many_sellers_in_partitions_equal_those_in_memory(mu, cap, many, monkeypatch):
     monkeypatch.setattr(rents, "_MANY", many)
     reports = PRIOR.sample(5_000, np.random.default_rng(0))
-    assert_paid_alike(reports, 1_700, mu=mu, cap=cap)
-    assert_paid_alike(np.round(reports, 3), 1_700, mu=mu, cap=cap)
+    assert_equal_payments(reports, 1_700, mu=mu, cap=cap)
+    assert_equal_payments(np.round(reports, 3), 1_700, mu=mu, cap=cap)
 
 
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)])
@@ -85,7 +85,7 @@ def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
         for some in sellers
     )
     assert result.is_incentive_compatible is (rule is not virtual_cost_payment)
-    best = "best_misreport"  # arbitrary if no misreport gains
+    best = "best_misreport"  # this column is arbitrary if no misreport gains
     pd.testing.assert_frame_equal(
         result.to_frame().drop(columns=best),
         in_memory.to_frame().drop(columns=best),
@@ -118,9 +118,9 @@ def test_any_report_of_any_seller_has_the_same_value_as_in_memory(seed):
 
 def test_audits_that_need_sellers_in_memory_are_refused():
     market = market_of(da.from_array(np.full(9, 0.05), chunks=4))
-    for given_too in ({"build": lambda reports: market}, {"coalitions": 1}):
+    for options in ({"build": lambda reports: market}, {"coalitions": 1}):
         with pytest.raises(NotSupportedError, match="for sellers in memory"):
-            cm.audit_incentives(market, **given_too)
+            cm.audit_incentives(market, **options)
 
 
 def test_an_indispensable_seller_needs_sellers_in_memory():

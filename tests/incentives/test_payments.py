@@ -1,4 +1,4 @@
-"""Payments against an independent quadrature that solves the market at each report."""
+"""Payments equal an independent quadrature that solves the market at each report."""
 
 import dataclasses
 import importlib
@@ -15,7 +15,7 @@ from tests import one_in
 from tests.incentives.builders import (
     PRIORS,
     accuracy_under,
-    assert_paid_exactly,
+    assert_exact_payments,
     corners,
     draw,
     guarantee,
@@ -23,7 +23,7 @@ from tests.incentives.builders import (
     small_market,
 )
 
-# Warnings about NaN and infinity are errors. (SciPy's own warnings are elsewhere.)
+# Warnings about NaN and infinity are errors; warnings of SciPy have other texts.
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
 module = importlib.import_module("convexmarket.incentives.rules")  # the module, not the function
 rents = importlib.import_module("convexmarket.incentives.rents")
@@ -41,7 +41,7 @@ def test_payments_equal_quadrature(name, cap):
     sellers = draw(prior_of(name), 6, seed=3)
     market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
     bought = np.flatnonzero(cm.allocate(market).weights)
-    assert_paid_exactly(market, bought[[0 if cap is None else -1]], accuracy_under(name))
+    assert_exact_payments(market, bought[[0 if cap is None else -1]], accuracy_under(name))
 
 
 @pytest.mark.parametrize("n_cheap", one_in(4, [1, 2]))
@@ -62,7 +62,7 @@ def test_payments_equal_quadrature(name, cap):
 def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, numbers, n_cheap):
     """At some report the optimum switches from few cheap sellers to many expensive ones.
 
-    If two are cheap, a cap of one half prevents a purchase from only one.
+    With two cheap sellers, a cap of one half excludes purchases from a single seller.
     """
     sellers = cm.Sellers([0.005] * n_cheap + [0.5] * 44, family(*numbers))
     market = cm.Market.standard(
@@ -75,7 +75,7 @@ def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, number
     result = corners(market, 0, 0.005, 0.45)  # the instance has a jump as intended
     drop = max(np.ptp([guarantee(market, 0, z * f) for f in (1 - 1e-9, 1 + 1e-9)]) for z in result)
     assert drop > 0.1 * guarantee(market, 0, 0.005)
-    assert_paid_exactly(market, [0, n_cheap])
+    assert_exact_payments(market, [0, n_cheap])
 
 
 @pytest.mark.parametrize("others", one_in(3, [[], [0.6], [0.6, 1.0]]))
@@ -84,7 +84,7 @@ def test_an_indispensable_seller_is_paid_if_psi_is_infinite_at_the_top(others):
     market = cm.Market.standard(
         cm.Sellers([0.4, *others], cm.Beta(2, 2)), mu=1, sigma=1, gamma=0.5, cap=cap
     )
-    assert_paid_exactly(market, [0])
+    assert_exact_payments(market, [0])
 
 
 # ----------------------------------------------------------------------- contracts
@@ -118,7 +118,7 @@ def test_each_seller_is_paid_by_its_own_prior():
     groups = ["young", "old", "young", "old"]
     sellers = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups)
     market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5, cap=2)
-    paid = assert_paid_exactly(market, range(2))
+    paid = assert_exact_payments(market, range(2))
     # Equal reports in different groups have different payments.
     swapped = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups[::-1])
     other = cm.Market.standard(swapped, mu=2, sigma=1, gamma=0.5, cap=2)
@@ -193,7 +193,7 @@ def test_a_seller_who_sells_nothing_costs_no_solve():
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_payments_by_quadrature_satisfy_the_requested_error(tol):
-    """The gap is chosen so that its root, the error of the guarantees, is within the request."""
+    """The gap is so small that its root, the error of the guarantees, is within ``tol``."""
     sellers = cm.Sellers([0.25, 0.45, 0.7], cm.Uniform(0.2, 0.85))
     limited = cm.Market(sellers, 8 * cm.Spread() + 0.5 * cm.Noise(), [cm.Budget(2.4)])
     result = cm.incentives.estimate_payments(limited, cm.allocate(limited, gap=1e-8), tol=tol)
@@ -215,4 +215,4 @@ def test_payments_of_random_markets_equal_quadrature(name, m, seed, exponent, ca
         draw(prior_of(name), m, seed), mu=10**exponent, sigma=1.0, gamma=0.6, cap=cap
     )
     bought = np.flatnonzero(cm.allocate(market).weights)
-    assert_paid_exactly(market, bought[[seed % bought.size]])
+    assert_exact_payments(market, bought[[seed % bought.size]])

@@ -1,4 +1,4 @@
-"""Payments in any market, against exact payments, closed forms and enclosing sums.
+"""Payments in any market equal exact payments and closed forms, and lie between sums.
 
 Rents over curves in closed form need no allocations.
 """
@@ -20,10 +20,10 @@ from tests.incentives.builders import (
     alone,
     assert_sums_enclose_the_payment,
     draw,
+    epsilon_at,
     prior_of,
     quotas,
     quotas_without_a_budget,
-    sold_at,
     spread_market,
     spread_under_budget,
 )
@@ -31,8 +31,8 @@ from tests.incentives.builders import (
 
 def rent_of(curve, prior, seller, report, tolerance):
     """Return the rent of one seller and its error."""
-    who = np.array([seller])
-    result = curve.rents(prior, who, np.array([report]), np.array([tolerance]))
+    places = np.array([seller])
+    result = curve.rents(prior, places, np.array([report]), np.array([tolerance]))
     return float(result[0][0]), float(result[1][0])
 
 
@@ -90,7 +90,7 @@ def test_payment_of_one_seller_with_a_quadratic_cost_equals_its_formula():
     # c*eps^2 + int_c^1 z^(-2/3) dz
     expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
     result = cm.incentives.estimate_payments(market, allocation)
-    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # the guarantee has an error, too
+    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # the guarantee also has an error
     rent = result.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
     assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= result.errors[0] + 1e-12
     assert result.errors[0] < 1e-4
@@ -147,7 +147,7 @@ def budget_market():
     return cm.Market(sellers, 1.0 * cm.Spread() + 1.0 * cm.Noise(), limits)
 
 
-class Dearest(cm.Term):
+class CostMaximum(cm.Term):
     """A user-defined term that depends on the reports."""
 
     def expression(self, quantities):
@@ -156,11 +156,11 @@ class Dearest(cm.Term):
 
 def test_without_truthful_prices_payments_are_refused():
     limited = budget_market()
-    custom = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * Dearest())
+    custom = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * CostMaximum())
     allocation = cm.allocate(limited)
     for market, words in (
         (limited, "not guaranteed in this market: the budget.*calibrate_gamma"),
-        (custom, "unknown in this market: .*Dearest.*reads the virtual costs"),
+        (custom, "unknown in this market: .*CostMaximum.*reads the virtual costs"),
     ):
         for pay in (cm.payments, cm.incentives.estimate_payments):
             with pytest.raises(NotSupportedError, match=words + ".*assume_monotone=True"):
@@ -174,8 +174,8 @@ def test_a_higher_report_can_sell_more_under_a_budget_and_quotas():
     """No payment rule makes this market truthful (docs/theory.md, section 9.4)."""
     market = quotas(0.2)
     assert market.incentives == "not guaranteed"
-    cheap, dear = sold_at(market, 0, [0.2, 0.5], gap=1e-9)
-    assert dear > 1.2 * cheap
+    cheap, costly = epsilon_at(market, 0, [0.2, 0.5], gap=1e-9)
+    assert costly > 1.2 * cheap
 
 
 # ----------------------------------------------------------------------------- contracts
@@ -184,13 +184,13 @@ def test_a_higher_report_can_sell_more_under_a_budget_and_quotas():
 def test_payments_of_selected_sellers_keep_their_order():
     market = spread_market(cm.Uniform(0.1, 1.0), spread=3.0 * cm.terms.SquaredSpread())
     allocation = cm.allocate(market, gap=1e-8)
-    everyone = cm.incentives.estimate_payments(market, allocation)
-    assert everyone.n_solves >= allocation.n_bought
+    all_sellers = cm.incentives.estimate_payments(market, allocation)
+    assert all_sellers.n_solves >= allocation.n_bought
     some = cm.incentives.estimate_payments(market, allocation, sellers=[3, 1])
     assert some.sellers.tolist() == [3, 1]
-    np.testing.assert_allclose(some.amounts, everyone.amounts[[3, 1]], rtol=1e-4)
-    assert np.all(everyone.amounts >= market.sellers.sensitivities * allocation.epsilon - 1e-12)
-    assert "total=" in repr(everyone)
+    np.testing.assert_allclose(some.amounts, all_sellers.amounts[[3, 1]], rtol=1e-4)
+    assert np.all(all_sellers.amounts >= market.sellers.sensitivities * allocation.epsilon - 1e-12)
+    assert "total=" in repr(all_sellers)
 
 
 def test_an_inaccurate_allocation_gives_errors_or_a_refusal():
@@ -214,7 +214,7 @@ def test_an_inaccurate_allocation_gives_errors_or_a_refusal():
 
 
 def test_an_allocation_that_is_suboptimal_in_this_market_is_refused():
-    """The allocation has a consistent objective, but is optimal for another market only."""
+    """The allocation has a consistent objective, but is optimal only in another market."""
     market = spread_market(cm.Uniform(0.1, 1.0), spread=1.0 * cm.terms.SquaredSpread())
     good = cm.allocate(market, gap=1e-8)
     eta = 2 * good.eta

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from convexmarket.online.online_market import OnlineMarket
 from tests.process.online.builders import (
-    check_all_told,
+    check_all_stored,
     fixed,
     report_of,
 )
@@ -31,4 +31,4 @@ def test_threads_can_share_a_market(tmp_path):
         thread.join()
     assert not wrong
     assert len(message) == 4 * n
-    check_all_told(market, message, n)
+    check_all_stored(market, message, n)

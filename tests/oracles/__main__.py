@@ -15,8 +15,8 @@ def main() -> int:
     """Run the command; return 1 if an answer differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracles", description=__doc__)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(TOPICS)}")
-    parser.add_argument("--quick", action="store_true", help="only what the default tests compare")
-    parser.add_argument("--only", default="", help="only records whose names hold this text")
+    parser.add_argument("--quick", action="store_true", help="only records of the default tests")
+    parser.add_argument("--only", default="", help="only records whose names contain this text")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--rewrite", action="store_true", help="store the new answers")
     request = parser.parse_args()

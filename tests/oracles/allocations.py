@@ -1,10 +1,10 @@
 """Allocations of 4,000 markets with their bounds.
 
-The spec is that of :mod:`tests.oracles.building`, with the arguments of ``cm.allocate`` under
-``ask``. If ``exact`` is true, the optimum has a closed form, and all numbers are compared, up to
-the ``tolerance`` of the spec, if any. Otherwise the optimum is known up to a certified gap and may
-not be unique: the objectives and the bounds must agree, and the new point must have its stated
-objective.
+The spec describes a market (:mod:`tests.oracles.building`), and ``ask`` holds the arguments of
+``cm.allocate``. If ``exact`` is true, the optimum has a closed form, and all numbers are compared,
+up to the optional ``tolerance`` of the spec. Otherwise the optimum is known up to a certified gap
+and may not be unique. Then the objectives and the bounds must agree, and the new point must have
+its stated objective.
 """
 
 from typing import Any

@@ -24,6 +24,6 @@ def apart_by_chance(stored: dict[str, Any], new: dict[str, Any], at: str) -> lis
     same = (np.isnan(means[0]) & np.isnan(means[1])) | (means[0] == means[1])
     return [
         f"{at}[{place}]: stored {means[0][place]:g}, now {means[1][place]:g},"
-        f" {off[place]:.1e} apart, of a standard error of {error[place]:.1e}"
+        f" {off[place]:.1e} apart, with a standard error of {error[place]:.1e}"
         for place in np.flatnonzero(~(same | (off <= ERRORS * error + rounding)))
     ]

@@ -1,7 +1,7 @@
 """Build markets from plain data with the public API.
 
-An object is written as a dictionary of one entry, its class and its arguments, such as
-``{"Cap": {"k": 5}}`` or ``{"Uniform": [0, 1]}``, and a market as
+A dictionary with one entry, the class and its arguments, describes an object, such as
+``{"Cap": {"k": 5}}`` or ``{"Uniform": [0, 1]}``. A market is a dictionary with the keys
 
 - ``reports`` and ``prior`` (one, a list, or a dictionary by ``groups``), or ``virtual_costs``;
 - ``terms``, a list of pairs (weight, term), and ``constraints``, a list.

@@ -1,8 +1,8 @@
 """Joint solutions of 40 instances: model, weights and total privacy chosen together.
 
-The spec is that of a market, with further arguments of ``JointMarket`` under ``model`` and those of
-``allocate_jointly`` under ``ask``. Searches end at a gap: objectives are compared with the accuracy
-``VALUE`` and, in convex problems, points with the accuracy ``POINT``.
+The spec describes a market. ``model`` holds the further arguments of ``JointMarket``, and ``ask``
+the arguments of ``allocate_jointly``. Searches end at a gap, so objectives are compared with the
+accuracy ``VALUE``. In convex problems, points are compared with the accuracy ``POINT``.
 """
 
 from typing import Any

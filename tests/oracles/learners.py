@@ -148,7 +148,7 @@ def _unperturbed(given: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
 def _learned(given: dict[str, Any]) -> Numbers:
     rows, labels = _rows(given)
     epsilon = _granted(given)
-    if given.get("weighting") == "none":  # infinite epsilon for every used row
+    if given.get("weighting") == "none":  # every used row has an infinite epsilon
         epsilon = np.where(epsilon > 0, np.inf, 0.0)
     learner = _learner(given, epsilon)
     numbers: Numbers = {}

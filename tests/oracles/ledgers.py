@@ -65,12 +65,12 @@ def _ledger(spec: Spec) -> dict[str, Any]:
                 action = account.check if step["do"] == "check" else account.charge
                 outcomes.append(_outcome(action, _guarantee(step), step["rows"]))
             balance, charges = ledger.balance(), ledger.charges()
-            everyone = ledger.account(balance["id"].tolist(), release=None)
+            all_rows = ledger.account(balance["id"].tolist(), release=None)
             return {
                 "outcomes": outcomes,
                 "balance": {name: balance[name].to_numpy().tolist() for name in balance},
-                "remaining": everyone.remaining,
-                "budget": everyone.budget,
+                "remaining": all_rows.remaining,
+                "budget": all_rows.budget,
                 "charges": [charges["id"].tolist(), charges["epsilon"].to_numpy()],
                 "releases": ledger.releases()["sellers"].to_numpy(),
             }

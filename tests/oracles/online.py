@@ -1,8 +1,8 @@
 """Plans and quotes of 60 online policies, some of which are replanned after arrivals.
 
-A policy is specified by its arguments under ``policy``; with ``adaptive``, the arguments of
-``AdaptivePolicy``, all ``reports`` arrive one after another. ``tolerance`` contains the accuracy of
-a minimum and of its minimiser, measured when they were stored.
+The key ``policy`` holds the arguments of a policy. If the arguments of ``AdaptivePolicy`` are
+under ``adaptive``, all ``reports`` arrive one after another. ``tolerance`` holds the accuracy of a
+minimum and of its minimiser, measured when they were stored.
 """
 
 from typing import Any

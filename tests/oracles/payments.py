@@ -1,8 +1,8 @@
 """Payments and rents of 400 markets; a rent is a payment minus the seller's cost.
 
-The spec is an allocation's, with the arguments of ``estimate_payments`` under ``pay`` where
-payments have no closed form. Then each has an error of at most ``errors``, and new payments must
-agree within the sum of both errors.
+The spec is that of an allocation. Where payments have no closed form, ``pay`` holds the arguments
+of ``estimate_payments``. Then each payment has an error of at most ``errors``, and new payments
+must agree within the sum of both errors.
 """
 
 from typing import Any

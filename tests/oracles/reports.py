@@ -4,7 +4,7 @@ A spec names an experiment and contains a layout for each table:
 
 - ``keys``: columns that name a row;
 - ``columns``: for each column a relative tolerance (0 for texts and truth values), ``"noisy"`` for
-  a mean of draws, or, for a noisy statistic, its name and the column of the draws;
+  a mean of draws, or the name of a noisy statistic and the column of its draws;
 - ``order``: in a table with many rows for the same keys, the columns that sort them. Such rows are
   stored as a summary, noisy values as a mean and its standard error;
 - ``where``: the keys of the compared rows, if not all rows are compared;
@@ -155,7 +155,7 @@ def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -
     spread = drawn.groupby(keys, dropna=False)[rule["column"]].agg(["std", "count"]).reset_index()
     outcome = rows[keys].merge(spread, on=keys, how="left")
     share = 1.0 / np.sqrt(outcome["count"])
-    if rule["statistic"] == "std":  # twice the error of normal draws, for heavy tails
+    if rule["statistic"] == "std":  # twice the error of normal draws, because tails are heavy
         share = 2.0 / np.sqrt(2.0 * outcome["count"])
     return (outcome["std"] * share).tolist()
 

@@ -41,7 +41,7 @@ def compared(new):
     return compare({"tables": LAYOUTS}, stored, kept(LAYOUTS, new))
 
 
-def test_rounding_noise_and_the_order_of_rows_are_no_differences():
+def test_rounding_noise_and_the_order_of_rows_are_ignored():
     assert compared(frames(seed=1)) == []
     new = {name: frame[::-1].reset_index(drop=True) for name, frame in frames().items()}
     assert compared(new) == []

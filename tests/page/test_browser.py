@@ -193,11 +193,11 @@ def test_a_filter_hides_rows(browser: Any, page: Path) -> None:
 
 
 def test_scripts_in_the_content_do_not_run(browser: Any, page: Path, tmp_path: Path) -> None:
-    evil = page.read_text(encoding="utf-8").replace(
+    unsafe = page.read_text(encoding="utf-8").replace(
         "</main>", "<script>document.title = 'run'</script><img src='x' onerror='title=1'></main>"
     )
-    copy = tmp_path / "evil.html"
-    copy.write_text(evil, encoding="utf-8")
+    copy = tmp_path / "unsafe.html"
+    copy.write_text(unsafe, encoding="utf-8")
     open_page(browser, copy)
     assert browser.title == "A small market <b>for tests</b>"
     refused = [entry["message"] for entry in browser.get_log("browser")]

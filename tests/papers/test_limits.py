@@ -1,4 +1,4 @@
-"""The loss of many sellers, to leading order; and curves compared at equal payments."""
+"""Leading order of the loss of many sellers, and curves compared at equal payments."""
 
 import numpy as np
 import pandas as pd

@@ -64,7 +64,7 @@ def test_a_quick_run_reproduces_the_stored_rows(name):
     table, keys = rows_of(name)
     quick = experiment(name).compute(quick=True)[table]
     of = list(SPECS[name]["tables"].values())
-    layouts = [each for each in of if each["table"] == table] or of  # only the first, for markets
+    layouts = [each for each in of if each["table"] == table] or of  # the first table of a market
     if "model" in keys:  # the naive model has several rows for the same keys
         quick = quick[quick.model != "naive"]
     both = quick.merge(stored(name)[table], on=keys, suffixes=("", "_stored"))

@@ -19,15 +19,15 @@ class Child:
 
     def __init__(self, work):
         self.lines = []
-        self.heard, write = os.pipe()
+        self.reader, write = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             status = 1
             try:
                 gc.freeze()  # garbage collection would copy the memory of the parent
-                os.close(self.heard)
+                os.close(self.reader)
                 # Short lines are written entirely or not at all.
-                work(lambda *told: os.write(write, (json.dumps(told) + "\n").encode()))
+                work(lambda *reported: os.write(write, (json.dumps(reported) + "\n").encode()))
                 status = 0
             except BaseException:
                 traceback.print_exc()
@@ -35,12 +35,12 @@ class Child:
                 os._exit(status)
         os.close(write)
 
-    def wait_until_it_tells(self, times=1):
+    def wait_for_message(self, times=1):
         for _ in range(times):
-            assert select.select([self.heard], [], [], 60)[0], "the child has stopped"
+            assert select.select([self.reader], [], [], 60)[0], "the child has stopped"
             line = b""
             while not line.endswith(b"\n"):
-                byte = os.read(self.heard, 1)
+                byte = os.read(self.reader, 1)
                 assert byte, "the child has ended"
                 line += byte
             self.lines.append(json.loads(line))
@@ -52,7 +52,7 @@ class Child:
 
     def end(self):
         """Wait for the end of the process and return its messages."""
-        with os.fdopen(self.heard) as pipe:
+        with os.fdopen(self.reader) as pipe:
             self.lines += [json.loads(line) for line in pipe]
         _, status = os.waitpid(self.pid, 0)
         assert os.WIFSIGNALED(status) or status == 0
@@ -63,24 +63,24 @@ def at_once(works):
     """Run each function in a separate process at the same time; return the results."""
     wait, go = os.pipe()
 
-    def begin(work, tell):
+    def begin(work, notify):
         os.close(go)
-        os.read(wait, 1)  # until all writing ends are closed
-        tell(work())
+        os.read(wait, 1)  # blocks until all writing ends are closed
+        notify(work())
 
-    children = [Child(lambda tell, work=work: begin(work, tell)) for work in works]
+    children = [Child(lambda notify, work=work: begin(work, notify)) for work in works]
     os.close(go)
     message = [child.end() for child in children]
     os.close(wait)
     return [line for ((line,),) in message]
 
 
-def stopping(call, tell, before=True):
+def stopping(call, notify, before=True):
     """Wrap a function: before or after its work, send a message and wait for SIGKILL."""
 
     def stop(*arguments, **options):
         result = None if before else call(*arguments, **options)
-        tell("here")
+        notify("here")
         time.sleep(60)
         return result
 

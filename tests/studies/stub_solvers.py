@@ -8,11 +8,11 @@ import numpy as np
 from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 
-class Liar(CLARABEL):
+class WrongPoint(CLARABEL):
     """A solver that returns a wrong point with the status optimal."""
 
     def name(self):
-        return "LIAR"
+        return "WRONGPOINT"
 
     def invert(self, solution, inverse_data):
         result = super().invert(solution, inverse_data)
@@ -21,11 +21,11 @@ class Liar(CLARABEL):
         return result
 
 
-class FalseAlarm(CLARABEL):
+class Infeasible(CLARABEL):
     """A solver that reports infeasibility of feasible problems."""
 
     def name(self):
-        return "ALARM"
+        return "INFEASIBLE"
 
     def invert(self, solution, inverse_data):
         result = super().invert(solution, inverse_data)
@@ -33,32 +33,32 @@ class FalseAlarm(CLARABEL):
         return result
 
 
-class Sleeper(CLARABEL):
+class Hanging(CLARABEL):
     """A solver that never returns."""
 
     def name(self):
-        return "SLEEPER"
+        return "HANGING"
 
     def solve_via_data(self, *args, **kwargs):
         while True:
             time.sleep(3600)
 
 
-class Suicide(CLARABEL):
+class Crashing(CLARABEL):
     """A solver that crashes its process."""
 
     def name(self):
-        return "SUICIDE"
+        return "CRASHING"
 
     def solve_via_data(self, *args, **kwargs):
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
-class Glutton(CLARABEL):
+class Growing(CLARABEL):
     """A solver that allocates memory without limit."""
 
     def name(self):
-        return "GLUTTON"
+        return "GROWING"
 
     def solve_via_data(self, *args, **kwargs):
         remaining = []
@@ -67,11 +67,11 @@ class Glutton(CLARABEL):
             time.sleep(0.005)
 
 
-class Quitter(CLARABEL):
+class Raising(CLARABEL):
     """A solver that raises an unexpected exception."""
 
     def name(self):
-        return "QUITTER"
+        return "RAISING"
 
     def solve_via_data(self, *args, **kwargs):
         raise RuntimeError("an unexpected exception")

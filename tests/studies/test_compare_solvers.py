@@ -1,4 +1,4 @@
-"""Solvers compared: outcomes, misbehaving solvers, journals and refusals."""
+"""Comparisons of solvers: outcomes, misbehaving solvers, journals and refusals."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from convexmarket.studies.solver_page import statements
 from convexmarket.studies.solver_study import KEYS, summarise
 from convexmarket.studies.subproblems.problem_classes import CLASSES
 from tests.studies.small_runs import frame, run
-from tests.studies.stub_solvers import FalseAlarm, Liar, Quitter, Sleeper
+from tests.studies.stub_solvers import Hanging, Infeasible, Raising, WrongPoint
 
 PRIOR = cm.Uniform(1, 5)
 BASE = cm.Spread() + 2 * cm.Noise() + 0.02 * cm.Payments()
@@ -30,7 +30,7 @@ def journal(tmp_path_factory):
 
 
 ALL = {
-    "solvers": ["exact", "clarabel", "OSQP", "NONESUCH", Liar(), FalseAlarm(), Quitter()],
+    "solvers": ["exact", "clarabel", "OSQP", "NONESUCH", WrongPoint(), Infeasible(), Raising()],
     "settings": {
         "default": None,
         "hasty": {"tolerance": 1e-9, "options": {"clarabel": {"max_iter": 2}}},
@@ -64,10 +64,10 @@ def test_correct_solvers_solve_and_others_are_missing_or_unsupported(runs):
 
 
 def test_false_results_are_wrong_and_errors_are_failures(runs):
-    assert outcomes(runs, solver="LIAR") == {"wrong"}
-    assert outcomes(runs, solver="ALARM") == {"wrong"}
-    assert outcomes(runs, solver="QUITTER") == {"failed"}
-    assert any("LIAR" in text and "refute" in text for text in runs.statements())
+    assert outcomes(runs, solver="WRONGPOINT") == {"wrong"}
+    assert outcomes(runs, solver="INFEASIBLE") == {"wrong"}
+    assert outcomes(runs, solver="RAISING") == {"failed"}
+    assert any("WRONGPOINT" in text and "refute" in text for text in runs.statements())
 
 
 def test_recorded_runs_are_not_repeated(runs, journal):
@@ -81,7 +81,7 @@ def test_recorded_runs_are_not_repeated(runs, journal):
     assert len(journal.read_bytes()) > len(before)
 
 
-def test_a_function_is_called_at_every_size_with_draws_that_repeat():
+def test_a_function_is_called_at_every_size_with_reproducible_draws():
     options = FEW | {"solvers": ["exact"], "formulations": ["projection"], "jobs": 2}
     problems = {"first": drawn, "again": lambda n, draw: drawn(n, draw)}
     frame = cm.compare_solvers(problems, sizes=[10, 20], draws=2, **options).to_frame()
@@ -103,7 +103,7 @@ def test_an_unsupported_problem_is_not_tried_at_larger_sizes():
 
 def test_larger_instances_are_skipped_if_all_smaller_ones_hit_a_limit():
     options = FEW | {"formulations": ["projection"]}
-    runs = cm.compare_solvers(drawn, solvers=[Sleeper()], sizes=[10, 20], time_limit=2.0, **options)
+    runs = cm.compare_solvers(drawn, solvers=[Hanging()], sizes=[10, 20], time_limit=2.0, **options)
     frame = runs.to_frame().set_index("size")
     assert frame.outcome.tolist() == ["time limit", "time limit"]
     assert frame.message[20] == "not run: every instance of size 10 ended so"
@@ -186,7 +186,7 @@ def test_the_fastest_solver_has_an_interval_to_the_next():
     assert alone == ["ridge, setting default, size 100: no solver solves every instance."]
 
 
-def test_the_page_of_several_classes_has_a_matrix_of_each():
+def test_a_page_of_several_classes_has_a_matrix_for_each():
     rows = [
         run(solver, problem_class=kind, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
         for kind, second in (("ridge", 2.0), ("budget", 1.0))

@@ -10,7 +10,7 @@ from convexmarket.studies.execution import Journal
 
 
 @pytest.mark.parametrize("cut", [1, 17, 38])
-def test_a_line_that_was_cut_is_no_run_and_the_next_stands_on_its_own(tmp_path, cut):
+def test_an_incomplete_line_is_ignored_and_does_not_affect_the_next_line(tmp_path, cut):
     path = tmp_path / "runs.jsonl"
     with Journal(path) as journal:
         journal.append({"key": "first", "ended": "finished"})

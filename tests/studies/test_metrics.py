@@ -1,4 +1,4 @@
-"""Rates, means and profiles of solvers, against manual values."""
+"""Rates, means and profiles of solvers equal manual values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Residuals against manual values, and in other units."""
+"""Residuals equal manual values and do not depend on units."""
 
 import cvxpy as cp
 import numpy as np

@@ -74,7 +74,7 @@ def test_rows_contain_the_allocations_and_payments_of_the_markets():
     assert audits.incentive_compatible.all()
 
 
-def test_a_failed_market_is_a_row_with_its_error():
+def test_a_failed_market_has_a_row_with_its_error():
     impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
     markets = {"good": cm.Market(SELLERS, BASE), "bad": impossible}
     runs = run(markets | {"no market": lambda: 3, "broken": lambda: 1 / 0})
@@ -110,7 +110,7 @@ def test_workers_support_user_defined_terms_outside_modules(options):
     assert without_times(there).equals(without_times(run(markets).to_frame()))
 
 
-def test_a_run_beyond_the_limit_is_a_row():
+def test_a_run_beyond_the_limit_has_a_row():
     def endless():
         time.sleep(600)
 
@@ -127,7 +127,7 @@ def test_a_journal_is_resumed_and_notices_changes(tmp_path):
 
     axes = {"gamma": [0.01, 0.1]}
     first = run({"m": counted}, {"axes": axes}, journal=journal)
-    assert len(calls) == 2 + 2  # each digest needs one more build
+    assert len(calls) == 2 + 2  # each digest calls the function once more
     again = run({"m": counted}, {"axes": {"gamma": [0.01, 0.1, 1.0]}}, journal=journal)
     assert len(calls) == 4 + 3 + 1
     assert again.to_frame().iloc[:2].equals(first.to_frame())

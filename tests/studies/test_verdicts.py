@@ -52,7 +52,7 @@ def verdict(reply, **changes):
     return judge([(RUN, reply)], references, {"default": 1e-3}).iloc[0]
 
 
-def test_an_objective_below_the_optimum_is_as_wrong_as_one_above():
+def test_objectives_below_and_above_the_optimum_are_both_wrong():
     assert verdict(measured(1.9)).outcome == verdict(measured(2.1)).outcome == "wrong"
 
 
@@ -83,7 +83,7 @@ def test_a_better_value_with_small_residuals_refutes_an_exact_method(better, ref
         assert rows.set_index("key").outcome.to_dict() == {"a": "solved", "b": "wrong"}
 
 
-def test_the_shipped_runs_are_judged_as_they_were():
+def test_the_shipped_runs_keep_their_outcomes():
     """The measurements of the shipped study have the outcomes that its report states."""
     tables = read_tables(ROOT / "reports" / "solver-study")
     runs, references = tables["all-runs"], tables["all-references"]

@@ -47,7 +47,7 @@ def worst(x, level):
 
 
 def vertices(size):
-    """Yield the extreme deviations of costs: ``size`` full deviations, one of them partial."""
+    """Yield the extreme deviations: ``int(size)`` full ones and one partial deviation."""
     whole, part = int(size), size - int(size)
     for chosen in itertools.permutations(range(M), whole + (part > 0)):
         off = np.zeros(M)
@@ -57,7 +57,7 @@ def vertices(size):
         yield off
 
 
-def at_worst(a, eta, c, offs):
+def worst_case(a, eta, c, offs):
     """Compute the maximal payments over some deviations of costs."""
     return max((c * (1 + RADIUS * off)) @ (eta * a) for off in offs)
 
@@ -111,15 +111,15 @@ TERMS = {
     ),
     "box": (
         cm.terms.RobustCosts("box", RADIUS),
-        lambda a, eta, c: at_worst(a, eta, c, vertices(M)),
+        lambda a, eta, c: worst_case(a, eta, c, vertices(M)),
     ),
     "some off": (
         cm.terms.RobustCosts("budget", RADIUS, 1.5),
-        lambda a, eta, c: at_worst(a, eta, c, vertices(1.5)),
+        lambda a, eta, c: worst_case(a, eta, c, vertices(1.5)),
     ),
     "ellipsoid": (
         cm.terms.RobustCosts("ellipsoid", RADIUS),
-        lambda a, eta, c: at_worst(a, eta, c, on_a_sphere(c * eta * a)),
+        lambda a, eta, c: worst_case(a, eta, c, on_a_sphere(c * eta * a)),
     ),
 }
 

@@ -138,15 +138,15 @@ def test_overridden_shortcuts_are_used():
 
 
 def test_an_overridden_cost_does_not_inherit_shortcuts():
-    class Dearer(cm.PowerCost):
+    class DoubleCost(cm.PowerCost):
         def expression(self, epsilon):
             return 2 * super().expression(epsilon)
 
-    cost = Dearer(2)
+    cost = DoubleCost(2)
     assert cost([0.0, 3.0]) == pytest.approx([0.0, 18.0])
     assert cost.derivatives(np.ones(1)) is None
-    assert not Dearer(1).is_linear
-    assert form_of(cm.Payments(Dearer(1))).payments == ((2.0, Dearer(1)),)
+    assert not DoubleCost(1).is_linear
+    assert form_of(cm.Payments(DoubleCost(1))).payments == ((2.0, DoubleCost(1)),)
 
 
 def test_slopes_of_costs_equal_their_derivatives():

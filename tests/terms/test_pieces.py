@@ -144,7 +144,7 @@ def test_a_user_defined_term_and_constraint_equal_brute_force():
     assert market.incentives == "by construction"
 
 
-class Dear(cm.Term):
+class CostMaximum(cm.Term):
     """A term that uses the virtual costs nonlinearly."""
 
     def expression(self, quantities):
@@ -155,8 +155,8 @@ class Sorted(cm.terms.Constraint):
     """A constraint that treats the virtual costs as numbers, although they may be a parameter."""
 
     def constraints(self, quantities):
-        dearest = int(np.argmax(np.sort(quantities.virtual_costs)))
-        return [quantities.weights[dearest] >= 0.01]
+        costliest = int(np.argmax(np.sort(quantities.virtual_costs)))
+        return [quantities.weights[costliest] >= 0.01]
 
 
 INCENTIVES = {
@@ -184,7 +184,7 @@ INCENTIVES = {
     },
     "budget, norm and cap": (cm.Spread() + cm.Noise(), [cm.Budget(1.0), cm.Cap(2)], "not guar"),
     "budget too": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Budget(1.0)], "not guaranteed"),
-    "own term": (cm.Spread() + cm.Noise() + cm.Payments() + Dear(), [], "unknown"),
+    "own term": (cm.Spread() + cm.Noise() + cm.Payments() + CostMaximum(), [], "unknown"),
     "own constraint": (cm.Spread() + cm.Noise() + cm.Payments(), [Sorted()], "unknown"),
     "two costs": (
         cm.Spread() + cm.Noise() + cm.Payments() + cm.Payments(cm.PowerCost(2)),
@@ -467,7 +467,7 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
 
 
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda text: pickle.loads(pickle.dumps(text))])
-def test_incentives_keep_their_reason_in_copies(make):
+def test_copies_of_incentives_keep_the_reason(make):
     verdict = cm.Market(SELLERS, cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)]).incentives
     again = make(verdict)
     assert again == verdict

@@ -131,8 +131,8 @@ def test_a_spread_with_reference_is_not_the_standard_form():
     assert cm.Market(SELLERS, cm.Spread() + losses + noise + payments).form.is_projectable
     for extra in (about, cm.Spread() + about):
         assert not cm.Market(SELLERS, extra + losses + noise + payments).form.is_projectable
-        given_to_it = [cm.terms.GivenEpsilon(np.ones(M))]
-        assert cm.Market(SELLERS, extra + noise, given_to_it).form.epsilon_caps is None
+        guarantees = [cm.terms.GivenEpsilon(np.ones(M))]
+        assert cm.Market(SELLERS, extra + noise, guarantees).form.epsilon_caps is None
 
 
 def test_a_large_quadratic_spread_is_factored_by_blocks():

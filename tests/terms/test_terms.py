@@ -62,7 +62,7 @@ def test_only_terms_can_be_added(other, sum_):
         lambda: (cm.Spread() + cm.Payments()) - cm.Noise(),
     ],
 )
-def test_nothing_is_subtracted(subtract):
+def test_terms_cannot_be_subtracted(subtract):
     with pytest.raises(CurvatureError, match=r"is -.*: a negative .* is concave.*or bound"):
         subtract()
 

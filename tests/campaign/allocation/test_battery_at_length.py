@@ -7,7 +7,7 @@ import convexmarket as cm
 from tests.allocation.atoms import KINKS
 from tests.allocation.battery import (
     ATOMS,
-    BESIDE,
+    OTHERS,
     PLACES,
     assert_certified,
     figures,
@@ -32,11 +32,11 @@ OURS = {
 OF_MANY = ["abs", "pos", "norm1", "max", "piecewise linear", "sum_largest", "exp"]
 
 
-@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("others", OTHERS)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ATOMS)
-def test_user_defined_expressions_are_certified(name, place, beside):
-    assert_certified(figures(market_with(name, place, beside)))
+def test_user_defined_expressions_are_certified(name, place, others):
+    assert_certified(figures(market_with(name, place, others)))
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])
@@ -52,5 +52,5 @@ def test_kinked_pieces_with_many_sellers_are_certified(name, spread):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", OF_MANY)
 def test_user_defined_expressions_with_many_sellers_are_certified(name, place):
-    beside = "lines" if name in KINKS else "spread"
-    assert_certified(figures(market_with(name, place, beside, MANY), points=12))
+    others = "lines" if name in KINKS else "spread"
+    assert_certified(figures(market_with(name, place, others, MANY), points=12))

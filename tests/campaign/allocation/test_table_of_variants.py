@@ -55,7 +55,7 @@ VARIANTS = {
         SPREAD + NOISE + PAY,
         [Bound(lambda q: [cp.norm_inf(ROWS.T @ q.weights - 0.1) <= 0.05])],
     ),
-    # Ten variants that no issue mentions.
+    # Ten further variants.
     "range of weights": (NOISE + PAY + own(lambda q: cp.max(q.weights) - cp.min(q.weights)), []),
     "Gini": (
         SPREAD + NOISE + PAY + own(lambda q: cp.dotsort(q.epsilon, np.linspace(-1, 1, M))),

@@ -175,7 +175,7 @@ def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
     if not overrides:
         faults = [error.message for error in _validator().iter_errors(tomllib.loads(text))]
         require(not faults, "the published schema refuses an accepted file:", faults[:1])
-    if isinstance(problem, OnlineFile):  # an online market keeps its problem
+    if isinstance(problem, OnlineFile):  # an online market stores its problem file
         dumped = problem.model_dump_json()
         again = type(problem).model_validate_json(dumped)
         require(again.model_dump_json() == dumped, "a written file is parsed differently")

@@ -74,8 +74,8 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     finite = ironed[np.isfinite(ironed)]
     require((np.diff(finite) >= -1e-9 * finite[1:]).all(), "ironed costs decrease", ironed)
     # F/f overflows where the density underflows.
-    faint = high > 1e290 or (np.asarray(prior.pdf(inside)) < 1e-290).any()
-    require(faint or np.isfinite(ironed[inside < np.nextafter(high, 0)]).all(), "psi inf")
+    underflow = high > 1e290 or (np.asarray(prior.pdf(inside)) < 1e-290).any()
+    require(underflow or np.isfinite(ironed[inside < np.nextafter(high, 0)]).all(), "psi inf")
     drawn = prior.sample(20, np.random.default_rng(0))
     require(((drawn >= low) & (drawn <= high)).all(), "sample outside the support")
     again = prior_from_dict(prior.to_dict())

@@ -10,10 +10,10 @@ from tests.process.online import builders as online
 pytestmark = needs_fork
 CHECKS = (
     online.check_random_kills,
-    online.check_kills_of_making,
-    online.check_kills_of_closing,
+    online.check_kills_in_creation,
+    online.check_kills_in_closing,
     ledger.check_random_kills,
-    ledger.check_kills_of_making,
+    ledger.check_kills_in_creation,
 )
 
 

@@ -73,7 +73,7 @@ def load_and_use(path, content):
     finite = all(np.all(np.isfinite(part)) for part in text if part.dtype.kind == "f")
     if not finite:
         return "a prediction is not finite"
-    return None if same else "it predicts something else once it was saved again"
+    return None if same else "a second copy of the model predicts other values"
 
 
 @pytest.mark.parametrize("name", MODELS)

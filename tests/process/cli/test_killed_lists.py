@@ -26,17 +26,17 @@ def check_killed_list(tmp_path, n):
     market = OnlineMarket.create(tmp_path / "m", fixed(n))
     before = market.offers()
 
-    def work(tell):
+    def work(notify):
         def progress(*_):
-            tell(1)
-            time.sleep(0.001)  # so that there is time to be killed
+            notify(1)
+            time.sleep(0.001)  # so that the command can be killed
 
         with OnlineMarket(tmp_path / "m") as opened:
             quote_list(opened, tmp_path / "long.csv", progress=progress)
 
     for steps in (1, 40, 101, 30):
         child = Child(work)
-        child.wait_until_it_tells(steps)
+        child.wait_for_message(steps)
         time.sleep(rng.uniform(0, 0.01))
         known = len(child.kill())
         after = market.offers()

@@ -72,12 +72,12 @@ class Forked:
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-            def tell():
+            def notify():
                 os.write(moment, b".")
                 time.sleep(PATIENCE)
 
             if before is not None:
-                before(tell)
+                before(notify)
             cli.main()
         except SystemExit as ended:
             code = ended.code or 0
@@ -85,12 +85,12 @@ class Forked:
             traceback.print_exc()
         finally:
             with contextlib.suppress(BaseException):
-                multiprocessing.util._exit_function()  # as when an interpreter exits
+                multiprocessing.util._exit_function()  # as an interpreter does when it exits
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
 
-    def wait_for_the_moment(self):
+    def wait_for_message(self):
         """Wait for the message of the command; return False if it ended instead."""
         return bool(select.select([self._moment], [], [], PATIENCE)[0]) and bool(
             os.read(self._moment, 1)
@@ -115,7 +115,7 @@ class Forked:
         return os.waitstatus_to_exitcode(status)
 
     @property
-    def said(self):
+    def stderr(self):
         """The text on standard error."""
         return self.err.decode()
 
@@ -129,11 +129,11 @@ def run(arguments, folder, before=None, limit=None):
 def stop(arguments, folder, before, number):
     """Run a command to a moment, send a signal, and return the exit code and the process."""
     command = Forked(arguments, folder, before)
-    came = command.wait_for_the_moment()
+    came = command.wait_for_message()
     if came:
         command.send(number)
     code = command.end()
-    assert came, command.said
+    assert came, command.stderr
     return code, command
 
 
@@ -145,27 +145,27 @@ def contents(folder):
     }
 
 
-def check_one_line(said, *words):
+def check_one_line(stderr, *words):
     """Check that standard error contains one line of the package and no traceback."""
-    assert "Traceback" not in said
-    assert len(said.splitlines()) == 1, said
+    assert "Traceback" not in stderr
+    assert len(stderr.splitlines()) == 1, stderr
     for word in words:
-        assert word in said
+        assert word in stderr
 
 
 def at(module, name, call=1, after=False):
     """Return a hook that pauses a command at a call of a function and notifies the parent."""
 
-    def before(tell):
+    def before(notify):
         real, left = getattr(module, name), [call]
 
         def replaced(*arguments, **named):
             left[0] -= 1
             if left[0] == 0 and not after:
-                tell()
+                notify()
             done = real(*arguments, **named)
             if left[0] == 0 and after:
-                tell()
+                notify()
             return done
 
         setattr(module, name, replaced)

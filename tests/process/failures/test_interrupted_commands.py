@@ -121,7 +121,7 @@ def written(prepared, result, tmp_path_factory):
         for number, (name, arguments) in enumerate(COMMANDS.items()):
             folder = shutil.copytree(prepared, tmp_path_factory.mktemp("written") / str(number))
             code, command = run(arguments, folder)
-            assert code == 0, command.said
+            assert code == 0, command.stderr
             answer[name] = timeless(contents(folder))
     return answer
 
@@ -141,7 +141,7 @@ def test_ctrl_c_leaves_old_or_new_files_and_no_temporary_ones(here, written, nam
     before = timeless(contents(here))
     code, command = stop(COMMANDS[name], here, (MOMENTS | MOMENTS_OF_FILES)[moment], signal.SIGINT)
     assert code == INTERRUPTED
-    check_one_line(command.said, "stopped")
+    check_one_line(command.stderr, "stopped")
     assert timeless(contents(here)) in (before, written[name])
 
 
@@ -169,7 +169,7 @@ def test_a_full_disk_changes_nothing(here, name, later):
     """The disk has space for no file, or for the first file but not for the second."""
     before = contents(here)
 
-    def patch(_tell):
+    def patch(_notify):
         def full(*_arguments, **_named):
             raise OSError(28, "No space left on device")
 
@@ -182,20 +182,20 @@ def test_a_full_disk_changes_nothing(here, name, later):
     code, command = run(COMMANDS[name], here, **disk)
     assert code == 2
     words = "No space left on device" if later else "File too large"
-    check_one_line(command.said.replace("\n\u2603", ""), "error:", words)
-    assert "None" not in command.said
+    check_one_line(command.stderr.replace("\n\u2603", ""), "error:", words)
+    assert "None" not in command.stderr
     assert contents(here) == before
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_ctrl_c_during_a_run_writes_at_most_a_journal(kind, tmp_path):
-    def before(tell):
-        ProgressLines.__call__ = lambda *_: tell()
+    def before(notify):
+        ProgressLines.__call__ = lambda *_: notify()
 
     file = PROBLEMS / f"{FILES[kind]}.toml"
     code, command = stop(["run", file, "--jobs", "1"], tmp_path, before, signal.SIGINT)
-    assert code == INTERRUPTED, command.said
-    check_one_line(command.said.lower(), "stopped")
+    assert code == INTERRUPTED, command.stderr
+    check_one_line(command.stderr.lower(), "stopped")
     assert set(contents(tmp_path)) == {"out", f"out/{file.stem}.runs.jsonl"}
 
 
@@ -206,7 +206,7 @@ def test_all_kinds_of_problems_are_tested():
 
 
 def test_an_unexpected_error_is_reported_as_a_defect(here):
-    def patch(_tell):
+    def patch(_notify):
         def broken(*_, **__):
             raise ZeroDivisionError("a bug")
 
@@ -215,8 +215,8 @@ def test_an_unexpected_error_is_reported_as_a_defect(here):
     before = contents(here)
     code, command = run(COMMANDS["run"], here, patch)
     assert code == 1
-    assert "ZeroDivisionError" in command.said
-    assert "This is a defect of convexmarket, not of your input. Please report it" in command.said
+    assert "ZeroDivisionError" in command.stderr
+    assert "This is a defect of convexmarket, not of your input. Please report it" in command.stderr
     assert contents(here) == before
 
 
@@ -253,7 +253,7 @@ def test_a_target_of_the_wrong_type_is_refused(here, name):
     before = contents(here)
     code, command = run(arguments, here)
     assert code == 2
-    check_one_line(command.said.replace("\n\u2603", ""), "error:")
+    check_one_line(command.stderr.replace("\n\u2603", ""), "error:")
     assert contents(here) == before
 
 
@@ -275,7 +275,7 @@ def test_a_read_only_folder_is_refused(here, name):
             path.chmod(path.stat().st_mode | 0o055)
     before = contents(here)
 
-    def unprivileged(_tell):
+    def unprivileged(_notify):
         if nobody is not None:
             codecs.lookup("utf-8-sig")  # before the change of user
             os.setgroups([])
@@ -285,6 +285,6 @@ def test_a_read_only_folder_is_refused(here, name):
     code, command = run(COMMANDS[name], here, unprivileged)
     for path in [here, *here.rglob("*")]:
         path.chmod(0o755)
-    assert code == 2, command.said
-    check_one_line(command.said.replace("\n\u2603", ""), "error:", "ermission denied")
+    assert code == 2, command.stderr
+    check_one_line(command.stderr.replace("\n\u2603", ""), "error:", "ermission denied")
     assert contents(here) == before

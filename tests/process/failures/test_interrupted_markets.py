@@ -40,7 +40,7 @@ def _no_figures(monkeypatch):
 
 def done(folder, *arguments):
     code, command = run(["online", *arguments], folder)
-    assert code == 0, command.said
+    assert code == 0, command.stderr
     return command
 
 
@@ -88,7 +88,7 @@ def test_an_interrupted_open_leaves_a_complete_market_or_none(here, number):
     code, command = stop(arguments, here, at(store, "sync"), number)
     assert code == CODES[number]
     if number == signal.SIGINT:
-        check_one_line(command.said, "stopped")
+        check_one_line(command.stderr, "stopped")
         assert {path for path in contents(here) if path not in before} <= {"new"}
         assert not hidden(here)
     assert not (here / "new" / "market.sqlite").exists()
@@ -98,13 +98,13 @@ def test_an_interrupted_open_leaves_a_complete_market_or_none(here, number):
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_an_interrupted_list_of_quotes_can_be_continued(here, number):
-    def moment(tell):
-        ProgressLines.__call__ = lambda *_: tell()
+    def moment(notify):
+        ProgressLines.__call__ = lambda *_: notify()
 
     code, command = stop(QUOTE_LIST, here, moment, number)
     assert code == CODES[number]
     if number == signal.SIGINT:
-        check_one_line(command.said, "stopped")
+        check_one_line(command.stderr, "stopped")
     remaining = state(here)
     assert remaining.index.tolist() == ["a", "b", "c", "d"][: len(remaining)]
     assert not (here / "offers.csv").exists()
@@ -140,7 +140,7 @@ def test_an_interrupted_close_can_be_repeated_and_gives_one_model(sold, tmp_path
     code, command = stop(arguments, here, at(document, "keep_access"), number)
     assert code == CODES[number]
     if number == signal.SIGINT:
-        check_one_line(command.said, "stopped")
+        check_one_line(command.stderr, "stopped")
         assert not hidden(here)
     assert not (here / "m" / "report").exists()
     with cm.OnlineMarket(here / "m") as market:
@@ -163,7 +163,7 @@ def test_a_full_disk_keeps_stored_steps(here, arguments):
     before = contents(here)
     code, command = run(["online", *arguments], here, limit=600)
     assert code == 2
-    check_one_line(command.said, "error:")
+    check_one_line(command.stderr, "error:")
     assert state(here).empty
     assert not hidden(here)
     new = contents(here).keys() - before.keys()
@@ -174,7 +174,7 @@ def test_a_full_disk_keeps_stored_steps(here, arguments):
 def test_a_full_disk_while_closing_keeps_the_model_and_names_a_remedy(sold, tmp_path):
     here = shutil.copytree(sold, tmp_path / "here")
 
-    def patch(_tell):
+    def patch(_notify):
         def full(*_arguments):
             raise OSError(28, "No space left on device")
 
@@ -182,7 +182,7 @@ def test_a_full_disk_while_closing_keeps_the_model_and_names_a_remedy(sold, tmp_
 
     code, command = run(["online", "close", "m", "--lapse"], here, patch)
     assert code == 2
-    check_one_line(command.said, "error:", "No space left on device")
+    check_one_line(command.stderr, "error:", "No space left on device")
     with cm.OnlineMarket(here / "m") as market:
         remaining = market.released
     done(here, "close", "m", "--lapse")
@@ -193,7 +193,7 @@ def test_the_exit_code_indicates_refused_sellers(here):
     (here / "arrivals.csv").write_text(ARRIVALS + "e,2.0\nf,2.0\n")
     code, command = run(QUOTE_LIST, here)
     assert code == 3
-    check_one_line(command.said, "2 sellers were turned away")
+    check_one_line(command.stderr, "2 sellers were turned away")
     assert len(state(here)) == 4
     assert len(pd.read_csv(here / "offers.csv")) == 4
 
@@ -211,7 +211,7 @@ def test_an_error_prints_one_line_and_changes_nothing(here):
     ):
         code, command = run(["online", *arguments], here)
         assert code == 2, arguments
-        check_one_line(command.said, "error:")
+        check_one_line(command.stderr, "error:")
     after = contents(here)
     database = "m/market.sqlite"
     assert {path for path in after if not path.startswith(database)} == {
@@ -237,13 +237,13 @@ def kept(tmp_path_factory):
     (folder / "offers.csv").write_text(OFFERS)
     (folder / "out.csv").write_text(FORMER_CSV)
     code, command = run(["ledger", "sold.sqlite", "--create"], folder)
-    assert code == 0, command.said
+    assert code == 0, command.stderr
     return folder
 
 
 def shown(folder, name="sold.sqlite"):
     code, command = run(["ledger", name, "--json"], folder)
-    assert code == 0, command.said
+    assert code == 0, command.stderr
     return json.loads(command.out)
 
 
@@ -258,13 +258,13 @@ def test_an_interrupted_ledger_step_is_stored_completely_or_not_at_all(
     code, command = stop(["ledger", *arguments], here, moment, number)
     assert code == CODES[number]
     if number == signal.SIGINT:
-        check_one_line(command.said, "stopped")
+        check_one_line(command.stderr, "stopped")
         assert not hidden(here)
     assert shown(here) == before
     assert (here / "out.csv").read_text() == FORMER_CSV
     assert not (here / "new.sqlite").exists()
     code, command = run(["ledger", *arguments], here)
-    assert code == 0, command.said
+    assert code == 0, command.stderr
     if name == "record":
         assert shown(here) != before
     if name == "create":
@@ -277,7 +277,7 @@ def test_a_full_disk_does_not_change_a_ledger(kept, tmp_path, name):
     before = shown(here)
     code, command = run(["ledger", *LEDGER[name][0]], here, limit=5)
     assert code == 2
-    check_one_line(command.said, "error:")
+    check_one_line(command.stderr, "error:")
     assert shown(here) == before
     assert (here / "out.csv").read_text() == FORMER_CSV
     assert not hidden(here)

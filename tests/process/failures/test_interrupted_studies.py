@@ -15,24 +15,24 @@ STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--draws", "1", "--jobs", "
 ONLINE = ["run", PROBLEMS / "online-wdbc.toml", "--set", "simulation.draws=2", "--jobs", "1"]
 
 
-def after_the_first_run(tell):
+def after_the_first_run(notify):
     """Notify the parent when the first run is on disk."""
     append = Journal.append
 
-    def told(self, record):
+    def reported(self, record):
         append(self, record)
-        tell()
+        notify()
 
-    Journal.append = told
+    Journal.append = reported
 
 
 @pytest.mark.parametrize("study", [STUDY, ONLINE], ids=["solvers", "online"])
-def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, study):
+def test_a_stopped_study_writes_no_report_and_prints_how_to_resume(tmp_path, study):
     """test_compare_cli and test_compare_solvers test the resumed study, also after SIGKILL."""
     study = [*study, "--out", "study"]
     code, command = stop(study, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
-    check_one_line(command.said, "The same command resumes")
+    check_one_line(command.stderr, "The same command resumes")
     journal = tmp_path / "study.runs.jsonl"
     assert set(contents(tmp_path)) == {"study.runs.jsonl"}
     before = journal.read_bytes()
@@ -43,7 +43,7 @@ def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, study):
 def stopped_on_full_disk(study, folder, before):
     """A journal that cannot grow ends the study with one line and keeps its records."""
 
-    def patch(_tell):
+    def patch(_notify):
         def full(self, record):
             self._file.write(b'{"key": "cut')
             self._file.flush()
@@ -53,7 +53,7 @@ def stopped_on_full_disk(study, folder, before):
 
     code, command = run(study, folder, patch)
     assert code == 2
-    check_one_line(command.said, "error:", "No space left on device")
+    check_one_line(command.stderr, "error:", "No space left on device")
     with Journal(folder / "study.runs.jsonl"):
         pass
     assert (folder / "study.runs.jsonl").read_bytes() == before

@@ -32,7 +32,7 @@ def test_a_closed_pipe_ends_the_command_silently(tmp_path, command):
     assert (code, err) == (141, "")
 
 
-def test_output_to_a_full_disk_is_an_error(tmp_path):
+def test_output_to_a_full_disk_gives_an_error(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     code, _, err = shell("convexmarket --version > /dev/full", tmp_path)

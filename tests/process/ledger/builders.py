@@ -17,7 +17,7 @@ def guarantee(epsilon):
     return Guarantee(np.asarray(epsilon, dtype=float), 0.0, "a model", "tight", ())
 
 
-def work_for_ever(path, seed, tell):
+def work_forever(path, seed, notify):
     """Sell and charge for many sellers together; report each completed step."""
     ledger, rng = cm.Ledger(path), random.Random(seed)
     ids = [f"s{k}" for k in range(MANY)]
@@ -25,13 +25,13 @@ def work_for_ever(path, seed, tell):
         name = f"{seed}-{step}"
         if rng.random() < 0.5:
             ledger.sell(ids, 0.125, 0.5, source=name)
-            tell("sold", name)
+            notify("sold", name)
         else:
             try:
                 ledger.account(ids, release=name).charge(guarantee([0.125] * MANY))
             except BudgetExceededError:
                 continue
-            tell("charged", name)
+            notify("charged", name)
 
 
 def stored(ledger):
@@ -49,9 +49,9 @@ def check_random_kills(path, kills):
     ledger = cm.Ledger.create(path)
     rng, known = random.Random(3), set()
     for kill in range(kills):
-        child = Child(lambda tell, kill=kill: work_for_ever(path, kill, tell))
+        child = Child(lambda notify, kill=kill: work_forever(path, kill, notify))
         for _ in range(rng.randint(1, 3)):
-            child.wait_until_it_tells()
+            child.wait_for_message()
         time.sleep(rng.uniform(0, 0.04))
         message = {tuple(line) for line in child.kill()}
         now = stored(ledger)
@@ -67,22 +67,22 @@ def check_random_kills(path, kills):
     check_integrity(path)
 
 
-def check_kills_of_making(folder, kills):
+def check_kills_in_creation(folder, kills):
     """Kill several processes while each creates a ledger."""
     made = 0
     for kill in range(kills):
         path = folder / f"{kill}" / "l"
 
-        def work(tell, path=path):
-            tell("begun")
+        def work(notify, path=path):
+            notify("begun")
             cm.Ledger.create(path).disconnect()
-            tell("made")
+            notify("made")
             time.sleep(60)
 
         child = Child(work)
-        child.wait_until_it_tells()
+        child.wait_for_message()
         if kill % 2:
-            child.wait_until_it_tells()
+            child.wait_for_message()
         else:
             time.sleep(random.Random(kill).uniform(0, 0.02))
         message = child.kill()

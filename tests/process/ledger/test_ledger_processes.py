@@ -8,7 +8,7 @@ import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, ReleaseChargedError
 from convexmarket.ledger import book
 from tests.process.builders import Child, at_once, check_integrity, needs_fork, stopping
-from tests.process.ledger.builders import check_kills_of_making, check_random_kills, guarantee
+from tests.process.ledger.builders import check_kills_in_creation, check_random_kills, guarantee
 
 pytestmark = needs_fork
 
@@ -56,20 +56,20 @@ def test_a_ledger_is_consistent_after_kills_during_sales_and_charges(tmp_path):
 
 
 def test_a_ledger_is_complete_or_absent_after_a_kill_during_its_creation(tmp_path):
-    check_kills_of_making(tmp_path, 20)
+    check_kills_in_creation(tmp_path, 20)
 
 
 def test_a_charge_is_complete_or_absent_after_a_kill(tmp_path):
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a", "b"], 1.0, 0.0)
 
-    def work(tell):
-        book.now = stopping(book.now, tell, before=False)  # after the check
+    def work(notify):
+        book.now = stopping(book.now, notify, before=False)  # after the check
         cm.Ledger(tmp_path / "l").account(["a", "b"], release="m").charge(guarantee([1.0, 1.0]))
 
     for _ in range(2):
         child = Child(work)
-        child.wait_until_it_tells()
+        child.wait_for_message()
         child.kill()
         assert ledger.releases().empty
         assert ledger.account(["a", "b"]).spent.tolist() == [0.0, 0.0]
@@ -82,13 +82,13 @@ def test_a_charge_remains_after_a_kill_before_the_publication(tmp_path):
     ledger = cm.Ledger.create(tmp_path / "l")
     ledger.sell(["a"], 1.0, 0.0)
 
-    def work(tell):
+    def work(notify):
         cm.Ledger(tmp_path / "l").account(["a"], release="m").charge(guarantee([0.5]))
-        tell("charged")
+        notify("charged")
         time.sleep(60)  # noise would be drawn and a model published here
 
     child = Child(work)
-    child.wait_until_it_tells()
+    child.wait_for_message()
     child.kill()
     assert ledger.account(["a"]).spent.tolist() == [0.5]
     with pytest.raises(ReleaseChargedError, match="'m' was charged on"):

@@ -40,15 +40,15 @@ def report_of(number):
     return 1.0 + (number % 37) / 10
 
 
-def check_all_told(market, told, n):
+def check_all_stored(market, reported, n):
     """Check that all reported steps are stored exactly once."""
     frame = market.offers()
     assert frame["number"].tolist() == list(range(1, n + 1))
     assert frame["id"].is_unique
     stored = {row["id"]: row for row in frame.drop(columns="plan").to_dict("records")}
-    for offer in told:
+    for offer in reported:
         assert offer.items() <= stored[offer["id"]].items() | {("status", offer["status"])}
-    assert {offer["id"] for offer in told} == stored.keys()
+    assert {offer["id"] for offer in reported} == stored.keys()
     check_database(market)
 
 
@@ -77,7 +77,7 @@ def rows(market):
     return {row[0]: row for row in result}
 
 
-def work_for_ever(market, seed, tell):
+def work_forever(market, seed, notify):
     """Quote, accept, decline and repeat; report each completed step."""
     rng = random.Random(seed)
     known = {id: row[2] for id, row in rows(market).items()}
@@ -86,28 +86,28 @@ def work_for_ever(market, seed, tell):
         if kind < 0.55 or not known:
             id, report = f"{seed}-{len(known)}", rng.choice([rng.uniform(1, 1.3), 4.0])
             known[id] = report
-            tell(*astuple(market.quote(id, report)))
+            notify(*astuple(market.quote(id, report)))
         elif kind < 0.65:
             reports = [(f"{seed}-{len(known)}-{k}", rng.uniform(1, 1.5)) for k in range(3)]
             known.update(reports)
             for offer in market.quote_many(reports, batch=3):
-                tell(*astuple(offer))
+                notify(*astuple(offer))
         elif kind < 0.75:
             id = rng.choice(list(known))
-            tell(*astuple(market.quote(id, known[id])))
+            notify(*astuple(market.quote(id, known[id])))
         else:
             id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
             try:
                 message = astuple(answer(id))
-            except ConvexMarketError:  # the offer has another answer, or epsilon 0
+            except ConvexMarketError:  # the offer was answered otherwise, or its epsilon is 0
                 continue
-            tell(*message)
+            notify(*message)
 
 
-def check_told(told, before, after):
-    """Check one kill: all reported steps are stored, and at most one other step."""
+def check_stored(reported, before, after):
+    """Check after a kill that all reported steps and at most one other step are stored."""
     model = dict(before)
-    for line in told:
+    for line in reported:
         id = line[0]
         if id in model:
             assert tuple(line[:5]) == model[id][:5], "a seller has two offers"
@@ -116,17 +116,17 @@ def check_told(told, before, after):
     assert model.keys() <= after.keys(), "an offer was lost"
     for id, row in model.items():
         assert row[:5] == after[id][:5], "the terms have changed"
-    unheard = after.keys() - model.keys()
+    extra = after.keys() - model.keys()
     answered = {id for id, row in model.items() if row[5] != after[id][5]}
     for id in answered:
         assert model[id][5] == "offered", "an answer was lost"
-    if unheard:
+    if extra:
         # One step was in progress: a quote, or a batch of three, which may be partly reported.
         assert not answered
-        assert len(unheard) == 1 or (len(unheard) <= 3 and len({i[:-2] for i in unheard}) == 1)
+        assert len(extra) == 1 or (len(extra) <= 3 and len({i[:-2] for i in extra}) == 1)
     else:
         assert len(answered) <= 1
-    return bool(unheard), bool(answered)
+    return bool(extra), bool(answered)
 
 
 def check_plans(market, policy):
@@ -148,31 +148,31 @@ def check_random_kills(folder, kills):
     policy = AdaptivePolicy(fixed(100_000))
     market = OnlineMarket.create(folder, policy)
     rng = random.Random(7)
-    seen, happened = {}, Counter()
+    seen, tally = {}, Counter()
     for kill in range(kills):
         # Half of the children inherit a market, which must open a new connection.
         opened = (lambda: market) if kill % 2 else (lambda: OnlineMarket(folder))
-        child = Child(lambda tell, opened=opened, k=kill: work_for_ever(opened(), k, tell))
+        child = Child(lambda notify, opened=opened, k=kill: work_forever(opened(), k, notify))
         if kill % 5:
-            child.wait_until_it_tells(rng.randint(1, 5))
+            child.wait_for_message(rng.randint(1, 5))
             time.sleep(rng.choice([0.0, rng.uniform(0, 0.001), rng.uniform(0, 0.005)]))
         else:
             time.sleep(rng.uniform(0, 0.03))  # possibly while it opens the database
         message = child.kill()
         after = rows(market)
-        unheard, answered = check_told(message, seen, after)
-        happened.update(told=len(message), unheard=unheard, answered=answered)
+        extra, answered = check_stored(message, seen, after)
+        tally.update(reported=len(message), extra=extra, answered=answered)
         seen = after
         assert [row[1] for row in after.values()] == list(range(1, len(after) + 1))
-    assert happened["told"] > kills
-    assert happened["unheard"] > 0, "no process was killed during a step"
+    assert tally["reported"] > kills
+    assert tally["extra"] > 0, "no process was killed during a step"
     for id, row in list(seen.items())[::10]:
         assert astuple(market.quote(id, row[2])) == row
     check_plans(market, policy)
     check_database(market)
 
 
-def check_kills_of_making(parent, kills):
+def check_kills_in_creation(parent, kills):
     """Kill several processes while each creates a market."""
     delay = Delay(3)
     made = 0
@@ -180,9 +180,9 @@ def check_kills_of_making(parent, kills):
     for kill in range(kills):
         folder = parent / f"{kill}"
 
-        def work(tell, folder=folder):
+        def work(notify, folder=folder):
             OnlineMarket.create(folder, policy, "text")
-            tell("made")
+            notify("made")
 
         child = Child(work)
         delay.wait()
@@ -198,20 +198,20 @@ def check_kills_of_making(parent, kills):
     assert 0 < made < kills, "all kills were too early, or too late"
 
 
-def check_kills_of_closing(parent, kills):
+def check_kills_in_closing(parent, kills):
     """Kill several processes while each closes a market."""
     delay = Delay(5)
-    happened = Counter()
+    tally = Counter()
     for kill in range(kills):
         market = market_with_offers(parent / f"{kill}")
 
-        def work(tell, market=market, kill=kill):
-            tell("begun")
+        def work(notify, market=market, kill=kill):
+            notify("begun")
             message = market.close(lambda accepted: json.dumps([kill, len(accepted)]), lapse=True)
-            tell("released", message)
+            notify("released", message)
 
         child = Child(work)
-        child.wait_until_it_tells()
+        child.wait_for_message()
         delay.wait()
         message = child.kill()[1:]
         delay.was_too_long(bool(message))
@@ -222,9 +222,9 @@ def check_kills_of_closing(parent, kills):
         assert counts["declined"] == (2 if market.is_closed else 0)
         assert not message or message == [["released", stored]]
         assert stored in (None, json.dumps([kill, 4]))
-        happened[market.is_closed, stored is not None] += 1
+        tally[market.is_closed, stored is not None] += 1
         again = market.close(lambda accepted: '"another"', lapse=True)
         assert again == (stored or '"another"') == market.close(None)
         check_database(market)
-    assert happened[False, False], "all kills were too late"
-    assert happened[True, True], "all kills were too early"
+    assert tally[False, False], "all kills were too late"
+    assert tally[True, True], "all kills were too early"

@@ -15,7 +15,7 @@ from convexmarket.errors import DataError, MarketClosedError, OfferError
 from convexmarket.online import AdaptivePolicy
 from convexmarket.online.online_market import OnlineMarket
 from tests.process.builders import at_once, needs_fork
-from tests.process.online.builders import BOUGHT, check_all_told, fixed, report_of
+from tests.process.online.builders import BOUGHT, check_all_stored, fixed, report_of
 
 pytestmark = needs_fork
 
@@ -37,7 +37,7 @@ def test_four_processes_can_quote_the_same_sellers(tmp_path, inherited):
 
     message = at_once([lambda seed=seed: work(seed) for seed in range(4)])
     assert [len(part) for part in message] == [n] * 4
-    check_all_told(market, joined(message), n)
+    check_all_stored(market, joined(message), n)
     reached = [stage for stage in market.policy.stages if stage < n]
     assert [plan.after for plan in market.plans()] == [0, *reached]
 
@@ -57,7 +57,7 @@ def test_backups_during_quotes_contain_an_earlier_state(tmp_path):
         return result
 
     backups, *message = at_once([lambda k=k: work(k) for k in range(4)])
-    check_all_told(market, joined(message), 120)
+    check_all_stored(market, joined(message), 120)
     whole = market.offers().to_dict("records")
     assert [whole[: len(part)] for part in backups] == backups
     assert [len(part) for part in backups] == sorted(len(part) for part in backups)
@@ -92,7 +92,7 @@ def test_a_race_quotes_exactly_the_expected_number_of_sellers(tmp_path):
     message = [offer for part, _ in results for offer in part]
     assert len(message) == expected
     assert sum(late for _, late in results) == 4 * 30 - expected
-    check_all_told(market, message, expected)
+    check_all_stored(market, message, expected)
 
 
 def test_simultaneous_answers_store_exactly_one(tmp_path):
@@ -181,7 +181,7 @@ def test_a_market_can_be_closed_during_quotes(tmp_path):
     assert counts["offered"] == 0
     assert counts["quoted"] == int(released) == 1 + sum(len(part) for part in message)
     first = asdict(market.quote("first", BOUGHT))
-    check_all_told(market, [first, *joined(message)], counts["quoted"])
+    check_all_stored(market, [first, *joined(message)], counts["quoted"])
 
 
 def test_a_fork_waits_for_the_step_of_another_thread(tmp_path):

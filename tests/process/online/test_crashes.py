@@ -17,8 +17,8 @@ from tests.process.builders import Child, needs_fork, stopping
 from tests.process.online.builders import (
     BOUGHT,
     check_database,
-    check_kills_of_closing,
-    check_kills_of_making,
+    check_kills_in_closing,
+    check_kills_in_creation,
     check_plans,
     check_random_kills,
     fixed,
@@ -34,11 +34,11 @@ def test_no_reported_step_is_lost_after_random_kills(tmp_path):
 
 
 def test_a_market_is_complete_or_absent_after_a_kill_during_its_creation(tmp_path):
-    check_kills_of_making(tmp_path, 25)
+    check_kills_in_creation(tmp_path, 25)
 
 
 def test_a_market_closes_with_one_model_after_random_kills(tmp_path):
-    check_kills_of_closing(tmp_path, 20)
+    check_kills_in_closing(tmp_path, 20)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_a_plan_is_made_once_after_a_kill(tmp_path, owner, name, before):
     for i in range(10):
         market.quote(f"s{i}", BOUGHT)
 
-    def work(tell):
-        setattr(owner, name, stopping(getattr(owner, name), tell, before))
+    def work(notify):
+        setattr(owner, name, stopping(getattr(owner, name), notify, before))
         OnlineMarket(tmp_path).quote("next", BOUGHT)
 
     for _ in range(3):
         child = Child(work)
-        child.wait_until_it_tells()
+        child.wait_for_message()
         child.kill()
         assert len(market.plans()) == 1
         assert list(rows(market)) == [f"s{i}" for i in range(10)]
@@ -74,12 +74,12 @@ def test_a_plan_is_made_once_after_a_kill(tmp_path, owner, name, before):
 
 @pytest.mark.parametrize(("name", "before"), [("link", True), ("link", False), ("unlink", True)])
 def test_a_kill_around_the_creation_of_a_market_leaves_one_or_none(tmp_path, name, before):
-    def work(tell):
-        setattr(os, name, stopping(getattr(os, name), tell, before))
+    def work(notify):
+        setattr(os, name, stopping(getattr(os, name), notify, before))
         OnlineMarket.create(tmp_path, fixed(10))
 
     child = Child(work)
-    child.wait_until_it_tells()
+    child.wait_for_message()
     child.kill()
     appeared = (name, before) != ("link", True)
     assert (tmp_path / "market.sqlite").exists() == appeared
@@ -96,9 +96,9 @@ def test_a_kill_around_the_creation_of_a_market_leaves_one_or_none(tmp_path, nam
 def test_a_model_is_charged_once_after_a_kill_during_training(tmp_path):
     market = market_with_offers(tmp_path)
 
-    def work(tell):
+    def work(notify):
         def release(accepted):
-            tell("training")
+            notify("training")
             time.sleep(60)
             return '"lost"'
 
@@ -106,7 +106,7 @@ def test_a_model_is_charged_once_after_a_kill_during_training(tmp_path):
 
     for _ in range(2):
         child = Child(work)
-        child.wait_until_it_tells()
+        child.wait_for_message()
         child.kill()
         assert market.is_closed
         assert market.released is None

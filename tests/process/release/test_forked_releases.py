@@ -20,11 +20,11 @@ def test_a_forked_process_cannot_query_a_release_of_its_parent(kind):
         else cm.InteractiveRelease(erm, 1.0, 1e-6, max_queries=5, max_updates=2)
     )
 
-    def ask(tell):
+    def ask(notify):
         try:
             release.predict(X[:1])
         except NotSupportedError as error:
-            tell(str(error))
+            notify(str(error))
 
     ((message,),) = Child(ask).end()
     assert "created in another process" in message

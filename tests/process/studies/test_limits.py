@@ -16,7 +16,7 @@ from convexmarket.studies.execution import Execution, usable_cores
 from convexmarket.studies.measure import measure_run
 from convexmarket.studies.subproblems.markets import at_best_eta
 from tests import ROOT
-from tests.studies.stub_solvers import Glutton, Parent, Pinned, Sleeper, Suicide
+from tests.studies.stub_solvers import Crashing, Growing, Hanging, Parent, Pinned
 
 
 def market(size, rng):
@@ -47,19 +47,19 @@ def test_a_run_returns_its_measurements():
 
 def test_a_hang_ends_at_the_time_limit():
     start = time.monotonic()
-    reply = call(Sleeper(), time_limit=1.5)
+    reply = call(Hanging(), time_limit=1.5)
     assert reply["ended"] == "time limit"
     assert "result" not in reply
     assert time.monotonic() - start < 60
 
 
 def test_a_crash_is_reported_with_its_signal():
-    reply = call(Suicide())
+    reply = call(Crashing())
     assert (reply["ended"], reply["status"]) == ("crashed", "SIGSEGV")
 
 
 def test_a_run_ends_at_the_memory_limit():
-    reply = call(Glutton(), memory_limit=1_000.0)
+    reply = call(Growing(), memory_limit=1_000.0)
     assert reply["ended"] == "memory limit"
     assert 1_000 <= reply["peak_memory_mb"] < 2_000
 
@@ -72,7 +72,7 @@ def test_an_error_of_the_package_keeps_its_message():
 
 def test_the_call_of_a_killed_worker_is_performed_once_more():
     replies = []
-    waiting = threading.Thread(target=lambda: replies.append(call(Sleeper(), time_limit=8.0)))
+    waiting = threading.Thread(target=lambda: replies.append(call(Hanging(), time_limit=8.0)))
     waiting.start()
     while not (sleeping := [each for each in children_of(psutil.Process()) if is_run(each)]):
         time.sleep(0.01)
@@ -83,7 +83,7 @@ def test_the_call_of_a_killed_worker_is_performed_once_more():
 
 
 @pytest.mark.parametrize("options", [{}, {"time_limit": 100.0}], ids=["free", "limited"])
-def test_a_market_that_ends_its_worker_is_one_failed_row(options):
+def test_a_market_that_ends_its_worker_has_one_failed_row(options):
     fine = cm.Market.standard(cm.Sellers([0.1, 0.2], cm.Uniform(0, 1)), mu=1, sigma=1, gamma=1)
 
     def deadly():
@@ -100,12 +100,12 @@ def test_child_processes_of_a_solver_do_not_block_the_run():
     assert reply["ended"] == "finished"
     left = int(reply["result"]["message"].rpartition(" ")[2])
     deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and lives(left):
+    while time.monotonic() < deadline and is_alive(left):
         time.sleep(0.01)
-    assert not lives(left)
+    assert not is_alive(left)
 
 
-def lives(pid):
+def is_alive(pid):
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
@@ -127,8 +127,8 @@ def is_run(process):
 SLEEPING = """
 import sys
 sys.path[:0] = [{path!r}]
-from tests.process.studies.test_limits import Sleeper, call
-call(Sleeper())
+from tests.process.studies.test_limits import Hanging, call
+call(Hanging())
 """
 
 

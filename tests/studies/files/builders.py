@@ -10,7 +10,7 @@ file = "patients.csv"
 id = "patient"
 report = "ask"
 missing = "indicator"
-{told}
+{columns}
 [data.features]
 age = [18, 100]
 bmi = [15, 50]
@@ -26,7 +26,7 @@ kind = "market"
 title = "Patients"
 """
     + TABLE.format(
-        told='label = "ill"\nclasses = ["no", "yes"]\npublic = {validation = 0.2, test = 0.3}'
+        columns='label = "ill"\nclasses = ["no", "yes"]\npublic = {validation = 0.2, test = 0.3}'
     )
     + """
 [objective]
@@ -49,7 +49,7 @@ REGRESSION = (
 kind = "market"
 title = "Costs"
 """
-    + TABLE.format(told='label = "costs"\npublic = {test = 0.3}')
+    + TABLE.format(columns='label = "costs"\npublic = {test = 0.3}')
     + """
 [objective]
 gamma = [0.01]

@@ -50,10 +50,10 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
         ('kind="markt"', "kind is 'markt'; did you mean 'market'?"),
     ],
 )
-def test_errors_name_the_mistake(override, said):
+def test_errors_name_the_mistake(override, expected):
     message = refusal(override)
     assert message.startswith("my.toml: ")
-    assert said in message
+    assert expected in message
     assert "\n" not in message
 
 
@@ -64,8 +64,8 @@ def test_errors_name_the_mistake(override, said):
         (TWO_SELLERS.replace('source = "inline"\n', ""), "my.toml: data.source is missing"),
     ],
 )
-def test_invalid_toml_is_refused(text, said):
-    assert refusal(text=text).startswith(said)
+def test_invalid_toml_is_refused(text, expected):
+    assert refusal(text=text).startswith(expected)
 
 
 def test_unreadable_files_are_refused(tmp_path):
@@ -88,8 +88,8 @@ def test_unreadable_files_are_refused(tmp_path):
         ("title.x=1", "title is not a table"),
     ],
 )
-def test_invalid_overrides_are_refused(override, said):
-    assert said in refusal(override)
+def test_invalid_overrides_are_refused(override, expected):
+    assert expected in refusal(override)
 
 
 def test_shipped_problems_are_valid():
@@ -158,7 +158,7 @@ def test_an_invalid_declaration_of_a_table_is_refused(override, words):
     assert words in refusal_of_a_table(override), refusal_of_a_table(override)
 
 
-def test_all_open_declarations_are_named_together():
+def test_one_error_names_all_open_declarations():
     lines = refusal_of_a_table(
         'data.features.age="?"', 'data.classes="?"', 'prior.low="?"'
     ).splitlines()

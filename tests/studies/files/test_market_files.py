@@ -155,9 +155,9 @@ def test_groups_have_their_own_priors():
         ('variants=[{name="a"}, {name="a"}]', "variants: an entry is listed twice"),
     ],
 )
-def test_errors_in_the_base_are_reported_once(override, said):
+def test_errors_in_the_base_are_reported_once(override, expected):
     message = refusal(override)
-    assert said in message
+    assert expected in message
     assert "variants[0]" not in message
 
 
@@ -185,8 +185,8 @@ def test_errors_in_the_base_are_reported_once(override, said):
         ),
     ],
 )
-def test_errors_in_a_variant_name_the_variant(changes, said):
-    assert f"variants[0]{said}" in refusal(f'variants=[{{name="x", {changes}}}]')
+def test_errors_in_a_variant_name_the_variant(changes, expected):
+    assert f"variants[0]{expected}" in refusal(f'variants=[{{name="x", {changes}}}]')
 
 
 def test_a_required_key_is_reported_in_the_variant():
@@ -265,7 +265,7 @@ def run_small(settings):
     return parse_file(SMALL, settings).perform(progress=False)
 
 
-def test_failures_are_rows_with_their_message(result):
+def test_failures_have_rows_with_their_messages(result):
     rows = result.tables["runs"].set_index("market")
     for name, status in FAILED.items():
         assert rows.status[name] == status
@@ -308,7 +308,7 @@ def test_a_constraint_holds_and_increases_the_objective(result):
     np.testing.assert_allclose(sums, 1.0)
 
 
-def test_regular_priors_are_tabulated_next_to_an_ironed_one_only(result):
+def test_regular_priors_are_tabulated_only_if_another_prior_is_ironed(result):
     assert result.tables["virtual_costs"].empty
     prior = (
         '{family="mixture", weights=[0.5, 0.5], components=['
@@ -400,11 +400,11 @@ objective.spread = {{ weight = 1.0 }}
 objective.noise = {{ weight = 1.0 }}
 objective.payments = {{ weight = 0.1 }}
 [run]
-compare = {{ variant = "dear", base = "cheap", quantities = ["expected_payments"], draws = 4 }}
+compare = {{ variant = "costly", base = "cheap", quantities = ["expected_payments"], draws = 4 }}
 [[variants]]
 name = "cheap"
 [[variants]]
-name = "dear"
+name = "costly"
 objective.payments = {{ weight = 0.5 }}
 """
     problem = parse_file(text)
@@ -416,7 +416,7 @@ objective.payments = {{ weight = 0.5 }}
     pd.testing.assert_series_equal(first, markets)
     finding = problem.report(runs).finding
     wide = table.pivot(index="draw", columns="market", values="expected_payments")
-    size = (wide.cheap - wide.dear).mean()
-    assert f"The expected payment in “dear” is {format_number(size)} (" in finding
+    size = (wide.cheap - wide.costly).mean()
+    assert f"The expected payment in “costly” is {format_number(size)} (" in finding
     assert "lower than that in “cheap”" in finding
     assert words in finding

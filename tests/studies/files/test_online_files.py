@@ -101,9 +101,9 @@ def test_every_seller_who_arrives_is_quoted_by_the_policy(result):
     np.testing.assert_allclose(offers.virtual_cost, 2 * offers.sensitivity - 0.02)
     np.testing.assert_allclose(offers.surplus, payment - offers.sensitivity * epsilon)
     assert set(offers.status[offers.epsilon > 0]) == {"accepted", "declined"}
-    everybody = run("simulation.acceptance=1.0").tables["offers"]
-    assert "declined" not in set(everybody.status)
-    assert list(everybody.id) == list(offers.id), "answers use a separate branch of the seed"
+    accepted = run("simulation.acceptance=1.0").tables["offers"]
+    assert "declined" not in set(accepted.status)
+    assert list(accepted.id) == list(offers.id), "answers use a separate branch of the seed"
 
 
 def test_guarantees_include_the_second_noise(result):
@@ -182,7 +182,7 @@ def test_a_simulation_resumes_from_its_journal(result, tmp_path):
     assert first.facts == again.facts
 
 
-def test_more_draws_give_intervals_and_leave_the_first_market_as_it_is(result):
+def test_more_draws_give_intervals_and_do_not_change_the_first_market(result):
     more = run("simulation.draws=3")
     for name in ("offers", "plans", "curves", "audits"):
         pd.testing.assert_frame_equal(more.tables[name], result.tables[name])

@@ -95,9 +95,9 @@ def test_groups_are_read_for_the_sellers(tmp_path):
     ],
 )
 def test_an_error_in_a_cell_names_the_line_but_not_the_value(tmp_path, column, value, words):
-    said = refusal(tmp_path, changed(column, 5, value))
-    assert words in said
-    assert "7654" not in said
+    message = refusal(tmp_path, changed(column, 5, value))
+    assert words in message
+    assert "7654" not in message
 
 
 def test_an_undeclared_category_may_count_as_other(tmp_path):
@@ -111,18 +111,18 @@ def test_an_undeclared_category_may_count_as_other(tmp_path):
 
 
 def test_a_label_outside_the_range_of_the_learner_is_refused(tmp_path):
-    said = refusal(tmp_path, changed("costs", 5, 76_543.0), REGRESSION)
-    assert "line 7: the cell of the column 'costs' is outside learner.target_r" in said
-    assert "76543" not in said
+    message = refusal(tmp_path, changed("costs", 5, 76_543.0), REGRESSION)
+    assert "line 7: the cell of the column 'costs' is outside learner.target_r" in message
+    assert "76543" not in message
 
 
 def test_empty_cells_are_refused_unless_the_file_gives_their_meaning(tmp_path):
     text = TRADEOFF.replace('missing = "indicator"\n', "")
     table = patients(120)
     first = table["bmi"].isna().argmax()
-    said = refusal(tmp_path, table, text)
-    assert f"line {first + 2}: the cell of the column 'bmi' is empty" in said
-    assert "choose missing" in said
+    message = refusal(tmp_path, table, text)
+    assert f"line {first + 2}: the cell of the column 'bmi' is empty" in message
+    assert "choose missing" in message
 
 
 @for_each(
@@ -172,7 +172,7 @@ def test_reports_of_the_table_are_used_and_the_page_is_private(text, tmp_path, m
     assert len(subproblems_of(tmp_path / "market.toml").families) >= 2
 
 
-def test_reports_and_rows_of_the_public_change_no_purchase(tmp_path):
+def test_public_reports_and_rows_do_not_change_purchases(tmp_path):
     table = patients(120)
     first = load_file(written(tmp_path, TRADEOFF, table)).perform(progress=False)
     public = table.index.difference(first.tables["sellers"].id)
