@@ -27,13 +27,13 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Relative gap of solves that are not exact; factors of gamma and their number in the bracketing.
+#: Relative gap of inexact solves; factor between values of gamma in the bracketing, their number.
 _GAP, _FACTOR, _STEPS = 1e-6, 4.0, 42
 
 
 @dataclass(frozen=True)
 class GammaCalibration:
-    """A weight of payments and its expected payments.
+    """A weight of payments and the expected payments under it.
 
     Attributes
     ----------

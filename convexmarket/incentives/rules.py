@@ -129,7 +129,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
 
 
 def part_payments(allocation: PartedAllocation, reports: Floats) -> Floats:
-    """Return the payments of sellers of an allocation with given reports."""
+    """Return the payments of sellers with given reports under an allocation in partitions."""
     curve = allocation.curve(reports)
     bought, paid = np.flatnonzero(curve.truth > 0), reports * curve.truth
     rents = ExactCurve(curve).rents(allocation.prior, bought, reports[bought], np.zeros(0))
