@@ -46,7 +46,7 @@ from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payment
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-#: Markets drawn for a budget; solves that a payment takes; seconds that a stage announces.
+#: Markets drawn for a budget; solves for one payment; seconds of a stage that is announced.
 _DRAWS, _SOLVES_PER_PAYMENT, _LONG = 25, 1.5, 10.0
 _DEPENDENCIES = "numpy scipy pandas scikit-learn cvxpy clarabel ecos highspy osqp scs"
 _TERMS_OF_SALE = (
@@ -54,7 +54,7 @@ _TERMS_OF_SALE = (
     "The objective, the constraints and the prior must be fixed before the reports are read."
     " Sellers who agree on their reports may gain together.",
     "epsilon is the guarantee sold, for a model trained with these weights and with eta = the sum"
-    " of epsilon; the learner reports the total, with its part of the noise.",
+    " of epsilon; the learner reports the total guarantee, with the part for its noise.",
 )
 _PRIVATE = "`offers.csv` and this page contain the reports and the offers of sellers: private."
 
@@ -71,9 +71,9 @@ class Deal(Shown):
         (payment minus reported cost). Private. A Dask DataFrame for sellers in partitions.
     market, allocation : Market, Allocation or PartedAllocation
     model, account : Learner, PrivacyAccountant
-        Of :func:`buy`: the model; the privacy that each seller sold, with the part spent.
+        The model of :func:`buy`; the privacy that each seller sold, and the part that is spent.
     expected_error : float or None
-        Standard deviation that the noise adds to a prediction (:meth:`noise_effect` of learners).
+        Standard deviation that the noise adds to a prediction (``noise_effect`` of the learner).
     test_errors : dict or None
         Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: root mean
         squared error, or share of wrong labels.
@@ -111,17 +111,17 @@ class Deal(Shown):
 
     @property
     def incentives(self) -> Incentives:
-        """Whether truth is each seller's best reply, and why: :attr:`Market.incentives`."""
+        """Whether the truth is each seller's best reply, and why: :attr:`Market.incentives`."""
         return self.market.incentives
 
     @cached_property
     def totals(self) -> dict[str, float]:
-        """Sums of the offers; ``expected_payments`` estimates their average over the prior."""
+        """Totals of the offers; ``expected_payments`` estimates their average over the prior."""
         sold = np.asarray(self.market.privacy_cost(self.offers["epsilon"].to_numpy()))
         return totals_of(self.offers, self.market.sellers.virtual_costs, sold)
 
     def audit(self, **options: Any) -> IncentiveAudit:
-        """Audit the gains of misreports, with options of :func:`~convexmarket.audit_incentives`."""
+        """Audit misreports with the options of :func:`~convexmarket.audit_incentives`."""
         return audit_incentives(self.market, **{"allocation": self.allocation} | options)
 
     def to_frame(self) -> pd.DataFrame:
@@ -129,7 +129,7 @@ class Deal(Shown):
         return self.offers.copy()
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw epsilon and payment against the asks, in two (given) matplotlib Axes."""
+        """Plot epsilon and payment against the asks, in two Matplotlib Axes."""
         if axes is None:
             from matplotlib import pyplot as plt
 
@@ -193,7 +193,7 @@ class Deal(Shown):
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
     ) -> tuple[Path, ...]:
-        """Write the offers and their certificate as JSON: all files or none, for their owner only.
+        """Write the offers and a JSON certificate atomically; only the owner can read the files.
 
         Parameters
         ----------
@@ -203,12 +203,12 @@ class Deal(Shown):
             ``certificate.json``, ``deal.md`` with :meth:`statements`, and the model as
             ``model.json`` if :func:`save_model` accepts it.
         audit, force : IncentiveAudit, bool, default False
-            An audit for the certificate, and whether existing files may be replaced.
+            An audit to add to the certificate, and whether existing files may be replaced.
 
         Raises
         ------
         ParameterError
-            If a file exists or has another ending. A DataError means that nothing was written.
+            If a file exists or has another ending. After a DataError no file was written.
         """
         place, certificate = Path(path), json_of(self.to_dict(audit))
         is_file = bool(place.suffix) and not place.is_dir()
@@ -233,7 +233,7 @@ class Deal(Shown):
         return tuple(contents)
 
     def record(self, ledger: Ledger, source: str | None = None) -> int:
-        """Record the sales of a table in a ledger, charge the model, and count the sales.
+        """Record sales in a ledger, and charge the model; return the number of sales.
 
         Raises
         ------
@@ -289,7 +289,7 @@ def price(
     show_cells: bool = False,
     progress: Progress | None = None,
 ) -> Deal:
-    """Make every seller of a table an offer.
+    """Make an offer to every seller of a table.
 
     Parameters
     ----------
@@ -297,10 +297,10 @@ def price(
         One row per seller. A :func:`convexmarket.partitions.table` takes ``gamma`` and no
         ``budget``, ``group`` or ``na_values``.
     prior : Prior or frozen scipy.stats distribution, or mapping from group to one
-        The distribution that costs are drawn from: common knowledge, fixed before the reports.
+        The distribution of the costs: common knowledge, fixed before the reports are read.
     objective : Objective or Term
-        To be minimised, such as ``1.0 * Spread() + 100 * Noise()``, with payments unless ``gamma``
-        or ``budget`` is given.
+        Minimised by the buyer, such as ``1.0 * Spread() + 100 * Noise()``, with payments unless
+        ``gamma`` or ``budget`` is given.
     ask, id, group : str, optional
         Columns of the reported costs per unit of epsilon (by default ask, sensitivity, cost or
         report), of the sellers' names (by default the index; id, seller or name of a file), and of
@@ -308,8 +308,8 @@ def price(
     constraints : iterable of Constraint
         Such as ``[Cap(5), MaxEpsilon(2)]``.
     gamma, budget : float, optional
-        The weight of the payments, or the sum of the payments on average over the prior, which
-        sets that weight without any report (:func:`~convexmarket.calibrate_gamma`).
+        The weight of the payments, or their average sum over the prior, which determines the
+        weight without any report (:func:`~convexmarket.calibrate_gamma`).
     at_least : mapping of str to float, optional
         Smallest share of the weight of groups (:class:`GroupShare`).
     na_values, show_cells : sequence of str, bool
@@ -384,7 +384,7 @@ def buy(
     show_cells: bool = False,
     progress: Progress | None = None,
 ) -> Deal:
-    """Make every seller of a table an offer, and train a model under the privacy bought.
+    """Make an offer to every seller of a table, and train a model under the privacy bought.
 
     A :class:`~convexmarket.errors.UselessModelWarning` before the training means that the noise
     which the budget leaves exceeds the error of a constant.
@@ -392,8 +392,8 @@ def buy(
     Parameters
     ----------
     table, ask, prior, objective, constraints, gamma, budget, id, group, na_values, show_cells
-        See :func:`price`, also for ``progress``. By default the objective comes from the learner's
-        ``risk``, ``mu * Spread() + sigma * Noise()``.
+        See :func:`price`, also for ``progress``. The default objective is the learner's ``risk``,
+        ``mu * Spread() + sigma * Noise()``.
     target : str
         The column of labels.
     learner : Learner, optional
@@ -404,7 +404,7 @@ def buy(
         Public facts for the default learner. Without classes and target_range they are read
         from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
     test : DataFrame, optional
-        Public rows with features and labels: the deal reports the error on them.
+        Public rows with features and labels, on which the error is computed.
     random_state : None or Simulation, default None
         Source of the learner's noise.
 
@@ -485,7 +485,7 @@ def _offers(
     groups = None if "group" not in listed else listed["group"].to_numpy()
     reports: Any = listed[
         "sensitivity"
-    ]  # for speed, the row is named only in errors of several priors
+    ]  # for speed, errors name the row only if there are several priors
     reports = reports if _one_prior(prior) is None else reports.to_numpy()
     sellers = Sellers(reports, prior, groups=groups).with_ids(listed.index)
     constraints = checked_constraints(constraints, sellers)
@@ -523,7 +523,7 @@ def _people(
     na_values: Sequence[str],
     show_cells: bool,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows, and the checked report and group of each seller, by its name."""
+    """Return the rows, and the checked report and group of each seller, indexed by name."""
     given = [name for name in named.values() if name is not None]
     people, lines, place = read_rows(table, na_values, given)
     if people.empty:

@@ -50,7 +50,7 @@ _FROM_REPORTS = (
 
 
 class Incentives(str):
-    """Whether truthful prices exist: a verdict, equal to its text, with a ``reason``.
+    """Whether truthful prices exist: a verdict, which is a string, with a ``reason``.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def checked_constraints(given: Iterable[Constraint], sellers: Sellers) -> tuple[
 
 
 def _check_fit(declared: Iterable[Constraint | Term], sellers: Sellers) -> None:
-    """Refuse a piece for another number of sellers, or with pandas labels in another order."""
+    """Refuse a piece with another number of sellers or another order of pandas labels."""
     for piece in declared:
         piece.check(len(sellers))
         for name, labels in piece.column_labels.items():
