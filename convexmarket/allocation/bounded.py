@@ -1,4 +1,4 @@
-r"""The papers' problem under one largest guarantee: the proven global minimum of each market.
+r"""The proven global minimum of the papers' problem under one largest guarantee.
 
 With a bound e on every guarantee the optimal ones are ``clip(x - b*psi, 0, e)``. At a given total
 S = eta the bound acts as a cap of e/S on the weights. Hence x and b follow from prefix sums, with j
@@ -7,7 +7,7 @@ sellers at the bound and q bought from. The objective is stationary in S where
 .. math:: T(S) = \gamma\,(x/b)\,S^2 - \mu N = \sigma, \qquad N = \|\varepsilon\| .
 
 As S grows, so do x, b and N (docs/theory.md, section 9.3). So on any interval of S the ends
-bound T, hence the slope ``(T - sigma)/S^2`` of the objective. An interval is discarded if T cannot
+bound T and the slope ``(T - sigma)/S^2`` of the objective. An interval is discarded if T cannot
 equal sigma there, or if it cannot contain the minimum. T jumps at totals where all sellers who sell
 are at the bound; these totals are ends of intervals.
 
@@ -32,7 +32,7 @@ from convexmarket.allocation.path import (
 
 #: Steps from a guess to the piece that contains a total; a search follows if they fail.
 _STEPS = 30
-#: Parts of an interval in each round, rounds, and relative width of intervals that are not split.
+#: Parts of an interval in a round; largest number of rounds; relative width of unsplit intervals.
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
 #: Relative accuracy of objectives, and slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
@@ -54,7 +54,7 @@ class _Bounded:
         markets.n = n
         whole = np.minimum(np.floor(n).astype(np.intp), markets.size)
         most, least = np.ceil(n).astype(np.intp) - 1, np.minimum(whole + 1, markets.size)
-        # No seller is strictly between 0 and the bound where the next one costs 1/b more.
+        # No seller is strictly between 0 and the bound if the next seller costs 1/b more.
         with np.errstate(divide="ignore", invalid="ignore"):
             width = 1.0 / (self.largest * whole * np.sqrt(whole))
         apart = markets.value(least - 1) - markets.value(np.maximum(whole, 1) - 1) >= width
@@ -119,7 +119,7 @@ class _Bounded:
         return self.at(e, np.clip(n + step, low, high), *guess)
 
     def split(self, a: Points, b: Points) -> tuple[Points, Points]:
-        """Split every interval: at whole numbers where there are any, else by equal factors."""
+        """Split intervals at whole numbers, and intervals without one by equal factors."""
         parts = max(_PARTS, _NODES // a.e.size)
         a, b = a[:, None], b[:, None]
         n = a.n * (b.n / a.n) ** (np.arange(1, parts) / parts)
@@ -165,7 +165,7 @@ def minimise_bounded(
         a, b = bounded.split(a[wide], b[wide])
         _improve(best, a)
     free = np.flatnonzero(able & (best.capped < best.bought))
-    for _ in range(2 * bool(free.size)):  # values give half of the digits of the total
+    for _ in range(2 * bool(free.size)):  # objectives determine half of the digits of the total
         _improve(best, bounded.polished(best[free], low, top[free]), 4 * _EXACT)
     # The level at which the market is indifferent to one more seller.
     price = (best.norm * best.rate + rho) / best.rate**2 - markets.costs.offset
@@ -175,9 +175,9 @@ def minimise_bounded(
 
 
 def _improve(best: Points, points: Points, slack: float = 0.0) -> None:
-    """Update the best point of each market by further points.
+    """Update the best point of each market with further points.
 
-    Roots have a slack, because objectives near a minimum determine half of the digits of the total.
+    Roots have a slack: objectives near a minimum determine only half of the digits of the total.
     """
     first = best_of(points)
     first = first[first.value < best.value[first.e] * (1 + slack)]

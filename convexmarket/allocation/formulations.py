@@ -65,8 +65,8 @@ _SAME = 1e3
 class FixedEtaProblem(DeclaredMarket):
     """The dual or the projection of the papers' problem at a fixed eta, made by :func:`declare`.
 
-    The dual is scaled by the size of a price at the eta that it is declared for. The value of the
-    projection, times m^2, is not the market's objective; its parameter is beta.
+    The dual is scaled by the size of a price at the declared eta. The parameter of the projection
+    is beta, and its value, scaled by m^2, is not the market's objective.
 
     Attributes
     ----------
@@ -285,7 +285,7 @@ class _Solved(Projections):
                 "formulation='projection' or another solver"
             )
         cut, raw = super().solve(eta).cut, self.problem.weights
-        # Traces of interior-point methods are removed, unless all sellers are needed.
+        # Tiny weights from interior-point methods are removed, unless all sellers are needed.
         cheap = eta * cut.slopes < cut.price
         if np.count_nonzero(cheap) * form.max_weight >= 1:
             raw = np.where(cheap, raw, -np.inf)

@@ -27,11 +27,11 @@ from convexmarket.market import StandardForm
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: Costs that fit in a processor's cache.
+#: Number of costs that fit in a processor's cache.
 _BLOCK = 1 << 15
-#: Bits of a double below the cells: at least 128 cells from each power of two to the next.
+#: Number of low bits of a double within a cell: at least 128 cells for each power of two.
 _SHIFT = 45
-#: Logarithm to base 2 of the smallest number of cells.
+#: Base-2 logarithm of the smallest number of cells.
 _CELLS = 9
 #: Slack of the range of costs, to allow for rounding errors.
 _SLACK = 1e-9
@@ -108,7 +108,7 @@ def _keys(block: Floats) -> Ints:
 
 
 def _count(bottom: int, shift: int, n_cells: int, blocks: Iterable[Floats]) -> tuple[Ints, Ints]:
-    """Return the cells that contain sellers, and their numbers."""
+    """Return the cells that contain sellers, and their numbers of sellers."""
     counts = np.zeros(n_cells, np.int64)
     for block in blocks:
         keys = _keys(block[block < np.inf])
@@ -134,7 +134,7 @@ def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
 def classify_cells(
     edges: Floats, number: Ints, form: StandardForm, filling: int, highest: float | None
 ) -> tuple[Mask, Mask, bool]:
-    """Return masks of cells with a stationary point and of relevant cells, and the end's flag.
+    """Return masks of cells with a stationary point and of relevant cells, and a flag for the end.
 
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
     expensive of the cheapest sellers who can have the whole weight. Beyond the end, all sellers
@@ -205,7 +205,7 @@ def _fetch(
 ) -> tuple[Floats, Ints, Floats]:
     """Return the costs in every second interval with their numbers, and sums for the others.
 
-    These are the numbers of sellers, and the sums of deviations from the origins and of squares.
+    The sums are the number of sellers, the sum of deviations from the origin, and that of squares.
     """
     fetched, sums = [np.empty(0)], np.zeros((3, borders.size // 2))
     for block in blocks:
@@ -222,7 +222,7 @@ def _fetch(
 def _costs(
     results: Sequence[Any], borders: Floats, origins: Floats, wanted: Mask, endless: bool
 ) -> Costs:
-    """Return rows for the fetched sellers and for the groups between.
+    """Return rows for the fetched sellers and for the groups between them.
 
     An empty row begins every fetched interval; another one ends the costs if the optimum may be
     beyond.

@@ -1,4 +1,4 @@
-"""The path of optimal weights: every stationary point in closed form, the best one chosen.
+"""The path of optimal weights: all stationary points in closed form, and the best of them.
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
 beta grows from 0 to infinity they trace one piecewise linear path, for all mu, sigma and gamma
@@ -62,7 +62,7 @@ class Columns:
 
 @dataclass
 class Nodes(Columns):
-    """Nodes of paths: the market, the first row without weight, r^2, psi'a, capped rows, beta."""
+    """Nodes of paths: market, first row without weight, r^2, psi'a, capped rows, beta."""
 
     e: Ints
     k: Ints
@@ -76,9 +76,9 @@ class Nodes(Columns):
 class Points(Columns):
     """Points of paths of markets e, ranked by the ``key``.
 
-    ``value`` is the objective over mu, and ``rate`` is r; it is +inf where the infimum lies, and
-    ``beta`` if only the cheapest sellers sell. No seller sells above the (scaled) cost ``level``;
-    ``above`` is that cost at a slightly larger eta. ``capped`` and ``bought`` are j and q, in rows.
+    ``value`` is the objective divided by mu. ``rate`` is r, or +inf if the infimum is not attained;
+    ``beta`` is +inf if only the cheapest sellers sell. No seller sells above the scaled ``level``;
+    ``above`` is the level at a slightly larger eta. ``capped`` and ``bought`` are j and q, in rows.
     """
 
     e: Ints
@@ -150,7 +150,7 @@ class Costs:
 
 
 class Piece(NamedTuple):
-    """A piece of the path: f, M, mean cost of the free, W, p0 and N0; arrays of one shape."""
+    """A piece of the path: f, M, mean cost of free sellers, W, p0 and N0; arrays of one shape."""
 
     free: Floats
     left: Floats
@@ -225,13 +225,13 @@ class Markets:
         return number[rows] - gone + come, costs, second[rows] - old * old + new * new
 
     def value(self, k: Ints) -> Floats:
-        """Return the cost at a rank, centred and scaled."""
+        """Return the centred and scaled cost at a rank."""
         rows = k - (k > self.place)
         rows = np.minimum(rows + (rows >= self.empty), self.costs.x.size - 1)
         return np.where(k == self.place, self.new, self.costs.x[rows])
 
     def rows(self, level: Floats, side: Literal["left", "right"] = "left") -> Ints:
-        """Return the number of rows below a level, or up to it if ``side`` is "right"."""
+        """Return the number of rows below a level, or at most at it if ``side`` is "right"."""
         rows = np.searchsorted(self.costs.x, level, side)
         new = self.new < level if side == "left" else self.new <= level
         return rows - (rows > self.empty) + new
@@ -291,7 +291,7 @@ class Markets:
     def points(
         self, e: Ints, j: Ints, q: Ints, piece: Piece, beta: Floats, rate: Any, rho: float
     ) -> Points:
-        """Return the points of pieces (j, q) at beta; a rate of None follows from it."""
+        """Return the points of pieces (j, q) at beta; a rate of None is computed from beta."""
         free, left, mean, spread, cost, norm2 = piece
         bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite at zero spread
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -335,7 +335,7 @@ def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -
     moved = (beta < low * (1 - SLACK)) | (beta > high * (1 + SLACK))
     beta = np.minimum(np.maximum(beta, low), high)
     points = some.points(e, j, q, piece, beta, rate, rho)
-    # Neighbouring pieces share the ends; a point inside a piece is preferred.
+    # Neighbouring pieces share their ends; points inside a piece are preferred.
     points.key = points.value * (1 + SLACK * moved)
     return points
 

@@ -67,10 +67,10 @@ def pricing_of(
     multipliers: Sequence[Sequence[Floats | None]] | None = None,
     slope: float = 0.0,
 ) -> Callable[[], tuple[Any, ...]]:
-    """Return a function that computes the prices; compute them now if numbers are parameters.
+    """Return a function for the prices, which are computed now if the market has parameters.
 
-    ``multipliers`` are a solver's, of each constraint's comparisons, and ``slope`` is that of the
-    optimal objective in eta. A market in numbers needs neither.
+    ``multipliers`` are the solver's, for each constraint's comparisons, and ``slope`` is that of
+    the optimal objective in eta. A market in numbers needs neither.
     """
     price = partial(_prices, market.constraints, market.form, best, multipliers, slope)
     return partial(tuple, price()) if market.form.parametric else price
@@ -138,7 +138,7 @@ def _multipliers(
     tau, spent, end = solution.tolist()
     rent = np.maximum(tau - slope - spent * eta * psi, 0.0)
     at_cap, at_bound = np.where(capped, rent / m, 0.0), np.where(full, rent / eta, 0.0)
-    at_cap[capped & full] = at_bound[capped & full] = np.nan  # only the sum of both is determined
+    at_cap[capped & full] = at_bound[capped & full] = np.nan  # only their sum is determined
     return at_cap, at_bound, spent, end
 
 

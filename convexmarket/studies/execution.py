@@ -1,4 +1,4 @@
-"""The calls of a study: in parallel, with limits, recorded in a journal, resumed from it.
+"""Execution of the calls of a study: in parallel, with limits, resumed from a journal.
 
 A call with limits is a child process that a worker forks after it has loaded the libraries. A
 solver that crashes, hangs or exhausts the memory affects no other process.
@@ -38,13 +38,13 @@ from convexmarket.report.folders import lock
 from convexmarket.studies.progress import Progress, reporter
 
 Reply = dict[str, Any]
-#: Called with arguments and ``ready``, which restarts the clock with a multiple of the time limit;
-#: returns a dict of plain values.
+#: A function of arguments and ``ready``, which restarts the clock with a multiple of the time
+#: limit. It returns a dict of plain values.
 Function = Callable[..., Reply]
 
 #: Workers use one thread each.
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
-#: The reply of a call whose worker was ended twice.
+#: The reply of a call whose worker was killed twice.
 _ENDED = {
     "ended": "crashed",
     "status": "the system ended its process, as it does when memory runs out",
@@ -60,7 +60,7 @@ _BEGINNING = b'{"key": '
 
 @dataclass(frozen=True)
 class Execution:
-    """Execution of the calls of a study, by the arguments of :meth:`Study.run`.
+    """Executor of the calls of a study, with the arguments of :meth:`Study.run`.
 
     With a limit of time or memory each call runs in a separate process, bound to a core if ``pin``.
     """
@@ -166,7 +166,7 @@ class Execution:
 
 
 def _worker() -> Any:
-    """Start a worker for a study; joblib reuses other ones."""
+    """Start a worker for a study; joblib would share other workers."""
     # The study handles Ctrl-C and ends its workers.
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
     return loky.ProcessPoolExecutor(1, timeout=_IDLE, env=_ONE_THREAD, **ignore)
@@ -237,7 +237,7 @@ def _child(paths: list[str], content: bytes, core: int, sender: Connection) -> N
 
 
 def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -> Reply:
-    """Wait for a child to end, or kill it at a limit or when the study has ended."""
+    """Wait for a child process to end; kill it at a limit or when the study has ended."""
     reply: Reply = {"ended": "crashed", "status": "", "log": ""}
     study, peak, deadline = os.getppid(), 0.0, time.monotonic() + seconds
     try:
@@ -302,7 +302,7 @@ class Journal:
         sync_folder(place.parent)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add a record; it is on disk when this returns."""
+        """Add a record, and sync it to disk."""
         if self._file is not None:
             line = json.dumps(record, default=methodcaller("tolist"))
             self._file.write((line + "\n").encode())

@@ -1,4 +1,4 @@
-"""The outcomes of the runs of a solver study, and their rates, mean times and profiles.
+"""Outcomes of the runs of a solver study, and their rates, mean times and profiles.
 
 A *contender* is a solver with a formulation. It is compared with the others of its *group*: the
 runs of one problem class under one setting, of all sizes together or of one size. A run whose
@@ -37,7 +37,7 @@ _SHIFT = 0.01
 OF_SOLVE: tuple[str, ...] = ("compilation_s", "solver_s", "recovery_s", "total_s", "iterations")
 OF_SOLVE += ("objective", "scale", *RESIDUALS)
 _OF_RUN = ("declaration_s", "again_cold_s", "peak_memory_mb")
-#: The measurements of a run that made none.
+#: Measurements of a run without any.
 _BLANK: dict[str, Any] = {
     prefix + name: "" for prefix in ("", AGAIN) for name in ("status", "message")
 }
@@ -50,7 +50,7 @@ Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
-    """Return the outcome of a solve that ended by itself, with a status in CVXPY's spelling.
+    """Return the outcome of a solve within the limits, from a status in CVXPY's spelling.
 
     It is "solved" if the status is optimal, accurate or not, and the computed accuracy agrees;
     "wrong" if the status is optimal without reservation and it does not, or if it is infeasible or
@@ -71,7 +71,7 @@ def references_of(records: Sequence[Record]) -> pd.DataFrame:
 
     The records of references come first. A run with tiny residuals and a better value than the
     reference refutes and replaces it, even if the reference is an exact method. ``certainty`` is
-    "exact", "refuted", "none" or describes the residuals; ``doubt`` is the same as a number.
+    "exact", "refuted", "none" or describes the residuals; ``doubt`` is the uncertainty.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for labels, reply in records:
@@ -154,7 +154,7 @@ def rates(runs: pd.DataFrame) -> pd.DataFrame:
     """Count the outcomes of each contender, one row per group and contender.
 
     success is the share solved and wrong_rate the share of wrong answers, each with the ends of
-    Wilson's 95 % interval. The size is NaN where all sizes are together.
+    Wilson's 95 % interval. The size is NaN for all sizes together.
     """
     table = []
     for place, rows in _groups(runs):
@@ -187,7 +187,7 @@ def seconds(runs: pd.DataFrame) -> pd.Series:
 def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
     """Pivot values to a row per instance and a column per contender, in order of appearance.
 
-    Instances that a contender was not given have the value NaN.
+    Instances without a run of a contender have the value NaN.
     """
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
     index = [name for name in INSTANCE if name != "problem_class"]

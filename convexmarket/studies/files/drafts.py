@@ -1,6 +1,6 @@
 """Drafts of problem files for a user's table, from the names and the types of its columns.
 
-A draft contains neither cells nor their number: the user declares what is public.
+A draft contains neither cells nor their number, because the user declares public facts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from convexmarket.studies.files.loading import UNDECLARED
 
 Learnt: TypeAlias = Literal["class", "number"]
 
-#: Common names of the columns of each role, the likeliest first.
+#: Common names of the columns of each role, the most likely first.
 _NAMES = {
     "id": (*ID_NAMES, "patient", "person", "subject", "customer", "user", "client", "nr", "no"),
     "report": ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost"),

@@ -34,16 +34,16 @@ from convexmarket.studies.subproblems.problem_classes import Family, families_of
 from convexmarket.terms import Cap, GroupShare, Noise, Spread
 
 Floats = NDArray[np.float64]
-#: A DataFrame: its columns have known types.
+#: A DataFrame; typed as Any, because pandas does not declare the types of columns.
 Frame = Any
 #: Tables with their keys, and facts.
 Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
 #: The scenario of the reports in a user's table.
 REPORTED = "reported"
-#: The branch of the seed for sensitivities.
+#: Branch of the seed for sensitivities.
 _SENSITIVITIES = 0
-#: Number of audited sellers, and of misreports of each.
+#: Number of audited sellers, and of misreports of each seller.
 _AUDIT = {"audit_sellers": 200, "misreports": 17}
 #: Arguments of constructors without a key in the file.
 _OURS = {"regularization", "epsilon", "random_state", "features", "classes"}
@@ -64,12 +64,12 @@ class ReportsTable(tables.Table):
     """The reports of the sellers, and their relation to the rows."""
 
     sensitivities: tables.Many[tables.Nonnegative] | None = None
-    """One per training row; drawn from the prior by default."""
+    """One sensitivity per training row; by default drawn from the prior."""
     scenarios: tables.Several[Literal["independent", "correlated"]] = ("independent",)
     """If "correlated", the k-th smallest sensitivity belongs to the row with the k-th smallest
     value of a feature (B, section 5)."""
     correlated_with: tables.Column | Annotated[int, Field(ge=0, le=tables.MOST_ENTRIES)] = 0
-    """That feature, by name or position."""
+    """The feature for "correlated", by name or position."""
 
 
 class BuyerTable(tables.Table):
@@ -150,7 +150,7 @@ class LearningFile(tables.ProblemFile):
     #: Purposes of public rows, and arguments of the learner from other tables.
     purposes: ClassVar[tuple[str, ...]]
     facts: ClassVar[Any]
-    #: From rows, sellers and options to tables and facts.
+    #: Maps rows, sellers and options to tables and facts.
     measured: ClassVar[Any]
 
     @model_validator(mode="after")
@@ -310,7 +310,7 @@ class LearningFile(tables.ProblemFile):
         return market_page.learning_report(self, runs)
 
     def subproblems(self) -> list[Family]:
-        """Return those of the market; classes of subproblems train models on fixed data."""
+        """Return the subproblems of the market; other classes train models on fixed data."""
         rows, _ = self.read()
         learner = self.learner_of(_middle(self.learner.candidates))
         mu, sigma = map(_middle, self.weights(learner, rows.X_train.shape[1]))

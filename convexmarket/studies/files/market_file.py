@@ -28,7 +28,7 @@ from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
 from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
 
-#: The keys of a market, which a variant may change.
+#: Keys of a market, which a variant may change.
 _KEYS = tuple(MarketTable.model_fields)
 #: Sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
@@ -64,7 +64,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
 
 
 class SweepTable(tables.Table):
-    """A key of the market with several values, which makes the variant a curve."""
+    """A key of the market with several values; the variant is then a curve."""
 
     key: Annotated[str, Field(pattern=r"^\w[\w-]*(\.\w[\w-]*)+$")]
     """The key, such as "constraints.budget"."""
@@ -129,9 +129,9 @@ class CompareTable(tables.Table):
     quantities: tables.Several[Quantity]
     """Columns of the runs, and "share", the share of the weight of a group."""
     group: Annotated[str, Field(max_length=200)] = ""
-    """That group."""
+    """The group for "share"."""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
-    """Draws of the sellers; sellers that are listed are compared once."""
+    """Number of draws of the sellers; listed sellers are compared once."""
 
 
 class MarketRunTable(tables.RunTable):
@@ -274,7 +274,7 @@ class VariantsFile(tables.ProblemFile):
         """Return the subproblems of each variant; a sweep is represented by its middle value."""
         families = []
         for name, table in self._middles().items():
-            with suppress(NotSupportedError):  # studies have no such class
+            with suppress(NotSupportedError):  # no class of subproblems fits
                 families += self._families(name, table)
         return families
 

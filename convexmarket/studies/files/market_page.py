@@ -15,8 +15,8 @@ from convexmarket.studies.study_page import finish
 
 #: A DataFrame; typed as Any, because pandas does not declare the types of columns.
 Frame = Any
-#: The names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda
-#: chosen within the privacy that was sold.
+#: Names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda chosen
+#: within the privacy sold.
 MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
 _WORDS = {
     "objective": "objective",
@@ -108,7 +108,7 @@ def _against_naive(report: Report, errors: Frame) -> None:
         lambda rows: compare(rows[model], rows[naive]).verdict
     )
     means = errors.groupby("draw").mean()
-    how = " with Λ chosen within what was sold" if model == CHARGED else ""
+    how = " with Λ chosen within the privacy sold" if model == CHARGED else ""
     subject = f"The overall error of the mechanism{how}"
     words = compare(means[model], means[naive]).sentence(subject, "that of the naive model")
     counts = verdicts.value_counts()
@@ -205,7 +205,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     names = ["market", "value", "status", "n_bought", "n_effective", "eta", "epsilon_max", "error"]
     report.add(
         table.loc[few, [*names, "expected_payments", "payments"]].dropna(axis=1, how="all"),
-        "Variants; of a sweep the first, the middle and the last value",
+        "Variants, with the first, middle and last value of each sweep",
         name="variants",
         keys=["market", "value"] if is_swept.any() else ["market"],
     )
@@ -223,7 +223,7 @@ def _comparison(problem: Any, draws: Frame) -> str:
         if wide.empty:  # a market has failed
             continue
         result = compare(wide[pair.variant], wide[pair.base])
-        if len(wide) == 1:  # listed sellers: no draws
+        if len(wide) == 1:  # listed sellers have no draws
             result = replace(result, low=result.estimate, high=result.estimate)
         noun = _WORDS[quantity].format(group=pair.group)
         subject = f"{'the' if texts else 'The'} {noun} in “{pair.variant}”"

@@ -41,8 +41,8 @@ _COUNTS = ("expected", "quoted", "accepted", "declined", "nothing bought")
 _PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
 _AUDIT = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
 _AUDIT |= {"misreports_per_seller": "misreports"}
-#: The terms of a plan are tabulated at this number of reports, over this multiple of the range of
-#: the reports that sell.
+#: Number of reports at which the terms of a plan are tabulated, and the range of these reports
+#: relative to the range of the reports that sell.
 _CURVE_POINTS, _BEYOND = 201, 1.6
 _CAVEATS = (
     "The terms follow from reports and answers; they, and the payments, carry no privacy "
@@ -102,14 +102,14 @@ class LearnerTable(tables.Table):
     accounting: Accounting = "sharp"
     """Accounting of the guarantees."""
     calibration: Literal["total", "noise"] = "total"
-    """By default the total guarantee of each seller is at most what it sold."""
+    """By default the total guarantee of each seller is at most the guarantee sold."""
 
 
 class SimulationTable(tables.Table):
     """The random part of a simulation."""
 
     arrivals: Count | None = None
-    """Sellers who arrive; by default all, at most as many as expected."""
+    """Number of sellers who arrive; by default all, at most the expected number."""
     acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Probability that a seller accepts an offer."""
     draws: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -330,15 +330,15 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         if problem.place(problem.data.file).exists():
             people.read_cells(problem, problem.data.file, [problem.data.id])
     try:
-        path = os.path.relpath(source.path, folder)  # survives a move of both
-    except ValueError:  # another drive
+        path = os.path.relpath(source.path, folder)  # valid after both are moved
+    except ValueError:  # on another drive
         path = os.path.abspath(source.path)
     described = json.dumps(asdict(source) | {"path": path}, ensure_ascii=False)
     return OnlineMarket.create(folder, policy, described)
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
-    """Load the problem of an open market; a DataError if it was made without a problem file."""
+    """Load the problem of an open market; raise a DataError if it has no problem file."""
     try:
         source = tables.Source(**json.loads(market.problem))
         problem = OnlineFile.model_validate(source.table)
@@ -359,7 +359,7 @@ def close_market(
     leave_out: Sequence[str] = (),
     regularization: float | None = None,
 ) -> Runs:
-    """Train once, on the sold rows, and close the market for good; a closed one keeps its model.
+    """Train once, on the sold rows, and close the market for good; a closed market is unchanged.
 
     Parameters
     ----------
@@ -370,7 +370,7 @@ def close_market(
     leave_out : sequence of str
         Sellers who accepted and whose rows are missing: they are paid, and not used.
     regularization : float, optional
-        Lambda in place of the problem's, chosen without looking at the rows.
+        Lambda instead of the value in the problem, chosen independently of the rows.
 
     Raises
     ------
