@@ -340,7 +340,7 @@ def price(
     """
     stage = _stages(progress)
     if at_least and group is None:
-        raise ParameterError("at_least is about groups: name their column, group")
+        raise ParameterError("at_least needs groups; give their column as group")
     if hasattr(table, "deal"):
         if gamma is None or budget is not None or group is not None or na_values:
             raise ParameterError("a table in partitions takes gamma; leave out the other options")

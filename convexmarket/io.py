@@ -93,7 +93,7 @@ def check_place(
             tempfile.TemporaryFile(dir=where).close()
         except OSError as error:
             why = f"nothing can be written in {where} ({error.strerror or error})"
-            remedy = "name a place in a folder where you may write"
+            remedy = "choose a folder in which you may write"
             raise ParameterError(f"{option} {path}: {why}; {remedy}") from error
 
 

@@ -21,7 +21,7 @@ from convexmarket.terms.records import Written
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 
 _ONLY_BY = {
-    "budget": "the budget, and next to such a spread and noise a more expensive seller sells no "
+    "budget": "the budget, and with these terms and constraints a more expensive seller sells no "
     "more",
     "price": "the payments, so a more expensive seller sells no more at the global minimum "
     "(certified up to the gap)",
@@ -34,8 +34,8 @@ _GIVEN = (
 _ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
 _BUDGET = (
     "the budget makes the reports part of a constraint: a higher report reduces what the buyer can "
-    "afford, and may raise the seller's guarantee; use calibrate_gamma to meet a budget next to "
-    "other terms or constraints truthfully"
+    "afford, and may raise the seller's guarantee; use calibrate_gamma for truthful prices under a "
+    "budget with other terms or constraints"
 )
 _UNKNOWN = (
     "{} reads the virtual costs, and the effect of a report on the seller's guarantee is not "

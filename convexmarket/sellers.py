@@ -335,6 +335,6 @@ def _costs(name: str, values: Any) -> Any:
     costs = checks.checked_numbers(name, values, SellersError)
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(
-            f"{name} has shape {costs.shape}; give one number for each of at least one seller"
+            f"{name} has shape {costs.shape}; give one number for each seller, at least one"
         )
     return checks.finite_entries(name, costs, SellersError, least=0.0)

@@ -104,7 +104,7 @@ class _Bounded:
         return np.where(may, below, np.inf)
 
     def polished(self, near: Points, low: float, high: Floats) -> Points:
-        """Return points near the given ones at which T equals rho, by a secant step."""
+        """Return points near the given points at which T equals rho, by a secant step."""
         e, n, guess = near.e, near.n, (near.capped, near.bought)
 
         def excess(at: Points) -> Floats:
@@ -119,7 +119,7 @@ class _Bounded:
         return self.at(e, np.clip(n + step, low, high), *guess)
 
     def split(self, a: Points, b: Points) -> tuple[Points, Points]:
-        """Split intervals at whole numbers, and intervals without one by equal factors."""
+        """Split intervals at whole numbers or, without whole numbers, by equal factors."""
         parts = max(_PARTS, _NODES // a.e.size)
         a, b = a[:, None], b[:, None]
         n = a.n * (b.n / a.n) ** (np.arange(1, parts) / parts)

@@ -176,7 +176,7 @@ class _Search:
             )
 
     def first(self, eta: float) -> None:
-        """Solve at the first feasible eta, starting from a given one."""
+        """Solve at the first feasible eta, starting from a given eta."""
         failure = None
         for factor in _TRIES:
             try:
@@ -367,8 +367,8 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
     if more:
         end = "infinity"
         remedy = (
-            "more privacy keeps lowering the objective: sellers with virtual cost 0 can have the "
-            "weight, or no payment and no constraint limits how much is bought; add gamma * "
+            "more privacy keeps lowering the objective: sellers with virtual cost 0 can have all "
+            "weight, or no payment or constraint limits the privacy bought; add gamma * "
             "Payments(), a Budget or a MaxEpsilon, give a prior whose support starts above 0"
         )
     return UnattainedOptimumError(

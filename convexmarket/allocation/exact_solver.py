@@ -220,7 +220,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
     j, q = np.searchsorted(numbers, [capped, bought - 1], side="right") - [1, 0]
     is_full = (
         capped == bought
-    )  # all sellers are at the bound; treat the most expensive ones as free
+    )  # all sellers are at the bound; treat the most expensive sellers as free
     if is_full:
         j = np.searchsorted(costs.psi, costs.psi[q - 1])
     segment = _polished(replace(form, max_weight=cap), costs, int(j), int(q), eta)

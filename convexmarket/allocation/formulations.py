@@ -238,7 +238,7 @@ def declare(
     if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
         raise NotSupportedError(
             "at a fixed eta 1/eta is a parameter, which cannot be multiplied by a cvxpy.Parameter "
-            "of the market; give its number or, where no payments are weighed, declare the market "
+            "of the market; give a number or, without weighted payments, declare the market "
             "without eta"
         )
     return problem

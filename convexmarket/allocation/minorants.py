@@ -74,7 +74,7 @@ def _rearrangements(atom: Any, v: Floats) -> Floats:
 
 
 def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
-    """Project the eigenvalues of a symmetric matrix, or the singular values of a general one."""
+    """Project the eigenvalues of a symmetric matrix, or the singular values of other matrices."""
 
     def apply(atom: Any, v: Floats) -> Floats:
         matrix = v.reshape(atom.args[0].shape, order="F")
@@ -156,8 +156,8 @@ class Lifted:
 
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
     arguments of atoms with kinks become variables, defined by :attr:`links`, and an expression in
-    only parameters, such as a product of two, becomes one parameter that follows them, so that the
-    problem is compiled once. Otherwise, atoms are written as this module requires.
+    only parameters, such as a product of two, becomes one parameter with the same value, so the
+    problem is compiled once. Otherwise, atoms are replaced as this module requires.
     """
 
     def __init__(self, leaves: Mapping[int, cp.Expression], kinks: bool = True) -> None:

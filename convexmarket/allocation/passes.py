@@ -139,7 +139,7 @@ def classify_cells(
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
     expensive of the cheapest sellers who can have the whole weight. Beyond the end, all sellers
     sell. If one seller may leave or change its cost, one enclosing market has one seller less, and
-    the other one more.
+    the other market has one seller more.
     """
     last, spare = number.size - 1, int(highest is not None)
     fewer, more = np.append(0, number), np.append(number, 0)
@@ -224,8 +224,8 @@ def _costs(
 ) -> Costs:
     """Return rows for the fetched sellers and for the groups between them.
 
-    An empty row begins every fetched interval; another one ends the costs if the optimum may be
-    beyond.
+    An empty row begins every fetched interval; another empty row ends the costs if the optimum may
+    be beyond the last interval.
     """
     size, first, second = sum(part[2] for part in results)
     first, second = first / np.maximum(size, 1), second - first * first / np.maximum(size, 1)

@@ -161,14 +161,14 @@ class Piece(NamedTuple):
 
 
 class Markets:
-    """Markets that differ from one with the given costs in the cost of one seller each.
+    """Markets that differ from the market with the given costs in the cost of one seller each.
 
-    In market e one seller with cost ``old[e]`` is replaced by one with cost ``new[e]``. An infinite
-    ``new`` removes the seller, and an ``old`` above all costs adds one. So a row may have one
-    seller less, and one row may be added. Methods take ranks k of rows for each market.
+    In market e the cost ``old[e]`` of a seller is replaced by ``new[e]``. An infinite ``new``
+    removes the seller, and an ``old`` above all costs adds a seller. So a row may have one seller
+    less, and one row may be added. Methods take ranks k of rows for each market.
 
     Node k of a path is the point at which the weight of row k becomes zero. The last node,
-    k = size, is beta = 0. The first one, ``first - 1``, is beta = infinity. There the ``floor``
+    k = size, is beta = 0. The first node, ``first - 1``, is beta = infinity. There the ``floor``
     rows below the marginal cost are capped, and the rows at that cost share the other weight.
     """
 
@@ -200,7 +200,7 @@ class Markets:
         # Allow for rounding: m sellers at a cap of 1/m are feasible.
         filling = np.ceil(some.n * (1 - 1e-15)).astype(np.intp)
         last = np.minimum(filling, self.sums(self.size)[0]) - 1
-        # The marginal cost is the new cost, or lies in a row of the costs without the old one.
+        # The marginal cost is the new cost, or the cost of a row without the replaced seller.
         gone = numbers[np.minimum(self.row + 1, x.size)] - (self.row < x.size)
         ranks = np.stack([last - 1, last])
         low, high = np.searchsorted(numbers, ranks + (ranks >= gone), "right") - 1
@@ -325,7 +325,7 @@ def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -
     some, rate = markets[e], None if at is None else rates[e]
     piece = some.piece(j, q)
     beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
-    if np.any(some.floor):  # the next row reaches the cap, or the last one leaves it
+    if np.any(some.floor):  # the next row reaches the cap, or the last capped row leaves it
         excess = np.maximum(some.sums(q)[0] - some.n, 0.0) / some.n
         with np.errstate(divide="ignore", invalid="ignore"):
             width = piece.mean - some.value(j), piece.mean - some.value(np.maximum(j - 1, 0))

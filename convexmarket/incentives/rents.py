@@ -89,7 +89,7 @@ class ExactCurve:
         return rents, errors
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Return a report close to the smallest one at which each seller sells nothing."""
+        """Return approximately the smallest report at which each seller sells nothing."""
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
             return np.full(seller.size, top)

@@ -83,7 +83,7 @@ class Report:
     """A report of any experiment, built block by block.
 
     A page shows at most 400 words of text, 3 figures and 2 tables, in the order of their addition.
-    The table of claims comes first; if there are more than 8 claims, it has those that do not hold.
+    The table of claims comes first; of more than 8 claims, it has the claims that do not hold.
     The appendix has the other blocks.
 
     Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown:
@@ -188,7 +188,7 @@ class Report:
             self.blocks.append(Table(name, caption, frame, keys, *looks))
         elif hasattr(block, "savefig"):
             if not (alt or caption):
-                raise ParameterError("a figure needs alt=, a text for readers who do not see it")
+                raise ParameterError("a figure needs alt=, a description for screen readers")
             name = self._free_name(name, Figure)
             self.blocks.append(Figure(name, caption, alt or caption, block, appendix))
         else:
@@ -213,7 +213,7 @@ class Report:
         word = kind.__name__.lower()
         name = _file_name(f"{word}-{len(taken) + 1}" if name is None else name, _NAME)
         if name in (*taken, _CLAIMS):
-            raise ParameterError(f"two {word}s are named {name!r}; give each its own name")
+            raise ParameterError(f"two {word}s are named {name!r}; give them different names")
         return name
 
     def claim(self, text: str, *, holds: Any = None, source: str = "", detail: str = "") -> None:
@@ -363,7 +363,7 @@ class Report:
                     keep_access(target / path.relative_to(fresh), path)
         except OSError as error:
             why = f"the report could not be written ({error.strerror or error})"
-            raise DataError(f"{target}: {why}; a former one is kept") from error
+            raise DataError(f"{target}: {why}; a former report is unchanged") from error
         return target / ("index.html" if "html" in formats else "report.md")
 
     def _files(self, formats: Collection[Format]) -> dict[str, bytes]:
@@ -490,7 +490,7 @@ def _text(name: str, value: object, taken: Collection[str] = ()) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ParameterError(f"{name} must be a text that is not empty, got {shown(value)}")
     if value in taken:
-        raise ParameterError(f"the claim {value!r} is made twice; give each claim its own text")
+        raise ParameterError(f"the claim {value!r} is made twice; give claims different texts")
     return value
 
 

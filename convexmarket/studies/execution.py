@@ -47,7 +47,7 @@ _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL",
 #: The reply of a call whose worker was killed twice.
 _ENDED = {
     "ended": "crashed",
-    "status": "the system ended its process, as it does when memory runs out",
+    "status": "the system ended its process, probably because memory ran out",
     "log": "",
 }
 #: Seconds after which an idle worker ends, and between two measurements of a child's memory.
@@ -131,7 +131,7 @@ class Execution:
             for key, arguments in calls.items():
                 yield key, known(key) or _finished(function, *arguments)
             return
-        # One pool for each core, so that only one can break.
+        # One pool for each core, so that a crash breaks a single pool.
         free, left, repeated = [(core, _worker()) for core in cores], deque(calls), set[str]()
         running = dict[Any, tuple[str, int, Any]]()
         try:

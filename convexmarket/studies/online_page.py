@@ -77,7 +77,7 @@ def fill(report: Report, runs: Any) -> None:
     values = pd.DataFrame({name: facts[name] for name in ("planned", "realised")})
     frame = values.loc[[*_QUANTITIES]].rename(_QUANTITIES).rename_axis("quantity").reset_index()
     where = ", in the first simulated market" if facts["simulated"] else ""
-    caption = f"Planned if all came and accepted, and realised{where}"
+    caption = f"Planned totals with full participation, and realised totals{where}"
     report.add(frame, caption, name="comparison", keys=["quantity"])
     assumptions = "".join(f"\n- {text}" for text in model["assumptions"])
     report.add(

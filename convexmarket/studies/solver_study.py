@@ -60,8 +60,8 @@ _OF_SETTING = {"tolerance", "options"}
 CAVEATS = (
     "Times are of this machine, these versions and one thread, and include CVXPY's time; other "
     "machines order solvers differently.",
-    "A run counts as solved by residuals that we compute from the returned point, with tolerances "
-    "that we chose.",
+    "Whether a run counts as solved depends on residuals computed from the returned point, and on "
+    "the tolerances chosen for this study.",
     "The changed parameter is one change of moderate size; warm starts gain more from smaller "
     "ones.",
     "Instances come from the problems named above; other problems may differ.",
@@ -384,7 +384,7 @@ def _foregone(
         endings = {r.get("result", {}).get("status", r.get("ended")) for r in earlier}
         if len(endings) != 1 or not endings <= _LIMITS:
             return None
-        text = f"not run: every instance of size {below} ended so"
+        text = f"not run: every instance of size {below} ended in this way"
         return earlier[0] | {"key": key, "peak_memory_mb": float("nan"), "log": text}
 
     return decide

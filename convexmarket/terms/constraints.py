@@ -74,7 +74,7 @@ class MaxEpsilon(Constraint):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.epsilon, cp.Parameter) and np.max(self.epsilon) == 0:
-            raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
+            raise ParameterError("the largest epsilon is 0 for every seller; give one number > 0")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         m = quantities.weights.size  # the left side is of order one

@@ -167,7 +167,7 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
     largest = float(abs(Sigma).max())
     if len(set(Sigma.shape)) > 1 or not 0 < largest >= 1e9 * abs(Sigma - Sigma.T).max():
         raise ParameterError(
-            f"Sigma of shape {Sigma.shape} is not square, zero or not symmetric; give a symmetric "
+            f"Sigma of shape {Sigma.shape} is zero, not square or not symmetric; give a symmetric "
             "matrix, such as (Sigma + Sigma.T)/2"
         )
     whole = sparse.csr_array((Sigma + Sigma.T) / 2)

@@ -308,7 +308,7 @@ REFUSED = {
         "nonneg=True": lambda: cm.Budget(cp.Parameter()),
         "largest epsilon must be .*.*, got 0": lambda: cm.MaxEpsilon(0),
         r"epsilon\[1\] must .*, got -1": lambda: cm.MaxEpsilon([1, -1]),
-        "let one sell": lambda: market_with(cm.MaxEpsilon(np.zeros(M))),
+        "give one number > 0": lambda: market_with(cm.MaxEpsilon(np.zeros(M))),
         "2 entries for 5": lambda: market_with(cm.MaxEpsilon([1, 2])),
         "given epsilon must be .*a.*, got 1.0": lambda: cm.terms.GivenEpsilon(1.0),
         "at_least must be .* of the groups 'a', 'b', 'c', got 'z': 0.1": lambda: cm.GroupShare(

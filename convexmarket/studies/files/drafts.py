@@ -26,7 +26,7 @@ _NAMES = {
     "label": ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y"),
 }
 _DRAFT = """\
-# A purchase from the people of a table; this file contains no cell of it.
+# A purchase from the sellers in a table; this file contains no cell of the table.
 # Declare every "?": public facts, fixed before reports and rows are read.
 #   convexmarket run FILE                 tries it: error against payments
 #   convexmarket buy FILE --budget 50     buys: offers, model, certificate
@@ -59,7 +59,7 @@ low = "?"   # the least and the most that a seller asks, in your currency
 high = "?"
 
 [objective]
-gamma = [0.001, 0.003, 0.01]   # the price of money, in error per unit of currency
+gamma = [0.001, 0.003, 0.01]   # weight of the payments, in error per unit of currency
 cap = 2.0   # largest weight of a row, in multiples of the average
 {model}
 [run]

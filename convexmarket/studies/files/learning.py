@@ -76,7 +76,7 @@ class BuyerTable(tables.Table):
     """The buyer's objective and constraints."""
 
     gamma: tables.Several[tables.Positive]
-    """Weights of the payments: the price of money in units of the objective."""
+    """Weights of the payments, in units of the objective per unit of currency."""
     cap: Annotated[float, Field(ge=1)] | None = None
     """Largest weight, in multiples of the average."""
 
@@ -165,8 +165,8 @@ class LearningFile(tables.ProblemFile):
                 )
             if data.report is not None and self.sellers != ReportsTable():
                 raise ValueError(
-                    f"sellers: the reports are those of the file (data.report, {data.report!r}), "
-                    "and none are drawn; leave one of the two out"
+                    f"sellers: the reports are read from the file (data.report, {data.report!r}) "
+                    "and cannot also be drawn; leave one of the two out"
                 )
         if data.is_classification != ("validation" in self.purposes):
             kind = "a regression" if data.is_classification else "a classifier"

@@ -30,7 +30,7 @@ _WORDS = {
 
 def _draw_sold(report: Report, sold: Frame, **options: Any) -> None:
     figure = lines(sold, "sensitivity", "epsilon", ylabel="ε sold", **options)
-    report.add(figure, "Privacy sold by each seller over its sensitivity", name="sold")
+    report.add(figure, "Privacy sold by each seller against its sensitivity", name="sold")
 
 
 # ---------------------------------------------------------------------------- with a learner
@@ -89,7 +89,7 @@ def _classification(report: Report, runs: Runs) -> None:
             levels={"without privacy": facts["baseline_error"]}, log="x", xlabel=words,
             ylabel="test error",
         )  # fmt: skip
-        caption = f"Test error over {words}. Bands: one standard deviation over noise draws."
+        caption = f"Test error against {words}. Bands: one standard deviation over noise draws."
         report.add(figure, caption, name=name)
     columns = ["n_bought", "payments", "error_mean", "error_std", "overall_mean", "guarantee_max"]
     report.add(
@@ -153,7 +153,7 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
         levels={"mean of the public rows": constant, "without privacy": plain},
     )  # fmt: skip
     caption = (
-        "Expected test RMSE over payments, one point for each γ. Bands: one standard deviation of "
+        "Expected test RMSE against payments, one point per γ. Bands: one standard deviation of "
         "the squared error over the noise."
     )
     report.add(figure, caption, name="tradeoff")
@@ -185,7 +185,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     )
     is_swept, single = table.value.notna(), sellers[sellers.value.isna()]
     if is_swept.any():
-        caption = "Error over expected payments, one point for each swept value. Lower is better."
+        caption = "Error against expected payments, one point per swept value. Lower is better."
         curves = table[is_swept & (table.status == "solved")]
         words: dict[str, Any] = {"hue": "market", "log": "x", "xlabel": "expected payments"}
         report.add(lines(curves, "expected_payments", "error", **words), caption, name="curves")

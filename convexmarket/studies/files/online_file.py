@@ -156,7 +156,7 @@ class OnlineFile(tables.ProblemFile):
             return AdaptivePolicy(start, **plan) if any(plan.values()) else start
         except errors.ConvexMarketError as error:
             where = self.source.path if self.source else "the problem"
-            message = f"{where}: prior, buyer and plan make no market: {error}"
+            message = f"{where}: prior, buyer and plan do not form a market: {error}"
             raise errors.ProblemFileError(message) from None
 
     def market_rows(self) -> release.MarketRows:

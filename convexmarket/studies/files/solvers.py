@@ -46,7 +46,7 @@ class ComparisonTable(tables.Table):
     """Problems, formulations, solvers, sizes and draws of a comparison."""
 
     problems: tables.Several[tables.FileName]
-    """Problem files, relative to this one, or names of classes of subproblems."""
+    """Problem files, relative to this file, or names of classes of subproblems."""
     solvers: _Names = DEFAULT_SOLVERS
     """CVXPY's names, and "exact": the package's methods without a conic solver."""
     formulations: _Names = ()

@@ -122,7 +122,7 @@ def _at_eta(
     etas = next((pair for pair in inside if all(map(is_feasible, pair))), None)
     if etas is None:
         raise NotSupportedError(
-            f"{shown(market)} has one feasible eta, and a study changes eta; widen the range of eta"
+            f"{shown(market)} has one feasible eta, but a study changes eta; widen its range"
         )
 
     def declared(formulation: str) -> Declared:

@@ -206,7 +206,7 @@ def z_block(joint: JointMarket) -> Instance:
 
     ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), linearised at
     the optimal weights, where the convex-concave procedure ends; ``purchase`` is the same choice in
-    ``m*a``. Eta is the best one without a model; the models are the first two of the alternating
+    ``m*a``. Eta is optimal without a model; the models are the first two of the alternating
     method. The noise in the model does not depend on the weights and is left out.
     """
     purchases = PurchaseStep(joint)

@@ -92,12 +92,11 @@ def families_of_market(
     form = example.form
     if not any(term.adds_to == "sigma" for term in example.terms):
         raise NotSupportedError(
-            f"{example!r} has no Noise term, and studies compare markets with one; add sigma * "
-            "Noise()"
+            f"{example!r} has no Noise term, which studies of solvers need; add sigma * Noise()"
         )
     if rough := [term for term in example.terms if not term.is_smooth]:
         raise NotSupportedError(
-            f"{rough[0]!r} is not smooth, so that residuals cannot be computed from its gradient; "
+            f"{rough[0]!r} is not smooth, so residuals cannot be computed from its gradient; "
             "leave it out"
         )
     if form.epsilon_caps is not None:
