@@ -1,8 +1,8 @@
 r"""The proven global minimum of the papers' problem under one largest guarantee.
 
-With a bound e on every guarantee the optimal ones are ``clip(x - b*psi, 0, e)``. At a given total
-S = eta the bound acts as a cap of e/S on the weights. Hence x and b follow from prefix sums, with j
-sellers at the bound and q bought from. The objective is stationary in S where
+With a bound e on every guarantee, optimal guarantees are ``clip(x - b*psi, 0, e)``. At a given
+total S = eta the bound acts as a cap of e/S on the weights. Hence x and b follow from prefix sums,
+if j sellers are at the bound and q sellers sell. The objective is stationary in S where
 
 .. math:: T(S) = \gamma\,(x/b)\,S^2 - \mu N = \sigma, \qquad N = \|\varepsilon\| .
 
@@ -36,7 +36,7 @@ _STEPS = 30
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
 #: Relative accuracy of objectives, and slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
-#: Relative distance from the best point of the other end of the chord that gives the root of T.
+#: Relative distance between the best point and the second point of the secant for the root of T.
 _NEAR = 1e-6
 #: Nodes in each round, unless more intervals are left.
 _NODES = 64
@@ -91,7 +91,7 @@ class _Bounded:
         return points
 
     def bound(self, a: Points, b: Points) -> Floats:
-        """Bound the objective between two totals from below; inf where T cannot equal rho."""
+        """Bound the objective between two totals from below; inf if T cannot equal rho there."""
         low, high, rho, offset = a.rate, b.rate, self.rho, self.markets.costs.offset
         first, last = (offset + a.above) * (a.beta * low), (offset + b.level) * (b.beta * high)  # x
         least = first / (b.beta * high) * low * low - b.norm * high
@@ -142,8 +142,8 @@ def minimise_bounded(
     """Compute the best point of each market with the total in a range, and a lower bound.
 
     ``largest`` is the bound on ``r*a_i``. The least and the largest total, ``low`` and ``high``,
-    are counted in it; ``low`` is at least 1 and 1/u. The value is infinite if a market has no such
-    total.
+    are multiples of it; ``low`` is at least 1 and 1/u. The value is infinite if a market has no
+    such total.
     """
     bounded, e = _Bounded(markets, rho, largest), np.arange(markets.size.size)
     top = np.minimum(high, markets.size).astype(float)
@@ -167,7 +167,7 @@ def minimise_bounded(
     free = np.flatnonzero(able & (best.capped < best.bought))
     for _ in range(2 * bool(free.size)):  # objectives determine half of the digits of the total
         _improve(best, bounded.polished(best[free], low, top[free]), 4 * _EXACT)
-    # The level at which the market is indifferent to one more seller.
+    # The level at which one more seller does not change the objective.
     price = (best.norm * best.rate + rho) / best.rate**2 - markets.costs.offset
     full = best.capped == best.bought
     best.level[full] = np.clip(price, best.level, best.above)[full]

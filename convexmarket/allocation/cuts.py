@@ -55,8 +55,8 @@ class KeptSpreadCut:
     W is the minimum of a spread term plus linear costs, ``costs + eta*slopes`` (g_a and g_eps of
     the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it;
     chords of lower bounds on a concave function are lower bounds. ``price`` is the multiplier of
-    ``sum a = 1`` at the point of the tangent. ``tail`` is another cut, valid from the eta of the
-    solve on, with that eta. A bound on rounding errors is subtracted.
+    ``sum a = 1`` at the point of the tangent. ``tail`` is the eta of the solve, and another cut
+    that is valid above it. A bound on rounding errors is subtracted.
     """
 
     const: float
@@ -76,8 +76,8 @@ class KeptSpreadCut:
     def _concave(self, eta: float) -> float:
         """Compute the concave part and the constant, minus a bound on their rounding errors.
 
-        Positive weights have costs of at most the minimum minus that of the spread, up to negative
-        parts, so relative errors of larger costs have no effect.
+        The costs of positive weights are at most the minimum minus the minimum of the spread, up to
+        negative parts, so relative errors of larger costs have no effect.
         """
         if eta not in self._values:
             value = float(self.spread(self.costs + eta * self.slopes))
@@ -188,8 +188,8 @@ class Linearizer:
     ) -> Floats:
         """Return three minorants at a point; their sum bounds the Lagrangian.
 
-        The second bounds the terms in the guarantees only, minus their least values, which are part
-        of the first. It may be multiplied by any factor in [0, 1]. The third bounds the kept term.
+        The second minorant bounds the terms in the guarantees only, minus their least values, which
+        are part of the first. Any factor in [0, 1] keeps it valid. The third bounds the kept term.
         """
         view = self.view
         view.place(embed(point, view.active), eta)

@@ -2,11 +2,11 @@ r"""Affine minorants of convex CVXPY expressions, also at their kinks.
 
 A convex expression has a unique tangent where it is smooth, and many at a kink. The subgradient
 of CVXPY at a kink is usually useless for a proof; the multipliers of a solved problem give a useful
-one. Every atom with a kink (a maximum, a norm, a sum of the largest) is the support function
+one. Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support function
 of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``.
-:class:`Lifted` replaces each argument of such an atom by a variable. The multiplier of their link
-approximates the right v, and :class:`Minorants` projects it on V. The bound is valid for any error
-of the solver.
+:class:`Lifted` replaces each argument of such an atom by a variable. The multiplier of this
+equation approximates the right v, and :class:`Minorants` projects it on V. The bound is valid for
+any error of the solver.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _ball(atom: Any, v: Floats) -> Floats:
 
 
 def _rearrangements(atom: Any, v: Floats) -> Floats:
-    """Project a row on the hull of all rearrangements of the weights, padded with zeros."""
+    """Project a row on the hull of all permutations of the weights, padded with zeros."""
     given = _flat(atom.args[1].value)
     weights = np.sort(np.append(given, np.zeros(v.size - given.size)))
     v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside the hull
@@ -117,7 +117,7 @@ def _has_kink(expression: Any) -> bool:
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
-    """Return the positions in the argument, by columns, that each entry of the atom depends on."""
+    """Return the positions, by columns, of the arguments of each entry of the atom."""
     shape, axis = atom.args[0].shape, getattr(atom, "axis", None)
     place = np.arange(atom.args[0].size).reshape(shape, order="F")
     if isinstance(atom, cp.abs):
@@ -224,7 +224,7 @@ class Minorants:
     ) -> tuple[float, list[Floats]]:
         """Return constant and slopes of an affine minorant of ``dual'expression``, which is convex.
 
-        Atoms with kinks use their hints, or else the centres of their sets.
+        Atoms with kinks use their hints or, without hints, the centres of their sets.
         """
         slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")

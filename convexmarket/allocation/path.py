@@ -1,22 +1,22 @@
 """The path of optimal weights: all stationary points in closed form, and the best of them.
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
-beta grows from 0 to infinity they trace one piecewise linear path, for all mu, sigma and gamma
-are. On it
+beta grows from 0 to infinity they trace one piecewise linear path, the same for all mu, sigma and
+gamma. On this path
 
-* the capped sellers are the j cheapest and the sellers bought from are the q cheapest;
-* with f = q - j free sellers, M = 1 - j*u the weight left for them and W the sum of squared
-  deviations of their costs from the mean, ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W;
+* the j cheapest sellers are at the cap, and the q cheapest sellers sell;
+* let f = q - j be the number of free sellers, M = 1 - j*u their total weight, and W the sum of
+  squared deviations of their costs: then ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W;
 * eta follows from gamma*eta = t = mu*beta/||a||, and the objective is stationary in eta where
   t^2 * psi'a = sigma*gamma, which is a cubic in 1/beta with at most one local minimum.
 
 As beta grows, t grows and psi'a falls. So the ends of a stretch of the path bound t^2*psi'a, and
 stretches without a stationary point are discarded. The others are split into single pieces, whose
-cubics are solved. This gives all local minima, hence the global one, in O(m log m), with no
+cubics are solved. This gives all local minima, hence the global minimum, in O(m log m), without a
 tolerance. Many markets that differ in one seller's cost are solved together.
 
-Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``. Costs are centred at
-the smallest and divided by the largest, objectives divided by mu:
+Sellers are numbered by increasing cost, and a cap of u is given as ``n = 1/u``. Costs are centred
+at the smallest cost and divided by the largest. Objectives are divided by mu:
 ``F/mu = ||a|| + r*psi'a + rho/r`` with r = t/mu.
 """
 
@@ -100,7 +100,7 @@ class Costs:
     Parameters
     ----------
     psi : ndarray, shape (n,)
-        Virtual costs >= 0 in ascending order; for a group, at most its smallest.
+        Virtual costs >= 0 in ascending order; for a group, at most its smallest cost.
     numbers : ndarray of int, shape (n,), optional
         Number of sellers in each row, possibly 0; 1 by default.
     means, squares : ndarray, shape (n,), optional
@@ -212,7 +212,7 @@ class Markets:
         return some
 
     def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
-        """Return the number of sellers in the first k rows, their sum of costs and of squares."""
+        """Return the number of sellers in the first k rows, and their sums of costs and squares."""
         number, first, second = self.costs.sums
         if not self.is_replaced:
             return number[k], first[k], second[k]
@@ -231,7 +231,7 @@ class Markets:
         return np.where(k == self.place, self.new, self.costs.x[rows])
 
     def rows(self, level: Floats, side: Literal["left", "right"] = "left") -> Ints:
-        """Return the number of rows below a level, or at most at it if ``side`` is "right"."""
+        """Return the number of rows below a level, or up to the level if ``side`` is "right"."""
         rows = np.searchsorted(self.costs.x, level, side)
         new = self.new < level if side == "left" else self.new <= level
         return rows - (rows > self.empty) + new
@@ -266,7 +266,7 @@ class Markets:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             beta = np.where(at_start, 0.0, left / (free * (tau - mean)))
             bend = beta * spread
-            # Rounding must not make costs negative, as the rate may be infinite.
+            # Rounding must not make costs negative, because the rate may be infinite.
             cost = np.maximum(np.where(at_end, cost, cost - bend), 0.0)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
         beta = np.where(at_end, np.inf, beta)
@@ -308,7 +308,7 @@ class Markets:
         some.n, cap = points.n, 1.0 / points.n
         piece = some.piece(j, q)
         with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
-            several = self.value(j) < self.value(q - 1)  # else equal shares
+            several = self.value(j) < self.value(q - 1)  # otherwise equal shares
             tilt = np.where(several, points.beta * (piece.mean - cost), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
         return np.where(rank < j, cap, np.where(rank < q, weight, 0.0))
@@ -356,8 +356,8 @@ def stationary_beta(piece: Piece, rho: float) -> Floats:
     """Return the beta of the local minimum on each piece; +inf if the objective is decreasing.
 
     r^2 * psi'a = rho is beta^2*(p0 - beta*W) = rho*(N0 + beta^2*W), in s = 1/beta the cubic
-    s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0: at most two are positive,
-    and the larger one in s is the local minimum.
+    s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0, so at most two are positive.
+    The larger of these is the local minimum.
     """
     spread, cost, norm2 = piece.spread, piece.cost, piece.norm2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

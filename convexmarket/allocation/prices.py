@@ -1,14 +1,14 @@
 r"""Shadow prices: rates at which the optimal objective falls as constraints are relaxed.
 
-For a market in numbers they follow from the optimal point. With :math:`g = \nabla_a F` and
+For a market in numbers, prices follow from the optimal point. With :math:`g = \nabla_a F` and
 the multipliers tau of ``sum a = 1``, z of the caps, w of the largest guarantees, lambda of the
 budget and h of the range of eta,
 
 .. math:: g_i + \lambda\eta\psi_i + z_i + \eta w_i = \tau \;\text{ where } a_i > 0, \qquad
           F_\eta + \lambda\psi^\top a + w^\top a + h = 0 ,
 
-which is a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. Other
-markets take the multipliers of the solver.
+which is a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. For other
+markets, prices are the multipliers of the solver.
 """
 
 from __future__ import annotations

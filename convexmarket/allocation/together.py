@@ -6,7 +6,7 @@ r"""Several buyers who share their sellers, under limits on the total sales of e
 and each buyer's constraints. With the guarantees linearised about a point, one convex program gives
 the next :math:`\eta_b` and the prices y of the limits. Separate allocations at these prices prove
 the lower bound :math:`\sum_b \min \{F_b + \eta\, y^\top a\} - y^\top
-e`. The limits may leave a gap that no prices close.
+e`. A gap may remain at all prices.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from convexmarket.terms import Constraint, MarketNumbers, Quantities, Term
 _ROUNDS, _STEPS = 3, 24
 #: Relative change of eta in the first and in the smallest step.
 _REACH, _LEAST = 0.5, 1e-4
-#: Penalty for the excess over the limits, relative to the objective; excess due to the solver.
+#: Penalty on excess over the limits, relative to the objective; excess attributed to the solver.
 _PENALTY, _SOLVER_ERROR = 100.0, 1e-9
 
 
@@ -119,7 +119,7 @@ def allocate_together(
     Raises
     ------
     ParameterError
-        If the sellers are not the same, or a shared constraint is of another kind.
+        If the sellers differ, or a shared constraint has another type.
     InfeasibleMarketError, UnattainedOptimumError, SolverError
         If the markets have no common optimum, or a solver fails.
 

@@ -36,7 +36,7 @@ from convexmarket.terms import Cap, GroupShare, Noise, Spread
 Floats = NDArray[np.float64]
 #: A DataFrame; typed as Any, because pandas does not declare the types of columns.
 Frame = Any
-#: Tables with their keys, and facts.
+#: Tables by name, with their keys, and facts.
 Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
 #: The scenario of the reports in a user's table.
@@ -98,7 +98,7 @@ class LearnerTable(tables.Table):
     )
 
     name: tables.Column
-    """A class of convexmarket.learners; :class:`convexmarket.Study` takes others."""
+    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
     regularization: tables.Several[tables.Positive] | Literal["auto"]
     """Candidates, or "auto": the public rule of a classifier."""
 
@@ -118,9 +118,9 @@ class ClassifierTable(LearnerTable):
     """A private classifier. Other keys are arguments of its constructor."""
 
     name: tables.Column = "PrivateLogisticRegression"
-    """A class of convexmarket.learners; :class:`convexmarket.Study` takes others."""
+    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
     draws: Annotated[int, Field(ge=1, le=10_000)] = 15
-    """Noise draws of each model."""
+    """Number of noise draws for each model."""
     tuning: Literal["free", "charged"] = "free"
     """Whether Lambda is also chosen privately, within the privacy sold ("charged")."""
 
@@ -131,7 +131,7 @@ class NaiveTable(tables.Table):
     eta_range: tables.Range
     """Smallest and largest eta."""
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
-    """Values of eta that are tried, in geometric progression."""
+    """Number of values of eta to try, in geometric progression."""
 
 
 # -------------------------------------------------------------------------------------- files
@@ -362,7 +362,7 @@ class ClassifierFile(LearningFile):
     -----
     Its runs are the candidates; and, for each scenario, model ("mechanism", "naive", and
     "charged tuning", which chooses Lambda in each draw within the privacy sold) and gamma, the
-    table ``curve`` holds the chosen one with error_mean and error_std on the test rows and
+    table ``curve`` holds the chosen run with error_mean and error_std on the test rows and
     overall_mean (error + gamma * payments), ``draws`` the test error of each draw, ``sellers`` the
     offers with the guarantee of the model, and ``audits`` the audits of the mechanism's markets.
     """
@@ -421,7 +421,7 @@ class ClassifierFile(LearningFile):
             for name in ("sellers", "fits")
         )
         curve: Frame = chosen.fillna({"mu": 0.0, "sigma": 0.0}).assign(gamma=chosen.price)
-        scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive one is bought at gamma = 1
+        scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive purchase has gamma = 1
         bounds = ["objective", "lower_bound"]
         curve[bounds] = curve[bounds].mul(scale, axis=0)
         parts = [part.epsilon for _, part in sold.groupby(_KEY, sort=False)]
@@ -498,8 +498,8 @@ class ClassifierFile(LearningFile):
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     """Select the run with the smallest overall error for each scenario, model and price gamma.
 
-    Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
-    first.
+    Ties are resolved in favour of the largest Lambda, which uses the smallest share of a guarantee,
+    and then of the first run.
     """
     runs = runs.assign(model=runs.market, price=runs.gamma)
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})

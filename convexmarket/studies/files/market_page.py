@@ -1,4 +1,4 @@
-"""The reports of files of kind "market": a headline, figures, two tables, and an appendix."""
+"""Reports of files of kind "market": a headline, figures, two tables and an appendix."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _classification(report: Report, runs: Runs) -> None:
 
 
 def _against_naive(report: Report, errors: Frame) -> None:
-    """Compare a model with the naive one, paired over draws: at each point, and on average."""
+    """Compare a model with the naive model, paired over draws, at each point and on average."""
     model, naive = errors.columns
     verdicts = errors.groupby(["scenario", "gamma"]).apply(
         lambda rows: compare(rows[model], rows[naive]).verdict
@@ -214,7 +214,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
 
 
 def _comparison(problem: Any, draws: Frame) -> str:
-    """Compare the two variants that the file names, paired over draws of the sellers."""
+    """Compare the two variants named in the file, paired over draws of the sellers."""
     if (pair := problem.run.compare) is None:
         return ""
     texts: list[str] = []

@@ -85,7 +85,7 @@ class BuyerTable(tables.Table):
 
 
 class PlanTable(tables.Table):
-    """The arguments of AdaptivePolicy: when the terms change during the market."""
+    """The arguments of AdaptivePolicy, which changes the terms during the market."""
 
     replan: bool = False
     """Whether new plans use the sales so far."""
@@ -106,14 +106,14 @@ class LearnerTable(tables.Table):
 
 
 class SimulationTable(tables.Table):
-    """The random part of a simulation."""
+    """Random quantities of a simulation."""
 
     arrivals: Count | None = None
     """Number of sellers who arrive; by default all, at most the expected number."""
     acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Probability that a seller accepts an offer."""
     draws: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Simulated markets. The tables are those of the first; intervals need at least two."""
+    """Number of simulated markets. The tables describe the first; intervals need at least two."""
 
 
 class OnlineFile(tables.ProblemFile):
@@ -125,7 +125,7 @@ class OnlineFile(tables.ProblemFile):
     """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
     data: Annotated[people.GivenData | OwnSellers, Field(discriminator="source")]
-    """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""
+    """Source of the rows. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()
 
@@ -213,7 +213,7 @@ class OnlineFile(tables.ProblemFile):
         return Runs("online", _KEYS, found, results[0]["facts"])
 
     def simulated(self, rows: release.MarketRows, draw: int) -> Runs:
-        """Simulate one market; further draws are further branches of the seed."""
+        """Simulate one market; each draw has its branch of the seed."""
         policy, learner, branch = self.policy(), self.classifier(), [draw] if draw else []
         streams = [self.run.stream(purpose, *branch) for purpose in range(4)]
         arrival, cost, answer = map(np.random.default_rng, streams[:3])
@@ -294,7 +294,7 @@ def _draw(
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
-    """Tabulate the plans, their audits, and their curves to beyond the last report that sells."""
+    """Tabulate the plans, their audits, and their curves to above the last report that sells."""
     first = plans[0].policy
     low, high = first.support
     ends = [made.policy.highest_sensitivity for made in plans]
@@ -368,7 +368,7 @@ def close_market(
     lapse : bool
         Whether offers that are still unanswered count as declined.
     leave_out : sequence of str
-        Sellers who accepted and whose rows are missing: they are paid, and not used.
+        Sellers who accepted but whose rows are missing. They are paid, and their rows are not used.
     regularization : float, optional
         Lambda instead of the value in the problem, chosen independently of the rows.
 

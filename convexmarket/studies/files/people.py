@@ -183,9 +183,9 @@ class OwnData(tables.Table):
     public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field(
         default_factory=dict
     )
-    """Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
-    "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
-    file."""
+    """Public rows, which are not sold: "validation" rows to choose the parameters of a classifier,
+    "test" rows to measure its error. The value is a share of the file, drawn by the run's seed, or
+    a file."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -217,7 +217,7 @@ class OwnData(tables.Table):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Names of the features and a description, as data sets have them."""
+        """Names of the features and a description, as in data sets."""
         names = self.public_features.get_feature_names_out()
         text = f"Rows of {self.file}, with the ranges and categories of the problem file."
         return {"feature_names": tuple(map(str, names)), "description": text}
@@ -263,7 +263,7 @@ def read_public(problem: Any, na_values: Sequence[str] = ()) -> Parts:
 
 
 def drawn(rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path) -> Parts:
-    """Split the file into rows for sale and drawn public rows, in the order of the file."""
+    """Split the file at random into rows for sale and public rows, in the order of the file."""
     stream = np.random.SeedSequence(seed, spawn_key=(_PUBLIC,))
     order = np.random.default_rng(stream).permutation(len(rows))
     ends = np.cumsum([round(share * len(rows)) for share in shares.values()], dtype=int)
