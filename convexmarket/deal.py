@@ -66,8 +66,8 @@ class Deal(Shown):
     Attributes
     ----------
     offers : DataFrame
-        By seller, with the index of the table: ``ask`` (reported cost per unit of epsilon),
-        ``epsilon`` (privacy bought, in nats), ``weight`` of the row, ``payment``, and ``surplus``
+        One row per seller, with the index of the table: ``ask`` (reported cost per unit of
+        epsilon), ``epsilon`` (privacy bought, in nats), ``weight``, ``payment`` and ``surplus``
         (payment minus reported cost). Private. A Dask DataFrame for sellers in partitions.
     market, allocation : Market, Allocation or PartedAllocation
     model, account : Learner, PrivacyAccountant
@@ -78,7 +78,7 @@ class Deal(Shown):
         Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: root mean
         squared error, or share of wrong labels.
     budget, source : float or None, dict
-        The budget that set the weight of the payments; the file of the table and its SHA-256.
+        The budget that determined the weight of payments; the file of the table and its SHA-256.
 
     Examples
     --------
@@ -294,9 +294,9 @@ def price(
     Parameters
     ----------
     table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or parted table
-        One row per seller. A :func:`convexmarket.partitions.table` takes ``gamma`` and no
+        One row per seller. For a :func:`convexmarket.partitions.table`, give ``gamma`` and not
         ``budget``, ``group`` or ``na_values``.
-    prior : Prior or frozen scipy.stats distribution, or mapping from group to one
+    prior : Prior or frozen scipy.stats distribution, or mapping from groups to these
         The distribution of the costs: common knowledge, fixed before the reports are read.
     objective : Objective or Term
         Minimised by the buyer, such as ``1.0 * Spread() + 100 * Noise()``, with payments unless
@@ -314,7 +314,7 @@ def price(
         Smallest share of the weight of groups (:class:`GroupShare`).
     na_values, show_cells : sequence of str, bool
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``; whether an error shows the
-        text of the first wrong report, which is private.
+        private text of the first invalid report.
     progress : callable, optional
         Called with the name of each stage as it starts.
 
@@ -387,7 +387,7 @@ def buy(
     """Make an offer to every seller of a table, and train a model under the privacy bought.
 
     A :class:`~convexmarket.errors.UselessModelWarning` before the training means that the noise
-    which the budget leaves exceeds the error of a constant.
+    under this budget exceeds the error of a constant prediction.
 
     Parameters
     ----------
@@ -401,8 +401,8 @@ def buy(
         its ``features``, it receives all columns except label and sale columns. By default a
         :class:`PersonalizedRidge` or, for ``classes``, a :class:`PrivateLogisticRegression`.
     features, classes, target_range : optional
-        Public facts for the default learner. Without classes and target_range they are read
-        from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+        Public facts for the default learner. If neither classes nor target_range is given, they
+        are read from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
     test : DataFrame, optional
         Public rows with features and labels, on which the error is computed.
     random_state : None or Simulation, default None
@@ -415,7 +415,7 @@ def buy(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        See :func:`price`, and ``fit`` of the learner. Only a fit that fails may leave a charge.
+        See :func:`price`, and ``fit`` of the learner. A charge may remain only if ``fit`` fails.
 
     Examples
     --------
@@ -490,7 +490,7 @@ def _offers(
     sellers = Sellers(reports, prior, groups=groups).with_ids(listed.index)
     constraints = checked_constraints(constraints, sellers)
     if gamma is not None and budget is not None:
-        raise ParameterError("give gamma or budget, not both: the budget decides gamma")
+        raise ParameterError("give gamma or budget, not both: the budget determines gamma")
     if gamma is not None:
         if any(part.term.privacy_cost is not None for part in objective.parts):
             raise ParameterError("give gamma or an objective with payments, not both")
@@ -502,7 +502,7 @@ def _offers(
         ).objective
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
-        raise ParameterError("the payments have no weight; give gamma, or budget, or Payments()")
+        raise ParameterError("the payments have no weight; give gamma, budget or Payments()")
     stage("allocating")
     allocation = allocate(market)
     solves = len(allocation.solves)

@@ -376,7 +376,7 @@ class PartedDeal(Deal):
     ) -> tuple[Path, ...]:
         """Write a new folder with a file for each partition and the certificate, atomically.
 
-        All workers must be able to write the folder; an existing one is never replaced.
+        All workers must be able to write the folder; an existing folder is never replaced.
         """
         folder = Path(path)
         if os.path.lexists(folder):

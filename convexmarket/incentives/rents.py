@@ -4,8 +4,8 @@ A *curve* gives the guarantees and rents of one seller at other reports: :class:
 the papers' problem and :class:`SolvedCurve` for any other market.
 
 Let F(y) be the buyer's optimal objective when the seller's virtual cost is y. F is concave, and its
-slope is gamma*u(eps(y)), gamma being the weight of the payments. Where psi is affine with slope k,
-the rent is therefore the difference of two optimal objectives over gamma*k. Elsewhere the papers'
+slope is gamma*u(eps(y)), with gamma the weight of the payments. Where psi is affine with slope k,
+the rent is the difference of two optimal objectives divided by gamma*k. Elsewhere the papers'
 problem is integrated by adaptive quadrature, to 11 digits. Other markets need a solve at each
 report, and psi is replaced by the chord between two reports. Let o(y) be the distance of psi's
 inverse from the chord. The remainder is the integral of -o(y)*u'(y), for an affine u the drop of u
@@ -195,7 +195,7 @@ class _Cell(NamedTuple):
 
     value: float
     gap: float
-    bend: float  # more solves would reduce it
+    bend: float  # due to curvature; more solves would reduce it
 
 
 class SolvedCurve:
@@ -247,7 +247,7 @@ class SolvedCurve:
         kinks = prior.breakpoints[first : first + _FEW]
         ends, tolerances = np.full(n, end), np.full(n, tolerance)
         rents, errors = adaptive(sold, reports, ends, tolerances, kinks, _MOST_PIECES)
-        # The relative error of guarantees has the order of the root of the gap.
+        # The relative error of guarantees has the order of the square root of the gap.
         return rents, errors + rents * np.sqrt(2.0 * self._gap)
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:

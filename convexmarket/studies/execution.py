@@ -54,7 +54,7 @@ _ENDED = {
 _IDLE, _INTERVAL = 60, 0.02
 _MEGABYTE = 1e6
 _PR_SET_PDEATHSIG = 1
-#: The beginning of every line of a journal.
+#: First bytes of every line of a journal.
 _BEGINNING = b'{"key": '
 
 
@@ -102,8 +102,8 @@ class Execution:
         exception), ``status`` the signal or exit code of a crash, ``log`` the text of an exception
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
-        the call unnecessary, or None. If the system ends a worker, its call is repeated once. If
-        the repeated call ends its worker, too, the call has crashed.
+        the call unnecessary, or None. If the system kills a worker, its call is repeated once. If
+        the worker of the repeated call is also killed, the call has crashed.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -273,13 +273,13 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
 class Journal:
     """An append-only file with one JSON object per line; without a path, no file is written.
 
-    A line that was incomplete when the machine stopped is cut off when the journal is opened
-    again. Two studies cannot write the same journal; Windows has no such lock.
+    A line that was incomplete when the machine stopped is removed when the journal is opened
+    again. Two studies cannot write the same journal, except on Windows, which has no such lock.
 
     Attributes
     ----------
     records : list of dict
-        The records of the file when it was opened.
+        The records in the file when it was opened.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:

@@ -51,7 +51,7 @@ KEYS = {
     "profiles": (*verdicts.GROUP, "of", *verdicts.CONTENDER, "tau"),
 }
 
-#: The largest error of a solved run under the options of CVXPY.
+#: Largest error of a solved run under the options of CVXPY.
 _TOLERANCE = 1e-3
 #: Outcomes that also apply to larger runs; keys of a setting.
 _LIMITS = {"time limit", "memory limit", "unsupported"}
@@ -111,17 +111,17 @@ def compare_solvers(
         regression", "ridge", "semi-interactive fit", "z-block". Functions and classes need
         ``sizes``.
     solvers : sequence of str or CVXPY solvers
-        CVXPY's names; "exact", the methods of this package without a conic solver; or your objects
-        with CVXPY's interface. Solvers that are not installed are listed in ``facts["absent"]``.
+        CVXPY's names; "exact", the methods of this package without a conic solver; or objects with
+        CVXPY's solver interface. Solvers that are not installed are listed in ``facts["absent"]``.
     formulations : sequence of str
         Such as "primal", "dual", "projection"; all by default. A class that has none of these uses
         its first formulation.
     classes : sequence of str
         Classes of subproblems; all by default.
     sizes : sequence of int, optional
-        Sellers, rows or points, for functions and names of classes.
+        Numbers of sellers, rows or points, for functions and names of classes.
     draws : int
-        Instances of each problem and size, for functions and names of classes.
+        Number of instances of each problem and size, for functions and names of classes.
     settings : mapping of str to mapping, optional
         For each name ``{"tolerance": float, "options": {solver: {option: value}}}``: the largest
         error of a solved run, and options of CVXPY's solve. "default" may be None: CVXPY's options
@@ -137,7 +137,7 @@ def compare_solvers(
     journal : path, optional
         File that records each run when it ends; the same call resumes from it.
     progress : bool or callable
-        Whether to print progress on standard error, or a function of (stage, done, total).
+        Whether to print progress to standard error, or a function of (stage, done, total).
 
     Returns
     -------

@@ -31,7 +31,7 @@ from convexmarket.terms import Objective
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
-#: One run: its market, the values of the axes, and the draw.
+#: The market, the values of the axes and the draw of a run.
 _Point = dict[str, Any]
 
 #: Markets that are paid and audited: markets with a closed form, all, or none.
@@ -39,7 +39,7 @@ Extent = Literal["exact", "all", "none"]
 
 #: Share of the average weight below which a weight counts as zero.
 ZERO_WEIGHT = 1e-6
-#: The branches of the seed: for the markets, and for the noise of the learner.
+#: Branches of the seed for the markets and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
 #: The parameter of a function that receives random numbers.
 _DRAWN = "draw"
@@ -203,7 +203,7 @@ class Study:
         journal : path, optional
             File that records each run when it ends; the same call resumes from it.
         progress : bool or callable
-            Whether to print progress on standard error, or a function of (stage, done, total).
+            Whether to print progress to standard error, or a function of (stage, done, total).
 
         Returns
         -------
@@ -338,7 +338,7 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
 def market_digest(market: Market) -> str:
     """Return a digest of a market: its text, its sellers, and its objective at three points.
 
-    A change of the code of a term changes the values of the objective.
+    The values of the objective detect changes in the code of a term.
     """
     sellers, rng = market.sellers, np.random.default_rng(0)
     costs = np.asarray(sellers.virtual_costs, dtype=float)
