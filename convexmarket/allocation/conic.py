@@ -41,7 +41,7 @@ __all__ = ["Conic", "LeastViolation"]
 
 Floats = NDArray[np.float64]
 
-#: Weights below this, relative to the average, may be traces of an interior-point method.
+#: Weight, relative to the average, below which a weight may be due to an interior-point method.
 _TRACE = 1e-5
 #: Largest ratio of the unit of a compiled problem to the objective.
 _SAME = 1e3
@@ -275,7 +275,7 @@ class Conic:
         return replace(allocation, pricing=pricing)
 
     def _without_traces(self, best: Evaluated, gap: float) -> Evaluated:
-        """Set traces of interior-point methods to zero, at a small share of the gap."""
+        """Set tiny weights from interior-point methods to zero, at a small share of the gap."""
         support = best.weights * best.weights.size >= _TRACE
         try:
             weights = self.repaired(best.weights, best.eta, support)

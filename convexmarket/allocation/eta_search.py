@@ -140,7 +140,7 @@ class _Search:
         self.cuts: list[KeptSpreadCut] = []
 
     def solve(self, eta: float) -> Evaluated | None:
-        """Solve at an eta; narrow the range and return None if it is infeasible."""
+        """Solve at an eta; narrow the range and return None if the eta is infeasible."""
         point = self.runner.solve(eta)
         if isinstance(point, Excluded):
             self.exclude(point)
@@ -155,7 +155,7 @@ class _Search:
         return point
 
     def exclude(self, proof: Excluded) -> None:
-        """Narrow the range by a proof; raise an error if it becomes empty."""
+        """Narrow the range by a proof; raise an error if the range becomes empty."""
         self.proofs.append(proof)
         if proof.low == 0:
             self.low = max(self.low, proof.high)
@@ -219,7 +219,7 @@ class _Search:
     def split_at(self, low: float, high: float, where: float) -> float:
         """Choose the eta at which to split: the crossing of the highest cuts at both ends.
 
-        Next to an open end it is the minimiser of the highest cut at the other end.
+        Next to an open end, the split is at the minimiser of the highest cut at the other end.
         """
         end, step = (low, 1.0) if low > 0 else (high, -1.0)
         cuts, other = self.near(low, high), high if low > 0 and high < np.inf else end

@@ -194,7 +194,7 @@ def declare(
         compiling again. By default, the market is declared as one convex program in the weights
         and 1/eta, which excludes pieces that use the guarantees.
     formulation : {"primal", "dual", "projection"}
-        At a fixed eta. Markets that are not of the papers' form (A, Eq. 11) have a primal only.
+        Formulation at a fixed eta. Only markets of the papers' form (A, Eq. 11) have all three.
 
     Returns
     -------
@@ -261,7 +261,7 @@ class _Solved(Projections):
         self.solver, self.options = check_solver(solver), options
 
     def _declare(self, eta: float) -> None:
-        """Declare the market without units and noise, for solvers with absolute tolerances."""
+        """Declare the market in units of order one, without noise, for absolute tolerances."""
         form, m = self.standard, self.standard.virtual_costs.size
         cost = float(form.virtual_costs.mean()) or 1.0
         money = form.mu / np.sqrt(m) + form.gamma * eta * cost

@@ -62,7 +62,7 @@ def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -
 
 
 def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, float]:
-    """Return ``clip(point - level, 0, limits)`` and the level at which its sum is the total."""
+    """Return ``clip(point - level, 0, limits)`` and the level at which the sum is the total."""
     able = limits > 0
     points, caps = (point, limits) if able.all() else (point[able], limits[able])
     if caps.sum() <= total:
@@ -169,7 +169,7 @@ def norm_minimiser(
 ) -> Projection:
     """Return the minimiser of ``mu*||a|| + costs'a``, for mu > 0, with the prices as its levels.
 
-    It is the nearest point to ``-costs * ||a||/mu``, with ||a|| computed as a root, up to rounding.
+    The minimiser is the nearest point to ``-costs * ||a||/mu``, where ||a|| is found as a root.
     All entries of a block between their bounds have the same price ``mu*a_i/||a|| + costs_i``.
     """
     slopes = costs / mu

@@ -50,7 +50,7 @@ def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expr
 
 
 def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
-    """Return ``1/(eta*unit)`` as a parameter that follows another."""
+    """Return ``1/(eta*unit)`` as a parameter, computed from the parameter of eta."""
     return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
 
 

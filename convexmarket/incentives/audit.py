@@ -184,7 +184,7 @@ def audit_incentives(
         Number of random pairs with joint misreports: 80 for the papers' problem (deviations of 1 %
         and 10 %, quarters of the support), 8 otherwise (deviations of 10 %).
     random_state : numpy.random.Generator or int, default 0
-        Draws the sample and the pairs.
+        Source of the sample and of the pairs.
 
     Returns
     -------
@@ -361,7 +361,7 @@ def _built(
 
 
 def _top(prior: Prior, least: Floats) -> Floats:
-    """Return the highest misreports: the top of the support, or the 0.999 quantile if higher."""
+    """Return the highest misreports: the top of the support or, if infinite, a high quantile."""
     low, high = prior.support
     if np.isinf(high):
         return np.maximum(prior.quantile(0.999), 2.0 * least)
