@@ -487,7 +487,7 @@ class ClassifierFile(LearningFile):
         """Return the test error without privacy, with the Lambda of the best validation error."""
         models = {
             value: self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
-            for value in sorted(self.learner.candidates, reverse=True)  # the largest of ties
+            for value in sorted(self.learner.candidates, reverse=True)  # ties go to the largest
         }
         validation = rows.X_validation, rows.y_validation
         value = max(models, key=lambda value: models[value].score(*validation))

@@ -45,8 +45,8 @@ _AUDIT |= {"misreports_per_seller": "misreports"}
 #: relative to the range of the reports that sell.
 _CURVE_POINTS, _BEYOND = 201, 1.6
 _CAVEATS = (
-    "The terms follow from reports and answers; they, and the payments, carry no privacy "
-    "guarantee. The guarantees cover the coefficients only.",
+    "The terms follow from reports and answers. Terms and payments have no privacy guarantee; "
+    "the guarantees cover the coefficients only.",
     "The audit checks reports: a seller who misstates its sensitivity gains nothing. It cannot "
     "check rows, and a seller who arrives under two names counts as two sellers.",
 )
