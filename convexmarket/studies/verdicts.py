@@ -52,10 +52,10 @@ Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
     """Return the outcome of a solve within the limits, from a status in CVXPY's spelling.
 
-    It is "solved" if the status is optimal, accurate or not, and the computed accuracy agrees;
-    "wrong" if the status is optimal without reservation and it does not, or if it is infeasible or
-    unbounded for a problem that is neither; "inaccurate" if the status itself is; "unsupported";
-    else "failed".
+    It is "solved" if the status is optimal or inaccurate and the computed accuracy suffices;
+    "wrong" if the status is optimal and the accuracy does not suffice, or if the status is
+    infeasible or unbounded (all problems have an optimum); "inaccurate" for other inaccurate
+    statuses; "unsupported"; and otherwise "failed".
     """
     if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, EXACT) and accuracy <= tolerance:
         return "solved"
