@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
 
-#: Range of public parameters of learners and releases: squares and ratios of two stay finite.
+#: Range of public parameters of learners and releases, whose squares and ratios are finite.
 SMALLEST, LARGEST = 1e-100, 1e100
-#: Entries of rows: the sum of their squares neither overflows nor loses digits.
+#: Range of the entries of rows: the sum of their squares neither overflows nor loses digits.
 LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
 #: Largest number of characters of an object in an error message, and of an id.
 _SHOWN, LONGEST = 120, 200
 
 
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
-    """Format a value for an error message: one printable line without the middle of a long text."""
+    """Format a value as one printable line for a message; omit the middle of a long text."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     text = " ".join(write(value).split())
@@ -39,7 +39,7 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Test whether a value is one real number, and not a truth value."""
+    """Test whether a value is a single real number, not a truth value."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
@@ -57,7 +57,7 @@ def as_float(value: object) -> float:
 
 def _check(inside: Callable[[float], bool], what: str, name: str, value: object) -> float:
     number = as_float(value)
-    if not inside(number):  # NaN is not inside
+    if not inside(number):  # also for NaN
         raise ParameterError(f"{name} must {what}, got {value!r}")
     return number
 
@@ -86,13 +86,13 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:
         raise ParameterError(f"{name} must be a whole number >= {least}, got {value!r}")
-    if value > 2**53:  # above, not every whole number is a float
+    if value > 2**53:  # larger whole numbers are not all floats
         raise ParameterError(f"{name} must be at most 2**53, got {shown(value)}")
     return int(value)
 
 
 def check_choice(name: str, value: Any, choices: Any) -> Any:
-    """Check that a value is one of the words of a ``Literal``, and return it."""
+    """Check that a value is a member of a ``Literal``, and return it."""
     if not isinstance(value, str) or value not in get_args(choices):
         known = ", ".join(map(repr, get_args(choices)))
         raise ParameterError(f"{name} must be one of {known}, got {value!r}")
@@ -100,7 +100,7 @@ def check_choice(name: str, value: Any, choices: Any) -> Any:
 
 
 def check_instance(name: str, value: object, kind: Any, example: str = "") -> None:
-    """Check the type of an object; ``example`` is the remedy in the message."""
+    """Check the type of an object; the message suggests ``example``."""
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         remedy = example or " or ".join(f"a {each.__name__}" for each in kinds)
@@ -108,7 +108,7 @@ def check_instance(name: str, value: object, kind: Any, example: str = "") -> No
 
 
 def check_list(name: str, value: object, entries: str) -> None:
-    """Check that a value can be iterated and is not a text, whose entries would be letters."""
+    """Check that a value can be iterated and is not a string, whose entries are letters."""
     if isinstance(value, str | bytes) or not is_iterable(value):
         raise ParameterError(f"{name} must be a list of {entries}, got {shown(value)}")
 
@@ -127,7 +127,7 @@ def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64
         if array.dtype.kind == "O":
             real = all(is_number(cell) or isinstance(cell, others) for cell in array.flat)
         return array.astype(np.float64, copy=False) if real else None
-    except (TypeError, ValueError, OverflowError):  # these may quote an entry, which is private
+    except (TypeError, ValueError, OverflowError):  # their messages may quote a private entry
         return None
 
 
@@ -179,7 +179,7 @@ def finite_entries(
 
 
 def moderate(values: NDArray[Any]) -> NDArray[Any]:
-    """Clip larger numbers to ``1e150`` in size, and replace smaller ones than ``1e-150`` by 0.
+    """Clip numbers to ``1e150`` in absolute value, and replace those below ``1e-150`` by 0.
 
     Private rows pass through this function first; a refusal would reveal the row.
     """
@@ -230,7 +230,7 @@ def check_distinct(name: str, labels: pd.Index[Any]) -> None:
 
 
 def generator_of(random_state: object) -> np.random.Generator:
-    """Return a generator as it is, or create one from a seed."""
+    """Return a generator unchanged, or create a generator from a seed."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, int | np.integer) and random_state >= 0:
@@ -242,7 +242,7 @@ def generator_of(random_state: object) -> np.random.Generator:
 def aligned(**arguments: Any) -> tuple[Any, ...]:
     """Order the rows of all arguments as in the first pandas argument, by labels.
 
-    Arguments without labels are matched by position, which requires labels in one order.
+    Arguments without labels are matched by position, so all labels must have one order.
     """
     labels = {k: value.index for k, value in arguments.items() if labels_of(value) is not None}
     if len(labels) < 2:
@@ -269,7 +269,7 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the line of the user's code, outside of the package."""
+    """Issue a warning that points to the user's code outside of the package."""
     package = str(Path(__file__).parent) + os.sep
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):

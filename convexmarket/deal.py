@@ -46,7 +46,7 @@ from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payment
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-#: Markets drawn for a budget; solves that a payment takes; seconds that a stage announces.
+#: Markets drawn for a budget; solves for one payment; seconds of a stage that is announced.
 _DRAWS, _SOLVES_PER_PAYMENT, _LONG = 25, 1.5, 10.0
 _DEPENDENCIES = "numpy scipy pandas scikit-learn cvxpy clarabel ecos highspy osqp scs"
 _TERMS_OF_SALE = (
@@ -54,7 +54,7 @@ _TERMS_OF_SALE = (
     "The objective, the constraints and the prior must be fixed before the reports are read."
     " Sellers who agree on their reports may gain together.",
     "epsilon is the guarantee sold, for a model trained with these weights and with eta = the sum"
-    " of epsilon; the learner reports the total, with its part of the noise.",
+    " of epsilon; the learner reports the total guarantee, with the part for its noise.",
 )
 _PRIVATE = "`offers.csv` and this page contain the reports and the offers of sellers: private."
 
@@ -66,19 +66,19 @@ class Deal(Shown):
     Attributes
     ----------
     offers : DataFrame
-        By seller, with the index of the table: ``ask`` (reported cost per unit of epsilon),
-        ``epsilon`` (privacy bought, in nats), ``weight`` of the row, ``payment``, and ``surplus``
+        One row per seller, with the index of the table: ``ask`` (reported cost per unit of
+        epsilon), ``epsilon`` (privacy bought, in nats), ``weight``, ``payment`` and ``surplus``
         (payment minus reported cost). Private. A Dask DataFrame for sellers in partitions.
     market, allocation : Market, Allocation or PartedAllocation
     model, account : Learner, PrivacyAccountant
-        Of :func:`buy`: the model; the privacy that each seller sold, with the part spent.
+        The model of :func:`buy`; the privacy that each seller sold, and the part that is spent.
     expected_error : float or None
-        Standard deviation that the noise adds to a prediction (:meth:`noise_effect` of learners).
+        Standard deviation that the noise adds to a prediction (``noise_effect`` of the learner).
     test_errors : dict or None
         Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: root mean
         squared error, or share of wrong labels.
     budget, source : float or None, dict
-        The budget that set the weight of the payments; the file of the table and its SHA-256.
+        The budget that determined the weight of payments; the file of the table and its SHA-256.
 
     Examples
     --------
@@ -111,17 +111,17 @@ class Deal(Shown):
 
     @property
     def incentives(self) -> Incentives:
-        """Whether truth is each seller's best reply, and why: :attr:`Market.incentives`."""
+        """Whether the truth is each seller's best reply, and why: :attr:`Market.incentives`."""
         return self.market.incentives
 
     @cached_property
     def totals(self) -> dict[str, float]:
-        """Sums of the offers; ``expected_payments`` estimates their average over the prior."""
+        """Totals of the offers; ``expected_payments`` estimates their average over the prior."""
         sold = np.asarray(self.market.privacy_cost(self.offers["epsilon"].to_numpy()))
         return totals_of(self.offers, self.market.sellers.virtual_costs, sold)
 
     def audit(self, **options: Any) -> IncentiveAudit:
-        """Audit the gains of misreports, with options of :func:`~convexmarket.audit_incentives`."""
+        """Audit misreports with the options of :func:`~convexmarket.audit_incentives`."""
         return audit_incentives(self.market, **{"allocation": self.allocation} | options)
 
     def to_frame(self) -> pd.DataFrame:
@@ -129,7 +129,7 @@ class Deal(Shown):
         return self.offers.copy()
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw epsilon and payment against the asks, in two (given) matplotlib Axes."""
+        """Plot epsilon and payment against the asks, in two Matplotlib Axes."""
         if axes is None:
             from matplotlib import pyplot as plt
 
@@ -193,7 +193,7 @@ class Deal(Shown):
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
     ) -> tuple[Path, ...]:
-        """Write the offers and their certificate as JSON: all files or none, for their owner only.
+        """Write the offers and a JSON certificate atomically; only the owner can read the files.
 
         Parameters
         ----------
@@ -203,12 +203,12 @@ class Deal(Shown):
             ``certificate.json``, ``deal.md`` with :meth:`statements`, and the model as
             ``model.json`` if :func:`save_model` accepts it.
         audit, force : IncentiveAudit, bool, default False
-            An audit for the certificate, and whether existing files may be replaced.
+            An audit to add to the certificate, and whether existing files may be replaced.
 
         Raises
         ------
         ParameterError
-            If a file exists or has another ending. A DataError means that nothing was written.
+            If a file exists or has another ending. After a DataError no file was written.
         """
         place, certificate = Path(path), json_of(self.to_dict(audit))
         is_file = bool(place.suffix) and not place.is_dir()
@@ -233,7 +233,7 @@ class Deal(Shown):
         return tuple(contents)
 
     def record(self, ledger: Ledger, source: str | None = None) -> int:
-        """Record the sales of a table in a ledger, charge the model, and count the sales.
+        """Record sales in a ledger, and charge the model; return the number of sales.
 
         Raises
         ------
@@ -289,18 +289,18 @@ def price(
     show_cells: bool = False,
     progress: Progress | None = None,
 ) -> Deal:
-    """Make every seller of a table an offer.
+    """Make an offer to every seller of a table.
 
     Parameters
     ----------
     table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or parted table
-        One row per seller. A :func:`convexmarket.partitions.table` takes ``gamma`` and no
+        One row per seller. For a :func:`convexmarket.partitions.table`, give ``gamma`` and not
         ``budget``, ``group`` or ``na_values``.
-    prior : Prior or frozen scipy.stats distribution, or mapping from group to one
-        The distribution that costs are drawn from: common knowledge, fixed before the reports.
+    prior : Prior or frozen scipy.stats distribution, or mapping from groups to these
+        The distribution of the costs: common knowledge, fixed before the reports are read.
     objective : Objective or Term
-        To be minimised, such as ``1.0 * Spread() + 100 * Noise()``, with payments unless ``gamma``
-        or ``budget`` is given.
+        Minimised by the buyer, such as ``1.0 * Spread() + 100 * Noise()``, with payments unless
+        ``gamma`` or ``budget`` is given.
     ask, id, group : str, optional
         Columns of the reported costs per unit of epsilon (by default ask, sensitivity, cost or
         report), of the sellers' names (by default the index; id, seller or name of a file), and of
@@ -308,13 +308,13 @@ def price(
     constraints : iterable of Constraint
         Such as ``[Cap(5), MaxEpsilon(2)]``.
     gamma, budget : float, optional
-        The weight of the payments, or the sum of the payments on average over the prior, which
-        sets that weight without any report (:func:`~convexmarket.calibrate_gamma`).
+        The weight of the payments, or their average sum over the prior, which determines the
+        weight without any report (:func:`~convexmarket.calibrate_gamma`).
     at_least : mapping of str to float, optional
         Smallest share of the weight of groups (:class:`GroupShare`).
     na_values, show_cells : sequence of str, bool
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``; whether an error shows the
-        text of the first wrong report, which is private.
+        private text of the first invalid report.
     progress : callable, optional
         Called with the name of each stage as it starts.
 
@@ -340,7 +340,7 @@ def price(
     """
     stage = _stages(progress)
     if at_least and group is None:
-        raise ParameterError("at_least is about groups: name their column, group")
+        raise ParameterError("at_least needs groups; give their column as group")
     if hasattr(table, "deal"):
         if gamma is None or budget is not None or group is not None or na_values:
             raise ParameterError("a table in partitions takes gamma; leave out the other options")
@@ -384,16 +384,16 @@ def buy(
     show_cells: bool = False,
     progress: Progress | None = None,
 ) -> Deal:
-    """Make every seller of a table an offer, and train a model under the privacy bought.
+    """Make an offer to every seller of a table, and train a model under the privacy bought.
 
     A :class:`~convexmarket.errors.UselessModelWarning` before the training means that the noise
-    which the budget leaves exceeds the error of a constant.
+    under this budget exceeds the error of a constant prediction.
 
     Parameters
     ----------
     table, ask, prior, objective, constraints, gamma, budget, id, group, na_values, show_cells
-        See :func:`price`, also for ``progress``. By default the objective comes from the learner's
-        ``risk``, ``mu * Spread() + sigma * Noise()``.
+        See :func:`price`, also for ``progress``. The default objective is the learner's ``risk``,
+        ``mu * Spread() + sigma * Noise()``.
     target : str
         The column of labels.
     learner : Learner, optional
@@ -401,10 +401,10 @@ def buy(
         its ``features``, it receives all columns except label and sale columns. By default a
         :class:`PersonalizedRidge` or, for ``classes``, a :class:`PrivateLogisticRegression`.
     features, classes, target_range : optional
-        Public facts for the default learner. Without classes and target_range they are read
-        from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+        Public facts for the default learner. If neither classes nor target_range is given, they
+        are read from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
     test : DataFrame, optional
-        Public rows with features and labels: the deal reports the error on them.
+        Public rows with features and labels, on which the error is computed.
     random_state : None or Simulation, default None
         Source of the learner's noise.
 
@@ -415,7 +415,7 @@ def buy(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        See :func:`price`, and ``fit`` of the learner. Only a fit that fails may leave a charge.
+        See :func:`price`, and ``fit`` of the learner. A charge may remain only if ``fit`` fails.
 
     Examples
     --------
@@ -485,12 +485,12 @@ def _offers(
     groups = None if "group" not in listed else listed["group"].to_numpy()
     reports: Any = listed[
         "sensitivity"
-    ]  # for speed, the row is named only in errors of several priors
+    ]  # for speed, errors name the row only if there are several priors
     reports = reports if _one_prior(prior) is None else reports.to_numpy()
     sellers = Sellers(reports, prior, groups=groups).with_ids(listed.index)
     constraints = checked_constraints(constraints, sellers)
     if gamma is not None and budget is not None:
-        raise ParameterError("give gamma or budget, not both: the budget decides gamma")
+        raise ParameterError("give gamma or budget, not both: the budget determines gamma")
     if gamma is not None:
         if any(part.term.privacy_cost is not None for part in objective.parts):
             raise ParameterError("give gamma or an objective with payments, not both")
@@ -502,7 +502,7 @@ def _offers(
         ).objective
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
-        raise ParameterError("the payments have no weight; give gamma, or budget, or Payments()")
+        raise ParameterError("the payments have no weight; give gamma, budget or Payments()")
     stage("allocating")
     allocation = allocate(market)
     solves = len(allocation.solves)
@@ -523,7 +523,7 @@ def _people(
     na_values: Sequence[str],
     show_cells: bool,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows, and the checked report and group of each seller, by its name."""
+    """Return the rows, and the checked report and group of each seller, indexed by name."""
     given = [name for name in named.values() if name is not None]
     people, lines, place = read_rows(table, na_values, given)
     if people.empty:

@@ -1,9 +1,9 @@
 """Atomic writes of several files: all of them appear, or none of them changes.
 
-Each file is written and synced under a hidden name next to its place, and then renamed. At every
-instant, also when the process is killed, a complete file exists, the former or the new one. A
+Each file is written and synced under a hidden name in its folder, and then renamed. At every
+instant, also when the process is killed, either the old or the new file exists completely. A
 killed process leaves hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which are never read. A new
-file takes the mode of the former one.
+file has the mode of the old one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from convexmarket.errors import DataError, ParameterError
 
-#: Of a file: bytes, or a function that is given the open text file.
+#: Content of a file: bytes, or a function that writes to the open text file.
 Content: TypeAlias = bytes | Callable[[Any], Any]
 #: The database of an online market, in the market's folder.
 MARKET_FILE = "market.sqlite"
@@ -43,7 +43,7 @@ def write_together(
             keep_access(place, fresh[place])
         for place in contents:
             if place.is_file():
-                try:  # a second name, or a copy where the disk has no second names
+                try:  # a hard link, or a copy if the file system has no hard links
                     os.link(place, former[place])
                 except OSError:
                     shutil.copy2(place, former[place])
@@ -56,7 +56,7 @@ def write_together(
                     os.replace(former[path], path)
                 else:
                     path.unlink(missing_ok=True)
-        if isinstance(error, OSError):  # it names the hidden file
+        if isinstance(error, OSError):  # its message names the hidden file
             why = error.strerror or error
             raise DataError(f"{place}: {why}; nothing was written") from error
         raise
@@ -80,7 +80,7 @@ def _write(path: Path, content: Content, mode: int) -> None:
 def check_place(
     path: Path, option: str = "--out", *, folder: bool = False, force: bool = False
 ) -> None:
-    """Refuse a path that cannot be written, before any work, and without leaving files."""
+    """Refuse a path that cannot be written, before any work; leave no files."""
     if not folder:
         if path.is_dir():
             raise ParameterError(f"{option} {path} is a folder; name a file in it")
@@ -93,7 +93,7 @@ def check_place(
             tempfile.TemporaryFile(dir=where).close()
         except OSError as error:
             why = f"nothing can be written in {where} ({error.strerror or error})"
-            remedy = "name a place in a folder where you may write"
+            remedy = "choose a folder in which you may write"
             raise ParameterError(f"{option} {path}: {why}; {remedy}") from error
 
 
@@ -114,7 +114,7 @@ def keep_access(former: Path, fresh: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the names in a folder, where the system supports it."""
+    """Sync the entries of a folder, if the system supports it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -21,7 +21,7 @@ from convexmarket.terms.records import Written
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 
 _ONLY_BY = {
-    "budget": "the budget, and next to such a spread and noise a more expensive seller sells no "
+    "budget": "the budget, and with these terms and constraints a more expensive seller sells no "
     "more",
     "price": "the payments, so a more expensive seller sells no more at the global minimum "
     "(certified up to the gap)",
@@ -34,8 +34,8 @@ _GIVEN = (
 _ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
 _BUDGET = (
     "the budget makes the reports part of a constraint: a higher report reduces what the buyer can "
-    "afford, and may raise the seller's guarantee; use calibrate_gamma to meet a budget next to "
-    "other terms or constraints truthfully"
+    "afford, and may raise the seller's guarantee; use calibrate_gamma for truthful prices under a "
+    "budget with other terms or constraints"
 )
 _UNKNOWN = (
     "{} reads the virtual costs, and the effect of a report on the seller's guarantee is not "
@@ -50,7 +50,7 @@ _FROM_REPORTS = (
 
 
 class Incentives(str):
-    """Whether truthful prices exist: a verdict, equal to its text, with a ``reason``.
+    """Whether truthful prices exist: a verdict, which is a string, with a ``reason``.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def checked_constraints(given: Iterable[Constraint], sellers: Sellers) -> tuple[
 
 
 def _check_fit(declared: Iterable[Constraint | Term], sellers: Sellers) -> None:
-    """Refuse a piece for another number of sellers, or with pandas labels in another order."""
+    """Refuse a piece with another number of sellers or another order of pandas labels."""
     for piece in declared:
         piece.check(len(sellers))
         for name, labels in piece.column_labels.items():

@@ -1,8 +1,8 @@
-"""Sellers and rows in the partitions of Dask, and the offers of lists that do not fit in memory.
+"""Sellers and rows in Dask partitions, and offers for lists that do not fit in memory.
 
 Only this optional module imports Dask. Markets and learners see the results of :func:`sellers` and
 :func:`rows` only as parts over which functions are mapped. Dask repeats the work of a dead worker,
-so every mapped function gives the same result each time.
+so every mapped function is deterministic.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ __all__ = ["rows", "sellers", "table", "workers"]
 
 Floats = NDArray[np.float64]
 
-_HASHES = 1 << 24  # hashes of ids that are compared at a time
-#: In a folder of offers; readers of Parquet skip names that begin with an underscore.
+_HASHES = 1 << 24  # number of hashes of ids that are compared in one pass
+#: File in a folder of offers; readers of Parquet skip names that begin with an underscore.
 CERTIFICATE = "_certificate.json"
 
 
 def workers(address: str, *, trust_scheduler: bool = False) -> Any:
-    """Return a client of Dask workers, a context manager.
+    """Return a client of Dask workers, as a context manager.
 
     Every process that can connect to a scheduler or a worker of Dask runs code as its user. Workers
     on this machine therefore need a TLS certificate that exists only in memory.
@@ -79,7 +79,7 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
         If the package ``cryptography`` is missing; if no trusted scheduler answers.
     """
     if address == "local":
-        # The pages of the scheduler show names of tasks and logs, and have no password.
+        # The dashboard shows names of tasks and logs, and has no password.
         quiet = {"distributed.scheduler.http.routes": ["distributed.http.health"]}
         try:
             with dask.config.set(quiet):
@@ -96,7 +96,7 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
     try:
         return Client(address, timeout=5)
     except (OSError, ValueError, TypeError) as error:
-        dask.config.set(scheduler=before)  # a client that fails remains registered there
+        dask.config.set(scheduler=before)  # a failed client remains registered as the scheduler
         remedy = "start one with 'dask scheduler', and workers with 'dask worker ADDRESS'"
         why = f"dask is {address!r}, where no scheduler answers ({error}); {remedy}"
         raise ParameterError(why) from None
@@ -105,13 +105,13 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
 def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     """Return sellers whose reports stay in the partitions of a Dask column.
 
-    Their markets have ``Spread``, ``Noise``, ``Payments``, ``Cap`` and ``EtaRange``. Weights and
-    payments are Dask columns, too.
+    Their markets may have ``Spread``, ``Noise``, ``Payments``, ``Cap`` and ``EtaRange``. Weights
+    and payments are also Dask columns.
 
     Parameters
     ----------
     sensitivities, ids : Dask Series or one-dimensional Array, Dask Series
-        In the same partitions. Ids are optional, and compared by hashes in several passes.
+        Columns in the same partitions. The optional ids are compared by hashes in several passes.
     prior : Prior or frozen scipy.stats distribution
         The distribution of all sensitivities.
 
@@ -201,13 +201,13 @@ def _place(partition: int, row: int) -> str:
 
 
 def _parts_of(series: Any) -> list[Any]:
-    """Return the partitions of a column, as the user counts them: Dask's optimiser joins some."""
+    """Return the partitions of a column before Dask's optimiser fuses any of them."""
     plan = series.simplify() if hasattr(series, "simplify") else series
     return list(plan.to_delayed(optimize_graph=False))
 
 
 def _sent(value: Any) -> Any:
-    """Return a delayed object, which is sent once to each worker, and not with each partition."""
+    """Return a delayed object, which is sent once to each worker, not with each partition."""
     return dask.delayed(value, pure=False, traverse=False)
 
 
@@ -254,7 +254,7 @@ def _hashes(window: int, windows: int, part: Any, number: int, size: int) -> NDA
 
 
 def _with_hashes(wanted: NDArray[np.uint64], part: Any, number: int) -> list[tuple[str, str]]:
-    """Return the ids with some hashes, and their places."""
+    """Return the ids with the given hashes, and their positions."""
     forms, hashes = _forms(part, number)
     rows = np.flatnonzero(np.isin(hashes, wanted)).tolist()
     return [(forms[row], _place(number, row)) for row in rows]
@@ -268,7 +268,7 @@ def rows(X: Any) -> Any:
     Parameters
     ----------
     X : Dask array of shape (n_rows, n_features)
-        A matrix of numbers in partitions of known lengths; others are a DataError.
+        A matrix of numbers; a DataError is raised if the lengths of partitions are unknown.
     """
     matrix = hasattr(X, "rechunk") and X.ndim == 2 and X.shape[1] > 0 and X.dtype.kind in "fiub"
     if not matrix or np.isnan(X.shape).any():
@@ -300,7 +300,7 @@ def table(source: Any) -> PartedTable:
     ----------
     source : Dask DataFrame, or path of a Parquet file or of a folder of Parquet files
         One row per seller, with an id and a report. Workers read the files themselves; each row
-        group is a partition. A file that is missing or damaged is a DataError.
+        group is a partition. A DataError is raised for a missing or damaged file.
     """
     if isinstance(source, str | PathLike):
         path = Path(source).absolute()
@@ -376,7 +376,7 @@ class PartedDeal(Deal):
     ) -> tuple[Path, ...]:
         """Write a new folder with a file for each partition and the certificate, atomically.
 
-        All workers must be able to write the folder; an existing one is never replaced.
+        All workers must be able to write the folder; an existing folder is never replaced.
         """
         folder = Path(path)
         if os.path.lexists(folder):
@@ -403,7 +403,7 @@ class PartedDeal(Deal):
 
 
 def _offers(part: pd.DataFrame, allocation: PartedAllocation) -> pd.DataFrame:
-    """Compute the offers of a partition by id, the same on any worker."""
+    """Compute the offers of a partition by id; the result is the same on every worker."""
     asks = _numbers(part["ask"])
     weights, paid = allocation.weights_of(asks), part_payments(allocation, asks)
     epsilon = allocation.eta * weights

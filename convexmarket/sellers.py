@@ -34,7 +34,7 @@ class SellerParts(Sized, Protocol):
         """Compute a column with one number per report, stored like the reports."""
 
     def take(self, positions: Ints) -> tuple[Floats, list[Any]]:
-        """Return the reports and ids at positions in ascending order."""
+        """Return the reports and ids at positions, which are in ascending order."""
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -49,13 +49,13 @@ class Sellers(Shown):
         The distribution of the sensitivities, common knowledge; or frozen ``scipy.stats``
         distributions.
     ids : sequence, length m, optional
-        Distinct names. By default the index of the pandas columns, else 0, 1, ..., m - 1.
+        Distinct names. By default the index of the pandas columns or, without one, 0 to m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
-        psi(c_i) >= 0, instead of sensitivities and prior; not for payments.
+        psi(c_i) >= 0, instead of sensitivities and prior; payments cannot be computed from them.
     groups : array_like or pandas column, length m, optional
         The public group of each seller.
 
-    pandas columns are matched by their labels, in the order of the first column. The attribute
+    Pandas columns are matched by their labels, in the order of the first column. The attribute
     ``priors`` has the distinct priors, and ``parts`` reports outside of this process
     (:mod:`convexmarket.partitions`).
 
@@ -78,7 +78,7 @@ class Sellers(Shown):
     groups: NDArray[Any] | None
     parts: SellerParts | None
     _costs: Floats | cp.Parameter | None
-    _prior_of: Ints  # place in priors of each seller's prior
+    _prior_of: Ints  # index in priors of each seller's prior
     _index: pd.Index[Any] | None  # labels of the columns given
 
     def __init__(
@@ -127,7 +127,7 @@ class Sellers(Shown):
 
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
-        """Create sellers from reports in parts, which are checked already."""
+        """Create sellers from reports in parts, which have been checked."""
         absent = dict.fromkeys(("sensitivities", "groups", "_costs", "_prior_of", "_index"))
         known = {"parts": parts, "priors": (prior,), "ids": range(len(parts))}
         return object.__new__(cls)._set(**absent, **known)
@@ -165,7 +165,7 @@ class Sellers(Shown):
 
     @property
     def virtual_costs(self) -> Floats:
-        """psi_i(c_i), shape (m,), ironed if the prior is not regular."""
+        """The virtual costs psi_i(c_i), shape (m,), ironed if the prior is not regular."""
         if self.parts is not None:
             raise NotSupportedError(
                 "sellers in partitions are for allocate, payments and audit_incentives in markets "
@@ -180,7 +180,7 @@ class Sellers(Shown):
 
     @property
     def cost_parameter(self) -> cp.Parameter | None:
-        """The CVXPY parameter of the virtual costs, if there is one."""
+        """The virtual costs if they are a CVXPY parameter, or None."""
         return self._costs if isinstance(self._costs, cp.Parameter) else None
 
     @cached_property
@@ -226,7 +226,7 @@ class Sellers(Shown):
         return f"Sellers({len(self)} sellers, {several}{source or 'virtual costs'})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
-        """Name the sellers by checked ids; a default index leaves the names as they are."""
+        """Name the sellers by checked ids; a default index does not change the names."""
         return self if checks.is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
@@ -265,12 +265,12 @@ class Sellers(Shown):
         if labels is None or len(labels) != len(self):
             return
         if self._index is None and (isinstance(self.ids, range) or checks.is_default(labels)):
-            return  # by position
+            return  # matched by position
         if self._index is None or not labels.equals(self._index):
             _check_order(labels, pd.Index(self.ids), name, strict=self._index is not None)
 
     def _name(self, who: Ints, place: int) -> str:
-        """Describe the report of the seller at a place in ``who``, for a message."""
+        """Describe the report of the seller at a position in ``who``, for a message."""
         position = int(who[place])
         owner = "" if isinstance(self.ids, range) else f" of {self.ids[position]!r}"
         group = "" if self.groups is None else f" (group {self.groups[[position]].tolist()[0]!r})"
@@ -335,6 +335,6 @@ def _costs(name: str, values: Any) -> Any:
     costs = checks.checked_numbers(name, values, SellersError)
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(
-            f"{name} has shape {costs.shape}; give one number for each of at least one seller"
+            f"{name} has shape {costs.shape}; give one number for each seller, at least one"
         )
     return checks.finite_entries(name, costs, SellersError, least=0.0)

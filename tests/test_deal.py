@@ -151,7 +151,7 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"gamma": None}, ParameterError, "payments have no weight; give gamma, or budget"),
+        ({"gamma": None}, ParameterError, "payments have no weight; give gamma, budget"),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
         ({"objective": WANTED + cm.Payments()}, ParameterError, "gamma or an objective with pay"),
         ({"learner": None, "classes": (-1, 1)}, ParameterError, "features is missing"),

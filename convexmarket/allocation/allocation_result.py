@@ -29,7 +29,7 @@ class SolveRecord:
         Objective of the feasible point at ``eta``, and a proven lower bound on the optimal value
         there, for any output of the solver.
     status : str
-        Of the solver.
+        Status of the solver.
     seconds : float
         Wall time of this solve.
 
@@ -51,7 +51,7 @@ class SolveRecord:
 
 
 class CertifiedPurchase:
-    """Weights and eta, an objective and a lower bound on it."""
+    """Weights and eta, with the objective and a lower bound on the optimal objective."""
 
     weights: NDArray[np.float64]
     eta: float
@@ -155,10 +155,10 @@ class Allocation(Shown, CertifiedPurchase):
     def prices(self) -> tuple[Any, ...]:
         """Shadow prices of the market's constraints, in their order; empty if unknown.
 
-        Each is the rate at which the optimal objective falls as the number of the constraint is
+        A price is the rate at which the optimal objective falls as the bound of the constraint is
         raised: one number, or one for each seller or group. An :class:`EtaRange` has prices of low
-        and high, a user-defined constraint the multipliers of its comparisons. Undetermined prices
-        are NaN.
+        and high; the prices of a user-defined constraint are the multipliers of its comparisons.
+        Undetermined prices are NaN.
         """
         return () if self.pricing is None else self.pricing()
 

@@ -1,13 +1,13 @@
-r"""The papers' problem under one largest guarantee: the proven global minimum of each market.
+r"""The proven global minimum of the papers' problem under one largest guarantee.
 
-With a bound e on every guarantee the optimal ones are ``clip(x - b*psi, 0, e)``. At a given total
-S = eta the bound acts as a cap of e/S on the weights. Hence x and b follow from prefix sums, with j
-sellers at the bound and q bought from. The objective is stationary in S where
+With a bound e on every guarantee, optimal guarantees are ``clip(x - b*psi, 0, e)``. At a given
+total S = eta the bound acts as a cap of e/S on the weights. Hence x and b follow from prefix sums,
+if j sellers are at the bound and q sellers sell. The objective is stationary in S where
 
 .. math:: T(S) = \gamma\,(x/b)\,S^2 - \mu N = \sigma, \qquad N = \|\varepsilon\| .
 
 As S grows, so do x, b and N (docs/theory.md, section 9.3). So on any interval of S the ends
-bound T, hence the slope ``(T - sigma)/S^2`` of the objective. An interval is discarded if T cannot
+bound T and the slope ``(T - sigma)/S^2`` of the objective. An interval is discarded if T cannot
 equal sigma there, or if it cannot contain the minimum. T jumps at totals where all sellers who sell
 are at the bound; these totals are ends of intervals.
 
@@ -32,11 +32,11 @@ from convexmarket.allocation.path import (
 
 #: Steps from a guess to the piece that contains a total; a search follows if they fail.
 _STEPS = 30
-#: Parts of an interval in each round, rounds, and relative width of intervals that are not split.
+#: Parts of an interval in a round; largest number of rounds; relative width of unsplit intervals.
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
 #: Relative accuracy of objectives, and slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
-#: Relative distance from the best point of the other end of the chord that gives the root of T.
+#: Relative distance between the best point and the second point of the secant for the root of T.
 _NEAR = 1e-6
 #: Nodes in each round, unless more intervals are left.
 _NODES = 64
@@ -54,7 +54,7 @@ class _Bounded:
         markets.n = n
         whole = np.minimum(np.floor(n).astype(np.intp), markets.size)
         most, least = np.ceil(n).astype(np.intp) - 1, np.minimum(whole + 1, markets.size)
-        # No seller is strictly between 0 and the bound where the next one costs 1/b more.
+        # No seller is strictly between 0 and the bound if the next seller costs 1/b more.
         with np.errstate(divide="ignore", invalid="ignore"):
             width = 1.0 / (self.largest * whole * np.sqrt(whole))
         apart = markets.value(least - 1) - markets.value(np.maximum(whole, 1) - 1) >= width
@@ -91,7 +91,7 @@ class _Bounded:
         return points
 
     def bound(self, a: Points, b: Points) -> Floats:
-        """Bound the objective between two totals from below; inf where T cannot equal rho."""
+        """Bound the objective between two totals from below; inf if T cannot equal rho there."""
         low, high, rho, offset = a.rate, b.rate, self.rho, self.markets.costs.offset
         first, last = (offset + a.above) * (a.beta * low), (offset + b.level) * (b.beta * high)  # x
         least = first / (b.beta * high) * low * low - b.norm * high
@@ -104,7 +104,7 @@ class _Bounded:
         return np.where(may, below, np.inf)
 
     def polished(self, near: Points, low: float, high: Floats) -> Points:
-        """Return points near the given ones at which T equals rho, by a secant step."""
+        """Return points near the given points at which T equals rho, by a secant step."""
         e, n, guess = near.e, near.n, (near.capped, near.bought)
 
         def excess(at: Points) -> Floats:
@@ -119,7 +119,7 @@ class _Bounded:
         return self.at(e, np.clip(n + step, low, high), *guess)
 
     def split(self, a: Points, b: Points) -> tuple[Points, Points]:
-        """Split every interval: at whole numbers where there are any, else by equal factors."""
+        """Split intervals at whole numbers or, without whole numbers, by equal factors."""
         parts = max(_PARTS, _NODES // a.e.size)
         a, b = a[:, None], b[:, None]
         n = a.n * (b.n / a.n) ** (np.arange(1, parts) / parts)
@@ -142,8 +142,8 @@ def minimise_bounded(
     """Compute the best point of each market with the total in a range, and a lower bound.
 
     ``largest`` is the bound on ``r*a_i``. The least and the largest total, ``low`` and ``high``,
-    are counted in it; ``low`` is at least 1 and 1/u. The value is infinite if a market has no such
-    total.
+    are multiples of it; ``low`` is at least 1 and 1/u. The value is infinite if a market has no
+    such total.
     """
     bounded, e = _Bounded(markets, rho, largest), np.arange(markets.size.size)
     top = np.minimum(high, markets.size).astype(float)
@@ -165,9 +165,9 @@ def minimise_bounded(
         a, b = bounded.split(a[wide], b[wide])
         _improve(best, a)
     free = np.flatnonzero(able & (best.capped < best.bought))
-    for _ in range(2 * bool(free.size)):  # values give half of the digits of the total
+    for _ in range(2 * bool(free.size)):  # objectives determine half of the digits of the total
         _improve(best, bounded.polished(best[free], low, top[free]), 4 * _EXACT)
-    # The level at which the market is indifferent to one more seller.
+    # The level at which one more seller does not change the objective.
     price = (best.norm * best.rate + rho) / best.rate**2 - markets.costs.offset
     full = best.capped == best.bought
     best.level[full] = np.clip(price, best.level, best.above)[full]
@@ -175,9 +175,9 @@ def minimise_bounded(
 
 
 def _improve(best: Points, points: Points, slack: float = 0.0) -> None:
-    """Update the best point of each market by further points.
+    """Update the best point of each market with further points.
 
-    Roots have a slack, because objectives near a minimum determine half of the digits of the total.
+    Roots have a slack: objectives near a minimum determine only half of the digits of the total.
     """
     first = best_of(points)
     first = first[first.value < best.value[first.e] * (1 + slack)]

@@ -1,4 +1,4 @@
-"""``allocate`` chooses and runs a method; ``sweep`` does so for many values of a parameter."""
+"""``allocate``, which chooses and runs a method, and ``sweep`` over values of a parameter."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def allocate(
 ) -> Allocation:
     """Choose how much privacy to buy from each seller.
 
-    Several threads may allocate one market. Parameters in its pieces keep the values that they
-    have when the call starts.
+    Several threads may allocate one market. The values of parameters in its pieces are read when
+    the call starts.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ def allocate(
     formulation : {"primal", "dual", "projection"}
         CVXPY declaration at a fixed eta, for the line search.
     solver : str or sequence of str, optional
-        A solver of CVXPY, or several, each of which is tried if those before it fail. The default
-        is CLARABEL, and PIQP before it for the projection.
+        A solver of CVXPY, or several, which are tried in turn until one succeeds. The default is
+        CLARABEL, or PIQP followed by CLARABEL for the projection.
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
@@ -93,9 +93,9 @@ def allocate(
         Largest number of solves: 200, or 500 projections, by default. The search then returns its
         best point with the gap so far.
     time_limit : float, optional
-        Seconds after which "branch_and_bound" or "line_search" stops in the same way.
+        Seconds after which "branch_and_bound" or "line_search" stops with its best point.
     solver_options : mapping, optional
-        Passed on to the solver. Methods ignore options that do not apply to them.
+        Options passed to the solver. Methods ignore options that do not apply to them.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def allocate(
 
 
 def _check_settings(max_solves: Any, progress: Any, solver_options: Any) -> None:
-    """Check the settings of a search, which may be None."""
+    """Check the settings of a search, each of which may be None."""
     if max_solves is not None:
         check_count("max_solves", max_solves)
     if progress is not None:

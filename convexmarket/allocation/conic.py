@@ -1,7 +1,7 @@
-"""Conic solves of any market at given eta: points, cuts, proofs of infeasibility.
+"""Conic solves of any market at given eta: points, cuts and proofs of infeasibility.
 
 The market is one convex program for a fixed eta, compiled once. A cut of every solve bounds the
-optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed solve, the least
+optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed solve, the
 violation of the constraints is minimised. Its multipliers give an affine function of 1/eta, which
 is positive only where the market is infeasible, for any error of the solver.
 """
@@ -41,13 +41,13 @@ __all__ = ["Conic", "LeastViolation"]
 
 Floats = NDArray[np.float64]
 
-#: Weights below this, relative to the average, may be traces of an interior-point method.
+#: Weight, relative to the average, below which a weight may be due to an interior-point method.
 _TRACE = 1e-5
 #: Largest ratio of the unit of a compiled problem to the objective.
 _SAME = 1e3
-#: Relative excess of a bound over the objective that rounding cannot explain.
+#: Relative excess of a bound over the objective that exceeds rounding errors.
 _CONTRADICTION = 1e-6
-#: Slack up to this, relative to constraints of order one, counts as zero.
+#: Largest slack, relative to constraints of order one, that counts as zero.
 _NO_SLACK = 1e-8
 #: Largest violation that is repaired, without and with a strictly feasible point.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
@@ -130,7 +130,7 @@ class LeastViolation:
 class Conic:
     """A market with the values of its parameters, compiled once for a solver.
 
-    ``parameters`` maps ids of parameters in the market's pieces to others with their values.
+    ``parameters`` maps ids of parameters in the market's pieces to parameters with fixed values.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Conic:
     def repaired(
         self, weights: Floats, eta: float, support: NDArray[np.bool_] | None = None
     ) -> Floats:
-        """Move slightly infeasible weights towards a strictly feasible point, on a support."""
+        """Move slightly infeasible weights, on a support, towards a strictly feasible point."""
         support = self.view.active if support is None else support
         weights = _restricted(weights, support)
         here = self._violations(weights, eta)[0]
@@ -212,7 +212,7 @@ class Conic:
         return (1 - share) * weights + share * inside
 
     def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
-        """Compute the violation of each inequality (negative: slack) and of the worst equation."""
+        """Compute the violation (or negative slack) of inequalities, and of the worst equation."""
         view, inequalities, worst = self.view, [np.empty(0)], 0.0
         view.place(weights, eta)
         for item in view.flat_constraints():
@@ -275,7 +275,7 @@ class Conic:
         return replace(allocation, pricing=pricing)
 
     def _without_traces(self, best: Evaluated, gap: float) -> Evaluated:
-        """Set traces of interior-point methods to zero, at a small share of the gap."""
+        """Set tiny weights from interior-point methods to zero, at a small share of the gap."""
         support = best.weights * best.weights.size >= _TRACE
         try:
             weights = self.repaired(best.weights, best.eta, support)

@@ -1,7 +1,7 @@
 r"""Lower bounds on the objective for every eta, from one solve at one eta.
 
 Write the market as ``min F(a, eps, s)`` over the simplex with ``eps = eta*a`` and ``s = 1/eta``,
-its constraints as ``h(a, eps, s) <= 0``. For any multipliers ``y >= 0`` the Lagrangian
+and its constraints as ``h(a, eps, s) <= 0``. For any multipliers ``y >= 0`` the Lagrangian
 ``L = F + y'h`` is convex in ``(a, eps, s)`` as three separate unknowns. A cut keeps one spread term
 R and replaces all others by affine minorants (:mod:`convexmarket.allocation.minorants`),
 
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 _INWARDS = 1e-9
 #: Relative distances of a cut from its point between which weights are polished.
 _SHORT = 1e-7, 1e-2
-#: Weights below this, relative to the average, are not polished unless their slope is low.
+#: Weight, relative to the average, below which a weight is polished only if its slope is low.
 _SELLS = 1e-6
 #: Relative step of finite differences of slopes, and number of conjugate residuals.
 _STEP, _RESIDUALS = 1e-5, 20
@@ -55,8 +55,8 @@ class KeptSpreadCut:
     W is the minimum of a spread term plus linear costs, ``costs + eta*slopes`` (g_a and g_eps of
     the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it;
     chords of lower bounds on a concave function are lower bounds. ``price`` is the multiplier of
-    ``sum a = 1`` at the point of the tangent. ``tail`` is another cut, valid from the eta of the
-    solve on, with that eta. A bound on rounding errors is subtracted.
+    ``sum a = 1`` at the point of the tangent. ``tail`` is the eta of the solve, and another cut
+    that is valid above it. A bound on rounding errors is subtracted.
     """
 
     const: float
@@ -76,8 +76,8 @@ class KeptSpreadCut:
     def _concave(self, eta: float) -> float:
         """Compute the concave part and the constant, minus a bound on their rounding errors.
 
-        Positive weights have costs of at most the minimum minus that of the spread, up to negative
-        parts, so relative errors of larger costs have no effect.
+        The costs of positive weights are at most the minimum minus the minimum of the spread, up to
+        negative parts, so relative errors of larger costs have no effect.
         """
         if eta not in self._values:
             value = float(self.spread(self.costs + eta * self.slopes))
@@ -153,7 +153,7 @@ class Linearizer:
         self._minorants = Minorants(view.unknowns)
         even = np.zeros(view.active.size)
         able = [part for part in view.terms if part[1].simplex_minimum(1.0, even) is not None]
-        # Prefer strictly convex terms, unlike the largest weight.
+        # Prefer strictly convex terms to the largest weight.
         self._spread = next(iter([part for part in able if not part[2].is_pwl()] or able), None)
 
     def cut(
@@ -188,8 +188,8 @@ class Linearizer:
     ) -> Floats:
         """Return three minorants at a point; their sum bounds the Lagrangian.
 
-        The second bounds the terms in the guarantees only, minus their least values, which are part
-        of the first. It may be multiplied by any factor in [0, 1]. The third bounds the kept term.
+        The second minorant bounds the terms in the guarantees only, minus their least values, which
+        are part of the first. Any factor in [0, 1] keeps it valid. The third bounds the kept term.
         """
         view = self.view
         view.place(embed(point, view.active), eta)
@@ -208,7 +208,7 @@ class Linearizer:
         return bounds
 
     def _least(self, expression: cp.Expression) -> float:
-        """Bound a term in only the guarantees from below, for all guarantees; else -inf."""
+        """Return a lower bound on a term in the guarantees only, or -inf."""
         if not all(variable is self.view.epsilon for variable in expression.variables()):
             return -np.inf
         if expression.is_nonneg():
@@ -217,7 +217,7 @@ class Linearizer:
         return const if min(slopes) >= 0 else -np.inf
 
     def _cut(self, point: Floats, eta: float, bounds: Floats) -> KeptSpreadCut:
-        """Return the cut of three minorants at a point, with a tail where one is known."""
+        """Return the cut of three minorants at a point, with a tail if one is known."""
         rest, total = bounds[0], bounds[0] + bounds[1]
         costs, slopes = np.split(total[2:] + bounds[2, 2:], 2)
         price, tail = float((costs + eta * slopes) @ point), None
@@ -252,7 +252,7 @@ class Linearizer:
 def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
     """Return nearby weights at which the marginal costs of sellers are more nearly equal.
 
-    A solver's weights have half as many digits as its objective, and so has the tangent there.
+    A solver's weights, and the tangent there, have half as many correct digits as its objective.
     One step of Newton's method for the Lagrangian, by conjugate residuals, restores the digits.
     The bound is valid at any weights.
     """

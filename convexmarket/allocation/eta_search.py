@@ -1,13 +1,13 @@
 """The search over eta: branch and bound with cuts, for any solver of the market at one eta.
 
-Each solve gives a feasible point, hence an upper bound, and a cut
-(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. Otherwise
-it proves that all eta on one side are infeasible. The range is split where the bound is lowest.
+A solve at a feasible eta gives a point, hence an upper bound, and a cut
+(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. Any other
+solve proves that all eta on one side are infeasible. The range is split where the bound is lowest.
 The market is solved there unless the cuts exclude a better point. The search ends when no interval
 can contain a point that is better by more than the gap.
 
 An error for an optimum that is not attained requires a proof. A certified bound for all eta up to
-twice the outermost one must exceed the objective at an eta far outside. Beyond that eta, the
+twice the outermost eta must exceed the objective at an eta far outside. Beyond that eta, the
 objective must not rise again.
 """
 
@@ -48,20 +48,20 @@ Floats = NDArray[np.float64]
 
 #: Share of the gap that is reserved for later changes of the best point.
 FOR_TRACES = 0.1
-#: Factors of the first eta: for a given start and failures of the solver, and for splits.
+#: Largest factor of the first eta for a given start and solver failures, and for splits.
 _NEAR, _FAR = 1e6, 1e12
-#: Factors of the first eta that are tried in turn.
+#: Multiples of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
 #: Range of log(eta), relative to log(eta) of a solve, for splits next to an open end.
 _REACH = float(np.log(1.1)), float(np.log(4))
-#: Factors of eta in the test of attainment: to its points, to the end of the range without an
-#: optimum, and to the point at which the objective must not rise again.
+#: Factors of eta in the test of attainment, for its points, the end of the range without an
+#: optimum, and the point at which the objective must not rise again.
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
 #: Share of the sum of absolute terms that replaces the objective in gaps if terms nearly cancel.
 _CANCELLED = 1e-3
-#: Largest distance of a cut from its point that the solver's accuracy explains.
+#: Largest distance of a cut from its point that is attributed to the accuracy of the solver.
 _ACCURACY = 1e-6
-#: Relative accuracy of solvers at extreme eta, and width of intervals that are not split.
+#: Relative accuracy of solvers at extreme eta; relative width of intervals that are not split.
 _ROUGH, _NARROW = 1e-9, 1e-12
 _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 
@@ -69,7 +69,7 @@ _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
     """Return the first eta of a search, or a given start clipped to its neighbourhood.
 
-    Noise and linear payments balance there at equal weights; without them it is the natural eta.
+    Noise and linear payments balance there at equal weights; without them, eta is the natural eta.
     """
     price = form.total_gamma * float(form.virtual_costs[form.active].mean())
     balanced = price > 0 and form.sigma > 0
@@ -140,7 +140,7 @@ class _Search:
         self.cuts: list[KeptSpreadCut] = []
 
     def solve(self, eta: float) -> Evaluated | None:
-        """Solve at an eta; narrow the range and return None if it is infeasible."""
+        """Solve at an eta; narrow the range and return None if the eta is infeasible."""
         point = self.runner.solve(eta)
         if isinstance(point, Excluded):
             self.exclude(point)
@@ -155,7 +155,7 @@ class _Search:
         return point
 
     def exclude(self, proof: Excluded) -> None:
-        """Narrow the range by a proof; raise an error if it becomes empty."""
+        """Narrow the range by a proof; raise an error if the range becomes empty."""
         self.proofs.append(proof)
         if proof.low == 0:
             self.low = max(self.low, proof.high)
@@ -176,7 +176,7 @@ class _Search:
             )
 
     def first(self, eta: float) -> None:
-        """Solve at the first feasible eta, starting from a given one."""
+        """Solve at the first feasible eta, starting from a given eta."""
         failure = None
         for factor in _TRIES:
             try:
@@ -219,7 +219,7 @@ class _Search:
     def split_at(self, low: float, high: float, where: float) -> float:
         """Choose the eta at which to split: the crossing of the highest cuts at both ends.
 
-        Next to an open end it is the minimiser of the highest cut at the other end.
+        Next to an open end, the split is at the minimiser of the highest cut at the other end.
         """
         end, step = (low, 1.0) if low > 0 else (high, -1.0)
         cuts, other = self.near(low, high), high if low > 0 and high < np.inf else end
@@ -240,7 +240,7 @@ class _Search:
         return float(np.clip(where, *_inside(low, high)))
 
     def check_attained(self) -> None:
-        """Raise an error if the best point is the outermost one and not the infimum."""
+        """Raise an error if the best point is the outermost point and not the infimum."""
         best, at = self.best, self.best.eta
         for step, infinite, outermost in ((1, self.high == np.inf, -1), (-1, self.low == 0, 0)):
             place = at * _TWICE**step
@@ -276,7 +276,7 @@ def search_eta(
     search = _Search(runner, progress)
     search.first(first)
     first, slack, failure = search.best.eta, 0.0, None
-    # Intervals with bounds that are known, to be split or not.
+    # Intervals with known bounds, which may be split.
     heap: list[tuple[float, float, float]] = [
         (-np.inf, *half) for half in ((search.low, first), (first, search.high))
     ]
@@ -367,8 +367,8 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
     if more:
         end = "infinity"
         remedy = (
-            "more privacy keeps lowering the objective: sellers with virtual cost 0 can have the "
-            "weight, or no payment and no constraint limits how much is bought; add gamma * "
+            "more privacy keeps lowering the objective: sellers with virtual cost 0 can have all "
+            "weight, or no payment or constraint limits the privacy bought; add gamma * "
             "Payments(), a Budget or a MaxEpsilon, give a prior whose support starts above 0"
         )
     return UnattainedOptimumError(
@@ -378,6 +378,6 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
 
 
 def _inside(low: float, high: float) -> tuple[float, float]:
-    """Return the ends of the inner 90 % of an interval of log(eta), or off its finite ends."""
+    """Return the ends of the inner 90 % of a range of log(eta), or points off its finite ends."""
     factor = (high / low) ** 0.05 if low > 0 and high < np.inf else 1.5
     return low * factor, high / factor

@@ -30,11 +30,11 @@ from convexmarket.allocation.simplex import cheapest_purchase, check_feasible
 from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
-#: Markets below this size are sorted, which is faster than passes over them.
+#: Number of sellers below which sorting is faster than passes over all sellers.
 _WORTH_PASSES = 20_000
 #: Largest number of pieces to solve if rounding errors select a neighbour of the right piece.
 _MOVES = 4
-#: Relative distance from the largest guarantee within which it may bind.
+#: Relative distance from the largest guarantee within which the bound may be active.
 _BINDS = 1e-9
 UNATTAINED = (
     "{} a virtual cost of 0, so privacy bought only from them is free and the infimum, at eta = "
@@ -45,7 +45,7 @@ UNATTAINED = (
 def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """Return the global minimiser of the papers' problem.
 
-    ``costs`` are its sorted costs; sellers who sell nothing may be missing.
+    ``costs`` are the sorted costs; sellers who sell nothing may be missing.
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
@@ -68,7 +68,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
 
 
 def with_spread(form: StandardForm) -> StandardForm:
-    """Replace mu = 0 by a value too small to change a digit of the objective.
+    """Replace mu = 0 by a value that is too small to change any digit of the objective.
 
     The cheapest sellers are then filled to the cap. Ties at the margin have equal weights, which is
     the limit of the optima as mu -> 0.
@@ -99,7 +99,7 @@ def unconstrained_eta(form: StandardForm, cost: float) -> float:
 
 
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
-    """Return the costs without sellers who provably sell nothing, and a limit.
+    """Return the costs, without sellers who provably sell nothing, and a limit.
 
     Sellers above the limit sell nothing. With ``spare = 1``, this also applies if the cost of one
     seller changes.
@@ -123,7 +123,7 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     """Return the best point of every market, and a lower bound on objective/mu.
 
     The form's costs are not read, and mu > 0. Up to a total of ``max_epsilon/max_weight`` a largest
-    guarantee does not bind; above, it replaces the cap.
+    guarantee does not bind; for larger totals, it replaces the cap.
     """
     rho, unit = markets.costs.units(form)
     n, largest, low, high = 1.0 / form.max_weight, form.max_epsilon, *form.eta_range
@@ -165,7 +165,7 @@ def _largest(markets: Markets, points: Points) -> Floats:
 class PathSegment(NamedTuple):
     """A piece of the path, in the units of the market.
 
-    Of ``bought`` sellers ``capped`` are at the cap. The weights of free sellers are
+    ``bought`` sellers sell, and ``capped`` of these are at the cap. The weights of free sellers are
     ``share - beta*((psi - origin) - mean)``; beta is 0 if all their costs are equal. ``norm`` is
     ||a||, and ``filled`` and ``cost`` are the costs of capped sellers and psi'a.
     """
@@ -220,7 +220,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
     j, q = np.searchsorted(numbers, [capped, bought - 1], side="right") - [1, 0]
     is_full = (
         capped == bought
-    )  # all sellers are at the bound; treat the most expensive ones as free
+    )  # all sellers are at the bound; treat the most expensive sellers as free
     if is_full:
         j = np.searchsorted(costs.psi, costs.psi[q - 1])
     segment = _polished(replace(form, max_weight=cap), costs, int(j), int(q), eta)

@@ -65,8 +65,8 @@ _SAME = 1e3
 class FixedEtaProblem(DeclaredMarket):
     """The dual or the projection of the papers' problem at a fixed eta, made by :func:`declare`.
 
-    The dual is scaled by the size of a price at the eta that it is declared for. The value of the
-    projection, times m^2, is not the market's objective; its parameter is beta.
+    The dual is scaled by the size of a price at the declared eta. The parameter of the projection
+    is beta, and its value, scaled by m^2, is not the market's objective.
 
     Attributes
     ----------
@@ -194,7 +194,7 @@ def declare(
         compiling again. By default, the market is declared as one convex program in the weights
         and 1/eta, which excludes pieces that use the guarantees.
     formulation : {"primal", "dual", "projection"}
-        At a fixed eta. Markets that are not of the papers' form (A, Eq. 11) have a primal only.
+        Formulation at a fixed eta. Only markets of the papers' form (A, Eq. 11) have all three.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def declare(
     if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
         raise NotSupportedError(
             "at a fixed eta 1/eta is a parameter, which cannot be multiplied by a cvxpy.Parameter "
-            "of the market; give its number or, where no payments are weighed, declare the market "
+            "of the market; give a number or, without weighted payments, declare the market "
             "without eta"
         )
     return problem
@@ -261,7 +261,7 @@ class _Solved(Projections):
         self.solver, self.options = check_solver(solver), options
 
     def _declare(self, eta: float) -> None:
-        """Declare the market without units and noise, for solvers with absolute tolerances."""
+        """Declare the market in units of order one, without noise, for absolute tolerances."""
         form, m = self.standard, self.standard.virtual_costs.size
         cost = float(form.virtual_costs.mean()) or 1.0
         money = form.mu / np.sqrt(m) + form.gamma * eta * cost
@@ -285,7 +285,7 @@ class _Solved(Projections):
                 "formulation='projection' or another solver"
             )
         cut, raw = super().solve(eta).cut, self.problem.weights
-        # Traces of interior-point methods are removed, unless all sellers are needed.
+        # Tiny weights from interior-point methods are removed, unless all sellers are needed.
         cheap = eta * cut.slopes < cut.price
         if np.count_nonzero(cheap) * form.max_weight >= 1:
             raw = np.where(cheap, raw, -np.inf)

@@ -4,7 +4,7 @@ r"""Markets under given guarantees, without payments, which have an exact soluti
           \mathbf 1^\top a = 1,\; 0 \le a \le s\,\varepsilon
 
 with s = 1/eta (step 1 of Algorithm 1 of Anjarlekar, Etesami and Srikant). For a given s the best
-weights are as equal as the bounds allow, ``min(level, s*epsilon)``, so that one path in s holds the
+weights are as equal as the bounds allow, ``min(level, s*epsilon)``, so one path in s contains the
 optimum.
 """
 
@@ -60,7 +60,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     weights : ndarray of shape (n_sellers,)
         Nonnegative, summing to one; zero where epsilon is.
     eta : float
-        Largest total with ``weights * eta <= epsilon``; at most the sum of epsilon.
+        Largest eta with ``weights * eta <= epsilon``; at most the sum of epsilon.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     # The objective is convex in s, so its slope changes sign at the minimum.
     falling = np.flatnonzero(slope(ends, np.arange(caps.size)) < 0)
     k = int(falling[0]) if falling.size else caps.size - 1
-    s = float(ends[k - 1] if falling.size else ends[k])  # without: the last piece
+    s = float(ends[k - 1] if falling.size else ends[k])  # by default the last piece
     if falling.size and slope(s, k) > 0:  # nonnegative, up to rounding
         s = brentq(slope, ends[k], s, args=(k,), xtol=1e-300, rtol=1e-15)
     weights = np.minimum((1.0 - s * total[k]) / free[k], array / unit * s)

@@ -1,12 +1,12 @@
 r"""Affine minorants of convex CVXPY expressions, also at their kinks.
 
 A convex expression has a unique tangent where it is smooth, and many at a kink. The subgradient
-of CVXPY at a kink is usually useless for a proof. The multipliers of a solved problem determine the
-right one. Every atom with a kink (a maximum, a norm, a sum of the largest) is the support function
+of CVXPY at a kink is usually useless for a proof; the multipliers of a solved problem give a useful
+one. Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support function
 of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``.
-:class:`Lifted` replaces each argument of such an atom by a variable. The multiplier of their link
-approximates the right v, and :class:`Minorants` projects it on V. The bound is valid for any error
-of the solver.
+:class:`Lifted` replaces each argument of such an atom by a variable. The multiplier of this
+equation approximates the right v, and :class:`Minorants` projects it on V. The bound is valid for
+any error of the solver.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TINY = 1e-200
 
 
 def _some(atom: Any, v: Floats) -> Floats:
-    """Map rows to ``0 <= v <= 1, sum v = k``: the sum of the k largest, or the largest."""
+    """Map rows to ``0 <= v <= 1, sum v = k``, for the sum of the k largest and for the maximum."""
     k = min(float(getattr(atom, "k", 1.0)), v.shape[1])
     v = np.clip(v, 0.0, 1.0)
     total = v.sum(axis=1, keepdims=True)
@@ -52,29 +52,29 @@ def _some(atom: Any, v: Floats) -> Floats:
 
 
 def _box(_: Any, v: Floats) -> Floats:
-    """Project on ``|v| <= 1``: the sum of absolute values."""
+    """Project on ``|v| <= 1``, for the sum of absolute values."""
     return np.clip(v, -1.0, 1.0)
 
 
 def _ball(atom: Any, v: Floats) -> Floats:
-    """Shrink rows into the unit ball of the norm that is dual to a p-norm, or to the largest."""
+    """Shrink rows into the unit ball of the dual norm, for a p-norm or the maximum norm."""
     p = float(getattr(atom, "p", np.inf))
     size = np.linalg.norm(v, 1 if p == np.inf else p / (p - 1), axis=1, keepdims=True)
     return v / np.maximum(size, 1.0)
 
 
 def _rearrangements(atom: Any, v: Floats) -> Floats:
-    """Project a row on the hull of all rearrangements of the weights, padded with zeros."""
+    """Project a row on the hull of all permutations of the weights, padded with zeros."""
     given = _flat(atom.args[1].value)
     weights = np.sort(np.append(given, np.zeros(v.size - given.size)))
-    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside of the hull
+    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside the hull
     order = np.argsort(-v[0])
     v[0, order] -= isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
     return v
 
 
 def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
-    """Project the eigenvalues of a symmetric matrix, or the singular values of a general one."""
+    """Project the eigenvalues of a symmetric matrix, or the singular values of other matrices."""
 
     def apply(atom: Any, v: Floats) -> Floats:
         matrix = v.reshape(atom.args[0].shape, order="F")
@@ -117,7 +117,7 @@ def _has_kink(expression: Any) -> bool:
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
-    """Return the positions in the argument, by columns, that each entry of the atom depends on."""
+    """Return the positions, by columns, of the arguments of each entry of the atom."""
     shape, axis = atom.args[0].shape, getattr(atom, "axis", None)
     place = np.arange(atom.args[0].size).reshape(shape, order="F")
     if isinstance(atom, cp.abs):
@@ -127,7 +127,7 @@ def _rows(atom: Any) -> NDArray[np.intp]:
 
 
 def _plain(atom: Any) -> cp.Expression:
-    """Write an atom with a wrong gradient in CVXPY as others: maxima of arrays, one of each row."""
+    """Replace an atom whose CVXPY gradient is wrong by equivalent atoms, such as maxima of rows."""
     name = type(atom).__name__
     if isinstance(atom, cp.quad_over_lin) and atom.axis is not None:
         x = cp.vec(atom.args[0], order="F")
@@ -156,8 +156,8 @@ class Lifted:
 
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
     arguments of atoms with kinks become variables, defined by :attr:`links`, and an expression in
-    only parameters, such as a product of two, becomes one parameter that follows them, so that the
-    problem is compiled once. Otherwise, atoms are written as this module requires.
+    only parameters, such as a product of two, becomes one parameter with the same value, so the
+    problem is compiled once. Otherwise, atoms are replaced as this module requires.
     """
 
     def __init__(self, leaves: Mapping[int, cp.Expression], kinks: bool = True) -> None:
@@ -199,7 +199,7 @@ class Lifted:
         return cp.CallbackParam(lambda: expression.value, expression.shape, **sign)
 
     def _variable(self, atom: Any, argument: cp.Expression) -> cp.Variable:
-        """Return a variable for the first argument of an atom; its other arguments are constant."""
+        """Return a variable for the first argument of an atom; the other arguments are constant."""
         old = atom.args[0]
         square = len(old.shape) == 2 and old.is_symmetric()
         variable = cp.Variable(old.shape, symmetric=square)
@@ -224,7 +224,7 @@ class Minorants:
     ) -> tuple[float, list[Floats]]:
         """Return constant and slopes of an affine minorant of ``dual'expression``, which is convex.
 
-        Atoms with kinks use their hints, or else the centres of their sets.
+        Atoms with kinks use their hints or, without hints, the centres of their sets.
         """
         slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")

@@ -66,7 +66,7 @@ class PartedAllocation(CertifiedPurchase):
     _limit: float = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the partitions, for copies that are sent to workers."""
+        """Return the state without the partitions, for copies on workers."""
         return vars(self) | {"_parts": None}
 
     @property
@@ -95,7 +95,7 @@ class PartedAllocation(CertifiedPurchase):
         return values | {"method": "exact", "binding": list(self.binding)}
 
     def weights_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the weights of sellers of this market with given reports.
+        """Return the weights of the sellers of this market with the given reports.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class PartedAllocation(CertifiedPurchase):
         return self._segment.weights(np.asarray(self.prior.ironed_virtual_cost(sensitivities)))
 
     def epsilon_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the guarantees of sellers of this market with given reports.
+        """Return the guarantees of the sellers of this market with the given reports.
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class PartedAllocation(CertifiedPurchase):
         return self.eta * self.weights_of(sensitivities)
 
     def curve(self, sensitivities: ArrayLike) -> OwnReportCurve:
-        """Return the guarantees of sellers of this market as functions of their reports.
+        """Return the guarantees of the sellers of this market as functions of their reports.
 
         Raises
         ------

@@ -7,7 +7,7 @@ these sums, and the sellers of the other cells individually.
 
 Nonnegative doubles have the same order as their bits, read as integers. So cells are shifts of
 these integers, which are exact at any scale. Every pass maps a function over parts of the costs, in
-any order, and adds up small results. The parts may be in one array or on many machines.
+any order, and adds the small results. The parts may be in one array or on many machines.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from convexmarket.market import StandardForm
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: Costs that fit in a processor's cache.
+#: Number of costs that fit in a processor's cache.
 _BLOCK = 1 << 15
-#: Bits of a double below the cells: at least 128 cells from each power of two to the next.
+#: Number of low bits of a double within a cell: at least 128 cells for each power of two.
 _SHIFT = 45
-#: Logarithm to base 2 of the smallest number of cells.
+#: Base-2 logarithm of the smallest number of cells.
 _CELLS = 9
 #: Slack of the range of costs, to allow for rounding errors.
 _SLACK = 1e-9
 #: The function of a pass, from a part of the costs to a small result.
 Pass = Callable[[Iterable[Floats]], Any]
-#: A map of such a function over all parts of the costs; one pass.
+#: A pass: maps such a function over all parts of the costs.
 Each = Callable[[Pass], Sequence[Any]]
 
 
@@ -52,8 +52,8 @@ def highest_cost_bought(form: StandardForm, g: float) -> float:
     The cheapest sellers, up to cost g, can have all weight; one of them is below the cap. If a
     seller with cost psi sells at the optimum, moving its weight to that seller does not help, so
     t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its objective exceeds
-    2*sigma*gamma/t, and is at most that of the cheapest sellers. The end of a range of eta bounds t
-    directly.
+    2*sigma*gamma/t, and is at most the objective of the cheapest sellers. The end of a range of eta
+    bounds t directly.
     """
     c, one_over_t = form.sigma * form.gamma, 1.0 / (form.gamma * (form.eta_low or form.eta_high))
     if g < np.inf and c > 0 and form.eta_low == 0:
@@ -108,7 +108,7 @@ def _keys(block: Floats) -> Ints:
 
 
 def _count(bottom: int, shift: int, n_cells: int, blocks: Iterable[Floats]) -> tuple[Ints, Ints]:
-    """Return the cells that contain sellers, and their numbers."""
+    """Return the cells that contain sellers, and their numbers of sellers."""
     counts = np.zeros(n_cells, np.int64)
     for block in blocks:
         keys = _keys(block[block < np.inf])
@@ -124,7 +124,7 @@ def _count(bottom: int, shift: int, n_cells: int, blocks: Iterable[Floats]) -> t
 
 
 def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
-    """Return the distinct values in order, with their total numbers."""
+    """Return the distinct values in order, with their total counts."""
     values, place = np.unique(np.concatenate([part[0] for part in counts]), return_inverse=True)
     number = np.zeros(values.size, np.int64)
     np.add.at(number, place, np.concatenate([part[1] for part in counts]))
@@ -134,12 +134,12 @@ def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
 def classify_cells(
     edges: Floats, number: Ints, form: StandardForm, filling: int, highest: float | None
 ) -> tuple[Mask, Mask, bool]:
-    """Return masks of cells with a stationary point and of relevant cells, and the end's flag.
+    """Return masks of cells with a stationary point and of relevant cells, and a flag for the end.
 
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
     expensive of the cheapest sellers who can have the whole weight. Beyond the end, all sellers
     sell. If one seller may leave or change its cost, one enclosing market has one seller less, and
-    the other one more.
+    the other market has one seller more.
     """
     last, spare = number.size - 1, int(highest is not None)
     fewer, more = np.append(0, number), np.append(number, 0)
@@ -147,7 +147,7 @@ def classify_cells(
     more[0] += spare
     few, many = (Markets(Costs(edges, some)).under(1.0 / form.max_weight) for some in (fewer, more))
     stationary, *betas = _sandwich(few, many, form, highest or 0.0)
-    if not stationary.any():  # rounding errors, as scales differ too much
+    if not stationary.any():  # rounding errors, because scales differ too much
         stationary[:] = True
     matters = stationary[:-1].copy()
     if form.max_weight < 1:
@@ -170,13 +170,13 @@ def classify_cells(
 def _sandwich(
     fewer: Markets, more: Markets, form: StandardForm, highest: float
 ) -> tuple[Mask, Floats, Floats]:
-    """Bound the levels at which a path enclosed by two others may be stationary.
+    """Bound the levels at which a path enclosed by two other paths may be stationary.
 
     Let tau be the cost above which no seller sells. At equal tau, more and cheaper sellers
     increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. So ``fewer``, with the fewest and most
     expensive sellers, and ``more``, with the most and cheapest, bound r^2 and psi'a. Their nodes
     are at the same levels; the last node is beta = 0. The rates at the ends of the range of eta
-    count as stationary, too. ``highest`` is the largest cost of an additional seller. Return the
+    also count as stationary. ``highest`` is the largest cost of an additional seller. Return the
     mask of the intervals between levels, and the largest and least beta at each level.
     """
     costs, filled = fewer.costs, more.piece(more.floor, more.first).cost[0]
@@ -203,9 +203,9 @@ def _sandwich(
 def _fetch(
     borders: Floats, origins: Floats, blocks: Iterable[Floats]
 ) -> tuple[Floats, Ints, Floats]:
-    """Return the costs in every second interval with their numbers, and sums for the others.
+    """Return the costs in every second interval with their counts, and sums for the others.
 
-    These are the numbers of sellers, and the sums of deviations from the origins and of squares.
+    The sums are the number of sellers, the sum of deviations from the origin, and that of squares.
     """
     fetched, sums = [np.empty(0)], np.zeros((3, borders.size // 2))
     for block in blocks:
@@ -222,10 +222,10 @@ def _fetch(
 def _costs(
     results: Sequence[Any], borders: Floats, origins: Floats, wanted: Mask, endless: bool
 ) -> Costs:
-    """Return rows for the fetched sellers and for the groups between.
+    """Return rows for the fetched sellers and for the groups between them.
 
-    An empty row begins every fetched interval; another one ends the costs if the optimum may be
-    beyond.
+    An empty row begins every fetched interval; another empty row ends the costs if the optimum may
+    be beyond the last interval.
     """
     size, first, second = sum(part[2] for part in results)
     first, second = first / np.maximum(size, 1), second - first * first / np.maximum(size, 1)

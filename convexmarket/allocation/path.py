@@ -1,22 +1,22 @@
-"""The path of optimal weights: every stationary point in closed form, the best one chosen.
+"""The path of optimal weights: all stationary points in closed form, and the best of them.
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
-beta grows from 0 to infinity they trace one piecewise linear path, for all mu, sigma and gamma
-are. On it
+beta grows from 0 to infinity they trace one piecewise linear path, the same for all mu, sigma and
+gamma. On this path
 
-* the capped sellers are the j cheapest and the sellers bought from are the q cheapest;
-* with f = q - j free sellers, M = 1 - j*u the weight left for them and W the sum of squared
-  deviations of their costs from the mean, ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W;
+* the j cheapest sellers are at the cap, and the q cheapest sellers sell;
+* let f = q - j be the number of free sellers, M = 1 - j*u their total weight, and W the sum of
+  squared deviations of their costs: then ||a||^2 = N0 + beta^2*W and psi'a = p0 - beta*W;
 * eta follows from gamma*eta = t = mu*beta/||a||, and the objective is stationary in eta where
   t^2 * psi'a = sigma*gamma, which is a cubic in 1/beta with at most one local minimum.
 
 As beta grows, t grows and psi'a falls. So the ends of a stretch of the path bound t^2*psi'a, and
 stretches without a stationary point are discarded. The others are split into single pieces, whose
-cubics are solved. This gives all local minima, hence the global one, in O(m log m), with no
+cubics are solved. This gives all local minima, hence the global minimum, in O(m log m), without a
 tolerance. Many markets that differ in one seller's cost are solved together.
 
-Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``. Costs are centred at
-the smallest and divided by the largest, objectives divided by mu:
+Sellers are numbered by increasing cost, and a cap of u is given as ``n = 1/u``. Costs are centred
+at the smallest cost and divided by the largest. Objectives are divided by mu:
 ``F/mu = ||a|| + r*psi'a + rho/r`` with r = t/mu.
 """
 
@@ -62,7 +62,7 @@ class Columns:
 
 @dataclass
 class Nodes(Columns):
-    """Nodes of paths: the market, the first row without weight, r^2, psi'a, capped rows, beta."""
+    """Nodes of paths: market, first row without weight, r^2, psi'a, capped rows, beta."""
 
     e: Ints
     k: Ints
@@ -76,9 +76,9 @@ class Nodes(Columns):
 class Points(Columns):
     """Points of paths of markets e, ranked by the ``key``.
 
-    ``value`` is the objective over mu, and ``rate`` is r; it is +inf where the infimum lies, and
-    ``beta`` if only the cheapest sellers sell. No seller sells above the (scaled) cost ``level``;
-    ``above`` is that cost at a slightly larger eta. ``capped`` and ``bought`` are j and q, in rows.
+    ``value`` is the objective divided by mu. ``rate`` is r, or +inf if the infimum is not attained;
+    ``beta`` is +inf if only the cheapest sellers sell. No seller sells above the scaled ``level``;
+    ``above`` is the level at a slightly larger eta. ``capped`` and ``bought`` are j and q, in rows.
     """
 
     e: Ints
@@ -100,7 +100,7 @@ class Costs:
     Parameters
     ----------
     psi : ndarray, shape (n,)
-        Virtual costs >= 0 in ascending order; for a group, at most its smallest.
+        Virtual costs >= 0 in ascending order; for a group, at most its smallest cost.
     numbers : ndarray of int, shape (n,), optional
         Number of sellers in each row, possibly 0; 1 by default.
     means, squares : ndarray, shape (n,), optional
@@ -150,7 +150,7 @@ class Costs:
 
 
 class Piece(NamedTuple):
-    """A piece of the path: f, M, mean cost of the free, W, p0 and N0; arrays of one shape."""
+    """A piece of the path: f, M, mean cost of free sellers, W, p0 and N0; arrays of one shape."""
 
     free: Floats
     left: Floats
@@ -161,14 +161,14 @@ class Piece(NamedTuple):
 
 
 class Markets:
-    """Markets that differ from one with the given costs in the cost of one seller each.
+    """Markets that differ from the market with the given costs in the cost of one seller each.
 
-    In market e one seller with cost ``old[e]`` is replaced by one with cost ``new[e]``. An infinite
-    ``new`` removes the seller, and an ``old`` above all costs adds one. So a row may have one
-    seller less, and one row may be added. Methods take ranks k of rows for each market.
+    In market e the cost ``old[e]`` of a seller is replaced by ``new[e]``. An infinite ``new``
+    removes the seller, and an ``old`` above all costs adds a seller. So a row may have one seller
+    less, and one row may be added. Methods take ranks k of rows for each market.
 
     Node k of a path is the point at which the weight of row k becomes zero. The last node,
-    k = size, is beta = 0. The first one, ``first - 1``, is beta = infinity. There the ``floor``
+    k = size, is beta = 0. The first node, ``first - 1``, is beta = infinity. There the ``floor``
     rows below the marginal cost are capped, and the rows at that cost share the other weight.
     """
 
@@ -200,7 +200,7 @@ class Markets:
         # Allow for rounding: m sellers at a cap of 1/m are feasible.
         filling = np.ceil(some.n * (1 - 1e-15)).astype(np.intp)
         last = np.minimum(filling, self.sums(self.size)[0]) - 1
-        # The marginal cost is the new cost, or lies in a row of the costs without the old one.
+        # The marginal cost is the new cost, or the cost of a row without the replaced seller.
         gone = numbers[np.minimum(self.row + 1, x.size)] - (self.row < x.size)
         ranks = np.stack([last - 1, last])
         low, high = np.searchsorted(numbers, ranks + (ranks >= gone), "right") - 1
@@ -212,7 +212,7 @@ class Markets:
         return some
 
     def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
-        """Return the number of sellers in the first k rows, their sum of costs and of squares."""
+        """Return the number of sellers in the first k rows, and their sums of costs and squares."""
         number, first, second = self.costs.sums
         if not self.is_replaced:
             return number[k], first[k], second[k]
@@ -225,13 +225,13 @@ class Markets:
         return number[rows] - gone + come, costs, second[rows] - old * old + new * new
 
     def value(self, k: Ints) -> Floats:
-        """Return the cost at a rank, centred and scaled."""
+        """Return the centred and scaled cost at a rank."""
         rows = k - (k > self.place)
         rows = np.minimum(rows + (rows >= self.empty), self.costs.x.size - 1)
         return np.where(k == self.place, self.new, self.costs.x[rows])
 
     def rows(self, level: Floats, side: Literal["left", "right"] = "left") -> Ints:
-        """Return the number of rows below a level, or up to it if ``side`` is "right"."""
+        """Return the number of rows below a level, or up to the level if ``side`` is "right"."""
         rows = np.searchsorted(self.costs.x, level, side)
         new = self.new < level if side == "left" else self.new <= level
         return rows - (rows > self.empty) + new
@@ -266,7 +266,7 @@ class Markets:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             beta = np.where(at_start, 0.0, left / (free * (tau - mean)))
             bend = beta * spread
-            # Rounding must not make costs negative, as the rate may be infinite.
+            # Rounding must not make costs negative, because the rate may be infinite.
             cost = np.maximum(np.where(at_end, cost, cost - bend), 0.0)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
         beta = np.where(at_end, np.inf, beta)
@@ -291,7 +291,7 @@ class Markets:
     def points(
         self, e: Ints, j: Ints, q: Ints, piece: Piece, beta: Floats, rate: Any, rho: float
     ) -> Points:
-        """Return the points of pieces (j, q) at beta; a rate of None follows from it."""
+        """Return the points of pieces (j, q) at beta; a rate of None is computed from beta."""
         free, left, mean, spread, cost, norm2 = piece
         bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite at zero spread
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -308,7 +308,7 @@ class Markets:
         some.n, cap = points.n, 1.0 / points.n
         piece = some.piece(j, q)
         with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
-            several = self.value(j) < self.value(q - 1)  # else equal shares
+            several = self.value(j) < self.value(q - 1)  # otherwise equal shares
             tilt = np.where(several, points.beta * (piece.mean - cost), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
         return np.where(rank < j, cap, np.where(rank < q, weight, 0.0))
@@ -325,7 +325,7 @@ def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -
     some, rate = markets[e], None if at is None else rates[e]
     piece = some.piece(j, q)
     beta = stationary_beta(piece, rho) if rate is None else beta_at(piece, rate)
-    if np.any(some.floor):  # the next row reaches the cap, or the last one leaves it
+    if np.any(some.floor):  # the next row reaches the cap, or the last capped row leaves it
         excess = np.maximum(some.sums(q)[0] - some.n, 0.0) / some.n
         with np.errstate(divide="ignore", invalid="ignore"):
             width = piece.mean - some.value(j), piece.mean - some.value(np.maximum(j - 1, 0))
@@ -335,7 +335,7 @@ def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -
     moved = (beta < low * (1 - SLACK)) | (beta > high * (1 + SLACK))
     beta = np.minimum(np.maximum(beta, low), high)
     points = some.points(e, j, q, piece, beta, rate, rho)
-    # Neighbouring pieces share the ends; a point inside a piece is preferred.
+    # Neighbouring pieces share their ends; points inside a piece are preferred.
     points.key = points.value * (1 + SLACK * moved)
     return points
 
@@ -356,8 +356,8 @@ def stationary_beta(piece: Piece, rho: float) -> Floats:
     """Return the beta of the local minimum on each piece; +inf if the objective is decreasing.
 
     r^2 * psi'a = rho is beta^2*(p0 - beta*W) = rho*(N0 + beta^2*W), in s = 1/beta the cubic
-    s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0: at most two are positive,
-    and the larger one in s is the local minimum.
+    s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0, so at most two are positive.
+    The larger of these is the local minimum.
     """
     spread, cost, norm2 = piece.spread, piece.cost, piece.norm2
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

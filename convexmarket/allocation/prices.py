@@ -1,14 +1,14 @@
 r"""Shadow prices: rates at which the optimal objective falls as constraints are relaxed.
 
-For a market in numbers they follow from the optimal point. With :math:`g = \nabla_a F` and
+For a market in numbers, prices follow from the optimal point. With :math:`g = \nabla_a F` and
 the multipliers tau of ``sum a = 1``, z of the caps, w of the largest guarantees, lambda of the
 budget and h of the range of eta,
 
 .. math:: g_i + \lambda\eta\psi_i + z_i + \eta w_i = \tau \;\text{ where } a_i > 0, \qquad
           F_\eta + \lambda\psi^\top a + w^\top a + h = 0 ,
 
-which is a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. Other
-markets take the multipliers of the solver.
+which is a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. For other
+markets, prices are the multipliers of the solver.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def pricing_of(
     multipliers: Sequence[Sequence[Floats | None]] | None = None,
     slope: float = 0.0,
 ) -> Callable[[], tuple[Any, ...]]:
-    """Return a function that computes the prices; compute them now if numbers are parameters.
+    """Return a function for the prices, which are computed now if the market has parameters.
 
-    ``multipliers`` are a solver's, of each constraint's comparisons, and ``slope`` is that of the
-    optimal objective in eta. A market in numbers needs neither.
+    ``multipliers`` are the solver's, for each constraint's comparisons, and ``slope`` is that of
+    the optimal objective in eta. A market in numbers needs neither.
     """
     price = partial(_prices, market.constraints, market.form, best, multipliers, slope)
     return partial(tuple, price()) if market.form.parametric else price
@@ -138,7 +138,7 @@ def _multipliers(
     tau, spent, end = solution.tolist()
     rent = np.maximum(tau - slope - spent * eta * psi, 0.0)
     at_cap, at_bound = np.where(capped, rent / m, 0.0), np.where(full, rent / eta, 0.0)
-    at_cap[capped & full] = at_bound[capped & full] = np.nan  # only the sum of both is determined
+    at_cap[capped & full] = at_bound[capped & full] = np.nan  # only their sum is determined
     return at_cap, at_bound, spent, end
 
 

@@ -4,7 +4,7 @@ r"""The papers' problem with losses, a squared spread or largest guarantees, wit
           \quad\text{s.t.}\quad \mathbf 1^\top a = 1,\; 0 \le a \le k/m,\; \eta a \le e,
           \qquad R = \|a\|,\ \|a\|^2
 
-with one bound for all sellers or one for each. Without payments (gamma = 0) it needs bounds e.
+with a common bound or one bound for each seller. Without payments (gamma = 0), bounds are needed.
 
 For a fixed eta this is a projection on a capped simplex, exact in O(m log m). Over eta the
 objective is piecewise smooth, but its stationary points have no closed form. The order of the
@@ -42,7 +42,7 @@ from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.terms import MarketNumbers, Spread, SquaredSpread
 
-#: Largest gap at which a search ends, as evaluations are exact.
+#: Largest gap at which a search ends; evaluations are exact.
 _AIM = 1e-10
 
 
@@ -59,7 +59,7 @@ class ProjectableForm(MarketNumbers):
     def of(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
         """Return the problem restricted to the active sellers, and the mask of these sellers.
 
-        None for a market with other pieces, or several bounds on shares.
+        The result is None for a market with other pieces, or with several bounds on shares.
 
         Raises
         ------
@@ -96,12 +96,12 @@ class ProjectableForm(MarketNumbers):
     def optimum(self, eta: float) -> tuple[Projection, Floats]:
         """Return the optimal weights at an eta, with prices, and the multipliers of their bounds.
 
-        The prices are the multipliers of ``sum a = 1``, of each block.
+        The prices are the multipliers of ``sum a = 1`` in each block.
         """
         return self._priced(self.prices(eta), self.limit(eta))
 
     def minimum(self, costs: Floats) -> float:
-        """Return a lower bound on the least spread plus ``costs'a`` under the caps, by its dual.
+        """Return a dual lower bound on the minimum of the spread plus ``costs'a`` under the caps.
 
         Caps are included, because their multipliers change fast with the costs if mu is small. If
         shares are bounded, caps are left out.
@@ -114,7 +114,7 @@ class ProjectableForm(MarketNumbers):
         return level - relieved - 4e-15 * (abs(level) + relieved)
 
     def _level(self, costs: Floats) -> float:
-        """Return the least spread plus ``costs'a`` without caps."""
+        """Return the minimum of the spread plus ``costs'a`` without caps."""
         spread = Spread() if self.mu else SquaredSpread()
         return float(spread.simplex_minimum(self.weight, costs))  # type: ignore[arg-type]
 
@@ -241,7 +241,7 @@ def allocate_budget(form: MarketNumbers) -> Allocation:
     minimum of the spread, the losses and these costs.
     """
     projectable = ProjectableForm.of(replace(form, gamma=1.0, budgets=(), sigma=0.0))
-    assert projectable is not None  # as the market is budgeted
+    assert projectable is not None  # because the market is budgeted
     rescaled, active = projectable
     price = form.sigma / form.budget
     (weights, prices, _), _ = rescaled.optimum(price)

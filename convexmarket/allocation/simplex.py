@@ -21,9 +21,9 @@ Ints = NDArray[np.intp]
 
 #: Relative slack within which a bound given by the user counts as satisfied.
 ROUNDING = 1e-9
-#: Steps towards the level of weights and towards their norm; relative accuracies of the norm.
+#: Steps towards the level of weights, and towards their norm; relative accuracies of the norm.
 _STEPS, _NORMS, _SAME, _NOISE = 200, 8, 4e-15, 1e-12
-#: Distance of the level from the origin, in bounds, beyond which digits are lost.
+#: Distance of the level from the origin, relative to the bounds, above which digits are lost.
 _FAR = 1e4
 
 
@@ -62,7 +62,7 @@ def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -
 
 
 def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, float]:
-    """Return ``clip(point - level, 0, limits)`` and the level at which its sum is the total."""
+    """Return ``clip(point - level, 0, limits)`` and the level at which the sum is the total."""
     able = limits > 0
     points, caps = (point, limits) if able.all() else (point[able], limits[able])
     if caps.sum() <= total:
@@ -78,7 +78,7 @@ def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, 
     mass = float(deviations[free].sum()) + float(caps[deviations >= caps].sum())
     shift = (mass - rest) / max(int(np.count_nonzero(free)), 1)
     weights = _clipped((point - origin if origin else point) - level - shift, limits)
-    missing = total - float(weights.sum())  # rounding error, to distribute
+    missing = total - float(weights.sum())  # rounding error, which is distributed
     slack = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
     if (space := float(slack.sum())) > abs(missing):
         weights = _clipped(weights + missing * (slack / space), limits)
@@ -169,7 +169,7 @@ def norm_minimiser(
 ) -> Projection:
     """Return the minimiser of ``mu*||a|| + costs'a``, for mu > 0, with the prices as its levels.
 
-    It is the nearest point to ``-costs * ||a||/mu``, with ||a|| computed as a root, up to rounding.
+    The minimiser is the nearest point to ``-costs * ||a||/mu``, where ||a|| is found as a root.
     All entries of a block between their bounds have the same price ``mu*a_i/||a|| + costs_i``.
     """
     slopes = costs / mu
@@ -217,7 +217,7 @@ def feasible_limits(limits: Floats) -> Floats:
 def largest_eta(
     max_weight: float | Floats, max_epsilon: float | Floats, m: int, groups: Groups | None = None
 ) -> float:
-    """Return the largest eta at which m weights, ``eta*a <= max_epsilon`` too, sum to one.
+    """Return the largest eta at which m weights with ``eta*a <= max_epsilon`` sum to one.
 
     The largest weight of a group, the sum of ``min(max_weight, s*max_epsilon)``, is concave and
     piecewise linear in s = 1/eta. So Newton's method ends at the smallest feasible s. All bounds

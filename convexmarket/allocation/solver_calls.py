@@ -82,7 +82,7 @@ def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
         variable.value = None  # some atoms of CVXPY do not compile without this option
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            # The status reports inaccuracy; powers are approximated; some are compiled each time.
+            # These concern inaccuracy (see the status), approximated powers, repeated compilation.
             for text in ("Solution may be", ".*is being approximated", ".*that is not DPP"):
                 warnings.filterwarnings("ignore", text)
             problem.solve(solver=solver, **options)

@@ -4,9 +4,9 @@ r"""Several buyers who share their sellers, under limits on the total sales of e
           \sum_b \eta_b a_{b,i} \le e_i \text{ for every seller } i
 
 and each buyer's constraints. With the guarantees linearised about a point, one convex program gives
-the next :math:`\eta_b` and the prices y of the limits. Each buyer alone, charged
-:math:`y^\top \varepsilon`, proves the bound :math:`\sum_b \min \{F_b + \eta\, y^\top a\} - y^\top
-e`. The limits may leave a gap that no prices close.
+the next :math:`\eta_b` and the prices y of the limits. Separate allocations at these prices prove
+the lower bound :math:`\sum_b \min \{F_b + \eta\, y^\top a\} - y^\top
+e`. A gap may remain at all prices.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from convexmarket.errors import (
 from convexmarket.market import Market, checked_constraints
 from convexmarket.terms import Constraint, MarketNumbers, Quantities, Term
 
-#: Descents, each followed by a bound, and their steps.
+#: Number of descents, each followed by a bound, and of steps in each.
 _ROUNDS, _STEPS = 3, 24
 #: Relative change of eta in the first and in the smallest step.
 _REACH, _LEAST = 0.5, 1e-4
-#: Penalty for the excess over the limits, relative to the objective; excess due to the solver.
+#: Penalty on excess over the limits, relative to the objective; excess attributed to the solver.
 _PENALTY, _SOLVER_ERROR = 100.0, 1e-9
 
 
@@ -99,12 +99,12 @@ def allocate_together(
 ) -> Together:
     """Allocate several markets with the same sellers, under limits on each seller's total.
 
-    Guarantees add up: a seller of eps to one buyer and eps' to another loses eps + eps'.
+    Guarantees add up: a seller that sells eps to one buyer and eps' to another loses eps + eps'.
 
     Parameters
     ----------
     markets : sequence of Market
-        One for each buyer, with as many sellers, in the same order.
+        One for each buyer, with the same sellers in the same order.
     constraints : iterable of Constraint
         Limits on each seller's total: ``[MaxEpsilon(2.0)]``, or one number for each seller.
     solver, gap, solver_options
@@ -119,7 +119,7 @@ def allocate_together(
     Raises
     ------
     ParameterError
-        If the sellers are not the same, or a shared constraint is of another kind.
+        If the sellers differ, or a shared constraint has another type.
     InfeasibleMarketError, UnattainedOptimumError, SolverError
         If the markets have no common optimum, or a solver fails.
 
@@ -279,7 +279,7 @@ class _Buyers:
         return points, np.maximum(shared.dual_value, 0.0) * (scale / self.unit)
 
     def descend(self, start: Sequence[Allocation], gap: float) -> tuple[list[Allocation], Floats]:
-        """Return the best purchases of a descent in every eta, and the last prices."""
+        """Return the best purchases of a descent over all eta, and the last prices."""
         (best, prices), reach = self.step(start, 0.0), _REACH
         for _ in range(_STEPS):
             before = best

@@ -50,7 +50,7 @@ def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expr
 
 
 def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
-    """Return ``1/(eta*unit)`` as a parameter that follows another."""
+    """Return ``1/(eta*unit)`` as a parameter, computed from the parameter of eta."""
     return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
 
 
@@ -109,7 +109,7 @@ class MarketExpressions:
                     self.constraints.append((part.term, domain))
 
     def _restricts(self, item: cp.Constraint) -> bool:
-        """Whether a condition of a term's domain restricts the unknowns."""
+        """Whether the domain of a term restricts the unknowns."""
         unequal = isinstance(item, cp.constraints.Inequality)
         able = unequal and item.variables() and not item.expr.is_nonpos()
         return bool(able and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon]))
@@ -147,7 +147,7 @@ class MarketExpressions:
         return cp.sum(cp.hstack([0.0, *(expression for _, _, expression in self.terms)]))
 
     def program(self) -> tuple[cp.Minimize, list[cp.Constraint]] | None:
-        """Return the market as one convex program in (a, 1/eta); None with guarantees in it."""
+        """Return the market as one convex program in (a, 1/eta), or None if it uses guarantees."""
         if self.uses(self.epsilon):
             return None
         return cp.Minimize(self.objective()), [*self.simplex, *self.flat_constraints()]
@@ -161,7 +161,7 @@ class MarketExpressions:
     def parts(self, weights: Floats, eta: float) -> list[float]:
         """Evaluate the weighted terms at weights, shape (m,), and eta."""
         self.place(weights, eta)
-        with np.errstate(all="ignore"):  # outside a domain the value is not a number
+        with np.errstate(all="ignore"):  # the value is NaN outside a domain
             return [float(numbers(expression)) for _, _, expression in self.terms]
 
     def value(self, weights: Floats, eta: float) -> float:
@@ -191,7 +191,7 @@ class DeclaredMarket(cp.Problem):
         return pickle.loads(pickle.dumps(self))
 
     def __copy__(self) -> Self:
-        """Return an independent problem; the same as a deep copy."""
+        """Return an independent problem, as a deep copy does."""
         return self.__deepcopy__({})
 
     @property

@@ -1,7 +1,7 @@
 """Audits of incentives: gains of single and joint misreports, and losses of truthful sellers.
 
 An audit solves the market again at every misreport, and compares payment and guarantee with those
-of the true report. The part of a gain that gaps of the solves may explain does not count.
+of the true report. Errors that the gaps of the solves may cause are subtracted from each gain.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ Build = Callable[[Floats], Market]
 #: A payment rule, as in :func:`audit_incentives`.
 PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
-#: Relative gap of other solves, rounding of exact and other gains, and multiples of the truth.
+#: Relative gap of inexact solves; rounding of exact and of other gains; multiples of the truth.
 _GAP, _EXACT, _SOLVED, _NEAR = 1e-8, 1e-9, 1e-6, (0.99, 1.01)
-#: Misreports of pairs, as shares of the support and multiples of the truth: solved, and exact.
+#: Misreports of pairs, as shares of the support and multiples of the truth: inexact, and exact.
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
 
 @dataclass(frozen=True, eq=False)
 class IncentiveAudit(Shown):
-    """The results of an audit, of single misreports unless they are about coalitions.
+    """Results of an audit of single misreports and, if requested, of coalitions.
 
     Attributes
     ----------
@@ -163,7 +163,7 @@ def audit_incentives(
     Parameters
     ----------
     market : Market
-        With sellers whose priors are known, at their true reports.
+        The market at the true reports, of sellers with known priors.
     allocation : Allocation or PartedAllocation, optional
         The result of ``allocate(market)``, if it was computed before.
     build : callable, optional
@@ -176,15 +176,15 @@ def audit_incentives(
         payments; Eq. (8) by default.
     misreports : int, optional
         Number of reports per seller, in addition to the top of the support and two near the truth:
-        33 for the papers' problem, evenly spaced over reports at which it sells; 9 with projections
-        and else 3, up to four times the truth; 12 with ``build``, over the whole support.
+        33 for the papers' problem, evenly spaced over reports at which the seller sells; 9 with
+        projections and 3 otherwise, up to 4 times the truth; 12 with ``build``, over the support.
     max_sellers : int, optional
-        Size of the sample of sellers: 200 for the papers' problem, 16 with projections, else 12.
+        Number of sampled sellers: 200 for the papers' problem, 16 with projections, 12 otherwise.
     coalitions : int
-        Random pairs that try joint misreports: 80 for the papers' problem (1 or 10 per cent more or
-        less, quarters of the support), else 8 (10 per cent more or less).
+        Number of random pairs with joint misreports: 80 for the papers' problem (deviations of 1 %
+        and 10 %, quarters of the support), 8 otherwise (deviations of 10 %).
     random_state : numpy.random.Generator or int, default 0
-        Draws the sample and the pairs.
+        Source of the sample and of the pairs.
 
     Returns
     -------
@@ -361,7 +361,7 @@ def _built(
 
 
 def _top(prior: Prior, least: Floats) -> Floats:
-    """Return the highest misreports: the top of the support, or the 0.999 quantile if higher."""
+    """Return the highest misreports: the top of the support or, if infinite, a high quantile."""
     low, high = prior.support
     if np.isinf(high):
         return np.maximum(prior.quantile(0.999), 2.0 * least)

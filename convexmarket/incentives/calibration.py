@@ -27,13 +27,13 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Relative gap of solves that are not exact; factors of gamma and their number in the bracketing.
+#: Relative gap of inexact solves; factor between values of gamma in the bracketing, their number.
 _GAP, _FACTOR, _STEPS = 1e-6, 4.0, 42
 
 
 @dataclass(frozen=True)
 class GammaCalibration:
-    """A weight of payments and its expected payments.
+    """A weight of payments and the expected payments under it.
 
     Attributes
     ----------
@@ -119,8 +119,8 @@ def calibrate_gamma(
     sigma = MarketNumbers().plus(objective.parts).sigma
     if sigma == 0 or any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
-            f"the objective {shown(objective)} must have Noise(), or privacy has no value for the "
-            "buyer, and no payments, whose weight is computed; give their privacy_cost=..."
+            f"the objective {shown(objective)} must have Noise(), which gives privacy a value, and "
+            "no payments, whose weight is computed; give privacy_cost=... instead"
         )
     term = Payments() if privacy_cost is None else Payments(privacy_cost)
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]

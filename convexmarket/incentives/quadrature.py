@@ -14,7 +14,7 @@ __all__ = ["NODES", "adaptive", "cut", "first_root"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Halvings of an interval, and its length relative to its place, at which a jump is accepted.
+#: A jump is accepted after this number of halvings, or in an interval of this relative length.
 _MAX_DEPTH, _SHORTEST = 60, 1e-12
 
 
@@ -27,7 +27,7 @@ def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
     return -np.cos(np.pi * j / n), weights
 
 
-#: Nested rules of 6, 12 and 24 steps. As the ends are nodes, a jump next to an end changes each.
+#: Nested rules of 6, 12 and 24 steps. The ends are nodes, so a jump near an end changes each rule.
 NODES = _clenshaw_curtis(24)[0]
 _RULES = np.zeros((NODES.size, 3))
 for _k, _stride in enumerate((4, 2, 1)):
@@ -44,8 +44,8 @@ def adaptive(
 ) -> tuple[Floats, Floats]:
     """Integrate ``f(k, z)`` over z in [start[k], end[k]], for every k, and bound the errors.
 
-    Intervals are cut at breakpoints, and halved until three rules agree (two may by chance), up to
-    a negligible length around a jump, or ``most`` intervals for each part.
+    Intervals are cut at breakpoints and halved until three rules agree (two may agree by chance),
+    the length around a jump is negligible, or a part has ``most`` intervals.
     """
     total, error = np.zeros((2, start.size))
     owner, low, high = cut(start, end, np.asarray(breakpoints))

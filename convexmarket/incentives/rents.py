@@ -4,11 +4,11 @@ A *curve* gives the guarantees and rents of one seller at other reports: :class:
 the papers' problem and :class:`SolvedCurve` for any other market.
 
 Let F(y) be the buyer's optimal objective when the seller's virtual cost is y. F is concave, and its
-slope is gamma*u(eps(y)), gamma being the weight of the payments. Where psi is affine with slope k,
-the rent is therefore the difference of two optimal objectives over gamma*k. Elsewhere the papers'
+slope is gamma*u(eps(y)), with gamma the weight of the payments. Where psi is affine with slope k,
+the rent is the difference of two optimal objectives divided by gamma*k. Elsewhere the papers'
 problem is integrated by adaptive quadrature, to 11 digits. Other markets need a solve at each
-report, and psi is replaced by the chord between two of them. With o(y) the distance of psi's
-inverse from the chord, the remainder is the integral of -o(y)*u'(y): for an affine u the drop of u
+report, and psi is replaced by the chord between two reports. Let o(y) be the distance of psi's
+inverse from the chord. The remainder is the integral of -o(y)*u'(y), for an affine u the drop of u
 times the mean of o. The error is at most the drop times the largest distance from that mean.
 """
 
@@ -36,15 +36,15 @@ __all__ = ["ExactCurve", "SolvedCurve"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Relative accuracy of exact integrals; with a largest guarantee, where the curve has many kinks;
-#: and of interpolation between integrals.
+#: Relative accuracy of exact integrals, of those under a largest guarantee, whose curve has many
+#: kinks, and of interpolation between integrals.
 ACCURACY, ACCURACY_BOUNDED, _ACCURACY_BETWEEN = 1e-11, 1e-8, 3e-11
-#: Number of sellers above which rents are interpolated, and the smallest number of nodes.
+#: Numbers of sellers above which rents are interpolated, and the smallest number of nodes.
 _MANY, _MANY_AFFINE, _FEWEST = 256, 10_000, 16
 #: Ratio of mu to noise and payments that double precision cannot resolve.
 _LOST = 1e-15
-#: Number of reports in a table of virtual costs, of initial cuts at kinks, of solves for one rent,
-#: and of intervals of a quadrature of guarantees.
+#: Size of a table of virtual costs; largest numbers of initial cuts at kinks, of solves for one
+#: rent, and of intervals in a quadrature of guarantees.
 _TABLE, _FEW, _MOST_SOLVES, _MOST_PIECES = 16385, 8, 100, 12
 
 
@@ -68,7 +68,7 @@ class ExactCurve:
         least = np.min(form.virtual_costs, initial=np.inf, where=form.virtual_costs > 0)
         if 0 < form.mu < _LOST * np.sqrt(form.sigma) * np.sqrt(form.gamma * least) < np.inf:
             raise AllocationError(
-                f"mu = {form.mu:g} is too small for payments in double precision; use 0, or more"
+                f"mu = {form.mu:g} is too small for double precision; use 0 or a larger number"
             )
         if np.isinf(top) and not curve.can_do_without():
             raise _endless(prior, "under this cap (or with one seller) every seller is needed")
@@ -89,7 +89,7 @@ class ExactCurve:
         return rents, errors
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Return a report close to the smallest one at which each seller sells nothing."""
+        """Return approximately the smallest report at which each seller sells nothing."""
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
             return np.full(seller.size, top)
@@ -133,7 +133,7 @@ class ExactCurve:
         return reports * self._sold(prior, seller, reports) + np.max(reach * further, axis=1)
 
     def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Integrate the curves of some of many truthful sellers, and interpolate the others.
+        """Integrate the curves of some truthful sellers, and interpolate the rents of the others.
 
         Between kinks, rents are interpolated from every other integral, and checked at the others.
         """
@@ -141,7 +141,7 @@ class ExactCurve:
         sold, rents = self.curve.truth[seller[first]], np.full(places.size, np.nan)
 
         def polynomial(nodes: Ints) -> Chebyshev:
-            # "full" suppresses a warning about close places; such fits are rejected.
+            # "full" suppresses a warning about nearly equal points; such fits are rejected.
             return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
 
         capped = np.isclose(sold, sold.max(), rtol=1e-12, atol=0.0)
@@ -166,7 +166,7 @@ class ExactCurve:
 
 
 def _nodes_among(places: Floats, some: Ints) -> Ints:
-    """Return the places closest to Chebyshev nodes, or all if they are few."""
+    """Return the points closest to Chebyshev nodes, or all points if they are few."""
     if some.size < _MANY:
         return some
     low, high = places[some[0]], places[some[-1]]
@@ -195,11 +195,11 @@ class _Cell(NamedTuple):
 
     value: float
     gap: float
-    bend: float  # more solves would reduce it
+    bend: float  # due to curvature; more solves would reduce it
 
 
 class SolvedCurve:
-    """Curve of any market: solved at each report on demand to a relative gap, and stored.
+    """Curve of any market, solved at each report on demand to a relative gap, and stored.
 
     Rents come from optimal objectives ("envelope"), the highest report ("constant"), or guarantees
     ("quadrature").
@@ -247,7 +247,7 @@ class SolvedCurve:
         kinks = prior.breakpoints[first : first + _FEW]
         ends, tolerances = np.full(n, end), np.full(n, tolerance)
         rents, errors = adaptive(sold, reports, ends, tolerances, kinks, _MOST_PIECES)
-        # The relative error of guarantees has the order of the root of the gap.
+        # The relative error of guarantees has the order of the square root of the gap.
         return rents, errors + rents * np.sqrt(2.0 * self._gap)
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
@@ -259,7 +259,7 @@ class SolvedCurve:
         return np.array([self._at(seller, float(y)).sold for y in costs])
 
     def _at(self, seller: int, virtual_cost: float) -> _Point:
-        """Solve the market at a virtual cost; +inf removes the seller, or is the objective."""
+        """Solve the market at a virtual cost, or without the seller at +inf; store the point."""
         key = seller, virtual_cost
         if key not in self._points:
             try:
@@ -293,7 +293,7 @@ class SolvedCurve:
         return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
 
     def _end_of_sales(self, prior: Prior, seller: int, report: float) -> float:
-        """Return the top of the support; if it is infinite, a report without a sale."""
+        """Return the top of the support or, if it is infinite, a report that sells nothing."""
         top = prior.support[1]
         if np.isfinite(top):
             return top
@@ -366,7 +366,7 @@ def _table(prior: Prior, reports: Floats, end: float) -> tuple[Floats, Floats, S
     cuts = [*reports, end]
     z = np.unique(cuts)
     if prior.virtual_cost_slope is None and start < end:
-        # The bottom of the support of a sample is a step as well, but no breakpoint.
+        # The bottom of the support of a sample is also a step, but not a breakpoint.
         kinks = np.append(prior.breakpoints, [prior.support[0]] * prior.is_step)
         kinks = kinks[(kinks >= start) & (kinks < end)]
         kinks = np.concatenate((kinks, np.nextafter(kinks, np.inf)))  # psi may jump there

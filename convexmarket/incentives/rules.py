@@ -129,7 +129,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
 
 
 def part_payments(allocation: PartedAllocation, reports: Floats) -> Floats:
-    """Return the payments of sellers of an allocation with given reports."""
+    """Return the payments of sellers with given reports under an allocation in partitions."""
     curve = allocation.curve(reports)
     bought, paid = np.flatnonzero(curve.truth > 0), reports * curve.truth
     rents = ExactCurve(curve).rents(allocation.prior, bought, reports[bought], np.zeros(0))
@@ -191,7 +191,7 @@ def estimate_payments(
     amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
-        # Errors of objectives have the order of the gap; errors of guarantees, of its root.
+        # Errors of objectives have the order of the gap; errors of guarantees, of its square root.
         if method == "quadrature":
             gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):
@@ -220,7 +220,7 @@ def estimate_payments(
 
 
 def curve_of(market: Market, allocation: Allocation, gap: float) -> ExactCurve | SolvedCurve:
-    """Return the curve of a market, with truthful prices or without."""
+    """Return the curve of a market, with or without truthful prices."""
     method = _method_of(market, assume_monotone=True)
     if method == "exact":
         return ExactCurve(OwnReportCurve(market.form.exact))  # type: ignore[arg-type]
@@ -237,7 +237,7 @@ def _method_of(market: Market, assume_monotone: bool) -> str:
             f"{market.incentives.reason}. Use audit_incentives to test misreports, or "
             "estimate_payments(..., assume_monotone=True) to compute Eq. (8) in any case"
         )
-    # Under a budget, reports enter by a constraint, not by the objective.
+    # Under a budget, reports enter through a constraint, not through the objective.
     if market.incentives != "by construction" or market.form.budgets:
         return "quadrature"
     return "envelope" if market.form.total_gamma > 0 else "constant"

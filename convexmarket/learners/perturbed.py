@@ -61,7 +61,7 @@ ROUNDINGS = 4  # roundings of a coordinate of the drawn noise
 #: A row is dropped if the second noise costs more than this share of its epsilon, ...
 LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # ... and its epsilon is below this share of the mean.
-BELOW = 2.0**-50  # relative margin of eta below the total granted, for rounding
+BELOW = 2.0**-50  # eta is reduced by this share, to allow for rounding errors
 UNIT = 2.0**-53
 #: Largest standard deviation of a prediction due to the second noise under the rule for Lambda, for
 #: margins and for labels in [-1, 1].

@@ -297,7 +297,7 @@ class PrivateLearner(BaseEstimator):
         return int(shape[1])
 
     def _read(self, X: Any, y: Any, granted: Granted) -> tuple[Any, NDArray[Any]]:
-        """Return the used rows, as finite numbers or in partitions, and their labels."""
+        """Return the rows to use (finite numbers, or partitions), and their labels."""
         numeric = "target_range" in self._public
         if in_parts(X):
             if self._public[0] in self._leaking():

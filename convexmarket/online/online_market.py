@@ -224,7 +224,7 @@ class OnlineMarket:
             raise damaged(self._store.path, "(a policy in it cannot be read)") from None
 
     def quote(self, id: str, sensitivity: float) -> Offer:
-        """Return the offer to a seller for its report, which is stored if it is new.
+        """Return the offer to a seller for its report; a new offer is stored.
 
         A different report of a quoted seller raises an OfferError, and a report outside the support
         raises a PriorError. A new seller who is too late raises a MarketClosedError.

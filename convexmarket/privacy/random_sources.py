@@ -154,6 +154,6 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
 
 def gamma_sphere_log_density(norm: float, n_features: int) -> float:
     """Compute the log density of :func:`gamma_sphere_noise` at a vector of this norm."""
-    # log surface of the unit sphere
+    # logarithm of the surface area of the unit sphere
     log_area = np.log(2.0) + xlogy(n_features / 2.0, np.pi) - gammaln(n_features / 2.0)
     return float(-norm - log_area - gammaln(n_features))

@@ -1,4 +1,4 @@
-r"""A public predictor without questions (K, Algorithm 3, the non-interactive model).
+r"""A public predictor fitted before any query (K, Algorithm 3, the non-interactive model).
 
 In every round, the exponential mechanism selects a point of a net of the public ball where the
 predictions of the public and the true model differ. The true prediction at this point is measured

@@ -1,4 +1,4 @@
-"""The differences between two reports, and between two sets of draws for a headline."""
+"""Differences between two reports, and between two sets of draws for a headline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.report.document import Report, read_report
 from convexmarket.report.table_formats import format_number
 
-#: Differences below these are rounding: absolute for cells, of the larger number for draws.
+#: Tolerances for rounding: absolute for cells, relative to the larger number for draws.
 _ROUNDING, _OF_DRAWS = 1e-15, 1e-12
 #: Columns that measure the machine; they are not compared.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
@@ -34,15 +34,15 @@ def compare_reports(
     """Compare the tables, settings and versions of two reports, except times and memory.
 
     Rows of a table are matched by their keys, and without common keys by position. The result has a
-    row for each difference, verdicts first, then the largest: its ``part`` ("result", "setting" or
-    "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and size (``relative``).
+    row for each difference, verdicts first, then by size: its ``part`` ("result", "setting" or
+    "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and ``relative`` size.
 
     Parameters
     ----------
     a, b : Report or path
         Reports, or folders of reports.
     tolerance : float, default 1e-9
-        Numbers are the same if they differ by no more, relative to the larger one.
+        Largest difference of equal numbers, relative to the larger number.
     """
     check_nonnegative("tolerance", tolerance)
     left, right = (side if isinstance(side, Report) else read_report(side) for side in (a, b))
@@ -89,7 +89,7 @@ def _relative_difference(a: Any, b: Any) -> float:
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Return nested settings as values by their path of keys."""
+    """Flatten nested settings to values by key path."""
     if isinstance(value, Mapping):
         items = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
     elif isinstance(value, list):
@@ -126,7 +126,7 @@ class Comparison:
 
     @property
     def interval(self) -> str:
-        """The interval as text; for the absolute difference, unless the verdict is a tie."""
+        """The interval as text: of the absolute difference, unless the verdict is a tie."""
         if self.n_pairs == 1 and self.low == self.high:
             return "exact"
         ends = [self.low, self.high]
@@ -172,7 +172,7 @@ def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     rounding = _OF_DRAWS * max(np.abs(left).max(), np.abs(right).max())
     if n_pairs < 2:
         low, high = (estimate, estimate) if estimate == 0 else (-np.inf, np.inf)
-    elif spread <= rounding:  # the same difference in all draws
+    elif spread <= rounding:  # all draws have the same difference
         low = high = estimate if abs(estimate) > rounding else 0.0
     else:
         test = stats.ttest_rel if paired else partial(stats.ttest_ind, equal_var=False)

@@ -1,4 +1,4 @@
-"""A report: blocks of text, tables, figures and claims, written as a folder."""
+"""Reports of text, tables, figures and claims, written as folders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
 _CLAIMS, _COLUMNS = "claims", ["claim", "verdict", "source", "detail"]
 _FIELDS = ("title", "question", "finding", "settings", "versions")
-#: Words of text, figures, tables, and claims on a page; failing parts that a verdict names.
+#: Most words of text, figures, tables and claims on a page; most labels in a verdict.
 _WORDS, _FIGURES, _TABLES, _CLAIMED, _NAMED = 400, 3, 2, 8, 5
 
 
@@ -83,7 +83,7 @@ class Report:
     """A report of any experiment, built block by block.
 
     A page shows at most 400 words of text, 3 figures and 2 tables, in the order of their addition.
-    The table of claims comes first; of more than 8 claims the page shows those that do not hold.
+    The table of claims comes first; of more than 8 claims, it has the claims that do not hold.
     The appendix has the other blocks.
 
     Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown:
@@ -122,7 +122,7 @@ class Report:
         self.attachments: dict[str, bytes] = {}
 
     def headline(self, finding: str) -> None:
-        """Set the finding in one sentence, such as :meth:`Comparison.sentence`.
+        """Set the headline: the finding in one sentence, such as :meth:`Comparison.sentence`.
 
         Parameters
         ----------
@@ -153,22 +153,22 @@ class Report:
             Markdown; a table; a figure; or an object with at least one of the methods
             ``statements()``, ``plot()`` and ``to_frame()``, all of which are used.
         caption, name, alt : str, optional
-            Of a table or figure: the caption; the stem of the files, by default ``table-1``; the
-            description for readers who do not see the figure, by default the caption.
+            The caption of a table or figure; the stem of its files, by default ``table-1``; the
+            text alternative of a figure, by default the caption.
         keys : sequence of str
             Columns that identify the rows of a table; by default named levels of the index, or
             ``frame.attrs["keys"]``.
         formats, headers : mapping of str to str, optional
             Format specifications and headers of columns.
         appendix, rows : bool, int
-            Whether the block belongs to the appendix; how many rows of a table are shown, by
-            default 8, and 15 in the appendix.
+            Whether the block belongs to the appendix; number of rows of a table to show, by default
+            8, and 15 in the appendix.
 
         Raises
         ------
         ParameterError
-            If the block has another type, a name is taken or unsuitable for a file, a key, format
-            or header names an unknown column, or the keys do not identify the rows.
+            If the block has another type, a name is taken or not a file name, a key, format or
+            header names an unknown column, or the keys do not identify the rows.
         """
         if isinstance(block, str):
             self.blocks.append(Text(block, appendix))
@@ -188,7 +188,7 @@ class Report:
             self.blocks.append(Table(name, caption, frame, keys, *looks))
         elif hasattr(block, "savefig"):
             if not (alt or caption):
-                raise ParameterError("a figure needs alt=, a text for readers who do not see it")
+                raise ParameterError("a figure needs alt=, a description for screen readers")
             name = self._free_name(name, Figure)
             self.blocks.append(Figure(name, caption, alt or caption, block, appendix))
         else:
@@ -213,7 +213,7 @@ class Report:
         word = kind.__name__.lower()
         name = _file_name(f"{word}-{len(taken) + 1}" if name is None else name, _NAME)
         if name in (*taken, _CLAIMS):
-            raise ParameterError(f"two {word}s are named {name!r}; give each its own name")
+            raise ParameterError(f"two {word}s are named {name!r}; give them different names")
         return name
 
     def claim(self, text: str, *, holds: Any = None, source: str = "", detail: str = "") -> None:
@@ -222,10 +222,10 @@ class Report:
         Parameters
         ----------
         text, source : str
-            The claim, unlike all others, and its source, such as "A, Fig. 2".
+            The claim, a different text for each, and its source, such as "A, Fig. 2".
         holds : bool, sequence of bool or None
-            Whether the results confirm it; None if it was not tested. Of several truth values the
-            verdict gives the number that holds, and of a Series the detail gives the other labels.
+            Whether the results confirm the claim; None if it was not tested. For several values
+            the verdict counts the True ones, and for a Series the detail lists the False labels.
         detail : str
             The numbers behind the verdict.
         """
@@ -243,7 +243,7 @@ class Report:
         Parameters
         ----------
         name : str
-            Of a JSON, TOML, CSV or text file, such as ``model.json``.
+            Name of a JSON, TOML, CSV or text file, such as ``model.json``.
         content : bytes or str
         """
         content = content.encode() if isinstance(content, str) else content
@@ -363,7 +363,7 @@ class Report:
                     keep_access(target / path.relative_to(fresh), path)
         except OSError as error:
             why = f"the report could not be written ({error.strerror or error})"
-            raise DataError(f"{target}: {why}; a former one is kept") from error
+            raise DataError(f"{target}: {why}; a former report is unchanged") from error
         return target / ("index.html" if "html" in formats else "report.md")
 
     def _files(self, formats: Collection[Format]) -> dict[str, bytes]:
@@ -399,7 +399,7 @@ class Report:
 
 
 def read_report(folder: str | Path) -> Report:
-    """Read a report from its folder; figures are PNG files, and damaged files a DataError.
+    """Read a report from its folder, with figures as PNG; raise a DataError for damaged files.
 
     Parameters
     ----------
@@ -444,7 +444,7 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
     Parameters
     ----------
     reports : path
-        A folder with reports as sub-folders. Reports that cannot be read are named as such.
+        A folder with reports as sub-folders. The index marks reports that cannot be read.
     force : bool, default True
         Whether an existing index may be replaced.
     """
@@ -467,7 +467,7 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
 
 
 def check_folder(folder: Path, *, force: bool = False) -> None:
-    """Refuse a place that is a file, holds files and no report, or holds the working directory."""
+    """Refuse a path to a file, to a folder without a report, or above the working directory."""
     target = folder.resolve()
     if target.exists() and not target.is_dir():
         raise ParameterError(f"{target} is a file; name a folder for the report")
@@ -490,7 +490,7 @@ def _text(name: str, value: object, taken: Collection[str] = ()) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ParameterError(f"{name} must be a text that is not empty, got {shown(value)}")
     if value in taken:
-        raise ParameterError(f"the claim {value!r} is made twice; give each its own text")
+        raise ParameterError(f"the claim {value!r} is made twice; give claims different texts")
     return value
 
 
@@ -499,7 +499,7 @@ def _is_claims(block: Block) -> bool:
 
 
 def _failing(claims: Table) -> list[Block]:
-    """Return the number of claims that hold, and a table of the first others."""
+    """Return the number of claims that hold, and a table of the first claims that do not."""
     others = claims.frame[claims.frame.verdict != "holds"]
     n, m = len(claims.frame), len(claims.frame) - len(others)
     text = Text(f"{m} of {n} claims hold; the appendix has all.")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from convexmarket.errors import ParameterError
 from convexmarket.report.table_formats import format_number
 
-WIDTH = 6.0  # inches: the width of the page, and legible on a phone
+WIDTH = 6.0  # inches: the width of a page; labels are legible on a phone
 INK, MUTED, RULE = "#22272e", "#59636e", "#d5dae0"
 _COLORS = ["0072b2", "d55e00", "00785a", "a03f7a", "9a6a00", "4b4b4b", "3a9bd9", "b3261e"]
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
@@ -41,7 +41,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False, "svg.fonttype": "none", "pdf.fonttype": 42,
 }
 # fmt: on
-#: Ratio of the ends up to which a log axis has even ticks; markers on a line with many points.
+#: Largest ratio of the ends of a log axis with linear ticks; markers on a line of many points.
 _NARROW, _MARKERS = 8.0, 25
 
 
@@ -67,8 +67,8 @@ def lines(
 ) -> Figure:
     """Draw lines over x, with bands between ``low`` and ``high`` and horizontal ``levels``.
 
-    ``hue`` gives at most eight series, ``panels`` gives panels with common axes, ``log`` names the
-    logarithmic axes, of "xy", and ``joined`` is False for points without lines.
+    ``hue`` is the column of at most eight series, ``panels`` the column of panels with common axes,
+    ``log`` has the logarithmic axes of "xy", and ``joined`` is False for points without lines.
     """
     groups, series, levels = _groups(frame, panels), _series(frame, hue), levels or {}
     with report_style():
@@ -145,7 +145,7 @@ def _scale(
 
 
 def _log_ticks(values: pd.Series, most: int) -> list[float]:
-    """Return the densest round numbers in the range, up to a number and not too close."""
+    """Return the densest ticks at round numbers that are few enough and far enough apart."""
     low, high = float(values.min()), float(values.max())
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in (range(1, 10), (1, 2, 5), (1, 3), (1,)):
@@ -198,8 +198,8 @@ def saved(figure: Figure, kind: str, name: str) -> bytes:
 
 
 def _show_covered(axes: Axes, points_per_pixel: float) -> None:
-    """Draw a line wide and pale if later lines cover it completely."""
-    axes.get_xlim(), axes.get_ylim()  # autoscale
+    """Draw a line wide and pale if later lines hide it."""
+    axes.get_xlim(), axes.get_ylim()  # autoscale the axes
     size = points_per_pixel * np.array(axes.get_window_extent().size)
     paths: list[tuple[Any, NDArray[np.float64]]] = []
     for line in axes.get_lines():

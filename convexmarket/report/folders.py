@@ -1,8 +1,8 @@
-"""The hidden folder in which a report is built before an atomic replacement.
+"""Hidden folders, in which reports are built before an atomic replacement.
 
-The place is empty only between two renames. If the process is killed at that time, the hidden
+The target is missing only between two renames. If the process is killed at that time, the hidden
 folder contains the complete former report, which the next process that uses the report restores.
-The process that works in a hidden folder holds a lock on it.
+A process holds a lock on its hidden folder.
 """
 
 from __future__ import annotations

@@ -23,20 +23,20 @@ from convexmarket.errors import DataError, ParameterError
 
 RESULTS = "results.json"
 FORMAT = "convexmarket-report/1"
-#: Tables with more cells are stored as Parquet; no file has more bytes.
+#: Number of cells above which a table is stored as Parquet; largest file in bytes.
 MOST_CELLS, LARGEST_FILE = 2_000, 500_000_000
 _EXACT = ("bool", "int", "uint", "float", "str")
 
 
 def is_report(folder: Path) -> bool:
-    """Check for the ``results.json`` of a report in a folder."""
+    """Test whether a folder has the ``results.json`` of a report."""
     with suppress(OSError), open(folder / RESULTS, "rb") as content:
         return b'"format": "convexmarket-' in content.read(100)
     return False
 
 
 def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with named levels of the index as columns, and other cells as their text."""
+    """Return a frame with named index levels as columns; cells of other types become text."""
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
     columns = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in frame]
@@ -65,7 +65,7 @@ def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
 
 
 def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
-    """Read a table from its description; a Parquet file that was changed is a DataError."""
+    """Read a table from its description; raise a DataError if its Parquet file was changed."""
     if described.get("data") is not None:
         frame = pd.DataFrame(described["data"], columns=described["columns"], dtype=object)
         return frame.astype(dict(zip(described["columns"], described["dtypes"], strict=True)))
@@ -99,7 +99,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
-    """Read ``results.json`` as plain values; a missing or damaged file is a DataError."""
+    """Read ``results.json`` as plain values; raise a DataError if it is missing or damaged."""
     text = read_bytes(file)
     try:
         content = dict(json.loads(text))

@@ -24,7 +24,7 @@ _BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is kept
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 #: Beginnings of a heading, a rule or a list: '# x', '---', '- x', '1. x'.
 _BLOCK_START = re.compile(r"^(?:(#+|[+=-])|(\d+)(?=[.)]))(?=[.)]?(?:[ =-]|$))")
-#: Signs of text in LaTeX; "[" and "*" would be arguments at the beginning of a row.
+#: Characters escaped in LaTeX; "[" and "*" at the beginning of a row would be arguments.
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -65,7 +65,7 @@ def format_cell(value: Any, spec: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """Replace control characters, which terminals obey and XML forbids, by U+FFFD."""
+    """Replace control characters, which terminals interpret and XML forbids, by U+FFFD."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -85,7 +85,7 @@ def html_of(markdown: str) -> str:
 
 
 def _decimals(values: pd.Series) -> str:
-    """Return a format with equally many decimals, or no format if the sizes differ too much."""
+    """Return a format with the same number of decimals, or none if magnitudes differ much."""
     sizes = np.abs(values.to_numpy(float)) if is_float_dtype(values) else np.empty(0)
     sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
     if not sizes.size:
@@ -112,7 +112,7 @@ class Table:
 
     @property
     def note(self) -> str:
-        """The caption, with the number of rows where some are not shown."""
+        """The caption, with the number of rows if some rows are not shown."""
         n_rows = len(self.frame)
         more = f" (first {self.rows:,} of {n_rows:,} rows)" if n_rows > self.rows else ""
         return printable(f"{self.caption}{more}".strip())
@@ -120,7 +120,7 @@ class Table:
     def _cells(
         self, escape: Callable[[str], str], default: str | None = None
     ) -> tuple[list[bool], list[list[str]]]:
-        """Return which columns hold numbers; and headers and rows, formatted and escaped."""
+        """Return a mask of the columns of numbers, and formatted and escaped headers and rows."""
         numeric, columns = [], []
         for name, values in self.frame.items():
             spec = self.formats.get(str(name), _decimals(values) if default is None else default)

@@ -1,4 +1,4 @@
-"""The calls of a study: in parallel, with limits, recorded in a journal, resumed from it.
+"""Execution of the calls of a study: in parallel, with limits, resumed from a journal.
 
 A call with limits is a child process that a worker forks after it has loaded the libraries. A
 solver that crashes, hangs or exhausts the memory affects no other process.
@@ -38,29 +38,29 @@ from convexmarket.report.folders import lock
 from convexmarket.studies.progress import Progress, reporter
 
 Reply = dict[str, Any]
-#: Called with arguments and ``ready``, which restarts the clock with a multiple of the time limit;
-#: returns a dict of plain values.
+#: A function of arguments and ``ready``, which restarts the clock with a multiple of the time
+#: limit. It returns a dict of plain values.
 Function = Callable[..., Reply]
 
 #: Workers use one thread each.
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
-#: The reply of a call whose worker was ended twice.
+#: The reply of a call whose worker was killed twice.
 _ENDED = {
     "ended": "crashed",
-    "status": "the system ended its process, as it does when memory runs out",
+    "status": "the system ended its process, probably because memory ran out",
     "log": "",
 }
 #: Seconds after which an idle worker ends, and between two measurements of a child's memory.
 _IDLE, _INTERVAL = 60, 0.02
 _MEGABYTE = 1e6
 _PR_SET_PDEATHSIG = 1
-#: The beginning of every line of a journal.
+#: First bytes of every line of a journal.
 _BEGINNING = b'{"key": '
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Execution of the calls of a study, by the arguments of :meth:`Study.run`.
+    """Executor of the calls of a study, with the arguments of :meth:`Study.run`.
 
     With a limit of time or memory each call runs in a separate process, bound to a core if ``pin``.
     """
@@ -102,8 +102,8 @@ class Execution:
         exception), ``status`` the signal or exit code of a crash, ``log`` the text of an exception
         and ``result`` the returned value. A call with a record is not performed again, unless it
         ended in an exception. ``decide`` maps a key and the replies so far to a reply that makes
-        the call unnecessary, or None. If the system ends a worker, its call is repeated once. If
-        the repeated call ends its worker, too, the call has crashed.
+        the call unnecessary, or None. If the system kills a worker, its call is repeated once. If
+        the worker of the repeated call is also killed, the call has crashed.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
@@ -131,7 +131,7 @@ class Execution:
             for key, arguments in calls.items():
                 yield key, known(key) or _finished(function, *arguments)
             return
-        # One pool for each core, so that only one can break.
+        # One pool for each core, so that a crash breaks a single pool.
         free, left, repeated = [(core, _worker()) for core in cores], deque(calls), set[str]()
         running = dict[Any, tuple[str, int, Any]]()
         try:
@@ -166,7 +166,7 @@ class Execution:
 
 
 def _worker() -> Any:
-    """Start a worker for a study; joblib reuses other ones."""
+    """Start a worker for a study; joblib would share other workers."""
     # The study handles Ctrl-C and ends its workers.
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
     return loky.ProcessPoolExecutor(1, timeout=_IDLE, env=_ONE_THREAD, **ignore)
@@ -237,7 +237,7 @@ def _child(paths: list[str], content: bytes, core: int, sender: Connection) -> N
 
 
 def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -> Reply:
-    """Wait for a child to end, or kill it at a limit or when the study has ended."""
+    """Wait for a child process to end; kill it at a limit or when the study has ended."""
     reply: Reply = {"ended": "crashed", "status": "", "log": ""}
     study, peak, deadline = os.getppid(), 0.0, time.monotonic() + seconds
     try:
@@ -273,13 +273,13 @@ def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -
 class Journal:
     """An append-only file with one JSON object per line; without a path, no file is written.
 
-    A line that was incomplete when the machine stopped is cut off when the journal is opened
-    again. Two studies cannot write the same journal; Windows has no such lock.
+    A line that was incomplete when the machine stopped is removed when the journal is opened
+    again. Two studies cannot write the same journal, except on Windows, which has no such lock.
 
     Attributes
     ----------
     records : list of dict
-        The records of the file when it was opened.
+        The records in the file when it was opened.
     """
 
     def __init__(self, path: str | PathLike[str] | None = None) -> None:
@@ -302,7 +302,7 @@ class Journal:
         sync_folder(place.parent)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add a record; it is on disk when this returns."""
+        """Add a record, and sync it to disk."""
         if self._file is not None:
             line = json.dumps(record, default=methodcaller("tolist"))
             self._file.write((line + "\n").encode())

@@ -1,4 +1,4 @@
-"""One measured run: declare, compile, solve, recover; change a parameter and solve again.
+"""Measured runs: declare, compile, solve, recover; change a parameter and solve again.
 
 Everything happens in the calling process. The solver's status is recorded, and the accuracy of the
 returned point is computed.
@@ -23,9 +23,9 @@ from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Inst
 from convexmarket.studies.subproblems.problem_classes import CLASSES, Make
 
 Row = dict[str, Any]
-#: The name of the methods without a conic solver, and of their formulation.
+#: Name of the methods without a conic solver, and of their formulation.
 EXACT = "exact"
-#: The name of the reference run.
+#: Name of the reference run.
 REFERENCE = "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
 #: Prefix of the measurements of the second solve, with a changed parameter.
@@ -33,8 +33,8 @@ AGAIN = "again_"
 
 #: Statuses in which the solver returned a point.
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, EXACT)
-#: Solvers of a reference, in this order, with unattainable tolerances: they end at their best
-#: accuracy.
+#: Solvers of a reference, in this order, with unattainable tolerances, so that they stop at
+#: their best accuracy.
 _REFERENCES: dict[str, dict[str, Any]] = {
     "CLARABEL": {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500},
     "ECOS": {"abstol": 1e-13, "reltol": 1e-13, "feastol": 1e-13, "max_iters": 500},
@@ -83,9 +83,9 @@ def warm_up(solver: Any, **options: Any) -> None:
 def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
     """Solve an instance for each value of its parameters; return status and measurements.
 
-    They are seconds, counts and residuals. Keys of the second solve have the prefix :data:`AGAIN`;
-    ``declaration_s`` counts in the first total, and ``again_cold_s`` are the solver's seconds for
-    the second without a warm start.
+    Measurements are seconds, counts and residuals. Keys of the second solve have the prefix
+    :data:`AGAIN`; ``declaration_s`` is part of the first total, and ``again_cold_s`` is the solver
+    time of the second solve without a warm start.
     """
     start = time.perf_counter()
     solve = partial(_direct, instance, formulation, solver, options)
@@ -110,7 +110,7 @@ def _failed(error: Exception, *, unable: bool) -> Row:
 def _solve(
     instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
-    """Set the parameters, compile, solve and recover, with times; then examine the point."""
+    """Set the parameters, compile, solve and recover with times; then evaluate the point."""
     problem, given, marks = declared.problem, dict(options), [time.perf_counter()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the status shows the same
@@ -153,7 +153,7 @@ def _solve(
 def _direct(
     instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
-    """Measure an exact method, or a certified search: an answer without multipliers."""
+    """Measure an exact method or a certified search, whose answer has no multipliers."""
     start, searched = time.perf_counter(), None
     try:
         if solver == EXACT:
@@ -196,7 +196,7 @@ def measure_reference(instance: Instance) -> Row:
     """Measure the reference run of an instance.
 
     It is the exact method or, if none is known, the solve of any formulation with the smallest
-    residuals. ``certainty`` is "exact" or describes the residuals; ``doubt`` is the largest one.
+    residuals. ``certainty`` is "exact" or describes the residuals; ``doubt`` is their maximum.
     """
     row = measure(instance, EXACT, EXACT, {})
     if row["status"] == EXACT:

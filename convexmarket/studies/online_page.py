@@ -22,12 +22,12 @@ _QUANTITIES = {
     "largest_epsilon": "largest ε sold",
     "largest_weight": "largest weight of a seller",
 }
-#: The lines of the plans whose terms are drawn.
+#: Line styles of the plans whose terms are plotted.
 _STYLES = ("-", "--", ":", "-.")
 
 
 def statements(runs: Any) -> list[str]:
-    """Summarise the sales and the errors of the model."""
+    """Summarise the sales and the errors of the model in sentences."""
     facts, draws = runs.facts, runs.tables.get("draws", ())
     if len(draws) > 1:
         sold = compare(draws.eta, draws.planned_eta)
@@ -54,7 +54,7 @@ def statements(runs: Any) -> list[str]:
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
-    """Draw the privacy bought at each report, one curve for each of a few plans."""
+    """Plot the privacy bought at each report, with one curve for each of a few plans."""
     curves, ax = runs.tables["curves"], axes(ax, xlabel="reported sensitivity", ylabel="ε offered")
     plans = curves.plan.unique()
     places = np.linspace(0, len(plans) - 1, len(_STYLES)).round().astype(int)
@@ -77,7 +77,7 @@ def fill(report: Report, runs: Any) -> None:
     values = pd.DataFrame({name: facts[name] for name in ("planned", "realised")})
     frame = values.loc[[*_QUANTITIES]].rename(_QUANTITIES).rename_axis("quantity").reset_index()
     where = ", in the first simulated market" if facts["simulated"] else ""
-    caption = f"Planned if all came and accepted, and realised{where}"
+    caption = f"Planned totals with full participation, and realised totals{where}"
     report.add(frame, caption, name="comparison", keys=["quantity"])
     assumptions = "".join(f"\n- {text}" for text in model["assumptions"])
     report.add(

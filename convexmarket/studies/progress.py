@@ -9,14 +9,14 @@ from typing import TextIO, TypeAlias
 
 from convexmarket.errors import ParameterError
 
-#: Called with the stage, the steps done and the steps in all.
+#: A function of the stage, the number of steps done and the total number of steps.
 Progress: TypeAlias = Callable[[str, int, int], None]
 
-#: Seconds between two lines: on a terminal, where a line replaces the last, and elsewhere.
+#: Seconds between two lines: on a terminal, where a line replaces the previous one; elsewhere.
 _ON_TERMINAL, _ELSEWHERE = 0.2, 10.0
 #: Number of steps before the remaining time is estimated.
 _FEWEST = 3
-#: Seconds of a stage before its first line.
+#: Seconds from the start of a stage to its first line.
 _QUIET = 2.0
 
 
@@ -28,7 +28,7 @@ class ProgressLines:
         self._stage, self._first, self._start, self._last = "", 0, 0.0, 0.0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Report the number of steps done of a stage."""
+        """Report the number of completed steps of a stage."""
         now, terminal = time.monotonic(), self._stream.isatty()
         if stage != self._stage:
             self._stage, self._first, self._start, self._last = stage, done, now, 0.0

@@ -1,6 +1,6 @@
 r"""Residuals of the optimality conditions at a returned point, independent of the solver's status.
 
-With multipliers nu of equations ``h(x) = 0`` and lambda of inequalities ``g(x) <= 0``, cut off at
+For multipliers nu of equations ``h(x) = 0`` and lambda of inequalities ``g(x) <= 0``, clipped at
 zero, :func:`kkt_residuals` measures ``|h|`` and ``g_+`` relative to the sides of the constraint;
 :math:`r = \nabla f + J_h^\top\nu + J_g^\top\lambda_+` relative to the largest gradient among the
 terms of f, or to ``|f|/||x||`` if that is larger (a single term has no gradient at its
@@ -37,10 +37,10 @@ class Residuals(NamedTuple):
 
 @np.errstate(all="ignore")  # expressions without a value count as infinite
 def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
-    """Return the residuals at the present values of variables and multipliers.
+    """Return the residuals at the current values of variables and multipliers.
 
-    The problem is convex, of equations, inequalities and variables with signs or bounds, and
-    differentiable at the point. ``least`` replaces the size of an objective that is smaller.
+    The problem is convex, has equations, inequalities and variables with signs or bounds, and is
+    differentiable at the point. ``least`` replaces the size of a smaller objective.
     """
     variables = problem.variables()
     unknown: list[Any] = [
@@ -79,7 +79,7 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
         outside = point - np.clip(point, low, high)
         worst[False] = max(worst[False], _largest(outside) / (_largest(point) or 1.0))
         slope = np.zeros(x.size) + sum(gradient.get(x, 0.0) for gradient in gradients)
-        # The multiplier of a bound is the part of the slope that has its sign.
+        # The multiplier of a bound is the part of the slope with the sign of the bound.
         bound = np.where(slope > 0, low, high)
         bounded = np.isfinite(bound)
         complementarity += float(np.abs(slope * (point - bound))[bounded].sum())

@@ -1,4 +1,4 @@
-"""``Runs``: the tidy tables that a study returns."""
+"""``Runs``, the tidy tables that a study returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convexmarket.report.results import RESULTS, read_content, restored_frame, s
 from convexmarket.studies import online_page, solver_page, study_page
 
 FORMAT = "convexmarket-runs/1"
-#: The statements, the figure and the report of each kind of runs.
+#: Functions for the statements, the figure and the report of each kind of runs.
 _PAGES: dict[str, Any] = {"study": study_page, "solvers": solver_page, "online": online_page}
 
 
@@ -83,7 +83,7 @@ class Runs(Shown):
         return list(_PAGES[self.kind].statements(self))
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the main figure: error against payments, or times by size and solver."""
+        """Plot the main figure: error against payments, or times by size and solver."""
         return _PAGES[self.kind].plot(self, ax)
 
     def report(self, title: str) -> Report:
@@ -105,7 +105,7 @@ class Runs(Shown):
         folder : path
             Created if needed.
         force : bool, default False
-            Whether existing files may be replaced; otherwise they are a ParameterError.
+            Whether existing files may be replaced; otherwise a ParameterError is raised.
         """
         place, tables = Path(folder), {}
         contents: dict[Path, Content] = {}

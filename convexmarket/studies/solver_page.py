@@ -12,7 +12,7 @@ from convexmarket.report import Report, compare, escape_markdown
 from convexmarket.studies import verdicts
 from convexmarket.studies.measure import EXACT
 
-#: Labels of outcomes on a tile; other outcomes are shown by their names.
+#: Labels of outcomes on a tile; other outcomes have their names as labels.
 _MARKS = {
     "inaccurate": "inacc.",
     "time limit": "time",
@@ -20,7 +20,7 @@ _MARKS = {
     "crashed": "crash",
     "unsupported": "–",
 }
-#: Outcomes other than a time, from the worst.
+#: Outcomes other than a time, the worst first.
 _WORST = (*verdicts.COUNTED[1:], "unsupported")
 _FASTEST = [*verdicts.GROUP, "size", "fastest", "seconds", "next", "ratio", "low", "high"]
 
@@ -30,7 +30,7 @@ def _name(solver: Any, formulation: Any) -> str:
 
 
 def fastest(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the fastest solver of each class and setting at its largest size, and the next.
+    """Return the two fastest solvers of each class and setting at its largest size.
 
     Only solvers that solve every instance compete, by the shifted geometric mean of their times.
     ``ratio`` is the geometric mean of the ratio of their times on the same instances; ``low`` and
@@ -54,7 +54,7 @@ def fastest(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def statements(runs: Any) -> list[str]:
-    """Return the fastest of each class, wrong answers, and unsupported problems of solvers."""
+    """Return sentences on the fastest solvers, wrong answers and unsupported problems."""
     texts = [_sentence(row) for row in fastest(runs.tables["runs"]).itertuples()]
     return (texts + _exceptions(runs)) or ["No run ended."]
 
@@ -89,12 +89,12 @@ def _exceptions(runs: Any) -> list[str]:
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
-    """Draw the matrix of the first class and setting."""
+    """Plot the matrix of the first class and setting."""
     return _matrix(next(iter(runs.tables["runs"].groupby(verdicts.GROUP, sort=False)))[1], ax)
 
 
 def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
-    """Draw a row per solver and formulation, the exact method first, and a column per size.
+    """Plot a row per solver and formulation, the exact method first, and a column per size.
 
     A tile holds the geometric mean of the seconds, or the worst outcome. Solvers that lack a
     formulation have no row.
@@ -135,7 +135,7 @@ def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
 
 
 def fill(report: Report, runs: Any) -> None:
-    """Add the matrices, statements and tables to a report; the matrix leads."""
+    """Add the matrices, statements and tables to a report, the first matrix on top."""
     tables, table, machine = runs.tables, runs.tables["runs"], runs.facts["machine"]
     best = fastest(table)
     ranked = best[best.fastest != ""]

@@ -51,21 +51,21 @@ KEYS = {
     "profiles": (*verdicts.GROUP, "of", *verdicts.CONTENDER, "tau"),
 }
 
-#: The largest error of a solved run under the options of CVXPY.
+#: Largest error of a solved run under the options of CVXPY.
 _TOLERANCE = 1e-3
-#: Endings that also apply to larger runs, and the keys of a setting.
+#: Outcomes that also apply to larger runs; keys of a setting.
 _LIMITS = {"time limit", "memory limit", "unsupported"}
 _OF_SETTING = {"tolerance", "options"}
 
 CAVEATS = (
-    "Times are of this machine, these versions and one thread, and include CVXPY's part; other "
+    "Times are of this machine, these versions and one thread, and include CVXPY's time; other "
     "machines order solvers differently.",
-    "A run counts as solved by residuals that we compute from the returned point, with tolerances "
-    "that we chose.",
+    "Whether a run counts as solved depends on residuals computed from the returned point, and on "
+    "the tolerances chosen for this study.",
     "The changed parameter is one change of moderate size; warm starts gain more from smaller "
     "ones.",
     "Instances come from the problems named above; other problems may differ.",
-    "A class that has none of the chosen formulations uses its first.",
+    "A class that has none of the chosen formulations uses its first formulation.",
 )
 
 #: The options of each setting and solver.
@@ -105,39 +105,39 @@ def compare_solvers(
     Parameters
     ----------
     problems : sequence, or mapping of str
-        Each a :class:`Market`, at its size; a function ``n -> Market``, or ``(n, draw) -> Market``
+        Each is a :class:`Market`, at its size; a function ``n -> Market``, ``(n, draw) -> Market``
         with a generator of random numbers; or the name of a class of subproblems: "allocation",
         "certified search", "given guarantees", "budget", "variants", "weighted logistic
         regression", "ridge", "semi-interactive fit", "z-block". Functions and classes need
         ``sizes``.
     solvers : sequence of str or CVXPY solvers
-        CVXPY's names; "exact", the methods of this package without a conic solver; or your objects
-        with CVXPY's interface. Solvers that are not installed are listed in ``facts["absent"]``.
+        CVXPY's names; "exact", the methods of this package without a conic solver; or objects with
+        CVXPY's solver interface. Solvers that are not installed are listed in ``facts["absent"]``.
     formulations : sequence of str
-        Such as "primal", "dual", "projection"; all by default. A class that has none of them uses
-        its first.
+        Such as "primal", "dual", "projection"; all by default. A class that has none of these uses
+        its first formulation.
     classes : sequence of str
         Classes of subproblems; all by default.
     sizes : sequence of int, optional
-        Sellers, rows or points, for functions and names of classes.
+        Numbers of sellers, rows or points, for functions and names of classes.
     draws : int
-        Instances of each problem and size, for functions and names of classes.
+        Number of instances of each problem and size, for functions and names of classes.
     settings : mapping of str to mapping, optional
         For each name ``{"tolerance": float, "options": {solver: {option: value}}}``: the largest
         error of a solved run, and options of CVXPY's solve. "default" may be None: CVXPY's options
         and 1e-3, as without settings.
     time_limit, memory_limit : float
-        Seconds and megabytes of a run.
+        Largest time of a run in seconds, and largest memory in megabytes.
     jobs : int
-        Runs at a time; -1 for one per core.
+        Number of parallel runs; -1 for one per core.
     pin : bool
         Whether each run is bound to one core.
     seed : int
-        Of the instances and of the order of the runs.
+        Seed of the instances and of the order of the runs.
     journal : path, optional
         File that records each run when it ends; the same call resumes from it.
     progress : bool or callable
-        Whether to print progress on standard error, or a function of (stage, done, total).
+        Whether to print progress to standard error, or a function of (stage, done, total).
 
     Returns
     -------
@@ -214,8 +214,8 @@ def compare_solvers(
             f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
             "other problems or classes"
         )
-    # References first, then from the smallest size up, in random order within a size: drift of the
-    # machine affects all contenders equally.
+    # References first, then by increasing size, in random order within a size, so that a drift of
+    # the machine affects all contenders equally.
     cells = [cells[place] for place in np.random.default_rng(seed).permutation(len(cells))]
     cells.sort(key=lambda cell: (cell["setting"] != REFERENCE, cell["size"]))
     ordered = {cell["key"]: calls[cell["key"]] for cell in cells}
@@ -250,7 +250,7 @@ def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _identity(solver: Any) -> str:
-    """Return the version of a solver, or the digest of a user's code."""
+    """Return the version of a solver, or a digest of the user's code."""
     if isinstance(solver, str):
         return solver_version(solver)
     return str(joblib.hash(cloudpickle.dumps(type(solver))))
@@ -366,9 +366,9 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
 def _foregone(
     cells: Sequence[Mapping[str, Any]],
 ) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
-    """Build the rule that skips a run if all runs of the next smaller size ended at one limit.
+    """Build the rule that skips a run if all runs of the next smaller size hit one limit.
 
-    These runs have the same contender and any draw. "Unsupported" counts as a limit.
+    The runs have the same contender and any draw. "Unsupported" counts as a limit.
     """
     smaller: dict[str, tuple[int, list[str]]] = {}
     contenders = pd.DataFrame([cell for cell in cells if cell["setting"] != REFERENCE])
@@ -384,7 +384,7 @@ def _foregone(
         endings = {r.get("result", {}).get("status", r.get("ended")) for r in earlier}
         if len(endings) != 1 or not endings <= _LIMITS:
             return None
-        text = f"not run: every instance of size {below} ended so"
+        text = f"not run: every instance of size {below} ended in this way"
         return earlier[0] | {"key": key, "peak_memory_mb": float("nan"), "log": text}
 
     return decide

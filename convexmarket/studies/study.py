@@ -1,4 +1,4 @@
-"""``Study``: markets side by side, over axes and paired draws, with or without a learner."""
+"""``Study``: a comparison of markets over axes and paired draws, optionally with a learner."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from convexmarket.terms import Objective
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
-#: One run: its market, the values of the axes, and the draw.
+#: The market, the values of the axes and the draw of a run.
 _Point = dict[str, Any]
 
-#: Markets with payments and audits: those with a closed form, all, or none.
+#: Markets that are paid and audited: markets with a closed form, all, or none.
 Extent = Literal["exact", "all", "none"]
 
-#: Weights below this share of the average weight count as zero.
+#: Share of the average weight below which a weight counts as zero.
 ZERO_WEIGHT = 1e-6
-#: The branches of the seed: for the markets, and for the noise of the learner.
+#: Branches of the seed for the markets and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
 #: The parameter of a function that receives random numbers.
 _DRAWN = "draw"
@@ -53,7 +53,7 @@ _FAILED: dict[type[Exception], str] = {
 }
 
 CAVEATS = (
-    "The sellers are those given, or draws from a prior; other sellers give other numbers.",
+    "The sellers are given, or drawn from a prior; other sellers lead to other results.",
     "Objectives with different terms are in different units and cannot be compared. Guarantees, "
     "weights and payments can.",
     "Expected payments are the average of truthful payments over reports that follow the prior. A "
@@ -71,23 +71,23 @@ class Study:
     Parameters
     ----------
     markets : mapping of str, or sequence
-        Each a :class:`Market`, or a function that returns one. A function receives those ``axes``
-        that its parameters name, and ``draw``, a :class:`numpy.random.Generator`, if it has a
-        parameter of that name: ``lambda gamma, draw: cm.Market(...)``.
+        Each is a :class:`Market` or a function that returns a market. The parameters of a function
+        are names of ``axes`` and, optionally, ``draw``, a :class:`numpy.random.Generator`:
+        ``lambda gamma, draw: cm.Market(...)``.
     axes : mapping of str to sequence, optional
         The values of each axis: numbers or text. Every combination is a run.
     draws : int, default 1
-        How often functions with a parameter ``draw`` are called at each point. The k-th draw has
+        Number of draws at each point for functions with a parameter ``draw``. The k-th draw has
         the same random numbers at every point, so that points are compared on paired draws.
     seed : int, default 0
-        Of the draws and of the learner's noise.
-    learner : learner, or function that returns one, optional
-        Trained under the guarantees of each allocation; a function receives the axes that its
-        parameters name, as in ``lambda regularization: cm.PrivateLogisticRegression(...)``.
+        Seed of the draws and of the learner's noise.
+    learner : learner, or function that returns a learner, optional
+        Trained under the guarantees of each allocation. The parameters of a function are names of
+        axes, as in ``lambda regularization: cm.PrivateLogisticRegression(...)``.
     data : MarketData or RegressionData, optional
         The rows of the learner; one training row per seller.
     noise_draws : int, default 1
-        Models that are trained at each point, under noise that is paired in the same way.
+        Number of models trained at each point, with paired noise.
 
     Raises
     ------
@@ -182,7 +182,7 @@ class Study:
     ) -> Runs:
         """Allocate every market, pay and audit its sellers, and train and test the learner.
 
-        A market that fails is a row with its error, and the others continue.
+        A failed market has a row with its error; the other markets continue.
 
         Parameters
         ----------
@@ -192,18 +192,18 @@ class Study:
         tol : float
             Relative error of payments without a closed form.
         audit_sellers, misreports : int
-            Sellers that an audit takes from each market, and misreports of each.
+            Number of audited sellers in each market, and of misreports of each seller.
         solver : str or sequence of str, optional
         gap : float
-            As of :func:`allocate`.
+            As in :func:`allocate`.
         jobs : int
-            Runs at a time; -1 for one per core. Results do not depend on it.
+            Number of parallel runs; -1 for one per core. Results do not depend on it.
         time_limit, memory_limit : float, optional
-            Seconds and megabytes of a run. With either, each run has a process to itself.
+            Largest seconds and megabytes of a run. With a limit, each run has a separate process.
         journal : path, optional
             File that records each run when it ends; the same call resumes from it.
         progress : bool or callable
-            Whether to print progress on standard error, or a function of (stage, done, total).
+            Whether to print progress to standard error, or a function of (stage, done, total).
 
         Returns
         -------
@@ -288,7 +288,7 @@ class Study:
 
 
 def _missing(values: Sequence[Any]) -> Any:
-    """Return the value of an axis, or of the draws, on which a run does not depend."""
+    """Return the placeholder for an axis, or for draws, on which a run does not depend."""
     if isinstance(values, range):
         return 0
     return "" if any(isinstance(value, str) for value in values) else np.nan
@@ -302,7 +302,7 @@ def _parameters(function: Any) -> set[str]:
 
 
 def _made(entry: Any, point: _Point, seed: int) -> Any:
-    """Return a market or learner; functions get the axes and random numbers that they name."""
+    """Return a market or learner; functions are called with axes and random numbers."""
     if hasattr(entry, "fit"):
         return unfitted(entry)
     if not callable(entry):
@@ -338,7 +338,7 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
 def market_digest(market: Market) -> str:
     """Return a digest of a market: its text, its sellers, and its objective at three points.
 
-    A change of the code of a term changes the values of the objective.
+    The values of the objective detect changes in the code of a term.
     """
     sellers, rng = market.sellers, np.random.default_rng(0)
     costs = np.asarray(sellers.virtual_costs, dtype=float)
@@ -351,7 +351,7 @@ def market_digest(market: Market) -> str:
 
 
 def named_entries(argument: str, given: Any) -> dict[str, Any]:
-    """Return the entries of a mapping, a list or a single entry by different names."""
+    """Return the entries of a mapping, a list or a single entry, by distinct names."""
     if isinstance(given, Mapping):
         names, entries = list(given), list(given.values())
     else:
@@ -476,7 +476,7 @@ def _audit(market: Market, plan: Row) -> Row:
 def _train(
     learner: Any, data: Any, point: _Point, plan: Row, epsilon: Floats
 ) -> tuple[list[Row], Row]:
-    """Train and test a model under each draw of the noise; NaN if the learner refuses."""
+    """Train and test a model under each draw of the noise; NaN if training fails."""
     fits, facts = [], {"guarantee_max": np.nan, "learner_message": ""}
     for draw in range(plan["noise_draws"]):
         fits.append({"noise_draw": draw, "test_error": np.nan})

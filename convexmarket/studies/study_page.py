@@ -1,4 +1,4 @@
-"""Statements, figures and the report of a study of markets; the last part of every report."""
+"""Statements, figures and the report of a study of markets; the end of every report."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def statements(runs: Any) -> list[str]:
 
 
 def plot(runs: Any, ax: Any = None) -> Any:
-    """Draw the error against the payments, one line or point for each market."""
+    """Plot the error against the payments, with a line or point for each market."""
     solved = runs.tables["runs"].query("status == 'solved'")
     ax = axes(ax)
     if solved.empty:

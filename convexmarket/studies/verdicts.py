@@ -1,8 +1,8 @@
-"""The outcomes of the runs of a solver study, and their rates, mean times and profiles.
+"""Outcomes of the runs of a solver study, and their rates, mean times and profiles.
 
-A *contender* is a solver with a formulation. It is compared with the others of its *group*: the
-runs of one problem class under one setting, of all sizes together or of one size. A run whose
-outcome is "unsupported" is ignored.
+A *contender* is a solver with a formulation. Contenders are compared within a *group*: the runs of
+one problem class under one setting, of all sizes together or of one size. Runs with the outcome
+"unsupported" are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from convexmarket.studies.measure import AGAIN, EXACT, REFERENCE, RESIDUALS
 
 #: The outcomes of runs that count.
 COUNTED = ("solved", "wrong", "inaccurate", "failed", "time limit", "memory limit", "crashed")
-#: Key columns of an instance, of a run, of a contender, and of a group.
+#: Key columns of an instance, a run, a contender and a group.
 INSTANCE = ("problem", "problem_class", "instance", "size", "seed")
 RUN = (*INSTANCE, "setting", "formulation", "solver")
 CONTENDER = ["solver", "formulation"]
@@ -31,13 +31,13 @@ FLOOR = 1e-16
 #: Largest residual of a proven value, and the relative improvement by which a proven value refutes
 #: a reference.
 _VERIFIED, _REFUTES = 1e-6, 1e-5
-#: Seconds added to every time before the geometric mean, so that milliseconds do not decide it.
+#: Seconds added to every time before the geometric mean, which reduces the effect of milliseconds.
 _SHIFT = 0.01
-#: Measurements of each solve in numbers, and of a run.
+#: Numerical measurements of each solve, and of a run.
 OF_SOLVE: tuple[str, ...] = ("compilation_s", "solver_s", "recovery_s", "total_s", "iterations")
 OF_SOLVE += ("objective", "scale", *RESIDUALS)
 _OF_RUN = ("declaration_s", "again_cold_s", "peak_memory_mb")
-#: The measurements of a run that made none.
+#: Measurements of a run without any.
 _BLANK: dict[str, Any] = {
     prefix + name: "" for prefix in ("", AGAIN) for name in ("status", "message")
 }
@@ -50,12 +50,12 @@ Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
-    """Return the outcome of a solve that ended by itself, with a status in CVXPY's spelling.
+    """Return the outcome of a solve within the limits, from a status in CVXPY's spelling.
 
-    It is "solved" if the status is optimal, accurate or not, and the computed accuracy agrees;
-    "wrong" if the status is optimal without reservation and it does not, or if it is infeasible or
-    unbounded for a problem that is neither; "inaccurate" if the status itself is; "unsupported";
-    else "failed".
+    It is "solved" if the status is optimal or inaccurate and the computed accuracy suffices;
+    "wrong" if the status is optimal and the accuracy does not suffice, or if the status is
+    infeasible or unbounded (all problems have an optimum); "inaccurate" for other inaccurate
+    statuses; "unsupported"; and otherwise "failed".
     """
     if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, EXACT) and accuracy <= tolerance:
         return "solved"
@@ -71,7 +71,7 @@ def references_of(records: Sequence[Record]) -> pd.DataFrame:
 
     The records of references come first. A run with tiny residuals and a better value than the
     reference refutes and replaces it, even if the reference is an exact method. ``certainty`` is
-    "exact", "refuted", "none" or describes the residuals; ``doubt`` is the same as a number.
+    "exact", "refuted", "none" or describes the residuals; ``doubt`` is the uncertainty.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for labels, reply in records:
@@ -122,7 +122,7 @@ def judge(
         value, size = runs[prefix + "objective"], runs.pop(prefix + "scale")
         least = np.fmax(np.fmax(reference.abs(), size), np.finfo(float).tiny)
         excess: pd.Series = (value - reference) / least
-        # Without a reference the residuals decide; without an objective the answer is unverified.
+        # Without a reference, residuals are used; without an objective, the answer is not verified.
         errors = runs[[prefix + name for name in RESIDUALS]]
         errors = errors.assign(excess=excess.abs().where(reference.notna(), 0.0))
         accuracy = errors.max(axis=1, skipna=False).where(np.isfinite(value), np.inf)
@@ -153,8 +153,8 @@ def _groups(runs: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]
 def rates(runs: pd.DataFrame) -> pd.DataFrame:
     """Count the outcomes of each contender, one row per group and contender.
 
-    success is the share solved and wrong_rate the share of wrong answers, each with the ends of
-    Wilson's 95 % interval. The size is NaN where all sizes are together.
+    success is the share of solved runs, wrong_rate the share of wrong answers, with the ends of
+    Wilson's 95 % interval. The size is NaN for all sizes together.
     """
     table = []
     for place, rows in _groups(runs):
@@ -187,7 +187,7 @@ def seconds(runs: pd.DataFrame) -> pd.Series:
 def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
     """Pivot values to a row per instance and a column per contender, in order of appearance.
 
-    Instances that a contender was not given have the value NaN.
+    Instances without a run of a contender have the value NaN.
     """
     order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
     index = [name for name in INSTANCE if name != "problem_class"]
@@ -197,10 +197,10 @@ def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
 def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
     """Compare the mean times of contenders on their common instances.
 
-    A run that does not solve counts as its time limit. Contenders that were given all instances of
-    the group are compared on all of them, and the others have no mean. Without such contenders,
+    A run that is not solved counts as its time limit. Contenders with runs of all instances of the
+    group are compared on all instances, and other contenders have no mean. Without such contenders,
     all are compared on their common instances. again_ratio is the mean time of the second solve
-    relative to the first, warm_ratio the solver's time with a warm start relative to without.
+    relative to the first, and warm_ratio the solver's time with a warm start over that without.
     """
     tables = []
     for place, rows in _groups(runs):
@@ -222,8 +222,8 @@ def profiles(runs: pd.DataFrame) -> pd.DataFrame:
     """Return performance profiles of time and of accuracy, over all sizes of a group.
 
     For time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002);
-    the exact method is excluded. For accuracy, tau is the accuracy or ``FLOOR``, the larger of the
-    two. Shares count all instances that were assigned to the contender, solved or not.
+    the exact method is excluded. For accuracy, tau is the accuracy, but at least ``FLOOR``. Shares
+    are relative to all instances that were assigned to the contender.
     """
     pieces = []
     for labels, rows in counted(runs).groupby(GROUP, sort=False):

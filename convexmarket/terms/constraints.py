@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 class Cap(Constraint):
     """Each weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
-    ``k`` is a number >= 1, a ``cvxpy.Parameter``, or one for each seller, >= 1 on average.
+    ``k`` is a number >= 1, a ``cvxpy.Parameter``, or one number for each seller, with mean >= 1.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class MaxEpsilon(Constraint):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.epsilon, cp.Parameter) and np.max(self.epsilon) == 0:
-            raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
+            raise ParameterError("the largest epsilon is 0 for every seller; give one number > 0")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         m = quantities.weights.size  # the left side is of order one
@@ -134,7 +134,7 @@ class Budget(Constraint):
 class GroupShare(Constraint):
     """Bounds on the share of each group in the weight, or equal shares.
 
-    ``groups`` has the group of each seller. ``at_least`` and ``at_most`` map groups to shares in
+    ``groups`` gives the group of each seller. ``at_least`` and ``at_most`` map groups to shares in
     [0, 1]; with ``equal``, all groups have the same share.
 
     Examples
@@ -230,11 +230,11 @@ class EtaRange(Constraint):
 
 @record
 class Moments(Constraint):
-    """Weighted averages of public features match targets: ``|A'a - b| <= tol``, each one.
+    """Weighted averages of public features match targets: ``|A'a - b| <= tol``, entry by entry.
 
-    With the averages of a population as b, it is the calibration of weights in statistics (Deville
+    With the averages of a population as b, this is the calibration of survey weights (Deville
     and Sarndal, 1992). ``A``, dense or sparse, has the k public features of each seller in a row.
-    ``b``, shape (k,), has the targets, and ``tol`` the largest deviations >= 0, one or k numbers.
+    ``b``, shape (k,), has the targets, and ``tol`` the largest deviations: one or k numbers >= 0.
 
     Examples
     --------
@@ -276,7 +276,7 @@ class Moments(Constraint):
 class EffectiveSize(Constraint):
     """The effective size of the weights is at least n: ``1/||a||^2 >= n`` (Kish, 1965).
 
-    An average with weights a is as precise as one of that many rows, from 1 to m.
+    An average with weights a is as precise as an equally weighted average of ``1/||a||^2`` rows.
 
     Examples
     --------

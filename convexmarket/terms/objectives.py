@@ -33,7 +33,7 @@ Rule = Literal["minimax"]
 
 @record
 class Spread(Term):
-    """A norm of the weights, ||a||_p: the price of relying on few sellers.
+    """A norm of the weights, ||a||_p, which penalises reliance on few sellers.
 
     With p = 2 it is the term ``mu * ||a||`` of A, Theorem II.4. With a public ``reference`` q,
     shape (m,), it is the distance ``||a - q||_p`` from target weights, such as the design weights
@@ -63,7 +63,7 @@ class Spread(Term):
         off = quantities.weights if self.reference is None else quantities.weights - self.reference
         if self.p == np.inf:
             return cp.max(off) if self.reference is None else cp.max(cp.abs(off))
-        m = quantities.weights.size  # powers of weights of order one stay within floats
+        m = quantities.weights.size  # powers of numbers of order one neither overflow nor underflow
         return cp.pnorm(m * off, self.p) / m  # type: ignore[arg-type]
 
     @property
@@ -72,13 +72,13 @@ class Spread(Term):
 
     @property
     def adds_to(self) -> str | None:  # type: ignore[override]
-        """Weights of ``||a||_2`` are added to mu."""
+        """The field "mu" for the Euclidean norm, or None."""
         return "mu" if self.p == 2 and self.reference is None else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Compute ``min weight * ||a||_p + costs'a``: the largest tau of a dual feasible point.
 
-        Feasible is ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1.
+        The dual constraint is ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1.
         """
         if self.reference is not None:
             return None
@@ -86,7 +86,7 @@ class Spread(Term):
         least = costs.min(axis=-1)
         scaled = (costs - least[..., None]) / weight  # no margin is above 1, so none overflows
         tau = _level(scaled, q)
-        # The norm grows at least as fast as tau, so that this tau is feasible.
+        # The norm grows at least as fast as tau, so the corrected tau is feasible.
         excess = _dual_norm(tau, scaled, q)[0] - 1.0
         return np.asarray(least + weight * (tau - np.maximum(excess, 0.0)))
 
@@ -167,7 +167,7 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
     largest = float(abs(Sigma).max())
     if len(set(Sigma.shape)) > 1 or not 0 < largest >= 1e9 * abs(Sigma - Sigma.T).max():
         raise ParameterError(
-            f"Sigma of shape {Sigma.shape} is not square, zero or not symmetric; give a symmetric "
+            f"Sigma of shape {Sigma.shape} is zero, not square or not symmetric; give a symmetric "
             "matrix, such as (Sigma + Sigma.T)/2"
         )
     whole = sparse.csr_array((Sigma + Sigma.T) / 2)
@@ -276,9 +276,9 @@ class Losses(Term):
 
 
 class PrivacyCost(Record):
-    """A privacy cost u, the same for all sellers: one with sensitivity c bears ``c * u(eps)``.
+    """A privacy cost u of all sellers: a seller with sensitivity c has the cost ``c * u(eps)``.
 
-    Subclass it and write :meth:`expression`, elementwise convex and increasing with u(0) = 0.
+    A subclass defines :meth:`expression`, elementwise convex and increasing with u(0) = 0.
 
     Examples
     --------
@@ -320,7 +320,7 @@ class PrivacyCost(Record):
 
 @record
 class PowerCost(PrivacyCost):
-    """u(eps) = eps ** power, with a power of at least 1; 1 is the linear cost.
+    """u(eps) = eps ** power, with a power of at least 1; the linear cost has power 1.
 
     Examples
     --------
@@ -362,7 +362,7 @@ class LinearCost(PowerCost):
 
 @record
 class ExponentialCost(PrivacyCost):
-    """u(eps) = exp(eps) - 1: the largest factor of an adversary's odds, minus one.
+    """u(eps) = exp(eps) - 1: the largest relative increase of an adversary's odds.
 
     Examples
     --------
@@ -393,7 +393,7 @@ class ExponentialCost(PrivacyCost):
 class TieredCost(PrivacyCost):
     """A piecewise linear u, such as the tariffs of a contract: ``u'(eps) = slopes[k]`` in tier k.
 
-    The slopes are > 0 and do not fall; the thresholds are the ends of all tiers but the last.
+    The slopes are > 0 and nondecreasing; the thresholds are the ends of all tiers but the last.
 
     Examples
     --------
@@ -413,8 +413,8 @@ class TieredCost(PrivacyCost):
         rising = sorted(slopes) == list(slopes) and sorted(set(ends)) == list(ends)
         if not finite or not rising or len(slopes) != len(ends) + 1:
             raise ParameterError(
-                "slopes must be finite, > 0 and not fall, and thresholds be one number less, > 0 "
-                f"and increasing, got {self.slopes!r} and {self.thresholds!r}"
+                "slopes must be finite, > 0 and nondecreasing; thresholds must be > 0, increasing "
+                f"and one fewer, got {self.slopes!r} and {self.thresholds!r}"
             )
         vars(self).update(slopes=slopes, thresholds=ends)
 
@@ -469,8 +469,8 @@ class CVaR(Term):
     """The average of the worst ``1 - level`` of the sellers (Rockafellar and Uryasev, 2000).
 
     It limits the loss of privacy of a few sellers or, with ``of="payments"``, their expected
-    payments psi_i*eps_i. A ``level`` in [0, 1) of 0 gives the average over all sellers; from
-    ``1 - 1/m`` on it gives the largest value.
+    payments psi_i*eps_i. The ``level`` is in [0, 1): level 0 gives the average over all sellers,
+    and levels of at least ``1 - 1/m`` give the largest value.
 
     Examples
     --------
@@ -516,9 +516,9 @@ class Fairness(Term):
 class RobustCosts(Term):
     """The largest expected payments if virtual costs are known up to ``r_i = radius_i * psi_i``.
 
-    - "box": each deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973);
-    - "budget": at most ``budget`` of them deviate, ``psi'eps`` and the budget largest ``r_i*eps_i``
-      (Bertsimas and Sim, 2004);
+    - "box": every cost deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973);
+    - "budget": at most ``budget`` costs deviate, ``psi'eps`` plus the sum of the ``budget`` largest
+      ``r_i*eps_i`` (Bertsimas and Sim, 2004);
     - "ellipsoid": ``psi'eps + ||r*eps||`` (Ben-Tal and Nemirovski, 1999).
 
     ``radius`` is a number >= 0, or one for each seller. The term replaces :class:`Payments`;

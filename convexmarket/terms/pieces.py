@@ -30,7 +30,7 @@ Number: TypeAlias = float | cp.Expression
 
 
 def value_of(number: Any) -> Any:
-    """Return a number or a vector, or the present value of an expression in parameters."""
+    """Return a number or a vector, or the current value of an expression in parameters."""
     if not isinstance(number, cp.Expression):
         return number
     for each in number.parameters():
@@ -42,7 +42,7 @@ def value_of(number: Any) -> Any:
 
 @dataclass(frozen=True)
 class Quantities:
-    """The quantities of a piece, as CVXPY expressions (or constants, to evaluate it).
+    """Quantities that a piece depends on: CVXPY expressions, or constants to evaluate the piece.
 
     They are the weights a and the guarantees eps = eta * a, shape (m,), the scalar 1/eta, and the
     virtual costs psi, an array or parameter of shape (m,).
@@ -61,7 +61,7 @@ class Quantities:
 
     @classmethod
     def at(cls, weights: Floats, eta: float, virtual_costs: Floats) -> Quantities:
-        """Create the quantities of a point, where terms evaluate to numbers."""
+        """Create constant quantities, at which terms evaluate to numbers."""
         a = np.asarray(weights)
         return cls(cp.Constant(a), cp.Constant(eta * a), cp.Constant(1.0 / eta), virtual_costs)
 
@@ -74,11 +74,11 @@ class Quantities:
 
 
 class Piece(Record):
-    """A term or a constraint; attributes that it does not declare are read from its expressions."""
+    """Base class of terms and constraints; undeclared attributes are read from expressions."""
 
     #: How reports enter: as ``psi'u(eps)`` in the objective, or as ``psi'eps`` under a budget.
     reports: ClassVar[Literal["price", "budget"] | None] = None
-    #: Whether it is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
+    #: Whether the piece is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
     separable: ClassVar[bool] = False
     #: Labels of the pandas columns among its arguments, by argument name or position.
     column_labels: dict[str, pd.Index[Any] | None]
@@ -92,7 +92,7 @@ class Piece(Record):
         return piece
 
     def quantities_used(self, n_sellers: int) -> set[str]:
-        """Return the names of the :class:`Quantities` that the piece uses; all if unknown."""
+        """Return the names of the :class:`Quantities` that the piece uses; all names if unknown."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
         quantities = Quantities.unknown(costs)
         try:
@@ -110,7 +110,7 @@ class Piece(Record):
 
 
 class Summand(Written, ABC):
-    """A term or an objective; weights and sums of these are objectives."""
+    """Base class of terms and objectives; weighted sums of these are objectives."""
 
     __array_ufunc__ = None  # numpy delegates products with its numbers to this class
     #: The weighted terms.
@@ -147,9 +147,9 @@ class Summand(Written, ABC):
 
 
 class Term(Piece, Summand):
-    """One term of a buyer's objective, convex in the quantities it uses.
+    """A term of a buyer's objective, convex in the quantities that it uses.
 
-    A subclass has an :meth:`expression` without other variables or random numbers. Objectives are
+    A subclass defines :meth:`expression`, without other variables or random numbers. Objectives are
     sums of ``weight * term`` and ``term * parameter``.
 
     Examples
@@ -162,13 +162,13 @@ class Term(Piece, Summand):
     """
 
     definition = "expression"
-    #: Name of the field of :class:`MarketNumbers` to which its weight is added.
+    #: Name of the field of :class:`MarketNumbers` to which the weight of the term is added.
     adds_to: str | None = None
     #: The privacy cost of the sellers; None for a term without payments.
     privacy_cost: PrivacyCost | None = None
-    #: Whether it is a strictly convex norm of the weights.
+    #: Whether the term is a strictly convex norm of the weights.
     is_norm: bool = False
-    #: Whether its gradient measures the distance of weights from the optimum.
+    #: Whether the gradient of the term measures the distance of weights from the optimum.
     is_smooth: bool = True
 
     @abstractmethod
@@ -213,7 +213,7 @@ class Term(Piece, Summand):
 
 
 class Constraint(Piece):
-    """One restriction on a market, convex in the weights a and 1/eta, or in the guarantees eps.
+    """A constraint on a market, convex in the weights a and 1/eta, or in the guarantees eps.
 
     Write a linear bound on the guarantees, such as ``eps_i <= e``, as ``a_i <= e * inverse_eta``:
     a market without payments then stays one convex program.
@@ -265,7 +265,7 @@ class Constraint(Piece):
         return None
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
-        """Return the prices of the constraint's numbers, given its comparisons' multipliers."""
+        """Return the prices of the constraint's numbers from the multipliers of its comparisons."""
         return multipliers
 
 
@@ -302,7 +302,7 @@ class WeightedTerm(Written):
 
     @property
     def value(self) -> float:
-        """The present weight."""
+        """The current weight."""
         return value_of(self.weight)
 
     @property
@@ -391,12 +391,12 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
                 f"{shown(piece)} uses {shown(other, str)}, but a piece depends only on its "
                 f"quantities; {_MIXED_INTEGER if whole else _ONE_EXPRESSION}"
             )
-        # The expression has no value if a parameter has none.
+        # The expression has no value if a parameter has no value.
         values = [[np.array(side.value, float) for side in sides] for sides in (first, second)]
         same = [np.array_equal(x, y, equal_nan=True) for x, y in zip(*values, strict=False)]
         if len(first) != len(second) or not all(same):
             raise ParameterError(
-                f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
+                f"two evaluations of {shown(piece)} differ: it draws random numbers or keeps a "
                 "state; fix its data at creation"
             )
 
@@ -407,9 +407,9 @@ class MarketNumbers:
 
     ``mu``, ``mu_squared``, ``sigma`` and ``gamma`` are the weights of ``||a||``, ``||a||^2``, 1/eta
     and ``psi'eps``, and ``payments`` has those of ``psi'u(eps)`` with other u; ``losses`` are per
-    unit of weight. Bounds are numbers or have shape (m,); a missing one is ``inf``, 0 or 1. The
-    others are pieces that numbers cannot express. In a ``parametric`` market, a number is a
-    parameter, whose value may change.
+    unit of weight. Bounds are numbers or have shape (m,); a missing bound is ``inf``, 0 or 1.
+    ``others`` has the pieces that numbers cannot express. In a ``parametric`` market, a number is
+    a parameter, whose value may change.
 
     Examples
     --------
@@ -522,12 +522,12 @@ class MarketNumbers:
 
     @property
     def total_gamma(self) -> float:
-        """The weight of all payments together."""
+        """The total weight of the payments."""
         return self.gamma + sum(weight for weight, _ in self.payments)
 
     @property
     def budget(self) -> float:
-        """The smallest budget; inf without one."""
+        """The smallest budget; inf without a budget."""
         return min((value_of(amount) for amount in self.budgets), default=np.inf)
 
     @property
@@ -553,7 +553,7 @@ class MarketNumbers:
 
     @property
     def natural_eta(self) -> float:
-        """An eta of the order of magnitude in the constraints, to scale 1/eta with."""
+        """The order of magnitude of eta in the constraints, used to scale 1/eta."""
         if ends := [end for end in self.eta_range if 0 < end < np.inf]:
             return float(np.exp(np.mean(np.log(ends))))
         costs = self.virtual_costs

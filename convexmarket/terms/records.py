@@ -39,7 +39,7 @@ _TOKEN = re.compile(
 
 
 class Written:
-    """An object with a formula: ``str`` returns it, and a notebook typesets it."""
+    """An object with a formula: ``str`` returns the formula, and a notebook typesets it."""
 
     #: The formula, with fields in braces; by default, the name of the class.
     formula_template: ClassVar[str] = ""
@@ -82,13 +82,13 @@ def record(kind: type[T]) -> type[T]:
 
 
 class Record(Written, ABC):
-    """A dataclass with checked fields, which one method defines, and shortcuts for it.
+    """A dataclass with checked fields, a defining method, and shortcuts for this method.
 
-    A subclass that overrides the definition gets the neutral shortcuts of the base class.
+    A subclass that overrides the defining method gets the neutral shortcuts of the base class.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    #: Name of the method.
+    #: Name of the defining method.
     definition: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -182,7 +182,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _brief(value: Any) -> str:
-    """Write a value for a repr; of an array its size, and the range of a vector of numbers."""
+    """Write a value for a repr: an array as its size, with the range of a vector of numbers."""
     if isinstance(value, cp.Parameter):
         return f"parameter {value.name()!r}"
     shape = getattr(value, "shape", ())
@@ -206,7 +206,7 @@ def in_interval(name: str, value: Any, interval: str, also: float = np.nan) -> A
 def vector(
     name: str, value: Any, of: str = "a vector of finite numbers", least: float = -np.inf
 ) -> Floats:
-    """Check finite numbers of at least ``least``; ``of`` describes them."""
+    """Check for finite numbers of at least ``least``; ``of`` describes them in a message."""
     array = numbers_of(value)
     if array is None or array.ndim != 1 or array.size == 0:
         raise ParameterError(f"{name} must be {of}, got {shown(value)}")

@@ -84,7 +84,7 @@ def refused_before_any_work(name, place, monkeypatch):
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"error: {option} {place}")
-    assert "name a place in a folder where you may write" in done.stderr
+    assert "choose a folder in which you may write" in done.stderr
     return done.stderr
 
 

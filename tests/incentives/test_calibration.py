@@ -92,7 +92,7 @@ GOOD = {
             {"objective": cm.Spread() + cm.Noise() + cm.Payments()},
             "must have .* no payments, whose weight is computed",
         ),
-        ({"objective": cm.Spread()}, r"must have Noise\(\), or privacy has no value"),
+        ({"objective": cm.Spread()}, r"must have Noise\(\), which gives privacy a value"),
         ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),
         ({"random_state": None}, "random_state must be .*a seed.*, got None"),
         (

@@ -157,7 +157,7 @@ def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
 
 
 def declared_losses(loss, f, y):
-    """Return the formula of a loss of the package in CVXPY."""
+    """Write a loss of the package as a CVXPY expression."""
     if isinstance(loss, LogisticLoss):
         return cp.logistic(-cp.multiply(y, f))
     if isinstance(loss, HuberLoss):

@@ -106,7 +106,7 @@ def test_larger_instances_are_skipped_if_all_smaller_ones_hit_a_limit():
     runs = cm.compare_solvers(drawn, solvers=[Hanging()], sizes=[10, 20], time_limit=2.0, **options)
     frame = runs.to_frame().set_index("size")
     assert frame.outcome.tolist() == ["time limit", "time limit"]
-    assert frame.message[20] == "not run: every instance of size 10 ended so"
+    assert frame.message[20] == "not run: every instance of size 10 ended in this way"
 
 
 def test_every_class_has_an_instance_by_its_name():

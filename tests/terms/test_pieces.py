@@ -259,7 +259,7 @@ def partly(quantities):
 
 
 CLOSED = "a piece depends only on its quantities"
-ANOTHER = "has another value each time: .* fix its data at creation"
+ANOTHER = "differ: .* fix its data at creation"
 COUNTS = r"add the restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
 #: Refused calls, by the error and a pattern of its message.
@@ -308,7 +308,7 @@ REFUSED = {
         "nonneg=True": lambda: cm.Budget(cp.Parameter()),
         "largest epsilon must be .*.*, got 0": lambda: cm.MaxEpsilon(0),
         r"epsilon\[1\] must .*, got -1": lambda: cm.MaxEpsilon([1, -1]),
-        "let one sell": lambda: market_with(cm.MaxEpsilon(np.zeros(M))),
+        "give one number > 0": lambda: market_with(cm.MaxEpsilon(np.zeros(M))),
         "2 entries for 5": lambda: market_with(cm.MaxEpsilon([1, 2])),
         "given epsilon must be .*a.*, got 1.0": lambda: cm.terms.GivenEpsilon(1.0),
         "at_least must be .* of the groups 'a', 'b', 'c', got 'z': 0.1": lambda: cm.GroupShare(
@@ -338,7 +338,7 @@ REFUSED = {
             cm.terms.NegativeEntropy([0.5, 0.5])
         ),
         r"slopes must be finite.*, got \[\]": lambda: pieces.TieredCost([]),
-        r"slopes must be .* not fall.*, got \[2, 1\]": lambda: pieces.TieredCost([2, 1], [1]),
+        r"slopes must be .* nondecreasing.*, got \[2, 1\]": lambda: pieces.TieredCost([2, 1], [1]),
         r"level must be .*a number in \[0, 1\).*, got 1": lambda: pieces.CVaR(1),
         "of must be one of 'eps', 'epsilon', 'payments', got 'weights'": lambda: pieces.CVaR(
             0.5, "weights"

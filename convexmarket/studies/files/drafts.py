@@ -1,6 +1,6 @@
 """Drafts of problem files for a user's table, from the names and the types of its columns.
 
-A draft contains neither cells nor their number: the user declares what is public.
+A draft contains neither cells nor their number, because the user declares public facts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from convexmarket.studies.files.loading import UNDECLARED
 
 Learnt: TypeAlias = Literal["class", "number"]
 
-#: Common names of the columns of each role, the likeliest first.
+#: Common names of the columns of each role, the most likely first.
 _NAMES = {
     "id": (*ID_NAMES, "patient", "person", "subject", "customer", "user", "client", "nr", "no"),
     "report": ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost"),
     "label": ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y"),
 }
 _DRAFT = """\
-# A purchase from the people of a table; this file contains no cell of it.
+# A purchase from the sellers in a table; this file contains no cell of the table.
 # Declare every "?": public facts, fixed before reports and rows are read.
 #   convexmarket run FILE                 tries it: error against payments
 #   convexmarket buy FILE --budget 50     buys: offers, model, certificate
@@ -59,7 +59,7 @@ low = "?"   # the least and the most that a seller asks, in your currency
 high = "?"
 
 [objective]
-gamma = [0.001, 0.003, 0.01]   # the price of money, in error per unit of currency
+gamma = [0.001, 0.003, 0.01]   # weight of the payments, in error per unit of currency
 cap = 2.0   # largest weight of a row, in multiples of the average
 {model}
 [run]

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 #: Largest length of a text, and of a list, in a problem file.
 LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
-#: Largest numbers in an error: of mistakes, of unknown keys of a table, and of characters of each.
+#: Largest numbers of mistakes in an error, of unknown keys of a table, of characters of a mistake.
 _MOST_MISTAKES, _MOST_KEYS, _LONGEST_WORDS = 50, 5, 1_000
 
 
 def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse equal entries of a list, and tables with equal names."""
+    """Raise an error for equal entries of a list, and for tables with equal names."""
     if len({getattr(value, "name", value) for value in values}) < len(values):
         raise ValueError("an entry is listed twice; list each once")
     return values
@@ -142,7 +142,7 @@ class Table(BaseModel):
 
 @dataclass(frozen=True)
 class Source:
-    """The file of a problem; ``table`` is the parsed text, with the overrides."""
+    """The source of a problem; ``table`` is the parsed text, with the overrides."""
 
     path: str
     text: str
@@ -162,7 +162,7 @@ class RunTable(Table):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of every draw."""
     jobs: Annotated[int, Field(ge=-1, le=1_024), AfterValidator(_some_job)] = 2
-    """Parallel jobs, at most one per core; -1 for all cores. Results do not depend on it."""
+    """Number of parallel jobs, at most one per core; -1 for all. Results do not depend on it."""
 
     @property
     def workers(self) -> int:
@@ -179,7 +179,7 @@ class ProblemFile(Table):
     """The common part of problem files."""
 
     kind: str
-    """What the file describes."""
+    """The kind of the problem."""
     title: Annotated[str, Field(min_length=1, max_length=200)]
     """Title of the report."""
     description: Words = ""

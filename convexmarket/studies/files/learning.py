@@ -34,16 +34,16 @@ from convexmarket.studies.subproblems.problem_classes import Family, families_of
 from convexmarket.terms import Cap, GroupShare, Noise, Spread
 
 Floats = NDArray[np.float64]
-#: A DataFrame: its columns have known types.
+#: A DataFrame; typed as Any, because pandas does not declare the types of columns.
 Frame = Any
-#: Tables with their keys, and facts.
+#: Tables by name, with their keys, and facts.
 Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
 #: The scenario of the reports in a user's table.
 REPORTED = "reported"
-#: The branch of the seed for sensitivities.
+#: Branch of the seed for sensitivities.
 _SENSITIVITIES = 0
-#: Number of audited sellers, and of misreports of each.
+#: Number of audited sellers, and of misreports of each seller.
 _AUDIT = {"audit_sellers": 200, "misreports": 17}
 #: Arguments of constructors without a key in the file.
 _OURS = {"regularization", "epsilon", "random_state", "features", "classes"}
@@ -64,19 +64,19 @@ class ReportsTable(tables.Table):
     """The reports of the sellers, and their relation to the rows."""
 
     sensitivities: tables.Many[tables.Nonnegative] | None = None
-    """One per training row; drawn from the prior by default."""
+    """One sensitivity per training row; by default drawn from the prior."""
     scenarios: tables.Several[Literal["independent", "correlated"]] = ("independent",)
     """If "correlated", the k-th smallest sensitivity belongs to the row with the k-th smallest
     value of a feature (B, section 5)."""
     correlated_with: tables.Column | Annotated[int, Field(ge=0, le=tables.MOST_ENTRIES)] = 0
-    """That feature, by name or position."""
+    """The feature for "correlated", by name or position."""
 
 
 class BuyerTable(tables.Table):
     """The buyer's objective and constraints."""
 
     gamma: tables.Several[tables.Positive]
-    """Weights of the payments: the price of money in units of the objective."""
+    """Weights of the payments, in units of the objective per unit of currency."""
     cap: Annotated[float, Field(ge=1)] | None = None
     """Largest weight, in multiples of the average."""
 
@@ -98,7 +98,7 @@ class LearnerTable(tables.Table):
     )
 
     name: tables.Column
-    """A class of convexmarket.learners; :class:`convexmarket.Study` takes others."""
+    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
     regularization: tables.Several[tables.Positive] | Literal["auto"]
     """Candidates, or "auto": the public rule of a classifier."""
 
@@ -118,9 +118,9 @@ class ClassifierTable(LearnerTable):
     """A private classifier. Other keys are arguments of its constructor."""
 
     name: tables.Column = "PrivateLogisticRegression"
-    """A class of convexmarket.learners; :class:`convexmarket.Study` takes others."""
+    """A class of convexmarket.learners; :class:`convexmarket.Study` accepts other learners."""
     draws: Annotated[int, Field(ge=1, le=10_000)] = 15
-    """Noise draws of each model."""
+    """Number of noise draws for each model."""
     tuning: Literal["free", "charged"] = "free"
     """Whether Lambda is also chosen privately, within the privacy sold ("charged")."""
 
@@ -131,7 +131,7 @@ class NaiveTable(tables.Table):
     eta_range: tables.Range
     """Smallest and largest eta."""
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
-    """Values of eta that are tried, in geometric progression."""
+    """Number of values of eta to try, in geometric progression."""
 
 
 # -------------------------------------------------------------------------------------- files
@@ -150,7 +150,7 @@ class LearningFile(tables.ProblemFile):
     #: Purposes of public rows, and arguments of the learner from other tables.
     purposes: ClassVar[tuple[str, ...]]
     facts: ClassVar[Any]
-    #: From rows, sellers and options to tables and facts.
+    #: Maps rows, sellers and options to tables and facts.
     measured: ClassVar[Any]
 
     @model_validator(mode="after")
@@ -165,8 +165,8 @@ class LearningFile(tables.ProblemFile):
                 )
             if data.report is not None and self.sellers != ReportsTable():
                 raise ValueError(
-                    f"sellers: the reports are those of the file (data.report, {data.report!r}), "
-                    "and none are drawn; leave one of the two out"
+                    f"sellers: the reports are read from the file (data.report, {data.report!r}) "
+                    "and cannot also be drawn; leave one of the two out"
                 )
         if data.is_classification != ("validation" in self.purposes):
             kind = "a regression" if data.is_classification else "a classifier"
@@ -310,7 +310,7 @@ class LearningFile(tables.ProblemFile):
         return market_page.learning_report(self, runs)
 
     def subproblems(self) -> list[Family]:
-        """Return those of the market; classes of subproblems train models on fixed data."""
+        """Return the subproblems of the market; other classes train models on fixed data."""
         rows, _ = self.read()
         learner = self.learner_of(_middle(self.learner.candidates))
         mu, sigma = map(_middle, self.weights(learner, rows.X_train.shape[1]))
@@ -362,7 +362,7 @@ class ClassifierFile(LearningFile):
     -----
     Its runs are the candidates; and, for each scenario, model ("mechanism", "naive", and
     "charged tuning", which chooses Lambda in each draw within the privacy sold) and gamma, the
-    table ``curve`` holds the chosen one with error_mean and error_std on the test rows and
+    table ``curve`` holds the chosen run with error_mean and error_std on the test rows and
     overall_mean (error + gamma * payments), ``draws`` the test error of each draw, ``sellers`` the
     offers with the guarantee of the model, and ``audits`` the audits of the mechanism's markets.
     """
@@ -421,7 +421,7 @@ class ClassifierFile(LearningFile):
             for name in ("sellers", "fits")
         )
         curve: Frame = chosen.fillna({"mu": 0.0, "sigma": 0.0}).assign(gamma=chosen.price)
-        scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive one is bought at gamma = 1
+        scale = curve.gamma.where(curve.model == NAIVE, 1.0)  # the naive purchase has gamma = 1
         bounds = ["objective", "lower_bound"]
         curve[bounds] = curve[bounds].mul(scale, axis=0)
         parts = [part.epsilon for _, part in sold.groupby(_KEY, sort=False)]
@@ -487,7 +487,7 @@ class ClassifierFile(LearningFile):
         """Return the test error without privacy, with the Lambda of the best validation error."""
         models = {
             value: self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
-            for value in sorted(self.learner.candidates, reverse=True)  # the largest of ties
+            for value in sorted(self.learner.candidates, reverse=True)  # ties go to the largest
         }
         validation = rows.X_validation, rows.y_validation
         value = max(models, key=lambda value: models[value].score(*validation))
@@ -498,8 +498,8 @@ class ClassifierFile(LearningFile):
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     """Select the run with the smallest overall error for each scenario, model and price gamma.
 
-    Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
-    first.
+    Ties are resolved in favour of the largest Lambda, which uses the smallest share of a guarantee,
+    and then of the first run.
     """
     runs = runs.assign(model=runs.market, price=runs.gamma)
     points, every = ["scenario", "model", "price"], pd.DataFrame({"price": gammas})

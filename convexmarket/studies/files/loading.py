@@ -20,7 +20,7 @@ from convexmarket.studies.files.ridge_file import RidgeFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 
-#: The models of problem files by kind; a market with a learner has another.
+#: Models of problem files by kind; markets with a learner have other models.
 KINDS: dict[str, type[ProblemFile]] = {
     "market": VariantsFile,
     "online": OnlineFile,
@@ -28,7 +28,7 @@ KINDS: dict[str, type[ProblemFile]] = {
 }
 #: Placeholder of a value in a draft of ``convexmarket init``.
 UNDECLARED = "?"
-#: Bytes of the largest problem file, and dots in a line: the parser needs the square of the latter.
+#: Largest size of a problem file in bytes; most dots in a line (parsing time is quadratic in it).
 _LARGEST_FILE, _MOST_DOTS = 1_000_000, 10_000
 
 
@@ -127,7 +127,7 @@ def _parsed(text: str, path: str) -> dict[str, Any]:
 
 
 def _override(table: dict[str, Any], setting: str) -> None:
-    """Replace one value of the parsed file, in place."""
+    """Replace a value of the parsed file in place."""
     key, equals, value = setting.partition("=")
     if not (equals and all(part.strip() for part in key.split("."))):
         raise ProblemFileError(

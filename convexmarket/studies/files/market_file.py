@@ -28,11 +28,11 @@ from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
 from convexmarket.studies.subproblems.problem_classes import Family, families_of_market
 
-#: The keys of a market, which a variant may change.
+#: Keys of a market, which a variant may change.
 _KEYS = tuple(MarketTable.model_fields)
 #: Sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
-#: The keys of the tables that are not keyed by market and value only.
+#: Keys of the tables whose keys are not only market and value.
 _MORE = {
     "sellers": ("market", "value", "id"),
     "groups": ("market", "value", "group"),
@@ -64,12 +64,12 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
 
 
 class SweepTable(tables.Table):
-    """A key of the market with several values, which makes the variant a curve."""
+    """A key of the market with several values; the variant is then a curve."""
 
     key: Annotated[str, Field(pattern=r"^\w[\w-]*(\.\w[\w-]*)+$")]
     """The key, such as "constraints.budget"."""
     values: tables.Several[tables.Integer | float]
-    """Its values; a count is an integer."""
+    """Values of the key; counts are integers."""
 
 
 _Changes = Annotated[
@@ -125,27 +125,27 @@ class CompareTable(tables.Table):
     variant: tables.Name
     """Name of a variant; for a sweep, the middle value is compared."""
     base: tables.Name
-    """Name of the variant that it is compared with."""
+    """Name of the variant to compare it with."""
     quantities: tables.Several[Quantity]
     """Columns of the runs, and "share", the share of the weight of a group."""
     group: Annotated[str, Field(max_length=200)] = ""
-    """That group."""
+    """The group for "share"."""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
-    """Draws of the sellers; sellers that are listed are compared once."""
+    """Number of draws of the sellers; listed sellers are compared once."""
 
 
 class MarketRunTable(tables.RunTable):
-    """How markets are solved, paid and audited: the arguments of :meth:`convexmarket.Study.run`."""
+    """Options for solving, paying and auditing: arguments of :meth:`convexmarket.Study.run`."""
 
     solver: tables.Name = "CLARABEL"
     """The solver, by CVXPY's name."""
     gap: tables.Share = 1e-6
     """Relative gap of the certificate."""
     payments: Extent = "exact"
-    """Markets whose payments are computed: those with an "exact" rule, "all" or "none"."""
+    """Markets whose payments are computed: "exact" (with an exact rule), "all" or "none"."""
     audits: Extent = "none"
-    """Markets that are audited: those with an "exact" rule, "all" or "none". In a sweep only the
-    market of the middle value is audited."""
+    """Markets that are audited: "exact" (with an exact rule), "all" or "none". Of a sweep, only
+    the market of the middle value is audited."""
     tol: tables.Share = 1e-2
     """Relative error of payments without an exact rule."""
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
@@ -231,12 +231,12 @@ class VariantsFile(tables.ProblemFile):
         return {name: each[len(each) // 2] for name, each in self._markets.items()}
 
     def _performed(self, load: Any, options: dict[str, Any]) -> Runs:
-        """Allocate every market, and pay and audit as the file declares.
+        """Allocate every market, and compute payments and audits as declared.
 
         The tables are as in :meth:`convexmarket.Study.run`, by market (the variant) and value of
         its sweep; ``groups``, the purchases from each group; ``draws`` of the compared variants;
-        and ``virtual_costs`` of each prior, raw and ironed, with the market and group that first
-        use it, if one is not regular.
+        and, if a prior is not regular, ``virtual_costs`` of each prior, raw and ironed, with the
+        first market and group that use the prior.
         """
         points, extent = self.points(), self.run.audits
         options |= self.run.model_dump(exclude={"seed", "jobs", "payments", "audits", "compare"})
@@ -283,12 +283,12 @@ class VariantsFile(tables.ProblemFile):
         """Return the subproblems of each variant; a sweep is represented by its middle value."""
         families = []
         for name, table in self._middles().items():
-            with suppress(NotSupportedError):  # studies have no such class
+            with suppress(NotSupportedError):  # no class of subproblems fits
                 families += self._families(name, table)
         return families
 
     def _families(self, name: str, table: MarketTable) -> list[Family]:
-        """Return the subproblems of a market, at any size if no number belongs to one seller."""
+        """Return the subproblems of a market, at any size unless a number is for one seller."""
         each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
         if each or table.sellers.count is None:
             return families_of_market(self._built(table, 0), name=name)

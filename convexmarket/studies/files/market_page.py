@@ -1,4 +1,4 @@
-"""The reports of files of kind "market": a headline, figures, two tables, and an appendix."""
+"""Reports of files of kind "market": a headline, figures, two tables and an appendix."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from convexmarket.studies.study_page import finish
 
 #: A DataFrame; typed as Any, because pandas does not declare the types of columns.
 Frame = Any
-#: The names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda
-#: chosen within the privacy that was sold.
+#: Names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda chosen
+#: within the privacy sold.
 MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
 #: Relative difference of errors below which interpolation decides.
 CLOSE = 0.002
@@ -34,7 +34,7 @@ _WORDS = {
 
 def _draw_sold(report: Report, sold: Frame, **options: Any) -> None:
     figure = lines(sold, "sensitivity", "epsilon", ylabel="ε sold", **options)
-    report.add(figure, "Privacy sold by each seller over its sensitivity", name="sold")
+    report.add(figure, "Privacy sold by each seller against its sensitivity", name="sold")
 
 
 # ---------------------------------------------------------------------------- with a learner
@@ -93,7 +93,7 @@ def _classification(report: Report, runs: Runs) -> None:
             levels={"without privacy": facts["baseline_error"]}, log="x", xlabel=words,
             ylabel="test error",
         )  # fmt: skip
-        caption = f"Test error over {words}. Bands: one standard deviation over noise draws."
+        caption = f"Test error against {words}. Bands: one standard deviation over noise draws."
         report.add(figure, caption, name=name)
     columns = ["n_bought", "payments", "error_mean", "error_std", "overall_mean", "guarantee_max"]
     report.add(
@@ -106,13 +106,13 @@ def _classification(report: Report, runs: Runs) -> None:
 
 
 def _against_naive(report: Report, errors: Frame) -> None:
-    """Compare a model with the naive one, paired over draws: at each point, and on average."""
+    """Compare a model with the naive model, paired over draws, at each point and on average."""
     model, naive = errors.columns
     verdicts = errors.groupby(["scenario", "gamma"]).apply(
         lambda rows: compare(rows[model], rows[naive]).verdict
     )
     means = errors.groupby("draw").mean()
-    how = " with Λ chosen within what was sold" if model == CHARGED else ""
+    how = " with Λ chosen within the privacy sold" if model == CHARGED else ""
     subject = f"The overall error of the mechanism{how}"
     words = compare(means[model], means[naive]).sentence(subject, "that of the naive model")
     counts = verdicts.value_counts()
@@ -157,7 +157,7 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
         levels={"mean of the public rows": constant, "without privacy": plain},
     )  # fmt: skip
     caption = (
-        "Expected test RMSE over payments, one point for each γ. Bands: one standard deviation of "
+        "Expected test RMSE against payments, one point per γ. Bands: one standard deviation of "
         "the squared error over the noise."
     )
     report.add(figure, caption, name="tradeoff")
@@ -192,7 +192,8 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     )
     single = sellers[sellers.value.isna()]
     if is_swept.any():
-        caption = "Error over expected payments, one point for each swept value. Lower is better."
+        caption = "Error against expected payments, one point per swept value. Lower is better."
+        curves = table[is_swept & (table.status == "solved")]
         words: dict[str, Any] = {"hue": "market", "log": "x", "xlabel": "expected payments"}
         report.add(lines(curves, "expected_payments", "error", **words), caption, name="curves")
     if len(single):
@@ -211,7 +212,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     names = ["market", "value", "status", "n_bought", "n_effective", "eta", "epsilon_max", "error"]
     report.add(
         table.loc[few, [*names, "expected_payments", "payments"]].dropna(axis=1, how="all"),
-        "Variants; of a sweep the first, the middle and the last value",
+        "Variants, with the first, middle and last value of each sweep",
         name="variants",
         keys=["market", "value"] if is_swept.any() else ["market"],
     )
@@ -239,7 +240,7 @@ def _at_equal_payments(problem: Any, curves: Frame) -> Iterator[str]:
 
 
 def _comparison(problem: Any, draws: Frame) -> str:
-    """Compare the two variants that the file names, paired over draws of the sellers."""
+    """Compare the two variants named in the file, paired over draws of the sellers."""
     if (pair := problem.run.compare) is None:
         return ""
     texts: list[str] = []
@@ -248,7 +249,7 @@ def _comparison(problem: Any, draws: Frame) -> str:
         if wide.empty:  # a market has failed
             continue
         result = compare(wide[pair.variant], wide[pair.base])
-        if len(wide) == 1:  # listed sellers: no draws
+        if len(wide) == 1:  # listed sellers have no draws
             result = replace(result, low=result.estimate, high=result.estimate)
         noun = _WORDS[quantity].format(group=pair.group)
         subject = f"{'the' if texts else 'The'} {noun} in “{pair.variant}”"

@@ -41,12 +41,12 @@ _COUNTS = ("expected", "quoted", "accepted", "declined", "nothing bought")
 _PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
 _AUDIT = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
 _AUDIT |= {"misreports_per_seller": "misreports"}
-#: The terms of a plan are tabulated at this number of reports, over this multiple of the range of
-#: the reports that sell.
+#: Number of reports at which the terms of a plan are tabulated, and the range of these reports
+#: relative to the range of the reports that sell.
 _CURVE_POINTS, _BEYOND = 201, 1.6
 _CAVEATS = (
-    "The terms follow from reports and answers; they, and the payments, carry no privacy "
-    "guarantee. The guarantees cover the coefficients only.",
+    "The terms follow from reports and answers. Terms and payments have no privacy guarantee; "
+    "the guarantees cover the coefficients only.",
     "The audit checks reports: a seller who misstates its sensitivity gains nothing. It cannot "
     "check rows, and a seller who arrives under two names counts as two sellers.",
 )
@@ -85,7 +85,7 @@ class BuyerTable(tables.Table):
 
 
 class PlanTable(tables.Table):
-    """The arguments of AdaptivePolicy: when the terms change during the market."""
+    """The arguments of AdaptivePolicy, which changes the terms during the market."""
 
     replan: bool = False
     """Whether new plans use the sales so far."""
@@ -102,18 +102,18 @@ class LearnerTable(tables.Table):
     accounting: Accounting = "sharp"
     """Accounting of the guarantees."""
     calibration: Literal["total", "noise"] = "total"
-    """By default the total guarantee of each seller is at most what it sold."""
+    """By default the total guarantee of each seller is at most the guarantee sold."""
 
 
 class SimulationTable(tables.Table):
-    """The random part of a simulation."""
+    """Random quantities of a simulation."""
 
     arrivals: Count | None = None
-    """Sellers who arrive; by default all, at most as many as expected."""
+    """Number of sellers who arrive; by default all, at most the expected number."""
     acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Probability that a seller accepts an offer."""
     draws: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Simulated markets. The tables are those of the first; intervals need at least two."""
+    """Number of simulated markets. The tables describe the first; intervals need at least two."""
 
 
 class OnlineFile(tables.ProblemFile):
@@ -125,7 +125,7 @@ class OnlineFile(tables.ProblemFile):
     """Expected number of sellers, and weights of the buyer's objective."""
     plan: PlanTable = PlanTable()
     data: Annotated[people.GivenData | OwnSellers, Field(discriminator="source")]
-    """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""
+    """Source of the rows. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()
 
@@ -156,7 +156,7 @@ class OnlineFile(tables.ProblemFile):
             return AdaptivePolicy(start, **plan) if any(plan.values()) else start
         except errors.ConvexMarketError as error:
             where = self.source.path if self.source else "the problem"
-            message = f"{where}: prior, buyer and plan make no market: {error}"
+            message = f"{where}: prior, buyer and plan do not form a market: {error}"
             raise errors.ProblemFileError(message) from None
 
     def market_rows(self) -> release.MarketRows:
@@ -213,7 +213,7 @@ class OnlineFile(tables.ProblemFile):
         return Runs("online", _KEYS, found, results[0]["facts"])
 
     def simulated(self, rows: release.MarketRows, draw: int) -> Runs:
-        """Simulate one market; further draws are further branches of the seed."""
+        """Simulate one market; each draw has its branch of the seed."""
         policy, learner, branch = self.policy(), self.classifier(), [draw] if draw else []
         streams = [self.run.stream(purpose, *branch) for purpose in range(4)]
         arrival, cost, answer = map(np.random.default_rng, streams[:3])
@@ -294,7 +294,7 @@ def _draw(
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
-    """Tabulate the plans, their audits, and their curves to beyond the last report that sells."""
+    """Tabulate the plans, their audits, and their curves to above the last report that sells."""
     first = plans[0].policy
     low, high = first.support
     ends = [made.policy.highest_sensitivity for made in plans]
@@ -330,15 +330,15 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         if problem.place(problem.data.file).exists():
             people.read_cells(problem, problem.data.file, [problem.data.id])
     try:
-        path = os.path.relpath(source.path, folder)  # survives a move of both
-    except ValueError:  # another drive
+        path = os.path.relpath(source.path, folder)  # valid after both are moved
+    except ValueError:  # on another drive
         path = os.path.abspath(source.path)
     described = json.dumps(asdict(source) | {"path": path}, ensure_ascii=False)
     return OnlineMarket.create(folder, policy, described)
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
-    """Load the problem of an open market; a DataError if it was made without a problem file."""
+    """Load the problem of an open market; raise a DataError if it has no problem file."""
     try:
         source = tables.Source(**json.loads(market.problem))
         problem = OnlineFile.model_validate(source.table)
@@ -359,7 +359,7 @@ def close_market(
     leave_out: Sequence[str] = (),
     regularization: float | None = None,
 ) -> Runs:
-    """Train once, on the sold rows, and close the market for good; a closed one keeps its model.
+    """Train once, on the sold rows, and close the market for good; a closed market is unchanged.
 
     Parameters
     ----------
@@ -368,9 +368,9 @@ def close_market(
     lapse : bool
         Whether offers that are still unanswered count as declined.
     leave_out : sequence of str
-        Sellers who accepted and whose rows are missing: they are paid, and not used.
+        Sellers who accepted but whose rows are missing. They are paid, and their rows are not used.
     regularization : float, optional
-        Lambda in place of the problem's, chosen without looking at the rows.
+        Lambda instead of the value in the problem, chosen independently of the rows.
 
     Raises
     ------

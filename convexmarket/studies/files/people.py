@@ -27,12 +27,12 @@ from convexmarket.errors import DataError
 from convexmarket.studies.files import file_tables as tables
 
 Floats = NDArray[np.float64]
-#: The rows for sale, with the sellers' ids as index, and the public rows, by purpose.
+#: Rows by part: rows for sale, indexed by the sellers' ids, and public rows of each purpose.
 Parts = dict[str, pd.DataFrame]
 
-#: The part with the rows for sale.
+#: Name of the part with the rows for sale.
 SOLD = "sold"
-#: The branch of the seed that draws the public rows.
+#: Branch of the seed from which public rows are drawn.
 _PUBLIC = 1_000
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -65,7 +65,7 @@ class Wdbc(_Drawn):
     source: Literal["wdbc"]
     train_fraction: _Sold = 0.6
     validation_fraction: tables.Share = 0.2
-    """Share of the rows that chooses parameters; the remaining rows are for the test."""
+    """Share of the rows used to choose parameters; the remaining rows are the test set."""
     data_norm: Norm = 1.0
 
     def _arguments(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Medical(_Drawn):
 
 
 class InlineData(tables.Table):
-    """Rows in the problem file; the sellers' rows validate and test as well."""
+    """Rows in the problem file; the sellers' rows are also the validation and test sets."""
 
     is_classification: ClassVar[bool] = True
 
@@ -118,10 +118,10 @@ class InlineData(tables.Table):
         return self
 
     def rows(self) -> MarketData:
-        """Return the rows, three times."""
+        """Return the rows as training, validation and test sets."""
         rows = np.array(self.features), np.array(self.labels, dtype=float)
         names = tuple(f"x{column}" for column in range(rows[0].shape[1]))
-        text = "Rows of the problem file; the sellers' rows validate and test as well."
+        text = "Rows of the problem file, which are also the validation and test sets."
         return MarketData(*rows * 3, names, self.data_norm, text)
 
 
@@ -183,9 +183,9 @@ class OwnData(tables.Table):
     public: dict[Literal["validation", "test"], tables.Share | tables.FileName] = Field(
         default_factory=dict
     )
-    """Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
-    "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
-    file."""
+    """Public rows, which are not sold: "validation" rows to choose the parameters of a classifier,
+    "test" rows to measure its error. The value is a share of the file, drawn by the run's seed, or
+    a file."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -210,20 +210,20 @@ class OwnData(tables.Table):
 
     @property
     def public_features(self) -> PublicFeatures:
-        """Transformer from the table to rows, which depends only on declared facts."""
+        """Transformer from the table to rows; it depends only on declared facts."""
         norm = self.data_norm if self.is_classification else None
         options: Any = {"missing": self.missing, "intercept": self.intercept, "data_norm": norm}
         return PublicFeatures(self.features, **options)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Names of the features and a description, as data sets have them."""
+        """Names of the features and a description, as in data sets."""
         names = self.public_features.get_feature_names_out()
         text = f"Rows of {self.file}, with the ranges and categories of the problem file."
         return {"feature_names": tuple(map(str, names)), "description": text}
 
     def rows_of(self, table: pd.DataFrame) -> tuple[Floats, Floats]:
-        """Return rows of a ball with labels -1 and 1, or of the unit box with labels as given."""
+        """Return rows in a ball with labels -1 and 1, or in the unit box with the given labels."""
         labels, features = table[self.label], self.public_features
         if self.classes is None:
             return features.transform_to_box(table), labels.to_numpy(np.float64)
@@ -256,14 +256,14 @@ def read_people(
 
 
 def read_public(problem: Any, na_values: Sequence[str] = ()) -> Parts:
-    """Read the files of public rows, by purpose."""
+    """Read the public rows that are in files; return them by purpose."""
     files = {part: file for part, file in problem.data.public.items() if isinstance(file, str)}
     rows = {part: _read(problem, file, {}, na_values) for part, file in files.items()}
     return {part: table.reset_index(drop=True) for part, table in rows.items()}
 
 
 def drawn(rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path) -> Parts:
-    """Split the file into rows for sale and drawn public rows, in the order of the file."""
+    """Split the file at random into rows for sale and public rows, in the order of the file."""
     stream = np.random.SeedSequence(seed, spawn_key=(_PUBLIC,))
     order = np.random.default_rng(stream).permutation(len(rows))
     ends = np.cumsum([round(share * len(rows)) for share in shares.values()], dtype=int)
@@ -282,7 +282,7 @@ def read_cells(
 ) -> tuple[pd.DataFrame, str]:
     """Read the label, the features and ``more`` columns of a file as text without outer blanks.
 
-    Missing cells are empty. Also return the place that the index counts: "rows.csv: line".
+    Missing cells are empty. Also return the prefix of a place in messages: "rows.csv: line".
     """
     data, path = problem.data, problem.place(name)
     wanted = [*more, data.label, *data.features]
@@ -315,7 +315,7 @@ def _read(
 ) -> pd.DataFrame:
     """Read and check rows: reports, groups, and features and label in the form of the learner.
 
-    The index holds the ids of sellers, which are lines if the file has none.
+    The index holds the ids of sellers, which are line numbers in a file without ids.
     """
     data: OwnData = problem.data
     roles = {column: role for column, role in roles.items() if column is not None}
@@ -337,14 +337,14 @@ def _read(
             columns[column] = numbers.reindex(texts.index)
         elif set(declared) == {"False", "True"}:  # other programs write "true" or "TRUE"
             columns[column] = texts.str.capitalize()
-    data.public_features.transform(pd.DataFrame(columns).rename_axis(index=place))  # or an error
+    data.public_features.transform(pd.DataFrame(columns).rename_axis(index=place))  # a check
     target_range = getattr(problem.learner, "options", {}).get("target_range")
     columns[data.label] = _labels(cells[data.label], data.classes, target_range, place)
     return pd.DataFrame(columns).set_axis(pd.Index(ids, dtype=object))
 
 
 def _labels(texts: pd.Series[Any], classes: Any, target_range: Any, place: str) -> Any:
-    """Return the labels, or refuse wrong cells."""
+    """Return the labels; raise an error for an invalid cell."""
     what = f"the cell of the column {texts.name!r}"
     if classes is None:
         numbers = numbers_in(texts)

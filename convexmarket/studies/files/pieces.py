@@ -29,7 +29,7 @@ Groups = NDArray[np.str_] | None
 
 # --------------------------------------------------------------------- terms and constraints
 
-#: The types of fields that a file can hold. A class with a field of another type is for Python.
+#: Types of fields that a file can hold. A class with another type of field is for Python only.
 _HELD = {"float", "float | None", "Number", "bool", "float | Floats", "Floats", "Floats | None"}
 _HELD |= {"Matrix", "Any", "Mapping[Any, float]", "Of", "Kind", "Rule", "PrivacyCost"}
 _COSTS = {"linear": terms.LinearCost(), "exponential": terms.ExponentialCost()}
@@ -39,7 +39,7 @@ _VALUE["maxItems"] = tables.MOST_ENTRIES
 
 
 def _keys(kind: type[Any]) -> dict[str, str]:
-    """Return the fields of a class in files, and their types; groups refer to the sellers."""
+    """Return the keys of a class in a file, with types; groups are declared with the sellers."""
     return {
         each.name: str(each.type) for each in fields(kind) if each.init and each.name != "groups"
     }
@@ -135,7 +135,7 @@ def _constraint(labelled: tuple[str, Any]) -> Piece:
 
 
 def _labelled(table: Any) -> Any:
-    """Add its key to each entry of a table, so that errors have the path of an entry."""
+    """Add the key to each entry of a table, so that errors contain the path of the entry."""
     return {key: (key, table[key]) for key in table} if isinstance(table, Mapping) else table
 
 
@@ -171,9 +171,9 @@ ConstraintsTable = Annotated[
 
 class _SomeSellers(tables.Table):
     count: Annotated[int, Field(ge=1, le=tables.MOST_ENTRIES)] | None = None
-    """Sellers that are drawn from the prior; or"""
+    """Number of sellers to draw from the prior."""
     sensitivities: tables.Many[tables.Nonnegative] | None = None
-    """the sellers' reports."""
+    """Reports of the sellers, instead of a number."""
 
     @property
     def size(self) -> int:
@@ -195,21 +195,21 @@ class GroupTable(_SomeSellers):
     name: tables.Name
     """Name in figures and tables."""
     prior: tables.PriorTable | None = None
-    """Prior of the group; that of all sellers by default."""
+    """Prior of the group; by default the prior of all sellers."""
 
 
 class SellersTable(_SomeSellers):
-    """The sellers of a market: drawn, listed, groups of either, or those of a file."""
+    """The sellers of a market: drawn, listed, in groups, or read from a file."""
 
     groups: tables.Several[GroupTable] = ()
     file: tables.FileName | None = None
-    """A CSV or Parquet file of sellers and their reports, relative to the problem file."""
+    """CSV or Parquet file of sellers and their reports, relative to the problem file."""
     id: tables.Column | None = None
-    """Column of the file: ids."""
+    """Column of the ids in the file."""
     report: tables.Column | None = None
-    """Column of the file: prices asked per unit of epsilon."""
+    """Column of the prices asked per unit of epsilon."""
     group: tables.Column | None = None
-    """Column of the file: groups."""
+    """Column of the groups in the file."""
 
     @model_validator(mode="after")
     def _columns_of_a_file(self) -> Self:
@@ -241,7 +241,7 @@ class MarketTable(tables.Table):
 
     @property
     def priors(self) -> dict[str, Prior]:
-        """The prior of each group; without groups, of all sellers under ""."""
+        """The prior of each group; without groups, the prior of all sellers has the key ""."""
         priors = {group.name: group.prior or self.prior for group in self.sellers.groups}
         priors = priors or {"": self.prior}
         given = {name: prior for name, prior in priors.items() if prior is not None}
@@ -274,7 +274,7 @@ class MarketTable(tables.Table):
         return Market(sellers, sum(others, start=first), constraints)
 
     def check(self, seed: int) -> None:
-        """Refuse a market that cannot be declared; sellers in a file are not read."""
+        """Raise an error if the market cannot be declared; a file of sellers is not read."""
         if self.sellers.file is None:
             self.build(seed)
         elif self.priors and self.sellers.group is None:

@@ -37,7 +37,7 @@ _CURVE = ["marked", "mu", "sigma", "eta", "n_bought", "payments"]
 _CAVEATS = (
     *CAVEATS,
     "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
-    "noise. Truthfulness and privacy hold without that; the quality of the purchase does not.",
+    "noise. Truthfulness and privacy do not depend on this; the quality of the purchase does.",
     "The expected errors are computed from the sold rows, without a guarantee.",
 )
 
@@ -50,7 +50,7 @@ class RidgeTable(LearnerTable):
 
     name: Literal["PersonalizedRidge"]
     regularization: tables.Several[tables.Positive]
-    """Candidates."""
+    """Candidates for lambda."""
     label_noise: tables.Nonnegative
     """Standard deviation of the labels' noise, an estimate on that scale."""
     coef_norm: tables.Nonnegative
@@ -144,7 +144,7 @@ class RidgeFile(LearningFile):
             "choices": (_KEY[1:], choices),
             "baselines": (_KEY[2:], plain),
         }, {
-            "constant": float(rows.y_test.mean()),  # the best one for the public rows
+            "constant": float(rows.y_test.mean()),  # the best constant for the public rows
             "constant_rmse": float(rows.y_test.std()),
             "caveats": _CAVEATS,
         }
@@ -152,7 +152,7 @@ class RidgeFile(LearningFile):
     def _choices(self, m: int, n_features: int) -> Frame:
         """Return the bound at each gamma and lambda in a market at the prior's quantiles.
 
-        It depends only on public facts, and so does the mark of the best lambda at each gamma.
+        The bound and the mark of the best lambda at each gamma depend only on public facts.
         """
         quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
         rows = []

@@ -39,24 +39,24 @@ class SettingTable(tables.Table):
     tolerance: tables.Share
     """Largest relative error of the objective, and largest relative residual, of a solved run."""
     options: Annotated[dict[str, _Options], Field(max_length=50)] = Field(default_factory=dict)
-    """Options of each solver, by its name in any case; those of CVXPY's solve."""
+    """Options of CVXPY's ``solve`` for each solver, by its name in any case."""
 
 
 class ComparisonTable(tables.Table):
     """Problems, formulations, solvers, sizes and draws of a comparison."""
 
     problems: tables.Several[tables.FileName]
-    """Problem files, relative to this one, or names of classes of subproblems."""
+    """Problem files, relative to this file, or names of classes of subproblems."""
     solvers: _Names = DEFAULT_SOLVERS
     """CVXPY's names, and "exact": the package's methods without a conic solver."""
     formulations: _Names = ()
-    """Formulations to use; all by default. A class that has none of them uses its first."""
+    """Formulations; all by default. A class that has none of these uses its first."""
     classes: _Names = ()
     """Classes of subproblems, such as "allocation" and "ridge"; all by default."""
     sizes: tables.Several[Annotated[int, Field(ge=2, le=1_000_000)]] = (100, 1_000)
-    """Sellers, rows or points."""
+    """Numbers of sellers, rows or points."""
     draws: Annotated[int, Field(ge=1, le=1_000)] = 3
-    """Instances drawn of each problem and size."""
+    """Number of instances drawn of each problem and size."""
     settings: _Names = ("default",)
     """"default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high" (1e-3,
     1e-6, 1e-9), or the name of a table in [settings]."""

@@ -30,7 +30,7 @@ from convexmarket.terms import Budget, EtaRange
 
 Floats = NDArray[np.float64]
 
-#: The second value of a parameter, relative to the first.
+#: Second value of a parameter relative to the first.
 CHANGE = 1.25
 #: Relative gap of a complete search.
 GAP = 1e-6
@@ -39,7 +39,7 @@ _STEPS = 20
 
 
 class Declared(NamedTuple):
-    """A subproblem in CVXPY, under the rules for parameters, of equations and inequalities.
+    """A DPP subproblem in CVXPY, with equations and inequalities.
 
     ``place`` sets the parameters to one of the two values of the instance, and ``answer`` returns
     the solution of the last solve: weights, or a model.
@@ -52,7 +52,7 @@ class Declared(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A problem that can be declared in several ways, with parameters that have two ``values``.
+    """A problem with several declarations, and with two ``values`` of its parameters.
 
     ``declare`` maps a formulation of its class to a declaration, and ``objective`` an answer and a
     value of the parameters to the objective. ``exact`` maps a value to the optimum, or None if no
@@ -92,7 +92,7 @@ def at_best_eta(market: Market) -> Instance:
 
 
 def at_natural_eta(market: Market) -> Instance:
-    """Return any market at an eta of the order of magnitude of its constraints."""
+    """Return any market at an eta with the order of magnitude of its constraints."""
     low, high = market.form.eta_range
     natural = float(np.clip(market.form.natural_eta, low, high))
     etas = [natural * CHANGE**step for step in sorted(range(-_STEPS, _STEPS), key=abs)]
@@ -115,14 +115,14 @@ def _at_eta(
     pairs: Sequence[tuple[float, float]],
     is_feasible: Callable[[float], bool],
 ) -> Instance:
-    """Return the subproblem at the first feasible pair of etas; the answer is the weights."""
+    """Return the subproblem at the first feasible pair of eta; the answer is the weights."""
     form, active = market.form, market.form.active
     low, high = form.eta_range
     inside = (pair for pair in pairs if low <= min(pair) and max(pair) <= high)
     etas = next((pair for pair in inside if all(map(is_feasible, pair))), None)
     if etas is None:
         raise NotSupportedError(
-            f"{shown(market)} has one feasible eta, and a study changes eta; widen the range of eta"
+            f"{shown(market)} has one feasible eta, but a study changes eta; widen its range"
         )
 
     def declared(formulation: str) -> Declared:
@@ -182,8 +182,8 @@ def certified_search(market: Market) -> Instance:
 def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
     """Return the weights under given guarantees: ``min mu*||a|| + sigma*s``, ``a <= s*epsilon``.
 
-    Here ``s = 1/eta``, and the answer is the weights followed by s. The second value of epsilon is
-    the same in reverse order.
+    Here ``s = 1/eta``, and the answer is the weights followed by s. The second value of epsilon has
+    the entries of the first in reverse order.
     """
 
     def declared(formulation: str) -> Declared:
@@ -217,7 +217,7 @@ def budget(market: Market) -> Instance:
     """Return a market with a :class:`Budget` instead of a price: one program in a and 1/eta.
 
     The answer is the weights followed by 1/eta. The second value of the budget is larger.
-    ``joint-scaled`` measures 1/eta in units of the eta natural to the budget.
+    ``joint-scaled`` measures 1/eta in a unit that is natural for the budget.
     """
     form = market.form
 

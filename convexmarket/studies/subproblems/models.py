@@ -1,8 +1,8 @@
 r"""Subproblems of models: logistic and ridge regression, the fit to predictions, and the z-block.
 
-Weights of order 1/m multiply every row. ``unscaled`` is the objective as it is written. The other
+Weights of order 1/m multiply every row. ``unscaled`` is the unchanged objective. The other
 formulations multiply the logistic objective by m, or move the weights of ridge regression into the
-squares. The arguments come from markets and files, which have checked them.
+squares. The arguments come from markets and files, which check them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOLERANCE = 1e-13
 
 
 def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Draw labelled rows from a data set; more rows than the set has are drawn with repetition."""
+    """Draw labelled rows from a data set, with replacement if it has too few rows."""
     picked = rng.choice(len(X), size, replace=size > len(X))
     return X[picked], y[picked]
 
@@ -148,7 +148,7 @@ def draw_ridge(
     label_noise: float,
     rng: np.random.Generator,
 ) -> Instance:
-    """Draw the rows of :func:`ridge`, and labels with noise of a standard deviation as second."""
+    """Draw the rows of :func:`ridge`; the second labels have noise of a standard deviation."""
     rows, labels = draw_rows(X, y, weights.size, rng)
     changed = labels + label_noise * rng.standard_normal(labels.size)
     return ridge(rows, np.array([labels, changed]), weights, regularization)
@@ -157,8 +157,8 @@ def draw_ridge(
 def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
-    A private model predicts at T public points. Its predictions p are released with noise, and a
-    public model f, no larger than the private one may be, is fitted to them. The answer is f at
+    A private model predicts at T public points. Its predictions p are released with noise. A
+    public model f, under the norm bound of the private model, is fitted to them. The answer is f at
     the points, followed by its norm. ``predictions`` holds both values of p. ``diagonal`` measures
     the residuals in the eigenvectors of the kernel, and ``quadratic`` uses the kernel itself.
     """
@@ -196,7 +196,7 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
         lambda answer, p: float(np.sum((answer[:-1] - p) ** 2)),
         exact,
         lambda answer: max(0.0, float(answer[-1]) / max_norm - 1.0),
-        # The best objective is zero if f may pass through all points; f = 0 has a positive one.
+        # The optimal objective is zero if f may interpolate all points; that of f = 0 is positive.
         lambda p: float(np.sum(p**2)),
     )
 
@@ -206,7 +206,7 @@ def z_block(joint: JointMarket) -> Instance:
 
     ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), linearised at
     the optimal weights, where the convex-concave procedure ends; ``purchase`` is the same choice in
-    ``m*a``. Eta is the best one without a model; the models are the first two of the alternating
+    ``m*a``. Eta is optimal without a model; the models are the first two of the alternating
     method. The noise in the model does not depend on the weights and is left out.
     """
     purchases = PurchaseStep(joint)

@@ -40,12 +40,12 @@ CLASSES: dict[str, tuple[str, ...]] = {
 Make = Callable[[int, np.random.Generator], Instance]
 MarketOf = Callable[[int, np.random.Generator], Market]
 
-#: Private rows of the model behind a fit, and points that it predicts, at most.
+#: Largest numbers of private rows of the model behind a fit, and of its predictions.
 _MOST_PRIVATE, _MOST_POINTS = 500, 1_000
 #: Scale of the noise in a prediction.
 _PREDICTION_NOISE = 0.2
 
-# Instances of the classes by name.
+# Parameters of the classes by name.
 _PRIOR = Uniform(float(np.exp(-4)), float(5 * np.exp(-4)))
 _REGULARIZATION = 0.03
 #: Guarantees, in nats, of conservative, medium and liberal people, and their shares (R).
@@ -56,7 +56,7 @@ _RISK = 3.0 * Spread() + 10.0 * Noise()
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """One subproblem at any size, up to ``largest``, or at ``own_size`` only.
+    """A subproblem at any size up to ``largest``, or at ``own_size`` only.
 
     ``make`` maps a size and a generator to an instance. ``name`` distinguishes subproblems of one
     class in the same problem.
@@ -84,20 +84,19 @@ _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
 def families_of_market(
     example: Market, market_of: MarketOf | None = None, name: str = ""
 ) -> list[Family]:
-    """Return the subproblems of a market; its pieces decide their classes.
+    """Return the subproblems of a market; the pieces of the market determine the classes.
 
-    ``market_of`` maps a size and a generator to a market of the same pieces. Without it the example
-    is the only market, at its size.
+    ``market_of`` maps a size and a generator to a market with the same pieces. By default, the
+    example is the only market, at its size.
     """
     form = example.form
     if not any(term.adds_to == "sigma" for term in example.terms):
         raise NotSupportedError(
-            f"{example!r} has no Noise term, and studies compare markets with one; add sigma * "
-            "Noise()"
+            f"{example!r} has no Noise term, which studies of solvers need; add sigma * Noise()"
         )
     if rough := [term for term in example.terms if not term.is_smooth]:
         raise NotSupportedError(
-            f"{rough[0]!r} is not smooth, so that residuals cannot be computed from its gradient; "
+            f"{rough[0]!r} is not smooth, so residuals cannot be computed from its gradient; "
             "leave it out"
         )
     if form.epsilon_caps is not None:

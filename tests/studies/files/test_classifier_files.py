@@ -174,7 +174,7 @@ def test_charged_tuning_stays_within_the_privacy_sold():
     draws = answer.tables["draws"].query("model == 'charged tuning'")
     np.testing.assert_allclose(draws.groupby("gamma").test_error.mean(), charged.error_mean)
     problem = tiny("learner.tuning='charged'", "sellers.scenarios=['independent']")
-    assert "with Λ chosen within what was sold" in problem.report(answer).finding
+    assert "with Λ chosen within the privacy sold" in problem.report(answer).finding
     few = ["objective.gamma=[0.01]", "learner.tuning='charged'", "learner.calibration='noise'"]
     with pytest.raises(ProblemFileError, match="calibration"):
         tiny(*few)
