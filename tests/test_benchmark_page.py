@@ -4,9 +4,10 @@ from pathlib import Path
 
 from tests.benchmarks.__main__ import PAGE, page, table
 
+NAME = "test_a_private_fit_of_a_million_rows_is_timed[None-1]"
 RUN = {
-    "fullname": "tests/benchmarks/test_ridge_benchmark.py::test_fit[None-1]",
-    "name": "test_fit[None-1]",
+    "fullname": f"tests/benchmarks/test_ridge_benchmark.py::{NAME}",
+    "name": NAME,
     "params": {"cap": None, "m": 1},
     "stats": {"median": 0.0123},
     "extra_info": {"draws": 500, "times": {"ECOS": 123.4}},

@@ -92,10 +92,7 @@ def test_the_report_of_a_study_contains_its_current_file(name):
 def test_the_pages_are_reproduced_from_the_stored_results(name):
     report = read_report(REPORTS / name)
     assert report.to_markdown() == (REPORTS / name / "report.md").read_text()
-    hidden = r"<(head|script)\b.*?</\1>|<[^>]+>|\s"
-    html, stored = report.to_html(), (REPORTS / name / "index.html").read_text()
-    texts = [re.sub(hidden, "", page, flags=re.DOTALL) for page in (html, stored)]
-    assert texts[0].replace("Moreintheappendix.", "Appendix") == texts[1]
+    assert report.to_html() == (REPORTS / name / "index.html").read_text()
 
 
 @pytest.mark.parametrize("name", [*FILES, *sorted(PAPERS)])

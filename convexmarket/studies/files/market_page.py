@@ -193,7 +193,6 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     single = sellers[sellers.value.isna()]
     if is_swept.any():
         caption = "Error against expected payments, one point per swept value. Lower is better."
-        curves = table[is_swept & (table.status == "solved")]
         words: dict[str, Any] = {"hue": "market", "log": "x", "xlabel": "expected payments"}
         report.add(lines(curves, "expected_payments", "error", **words), caption, name="curves")
     if len(single):
