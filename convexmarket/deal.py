@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
+from pandas.api.types import is_numeric_dtype, is_string_dtype
+from sklearn.base import RegressorMixin
 
 from convexmarket import checks
 from convexmarket.allocation.choose_method import allocate
 from convexmarket.data.columns import REPORT_NAMES, feature_columns
 from convexmarket.data.csv_cells import write_csv
+from convexmarket.data.csv_rows import numbers_in
 from convexmarket.data.features import PublicFeatures
 from convexmarket.data.lists import blame, blank, checked_list, column_named, digest, read_list
 from convexmarket.data.tables import read_rows, read_table
@@ -553,11 +555,16 @@ def _one_prior(prior: PriorOrPriors) -> Prior | None:
     return None if isinstance(prior, Mapping) or checks.is_iterable(prior) else as_prior(prior)
 
 
-def _labels(people: pd.DataFrame, target: str) -> pd.Series[Any]:
+def _labels(people: pd.DataFrame, target: str, learner: object = None) -> pd.Series[Any]:
     labels = people[column_named(people.columns, target, (), "target")]
     empty = np.flatnonzero(blank(labels))
     if empty.size:
         raise DataError(blame("row", empty + 1, f"the label (column {target!r})", "is missing"))
+    if isinstance(learner, RegressorMixin) and is_string_dtype(labels):
+        labels = numbers_in(labels)
+        if (wrong := np.flatnonzero(labels.isna())).size:
+            what = f"the label (column {target!r})"
+            raise DataError(blame("row", wrong + 1, what, "is not a number; write 1234.5"))
     return labels
 
 
@@ -565,7 +572,7 @@ def _rows(
     people: pd.DataFrame, learner: Learner, target: str, named: Mapping[str, str | None]
 ) -> tuple[pd.DataFrame, pd.Series[Any]]:
     """Return the features and labels, without the columns of the sale."""
-    labels = _labels(people, target)
+    labels = _labels(people, target, learner)
     features = getattr(learner, "features", None)
     if features is not None:
         checks.check_instance(

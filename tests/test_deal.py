@@ -287,6 +287,26 @@ def test_a_table_without_rows_is_refused_with_its_file(tmp_path):
         cm.price(path, prior=PRIOR, objective=WANTED, gamma=0.1)
 
 
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [("area", r"^id p3: the cell of the column 'area'"), ("worth", r"^row 4: the label")],
+)
+def test_one_wrong_cell_among_decimal_commas_is_named_without_the_good_cells(
+    tmp_path, column, words
+):
+    cells = pd.DataFrame({"id": [f"p{i}" for i in range(20)], "ask": "0,05", "area": "1,5"})
+    cells["worth"] = [f"0,{i + 10}" for i in range(20)]
+    cells.loc[3, column] = "k.A."
+    cells.to_csv(path := tmp_path / "homes.csv", sep=";", index=False)
+    with pytest.raises(DataError, match=rf"{words}.* is not a number") as error:
+        cm.buy(
+            path, id="id", ask="ask", target="worth", prior=PRIOR, gamma=0.1, objective=WANTED,
+            features=cm.PublicFeatures({"area": (0, 3)}), target_range=(0, 1),
+        )  # fmt: skip
+    assert "more" not in str(error.value)
+    assert "k.A." not in str(error.value)
+
+
 def houses(count, seed=0):
     """Return rows whose price is nearly linear in three public features."""
     rng = np.random.default_rng(seed)

@@ -24,6 +24,7 @@ from convexmarket.checks import (
     is_iterable,
     is_number,
 )
+from convexmarket.data.csv_rows import numbers_in
 from convexmarket.data.lists import refuse
 from convexmarket.data.tables import as_frame
 from convexmarket.errors import DataError, ParameterError
@@ -203,7 +204,10 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         empty, filled = is_empty.to_numpy(bool), cells[~is_empty]
         if isinstance(public, tuple):
             low, high = map(float, public)
-            numbers = pd.to_numeric(filled, errors="coerce").astype(np.float64)
+            if is_string_dtype(filled):
+                numbers = numbers_in(filled)  # decimal commas, next to a cell that is no number
+            else:
+                numbers = pd.to_numeric(filled, errors="coerce").astype(np.float64)
             refuse(place, numbers.isna(), WRONG_NUMBER, what)
             # Halves, so that the widest of ranges does not overflow.
             middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0

@@ -61,7 +61,9 @@ def result():
 
 def test_a_prior_and_buyer_without_a_valid_policy_are_refused():
     problem = parse_file(SMALL, ["buyer.rule='algorithm-3'"], path="my.toml")
-    with pytest.raises(ProblemFileError, match=r"^my\.toml: prior, buyer .* do not form a market: cap is 3"):
+    with pytest.raises(
+        ProblemFileError, match=r"^my\.toml: prior, buyer .* do not form a market: cap is 3"
+    ):
         problem.policy()
 
 
