@@ -252,7 +252,7 @@ NO_OPTIMUM = {
     "eta is not limited": (
         BASE,
         [cm.Cap(2)],
-        "eta tends to infinity.*no payment and no constraint limits",
+        "eta tends to infinity.*no payment or constraint limits",
     ),
     "no term needs privacy": (
         1.0 * cm.Spread(3) + 1.0 * cm.Payments(cm.PowerCost(2)),
