@@ -224,8 +224,8 @@ def _costs(
 ) -> Costs:
     """Return rows for the fetched sellers and for the groups between them.
 
-    An empty row begins every fetched interval; another empty row ends the costs if the optimum may
-    be beyond the last interval.
+    Each fetched interval starts with an empty row. If the optimum may be beyond the last interval,
+    an empty row is appended.
     """
     size, first, second = sum(part[2] for part in results)
     first, second = first / np.maximum(size, 1), second - first * first / np.maximum(size, 1)

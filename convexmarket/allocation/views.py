@@ -207,7 +207,7 @@ class DeclaredMarket(cp.Problem):
 
 
 class FixedEta(DeclaredMarket):
-    """Any market at a fixed total privacy: a :class:`cvxpy.Problem`, compiled once for every eta.
+    """A market at a given eta, as a :class:`cvxpy.Problem` that is compiled once for all eta.
 
     Made by :func:`convexmarket.declare`. In a search, ``scale`` is the unit of the objective, and
     with ``kinks`` the arguments of atoms with kinks are variables, for :meth:`proof`.

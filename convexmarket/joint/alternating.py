@@ -332,8 +332,8 @@ class GlobalSearch:
         slope = root * priced.slope(a)
         rest = float(priced.prices(eta) @ a) + joint.sigma / eta
         spread = root * (priced.objective(a, eta) - rest)
-        # With the slope g of Phi, the part of the model is keep/2*||w - v||^2 + 2*r*s*||w||, v = w
-        # - g.
+        # The terms in the model w are keep/2*||w - v||^2 + 2*r*s*||w|| up to a constant, where v is
+        # the present model minus the gradient over keep.
         radius, norm = norm_price(joint, 1.0), float(np.linalg.norm(model))
         gradient = model_gradient(joint, model, weights, eta, smooth=norm == 0)
         if norm > 0:

@@ -63,8 +63,8 @@ LARGEST_SHARE = 0.03
 LEAST_OF_MEAN = 0.01  # ... and its epsilon is below this share of the mean.
 BELOW = 2.0**-50  # eta is reduced by this share, to allow for rounding errors
 UNIT = 2.0**-53
-#: Largest standard deviation of a prediction due to the second noise under the rule for Lambda, for
-#: margins and for labels in [-1, 1].
+#: Largest standard deviation that the second noise adds to a prediction if Lambda follows the rule:
+#: to a margin, and to a label in [-1, 1].
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
 RANGE = 1e-90, 1e90  # range of the rule
 NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature

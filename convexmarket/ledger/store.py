@@ -223,7 +223,7 @@ def _check_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def _in_words(path: Path, busy: str = "") -> Iterator[None]:
-    """Describe an error of the database and its remedy. ``busy`` describes a lock."""
+    """Describe an error of the database and its remedy. ``busy`` is the text for a lock."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -235,7 +235,7 @@ def _in_words(path: Path, busy: str = "") -> Iterator[None]:
             raise DataError(busy) from error
         what, remedy = _ERRORS.get(kind, _UNKNOWN)
         raise DataError(
-            f"{path} {what}; earlier steps are intact, this step was not stored: {remedy} ({error})"
+            f"{path} {what}; earlier steps are intact, but this one was not stored: {remedy} ({error})"
         ) from error
 
 

@@ -73,7 +73,7 @@ def _checked(regularization: float, n_features: int) -> tuple[float, int]:
 
 
 def _unconditional(g: float) -> float:
-    """Maximise over t, alpha and beta, in units of sqrt(d) / lambda."""
+    """Compute the maximum over t, alpha and beta, in units of sqrt(d) / lambda."""
     least = np.arctan2(1.0, g)
     angle = np.linspace(least, np.pi / 2.0, GRID_POINTS)
     other = np.maximum((np.pi - angle) / 2.0, least)

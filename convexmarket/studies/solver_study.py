@@ -105,8 +105,8 @@ def compare_solvers(
     Parameters
     ----------
     problems : sequence, or mapping of str
-        Each is a :class:`Market`, at its size; a function ``n -> Market``, ``(n, draw) -> Market``
-        with a generator of random numbers; or the name of a class of subproblems: "allocation",
+        Each is a :class:`Market`, solved at its own size; a function of the size, or of the size
+        and a random number generator, that returns a market; or a class: "allocation",
         "certified search", "given guarantees", "budget", "variants", "weighted logistic
         regression", "ridge", "semi-interactive fit", "z-block". Functions and classes need
         ``sizes``.
@@ -366,7 +366,7 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
 def _foregone(
     cells: Sequence[Mapping[str, Any]],
 ) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
-    """Build the rule that skips a run if all runs of the next smaller size hit one limit.
+    """Build the rule that skips a run if all runs of the next smaller size reached the same limit.
 
     The runs have the same contender and any draw. "Unsupported" counts as a limit.
     """
