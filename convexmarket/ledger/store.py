@@ -235,7 +235,7 @@ def _in_words(path: Path, busy: str = "") -> Iterator[None]:
             raise DataError(busy) from error
         what, remedy = _ERRORS.get(kind, _UNKNOWN)
         raise DataError(
-            f"{path} {what}; earlier steps are intact; this step is not stored: {remedy} ({error})"
+            f"{path} {what}; earlier steps are intact; this step was not stored: {remedy} ({error})"
         ) from error
 
 
