@@ -205,7 +205,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         if isinstance(public, tuple):
             low, high = map(float, public)
             if is_string_dtype(filled):
-                numbers = numbers_in(filled)  # decimal commas, next to a cell that is no number
+                numbers = numbers_in(filled)  # also reads decimal commas
             else:
                 numbers = pd.to_numeric(filled, errors="coerce").astype(np.float64)
             refuse(place, numbers.isna(), WRONG_NUMBER, what)

@@ -1,5 +1,7 @@
 """Cuts from points and multipliers: validity, tightness and tangency."""
 
+from fractions import Fraction
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -30,6 +32,24 @@ def solved(maker, eta):
     problem = FixedEta(maker.view, eta, kinks=True)
     problem.solve(solver="CLARABEL", **ACCURATE)
     return problem.weights, problem.value, *problem.proof()
+
+
+# ------------------------------------------------------------- rounding errors
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_computed_bound_is_at_most_the_bound_in_exact_arithmetic(seed):
+    """The constant and the linear part cancel, so the rounding errors of the sum are visible."""
+    rng = np.random.default_rng(seed)
+    costs, slopes = -rng.uniform(1, 2, 4), -rng.uniform(1, 2, 4)
+    eta, noise = 10.0 ** rng.uniform(-3, 9), rng.uniform()
+    const = -float((costs + eta * slopes).min())
+    cut = KeptSpreadCut(const, noise, costs, slopes, lambda linear: float(linear.min()), 0.0)
+    pairs = zip(costs.tolist(), slopes.tolist(), strict=True)
+    least = min(Fraction(a) + Fraction(eta) * Fraction(b) for a, b in pairs)
+    exact = Fraction(const) + least + Fraction(noise) / Fraction(eta)
+    assert Fraction(cut(eta)) <= exact
+    assert exact - Fraction(cut(eta)) <= Fraction(1e-13) * (1 + abs(Fraction(const)))
 
 
 # ------------------------------------------------------------- below the optimum

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.allocation import exact_solver
 from convexmarket.allocation.exact_solver import dual_bound, solve_exact, unconstrained_eta
 from convexmarket.allocation.formulations import optimal_weights
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
@@ -235,3 +236,11 @@ def test_the_best_eta_for_given_weights_balances_noise_and_payments():
     assert np.argmin(values) == 1
     assert unconstrained_eta(form([0.2, 0.6], sigma=0.0), 0.3) == 0.0
     assert unconstrained_eta(form([0.0, 0.6]), 0.0) == np.inf
+
+
+def test_an_undecided_interval_of_eta_lowers_the_bound(monkeypatch):
+    """The search may end with a lower bound on an interval of eta that is below the optimum."""
+    segment, best, _ = exact_solver.best_segment(form(), exact_solver.costs_that_matter(form())[0])
+    undecided = 0.9 * best.objective
+    monkeypatch.setattr(exact_solver, "best_segment", lambda *_: (segment, best, undecided))
+    assert solve_exact(form()).lower_bound <= undecided
