@@ -58,8 +58,7 @@ class ComparisonTable(tables.Table):
     draws: Annotated[int, Field(ge=1, le=1_000)] = 3
     """Number of instances drawn of each problem and size."""
     settings: _Names = ("default",)
-    """"default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high" (1e-3,
-    1e-6, 1e-9), or the name of a table in [settings]."""
+    """Names of tables in [settings], or "default": the options that CVXPY passes to solvers."""
 
 
 class LimitsTable(tables.Table):
