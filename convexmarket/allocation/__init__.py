@@ -1,4 +1,4 @@
-"""Allocations: formulations in CVXPY, exact solvers, certified searches, the dispatch."""
+"""Allocate privacy: formulations in CVXPY, exact solvers and certified searches."""
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.choose_method import allocate, sweep

@@ -1,4 +1,4 @@
-"""The result of an allocation: the answer, its certificate and its origin."""
+"""Results of allocations, with their certificates."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SolveRecord:
 
 
 class CertifiedPurchase:
-    """Weights and eta, with the objective and a lower bound on the optimal objective."""
+    """Weights and eta of a purchase, its objective, and a lower bound on the optimal objective."""
 
     weights: NDArray[np.float64]
     eta: float
@@ -68,7 +68,7 @@ class CertifiedPurchase:
 
     @property
     def gap(self) -> float:
-        """Relative distance between objective and lower bound, >= 0; inf without a lower bound."""
+        """Relative distance between objective and lower bound; inf without a lower bound."""
         if np.isnan(self.lower_bound):
             return np.inf
         scale = self.scale or max(abs(self.objective), np.finfo(float).tiny)
@@ -80,7 +80,7 @@ class CertifiedPurchase:
         return int(np.count_nonzero(self.weights))
 
     def warn_if_loose(self, gap: float, reason: str) -> None:
-        """Warn, at the user's line, if the certificate leaves a larger gap than requested."""
+        """Issue a warning at the user's line if the gap is larger than requested."""
         if self.gap > gap:
             warn_user(
                 f"the certificate leaves a relative gap of {self.gap:.1e}, larger than the "
@@ -102,7 +102,7 @@ class Allocation(Shown, CertifiedPurchase):
     objective, lower_bound : float
         The buyer's objective at this point, and a lower bound on it at all feasible points, up to
         rounding. A search proves it for all eta by weak duality and cuts. The exact method proves
-        it at ``eta`` by a dual point; for other eta it relies on the enumeration of all stationary
+        it at ``eta`` by a dual point. For other eta, the proof is the enumeration of all stationary
         points (docs/theory.md, 3.3).
     multiplier : float
         lambda of A, Eq. (13)-(14): tau/eta with tau the multiplier of ``sum a = 1``.

@@ -1,17 +1,17 @@
-r"""The proven global minimum of the papers' problem under one largest guarantee.
+r"""Proven global minimum of the papers' problem under one bound on all guarantees.
 
 With a bound e on every guarantee, optimal guarantees are ``clip(x - b*psi, 0, e)``. At a given
-total S = eta the bound acts as a cap of e/S on the weights. Hence x and b follow from prefix sums,
-if j sellers are at the bound and q sellers sell. The objective is stationary in S where
+total S = eta, the bound is a cap of e/S on the weights. Hence x and b follow from prefix sums, if j
+sellers are at the bound and q sellers sell. The objective is stationary in S where
 
 .. math:: T(S) = \gamma\,(x/b)\,S^2 - \mu N = \sigma, \qquad N = \|\varepsilon\| .
 
-As S grows, so do x, b and N (docs/theory.md, section 9.3). So on any interval of S the ends
-bound T and the slope ``(T - sigma)/S^2`` of the objective. An interval is discarded if T cannot
-equal sigma there, or if it cannot contain the minimum. T jumps at totals where all sellers who sell
-are at the bound; these totals are ends of intervals.
+x, b and N increase with S (docs/theory.md, section 9.3). Their values at the ends of an interval
+therefore bound T, and the slope ``(T - sigma)/S^2`` of the objective, on that interval. An interval
+is discarded if T cannot equal sigma there, or if it cannot contain the minimum. T jumps at totals
+where every seller who sells is at the bound. Intervals end at these totals.
 
-The search treats many markets together. Below S = e/u no bound binds before the cap u does, which
+The search solves many markets together. Below S = e/u no bound binds before the cap u does, which
 :mod:`convexmarket.allocation.path` solves. Units are as in that module, where S is
 ``r = gamma*eta/mu``, and totals are counted in bounds: ``S = n*e``. Every row is one seller.
 """
@@ -30,31 +30,31 @@ from convexmarket.allocation.path import (
     candidates,
 )
 
-#: Steps from a guess to the piece that contains a total; a search follows if they fail.
+#: Number of steps from a guess to the piece that contains a total, before a search is used.
 _STEPS = 30
-#: Parts of an interval in a round; largest number of rounds; relative width of unsplit intervals.
+#: Number of parts of an interval in a round, and of rounds; relative width of unsplit intervals.
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
 #: Relative accuracy of objectives, and slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
 #: Relative distance between the best point and the second point of the secant for the root of T.
 _NEAR = 1e-6
-#: Nodes in each round, unless more intervals are left.
+#: Number of nodes in each round, unless more intervals are left.
 _NODES = 64
 
 
 class _Bounded:
-    """Many markets under one largest guarantee."""
+    """Solver of many markets under one bound on all guarantees."""
 
     def __init__(self, markets: Markets, rho: float, largest: float) -> None:
         self.markets, self.rho, self.largest = markets, rho, largest
 
     def at(self, e: Ints, n: Floats, j: Ints, q: Ints) -> Points:
-        """Compute the best point at each total, by a fixed point of j, q and the level."""
+        """Compute the best point at each total by iterating j, q and the level to a fixed point."""
         markets = self.markets[e]
         markets.n = n
         whole = np.minimum(np.floor(n).astype(np.intp), markets.size)
         most, least = np.ceil(n).astype(np.intp) - 1, np.minimum(whole + 1, markets.size)
-        # No seller is strictly between 0 and the bound if the next seller costs 1/b more.
+        # If the next seller costs 1/b more, no guarantee is strictly between 0 and the bound.
         with np.errstate(divide="ignore", invalid="ignore"):
             width = 1.0 / (self.largest * whole * np.sqrt(whole))
         apart = markets.value(least - 1) - markets.value(np.maximum(whole, 1) - 1) >= width
@@ -104,7 +104,7 @@ class _Bounded:
         return np.where(may, below, np.inf)
 
     def polished(self, near: Points, low: float, high: Floats) -> Points:
-        """Return points near the given points at which T equals rho, by a secant step."""
+        """Improve points by one secant step towards T = rho."""
         e, n, guess = near.e, near.n, (near.capped, near.bought)
 
         def excess(at: Points) -> Floats:
@@ -119,7 +119,7 @@ class _Bounded:
         return self.at(e, np.clip(n + step, low, high), *guess)
 
     def split(self, a: Points, b: Points) -> tuple[Points, Points]:
-        """Split intervals at whole numbers or, without whole numbers, by equal factors."""
+        """Split intervals at the whole numbers inside or, if there are none, by equal factors."""
         parts = max(_PARTS, _NODES // a.e.size)
         a, b = a[:, None], b[:, None]
         n = a.n * (b.n / a.n) ** (np.arange(1, parts) / parts)
@@ -175,9 +175,10 @@ def minimise_bounded(
 
 
 def _improve(best: Points, points: Points, slack: float = 0.0) -> None:
-    """Update the best point of each market with further points.
+    """Replace the best point of a market if another point is better.
 
-    Roots have a slack: objectives near a minimum determine only half of the digits of the total.
+    ``slack`` is the relative increase of the objective at which a root still replaces the best
+    point: near a minimum, objectives determine only half of the digits of the total.
     """
     first = best_of(points)
     first = first[first.value < best.value[first.e] * (1 + slack)]

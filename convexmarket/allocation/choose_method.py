@@ -1,4 +1,4 @@
-"""``allocate``, which chooses and runs a method, and ``sweep`` over values of a parameter."""
+"""Define ``allocate``, which chooses and runs a method, and ``sweep`` over a parameter."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def allocate(
     time_limit : float, optional
         Seconds after which "branch_and_bound" or "line_search" stops with its best point.
     solver_options : mapping, optional
-        Options passed to the solver. Methods ignore options that do not apply to them.
+        Options of the solver. A method ignores options that do not apply to it.
 
     Returns
     -------
     Allocation
         If its gap is larger than ``gap``, a :class:`LooseCertificateWarning` is issued at the line
-        of the call; the lower bound is valid in any case. For sellers in partitions, a
+        of the call; the lower bound remains valid. For sellers in partitions, a
         :class:`PartedAllocation`.
 
     Raises
@@ -163,7 +163,7 @@ def allocate(
 
 
 def _check_settings(max_solves: Any, progress: Any, solver_options: Any) -> None:
-    """Check the settings of a search, each of which may be None."""
+    """Check the settings of a search; None is the default of each setting."""
     if max_solves is not None:
         check_count("max_solves", max_solves)
     if progress is not None:
@@ -188,13 +188,13 @@ def best_method(market: Market) -> Method:
     form = market.form
     if form.exact or form.epsilon_caps is not None or form.is_budgeted:
         return "exact"
-    # With shares and without payments, multipliers are unbounded near the largest eta.
+    # In a market with shares but without payments, multipliers are unbounded near the largest eta.
     shared = form.other_constraints and not form.gamma
     return "projections" if is_projectable(form) and not shared else "branch_and_bound"
 
 
 def _closed_form(market: Market) -> Allocation:
-    """Solve given guarantees, a budget, or the papers' problem."""
+    """Solve a market with given guarantees, with a budget, or of the papers' form."""
     form = market.form
     if (standard := form.exact) is not None:
         best = solve_exact(standard)
@@ -204,8 +204,8 @@ def _closed_form(market: Market) -> Allocation:
         best = allocate_budget(form)
     else:
         raise NotSupportedError(
-            "the exact solver takes sums of Spread, Noise and Payments (with gamma > 0), "
-            f"constrained by Cap and EtaRange; this market is {shown(market)}"
+            "the exact solver supports sums of Spread, Noise and Payments (with gamma > 0) under "
+            f"Cap and EtaRange; this market is {shown(market)}"
         )
     if not (0 < best.eta < np.inf and np.isfinite(best.objective)):
         raise SolverError(
@@ -228,7 +228,7 @@ def sweep(
 ) -> list[Allocation]:
     """Allocate a market for many values of a parameter.
 
-    Each search starts at the previous optimum. Budgets with an exact solution need no search.
+    Each search starts at the previous optimum. A budget with an exact solution needs no search.
     Several threads may sweep one market concurrently.
 
     Parameters

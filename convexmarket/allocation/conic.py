@@ -1,4 +1,4 @@
-"""Conic solves of any market at given eta: points, cuts and proofs of infeasibility.
+"""Solve any market at a given eta by a conic solver, with a cut or a proof of infeasibility.
 
 The market is one convex program for a fixed eta, compiled once. A cut of every solve bounds the
 optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed solve, the
@@ -41,9 +41,9 @@ __all__ = ["Conic", "LeastViolation"]
 
 Floats = NDArray[np.float64]
 
-#: Weight, relative to the average, below which a weight may be due to an interior-point method.
+#: Weight, relative to the average, below which a weight may be an artefact of the solver.
 _TRACE = 1e-5
-#: Largest ratio of the unit of a compiled problem to the objective.
+#: Largest ratio of a compiled problem's unit to the objective.
 _SAME = 1e3
 #: Relative excess of a bound over the objective that exceeds rounding errors.
 _CONTRADICTION = 1e-6
@@ -109,7 +109,7 @@ class LeastViolation:
         total, n, hints = sum(shares.values()), view.scaled_weights.size, self._market.hints(1.0)
         affine = np.zeros(2 + n)
         for name, item, dual in priced:
-            if shares[name] <= _NOISE * total:  # any multipliers prove a bound
+            if shares[name] <= _NOISE * total:  # a bound holds for any multipliers
                 continue
             part = self._linearizer.minorant(item.expr, dual, hints)
             if view.bounds_epsilon(item):  # eta*s*(const + slopes'eps) in the weights and s
@@ -120,7 +120,7 @@ class LeastViolation:
             return None
         names = [name for name, share in shares.items() if share > _NAMED * total]
         if excluded := int(np.count_nonzero(~view.active)):
-            names.append(f"{excluded} sellers with infinite virtual costs and thus zero weight")
+            names.append(f"{excluded} sellers with infinite virtual costs, which need zero weight")
         end, low, high = -noise / level if level else 0.0, 0.0, np.inf
         if end > 0:
             low, high = (end, high) if level > 0 else (low, end)
@@ -128,7 +128,7 @@ class LeastViolation:
 
 
 class Conic:
-    """A market with the values of its parameters, compiled once for a solver.
+    """A market at fixed values of its parameters, compiled once for a solver.
 
     ``parameters`` maps ids of parameters in the market's pieces to parameters with fixed values.
     """
@@ -156,7 +156,7 @@ class Conic:
         return LeastViolation(self.linearizer, problem, self.solver)
 
     def declare(self, eta: float) -> FixedEta:
-        """Return the problem at an eta, in units of its objective."""
+        """Return the CVXPY problem at an eta, in units of its objective."""
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
         scale = size if 0 < size < np.inf else 1.0
         if self.problem is None or scale < self.problem.scale / _SAME:
@@ -191,7 +191,7 @@ class Conic:
     def repaired(
         self, weights: Floats, eta: float, support: NDArray[np.bool_] | None = None
     ) -> Floats:
-        """Move slightly infeasible weights, on a support, towards a strictly feasible point."""
+        """Move slightly infeasible weights on a support towards a strictly feasible point."""
         support = self.view.active if support is None else support
         weights = _restricted(weights, support)
         here = self._violations(weights, eta)[0]
@@ -212,7 +212,7 @@ class Conic:
         return (1 - share) * weights + share * inside
 
     def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
-        """Compute the violation (or negative slack) of inequalities, and of the worst equation."""
+        """Compute violations (or negative slacks) of inequalities, and the largest of equations."""
         view, inequalities, worst = self.view, [np.empty(0)], 0.0
         view.place(weights, eta)
         for item in view.flat_constraints():
@@ -238,7 +238,7 @@ class Conic:
         of the solver. Its bound is valid in any case.
         """
         began, first = time.perf_counter(), first_look(self.form, start)
-        whole = self.view.program()  # its solution is the first eta
+        whole = self.view.program()  # its optimal eta is the first eta of the search
         if whole and run_solver(cp.Problem(*whole), self.solver, self.options) in SOLVED:
             inverse = self.view.quantities.inverse_eta.value  # None if no piece depends on eta
             if inverse is not None and inverse * self.form.natural_eta > _NO_SLACK:
@@ -275,7 +275,7 @@ class Conic:
         return replace(allocation, pricing=pricing)
 
     def _without_traces(self, best: Evaluated, gap: float) -> Evaluated:
-        """Set tiny weights from interior-point methods to zero, at a small share of the gap."""
+        """Set the tiny weights of interior-point methods to zero, for a small part of the gap."""
         support = best.weights * best.weights.size >= _TRACE
         try:
             weights = self.repaired(best.weights, best.eta, support)

@@ -1,7 +1,7 @@
-"""The guarantee of a seller as a function of its report, at fixed reports of the others.
+"""The guarantee of a seller as a function of its report, given the reports of all other sellers.
 
-Each point of the curve is a market with one cost replaced. All are solved together, exactly,
-from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).
+Each point of the curve belongs to a market with one replaced cost. All these markets are solved
+together and exactly, from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHUNK = 1 << 13
 
 
 class CurvePoints(NamedTuple):
-    """Points of the curve, arrays of one shape.
+    """Points of the curve, as arrays of one shape.
 
     ``epsilon`` is the guarantee sold, and ``value`` the optimal objective of the buyer. Its
     derivative in the seller's virtual cost is gamma*epsilon (the envelope theorem), wherever it
@@ -43,9 +43,9 @@ class CurvePoints(NamedTuple):
 class OwnReportCurve:
     """Exact optimum of a market as a function of one seller's virtual cost.
 
-    The ``form`` may contain only some sellers of the market. Then ``costs`` contains all
-    relevant sellers, for any replaced seller. Sellers above the ``limit`` sell nothing, and
-    ``n_sellers`` have finite costs.
+    If ``form`` contains only some sellers of the market, ``costs`` must contain all sellers who may
+    sell, whichever seller is replaced. Sellers above the ``limit`` sell nothing, and ``n_sellers``
+    have finite costs.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class OwnReportCurve:
         self.form, self._spread = form, with_spread(form)
         if costs is None:
             check_feasible(form, available, form.virtual_costs.size)
-            # One seller may leave, so the next more expensive sellers are included.
+            # The next more expensive sellers are included, because one seller may leave.
             costs, limit = costs_that_matter(self._spread, 1)
         self._costs, self._limit = costs, limit
         # The smallest guarantee that one seller sells at any cost.
@@ -83,10 +83,10 @@ class OwnReportCurve:
         """Solve the market with ``psi[k]`` in place of the cost of ``seller[k]``, for all k.
 
         A cost of +inf removes the seller from the market. If the market is infeasible without the
-        seller, the result is the limit: the smallest feasible purchase from the seller.
+        seller, the result is the smallest feasible purchase from the seller.
         """
         old, points = self.form.virtual_costs[seller], np.empty((3, seller.size))
-        # All truthful entries are the same market, which is solved once.
+        # All truthful reports lead to one market, which is solved once.
         truthful = np.flatnonzero(psi == old)
         rest = np.delete(np.arange(seller.size), truthful[1:])
         for some in np.split(rest, np.arange(_CHUNK, rest.size, _CHUNK)):

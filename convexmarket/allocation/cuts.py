@@ -1,4 +1,4 @@
-r"""Lower bounds on the objective for every eta, from one solve at one eta.
+r"""Lower bounds on the objective at every eta, from one solve at one eta.
 
 Write the market as ``min F(a, eps, s)`` over the simplex with ``eps = eta*a`` and ``s = 1/eta``,
 and its constraints as ``h(a, eps, s) <= 0``. For any multipliers ``y >= 0`` the Lagrangian
@@ -9,11 +9,11 @@ R and replaces all others by affine minorants (:mod:`convexmarket.allocation.min
           + g_s/\eta .
 
 The minimum over the simplex is concave in eta, so a chord bounds D on an interval. D is a lower
-bound for any output of the solver. With optimal weights and multipliers it touches the optimal
+bound for any output of the solver. If weights and multipliers are optimal, D touches the optimal
 value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 
-Any multipliers are valid, even as functions of eta. Where D is unbounded below for large eta, a
-second cut of the same solve has a part in the guarantees that decreases as 1/eta.
+The bound holds for any multipliers, which may also depend on eta. Where D is unbounded below for
+large eta, a second cut of the same solve has a part in the guarantees that decreases as 1/eta.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 _INWARDS = 1e-9
 #: Relative distances of a cut from its point between which weights are polished.
 _SHORT = 1e-7, 1e-2
-#: Weight, relative to the average, below which a weight is polished only if its slope is low.
+#: Weight, relative to the average, below which only weights with a low marginal cost are polished.
 _SELLS = 1e-6
 #: Relative step of finite differences of slopes, and number of conjugate residuals.
 _STEP, _RESIDUALS = 1e-5, 20
@@ -117,7 +117,7 @@ class KeptSpreadCut:
         the simplex decreases by at most that, and is concave along the chord.
         """
         start, width, more, dip = self._concave(low), high - low, 0.0, 0.0
-        slope = float(self.slopes.min())  # the steepest descent of a concave function
+        slope = float(self.slopes.min())  # the smallest slope of a concave function
         if high < np.inf:
             slope, more = (other._concave(high) - start) / width, (other.noise - self.noise) / width
             dip = max(float(np.max(other.slopes - self.slopes)), 0.0) * width / 4
@@ -142,10 +142,10 @@ def _proven(bound: float) -> float:
 
 
 class Linearizer:
-    """Builder of cuts from points and multipliers; a cut keeps one spread term of the market.
+    """Builder of cuts from points and multipliers. Cuts keep one spread term of the market.
 
-    Affine functions are vectors: constant, slope in 1/eta, slopes in the weights and the
-    guarantees of the active sellers.
+    An affine function is a vector of its constant, its slope in 1/eta, and its slopes in the
+    weights and in the guarantees of the active sellers.
     """
 
     def __init__(self, view: MarketExpressions) -> None:
@@ -159,11 +159,11 @@ class Linearizer:
     def cut(
         self, weights: Floats, eta: float, multipliers: Sequence[Floats | None], hints: Hints
     ) -> KeptSpreadCut:
-        """Return the cut at a point; it touches the objective if the multipliers are optimal.
+        """Return the cut at a point, which touches the objective if the multipliers are optimal.
 
-        Each constraint of the view has a multiplier; None omits the constraint, which is valid.
-        ``hints`` are the multipliers at the atoms with kinks. If the cut is not tight at the
-        solver's point, the point is polished.
+        Each constraint of the view has a multiplier; None stands for zero. ``hints`` are the
+        multipliers at the atoms with kinks. If the cut is not tight at the solver's point, the
+        point is polished.
         """
         view, point = self.view, weights[self.view.active]
         point = (1 - _INWARDS) * point + _INWARDS / point.size
@@ -188,8 +188,9 @@ class Linearizer:
     ) -> Floats:
         """Return three minorants at a point; their sum bounds the Lagrangian.
 
-        The second minorant bounds the terms in the guarantees only, minus their least values, which
-        are part of the first. Any factor in [0, 1] keeps it valid. The third bounds the kept term.
+        The second minorant bounds the terms in only the guarantees, minus their least values, which
+        the first minorant includes. It remains valid times any factor in [0, 1]. The third minorant
+        bounds the kept term.
         """
         view = self.view
         view.place(embed(point, view.active), eta)
@@ -208,7 +209,7 @@ class Linearizer:
         return bounds
 
     def _least(self, expression: cp.Expression) -> float:
-        """Return a lower bound on a term in the guarantees only, or -inf."""
+        """Return a lower bound on a term in only the guarantees, or -inf for other terms."""
         if not all(variable is self.view.epsilon for variable in expression.variables()):
             return -np.inf
         if expression.is_nonneg():
@@ -250,11 +251,11 @@ class Linearizer:
 
 
 def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
-    """Return nearby weights at which the marginal costs of sellers are more nearly equal.
+    """Return nearby weights at which the marginal costs of the sellers differ less.
 
     A solver's weights, and the tangent there, have half as many correct digits as its objective.
     One step of Newton's method for the Lagrangian, by conjugate residuals, restores the digits.
-    The bound is valid at any weights.
+    The bound holds at any weights.
     """
     here = marginal(a)
     if not np.isfinite(here).all():
@@ -263,7 +264,7 @@ def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
     unit = np.where(sells, np.sqrt(a), 0.0)
     sum_ = unit / np.linalg.norm(unit)
 
-    def level(u: Floats) -> Floats:  # the part that preserves the sum of the weights
+    def level(u: Floats) -> Floats:  # project on changes that preserve the sum of the weights
         return u - sum_ * (sum_ @ u)
 
     def curvature(u: Floats) -> Floats:

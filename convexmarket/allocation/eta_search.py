@@ -1,14 +1,14 @@
-"""The search over eta: branch and bound with cuts, for any solver of the market at one eta.
+"""Search over eta by branch and bound, for any solver of the market at a given eta.
 
 A solve at a feasible eta gives a point, hence an upper bound, and a cut
-(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. Any other
-solve proves that all eta on one side are infeasible. The range is split where the bound is lowest.
-The market is solved there unless the cuts exclude a better point. The search ends when no interval
-can contain a point that is better by more than the gap.
+(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. A solve at
+an infeasible eta proves that all eta on one side are infeasible. The range is split where the bound
+is lowest. The market is solved there unless the cuts exclude a better point. The search ends when
+no interval can contain a point that is better by more than the gap.
 
-An error for an optimum that is not attained requires a proof. A certified bound for all eta up to
-twice the outermost eta must exceed the objective at an eta far outside. Beyond that eta, the
-objective must not rise again.
+An error for an optimum that is not attained requires a proof. The proof requires that a certified
+bound for all eta up to twice the outermost eta exceeds the objective at an eta far outside, and
+that the objective does not rise again beyond that eta.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Share of the gap that is reserved for later changes of the best point.
+#: Share of the gap reserved for the removal of tiny weights after the search.
 FOR_TRACES = 0.1
-#: Largest factor of the first eta for a given start and solver failures, and for splits.
+#: Largest factor between eta and the first eta: for a given start and solver failures, for splits.
 _NEAR, _FAR = 1e6, 1e12
 #: Multiples of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
 #: Range of log(eta), relative to log(eta) of a solve, for splits next to an open end.
 _REACH = float(np.log(1.1)), float(np.log(4))
-#: Factors of eta in the test of attainment, for its points, the end of the range without an
-#: optimum, and the point at which the objective must not rise again.
+#: Factors of eta in the test of attainment: for its points, for the end of the range without an
+#: optimum, and for the point at which the objective must not have risen.
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
 #: Share of the sum of absolute terms that replaces the objective in gaps if terms nearly cancel.
 _CANCELLED = 1e-3
@@ -69,7 +69,8 @@ _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
     """Return the first eta of a search, or a given start clipped to its neighbourhood.
 
-    Noise and linear payments balance there at equal weights; without them, eta is the natural eta.
+    Noise and linear payments balance at this eta for equal weights; it is the natural eta
+    otherwise.
     """
     price = form.total_gamma * float(form.virtual_costs[form.active].mean())
     balanced = price > 0 and form.sigma > 0
@@ -128,7 +129,7 @@ class Runner(Protocol):
 
 
 class _Search:
-    """State of a search: the solves in the order of eta, the feasible range, the best point."""
+    """State of a search: the solves in the order of eta, the feasible range and the best point."""
 
     best: Evaluated
 
@@ -183,7 +184,7 @@ class _Search:
                 while not self.solve(float(np.clip(factor * eta, *_inside(self.low, self.high)))):
                     pass
                 return
-            except SolverError as error:  # next to the end of a term's domain, for example
+            except SolverError as error:  # for example, next to the end of a term's domain
                 failure = failure or error
         assert failure is not None
         raise failure
@@ -208,7 +209,7 @@ class _Search:
         return max(cut(eta) for cut in (*self.near(eta, eta), self.between(eta)) if cut)
 
     def bounded(self, low: float, high: float) -> tuple[float, float]:
-        """Return the lower bound of all cuts on an interval of eta, and its minimiser."""
+        """Return the lower bound of all cuts on an interval of eta, and the minimising eta."""
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
@@ -240,7 +241,7 @@ class _Search:
         return float(np.clip(where, *_inside(low, high)))
 
     def check_attained(self) -> None:
-        """Raise an error if the best point is the outermost point and not the infimum."""
+        """Raise an error if the best point is outermost and a lower infimum is proven."""
         best, at = self.best, self.best.eta
         for step, infinite, outermost in ((1, self.high == np.inf, -1), (-1, self.low == 0, 0)):
             place = at * _TWICE**step
@@ -270,7 +271,7 @@ def search_eta(
 ) -> SearchResult:
     """Compute the best point and a lower bound for all eta, starting at ``first``.
 
-    Small distances of cuts from their points are attributed to the solver, and end the search.
+    The search also ends if the gap is due to the accuracy of the solver.
     """
     until = time.perf_counter() + time_limit
     search = _Search(runner, progress)
@@ -343,7 +344,7 @@ def allocation_of(
     began: float,
     **settings: Any,
 ) -> Allocation:
-    """Build the allocation of the best point, which has the weights of the active sellers."""
+    """Build the allocation of the best point, whose weights are those of the active sellers."""
     best, ends = result.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
     return Allocation(
         weights=embed(best.weights, market.form.active),
@@ -378,6 +379,6 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
 
 
 def _inside(low: float, high: float) -> tuple[float, float]:
-    """Return the ends of the inner 90 % of a range of log(eta), or points off its finite ends."""
+    """Return the ends of the inner 90 % of a range of log(eta), shortened only at finite ends."""
     factor = (high / low) ** 0.05 if low > 0 and high < np.inf else 1.5
     return low * factor, high / factor

@@ -1,8 +1,8 @@
 """The exact solver of the papers' problem (A, Eq. 11), at any number of sellers.
 
 :mod:`convexmarket.allocation.path` and :mod:`convexmarket.allocation.bounded` compute the optimum
-from prefix sums. This module omits sellers who provably sell nothing, and polishes the optimum on
-its piece of the path, from deviations of the costs themselves.
+from prefix sums. This module omits sellers who provably sell nothing. It recomputes the optimum on
+its piece of the path from deviations of the costs, which avoids cancellation.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from convexmarket.allocation.simplex import cheapest_purchase, check_feasible
 from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
-#: Number of sellers below which sorting is faster than passes over all sellers.
+#: Number of sellers below which sorting is faster than passes over the sellers.
 _WORTH_PASSES = 20_000
-#: Largest number of pieces to solve if rounding errors select a neighbour of the right piece.
+#: Largest number of pieces that are solved if rounding errors select a neighbouring piece.
 _MOVES = 4
-#: Relative distance from the largest guarantee within which the bound may be active.
+#: Relative distance from the bound on guarantees within which the bound may be active.
 _BINDS = 1e-9
 UNATTAINED = (
     "{} a virtual cost of 0, so privacy bought only from them is free and the infimum, at eta = "
@@ -45,7 +45,7 @@ UNATTAINED = (
 def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """Return the global minimiser of the papers' problem.
 
-    ``costs`` are the sorted costs; sellers who sell nothing may be missing.
+    ``costs`` are the sorted virtual costs of at least those sellers who sell.
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
@@ -54,11 +54,11 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     weights = np.concatenate(list(map(segment.weights, blocks_of(psi))))
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
         raise SolverError(
-            f"rounding errors of the exact solver are too large, its weights sum to {total!r}: "
+            f"rounding errors of the exact solver are too large: its weights sum to {total!r}, as "
             "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
         )
     dual = best.lower_bound
-    if best.objective - dual > 1e-12 * best.objective:  # the weights give a more accurate bound
+    if best.objective - dual > 1e-12 * best.objective:  # from the weights, more accurately
         within = replace(form, max_weight=segment.cap)
         accurate = dual_bound(within, form.gamma * best.eta * psi, weights)
         dual = max(dual, accurate + form.sigma / best.eta)
@@ -70,8 +70,8 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
 def with_spread(form: StandardForm) -> StandardForm:
     """Replace mu = 0 by a value that is too small to change any digit of the objective.
 
-    The cheapest sellers are then filled to the cap. Ties at the margin have equal weights, which is
-    the limit of the optima as mu -> 0.
+    The cheapest sellers are then filled to the cap. Equal marginal costs have equal weights, as in
+    the limit of the optima for mu -> 0.
     """
     if form.mu > 0:
         return form
@@ -99,10 +99,10 @@ def unconstrained_eta(form: StandardForm, cost: float) -> float:
 
 
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
-    """Return the costs, without sellers who provably sell nothing, and a limit.
+    """Return the costs of the sellers who may sell, and a limit.
 
-    Sellers above the limit sell nothing. With ``spare = 1``, this also applies if the cost of one
-    seller changes.
+    Sellers with costs above the limit sell nothing. With ``spare = 1``, this remains true if the
+    cost of one seller changes.
     """
     psi, limit = form.virtual_costs, np.inf
     available = np.count_nonzero(psi < np.inf)
@@ -122,8 +122,8 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
 def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
     """Return the best point of every market, and a lower bound on objective/mu.
 
-    The form's costs are not read, and mu > 0. Up to a total of ``max_epsilon/max_weight`` a largest
-    guarantee does not bind; for larger totals, it replaces the cap.
+    The form's costs are not read, and mu > 0. Up to a total of ``max_epsilon/max_weight``, the
+    bound on guarantees does not bind. For larger totals, it replaces the cap.
     """
     rho, unit = markets.costs.units(form)
     n, largest, low, high = 1.0 / form.max_weight, form.max_epsilon, *form.eta_range
@@ -157,7 +157,7 @@ def _within(
 
 
 def _largest(markets: Markets, points: Points) -> Floats:
-    """Return the largest guarantees at points, in the unit of rates."""
+    """Return the largest guarantee at each point, in the unit of rates."""
     first = 0 * points.e
     return points.rate * markets.weights(points, first, markets.value(first))
 
@@ -194,7 +194,7 @@ class PathSegment(NamedTuple):
 
 
 def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocation, float]:
-    """Return the optimum as a piece and as an allocation without weights, and a bound for all eta.
+    """Return the optimal piece, the optimum without its weights, and a lower bound for all eta.
 
     The form's costs are not read.
     """
@@ -215,7 +215,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
             eta, binding = end, (name,)
     if eta is not None:
         cap = min(cap, form.max_epsilon / eta)
-    # Rows at the ends may be empty.
+    # The first and last rows may be empty.
     capped, bought = numbers[point.capped], numbers[point.bought]
     j, q = np.searchsorted(numbers, [capped, bought - 1], side="right") - [1, 0]
     is_full = (
@@ -229,7 +229,8 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
         eta = float(np.clip(best, *form.eta_range))
         binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
     t, norm, noise = form.gamma * eta, segment.norm, form.sigma / eta
-    # Free sellers satisfy tau = t*psi + mu*a/||a||; for others the difference is dual slack.
+    # Free sellers satisfy tau = t*psi + mu*a/||a||; for other sellers, the difference is dual
+    # slack.
     tau = float(t * (segment.origin + segment.mean) + form.mu * segment.share / norm)
     at_cap = segment.capped * (tau - form.mu * cap / norm) - t * segment.filled
     objective = form.mu * norm + noise + t * segment.cost
@@ -242,7 +243,7 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
 
 
 def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> PathSegment:
-    """Solve the piece (j, q) from deviations from one of its costs, without cancellation.
+    """Solve the piece (j, q) without cancellation, from deviations from one of its costs.
 
     If rounding errors led to a neighbour of the right piece, solve that piece.
     """
@@ -257,7 +258,7 @@ def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | Non
         spread = float((costs.squares[j:q] / scale / scale + rows * deviation**2).sum())
         mean, filled = mean * scale, float((costs.numbers[:j] * costs.means[:j]).sum())
         left = max(0.0, 1.0 - capped * u)
-        share = min(left / (bought - capped), u)  # a full piece exceeds the cap by rounding
+        share = min(left / (bought - capped), u)  # rounding may exceed the cap
         norm2, cost, beta = capped * u**2 + left * share, u * filled + left * (origin + mean), 0.0
         if spread > 0:
             part = Piece(*np.array([[0.0], [left], [mean], [spread], [cost / scale], [norm2]]))

@@ -1,4 +1,4 @@
-"""CVXPY declarations of the buyer's problem, and the papers' problem by a solver for each eta.
+"""CVXPY declarations of the buyer's problem, and the line search for the papers' problem.
 
 The papers' problem has three declarations at a fixed eta, with ``t = gamma*eta`` and the capped
 simplex ``S = {a : sum a = 1, 0 <= a <= cap}``:
@@ -11,12 +11,12 @@ simplex ``S = {a : sum a = 1, 0 <= a <= cap}``:
     with ``tau = lambda*eta``.
 ``projection``
     ``a(beta) = argmin 0.5*||a||^2 + beta*psi'a`` over S, a quadratic program: the primal optimum
-    is the projection of ``-beta*psi`` on S, where ``t = beta*mu/||a(beta)||``. Of the three it is
-    the best conditioned for solvers.
+    is the projection of ``-beta*psi`` on S, where ``t = beta*mu/||a(beta)||``. It is the best
+    conditioned formulation of the three.
 
-Weights are of order 1/m, too small for the absolute tolerances of conic solvers, so the variables
-are ``m*a``. The line search makes a solver's weights feasible, which gives the upper bound. Its
-lower bounds are the cuts of :class:`Projections`, which no error of the solver invalidates.
+The variables are ``m*a``, because weights of order 1/m are too small for the absolute tolerances of
+conic solvers. The line search projects a solver's weights on S, which gives an upper bound. Its
+lower bounds are the cuts of :class:`Projections`, which are valid for any error of the solver.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FixedEtaProblem(DeclaredMarket):
     """The dual or the projection of the papers' problem at a fixed eta, made by :func:`declare`.
 
     The dual is scaled by the size of a price at the declared eta. The parameter of the projection
-    is beta, and its value, scaled by m^2, is not the market's objective.
+    is beta. Its value is scaled by m^2 and is not the market's objective.
 
     Attributes
     ----------
@@ -138,11 +138,6 @@ class ConvexProgram(DeclaredMarket):
     Made by :func:`convexmarket.declare` without an eta. A ``cvxpy.Parameter`` inside a piece, such
     as the amount of a :class:`Budget`, can be changed between solves without compiling again.
 
-    Attributes
-    ----------
-    formulation : str
-        "joint".
-
     Raises
     ------
     NotSupportedError
@@ -191,8 +186,8 @@ def declare(
     market : Market
     eta : float, optional
         Total privacy bought. It may be changed later through the attribute ``eta``, without
-        compiling again. By default, the market is declared as one convex program in the weights
-        and 1/eta, which excludes pieces that use the guarantees.
+        compiling again. By default, the market is declared as one convex program in the weights and
+        1/eta; its pieces must not use the guarantees.
     formulation : {"primal", "dual", "projection"}
         Formulation at a fixed eta. Only markets of the papers' form (A, Eq. 11) have all three.
 
@@ -232,7 +227,7 @@ def declare(
         problem = FixedEtaProblem(market, eta, formulation)  # type: ignore[arg-type]
     elif eta is not None:
         problem = FixedEta(MarketExpressions(market, parameters=None), eta)
-        problem.eta = eta  # checked against bounds on eta only
+        problem.eta = eta  # the setter checks bounds on eta
     else:
         problem = ConvexProgram(market)
     if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
@@ -245,14 +240,15 @@ def declare(
 
 
 class _Solved(Projections):
-    """Solver of a declared formulation at given eta, bounded by projections."""
+    """Solver of a formulation at a given eta, whose lower bounds are those of projections."""
 
     def __init__(self, market: Market, formulation: Formulation, solver: str, options: Any) -> None:
         projectable = ProjectableForm.of(market.form)
         standard = market.standard_form and projectable and projectable[0].standard
         if projectable is None or standard is None:
             raise NotSupportedError(
-                "the line search takes mu*Spread() + sigma*Noise() + gamma*Payments() with mu > 0 "
+                "the line search supports mu*Spread() + sigma*Noise() + gamma*Payments() with mu "
+                "> 0 "
                 f"and gamma > 0, under Cap and EtaRange; this market is {shown(market)}"
             )
         super().__init__(projectable[0])
@@ -261,7 +257,7 @@ class _Solved(Projections):
         self.solver, self.options = check_solver(solver), options
 
     def _declare(self, eta: float) -> None:
-        """Declare the market in units of order one, without noise, for absolute tolerances."""
+        """Declare the market without noise, in units of order one for absolute tolerances."""
         form, m = self.standard, self.standard.virtual_costs.size
         cost = float(form.virtual_costs.mean()) or 1.0
         money = form.mu / np.sqrt(m) + form.gamma * eta * cost
@@ -272,7 +268,7 @@ class _Solved(Projections):
         self.problem = declare(unitless, eta * self.unit, self.formulation)
 
     def solve(self, eta: float) -> Evaluated:
-        """Solve at eta, and bound the optimum by the projection."""
+        """Solve at eta, and compute a lower bound by the projection."""
         start, form = time.perf_counter(), self.standard
         if not 1 / _SAME <= eta / self._eta <= _SAME:
             self._declare(eta)
@@ -285,7 +281,7 @@ class _Solved(Projections):
                 "formulation='projection' or another solver"
             )
         cut, raw = super().solve(eta).cut, self.problem.weights
-        # Tiny weights from interior-point methods are removed, unless all sellers are needed.
+        # Remove the tiny weights of interior-point methods, unless all sellers are needed.
         cheap = eta * cut.slopes < cut.price
         if np.count_nonzero(cheap) * form.max_weight >= 1:
             raw = np.where(cheap, raw, -np.inf)
@@ -306,7 +302,7 @@ def line_search(
     progress: Callable[[SolveRecord], None] | None = None,
     time_limit: float = np.inf,
 ) -> Allocation:
-    """Allocate privacy in the papers' problem with a solver; see :func:`allocate`."""
+    """Allocate privacy by a formulation of the papers' problem; see :func:`allocate`."""
     began, runner = time.perf_counter(), _Solved(market, formulation, solver, solver_options)
     first = first_look(runner.form, start)
     result = search_eta(runner, first, gap, max_solves, progress, time_limit)

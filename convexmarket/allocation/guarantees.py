@@ -1,11 +1,11 @@
-r"""Markets under given guarantees, without payments, which have an exact solution.
+r"""Exact solution of markets without payments, under given guarantees.
 
 .. math:: \min_{a,s}\; \mu\|a\| + \sigma s \quad\text{s.t.}\quad
           \mathbf 1^\top a = 1,\; 0 \le a \le s\,\varepsilon
 
-with s = 1/eta (step 1 of Algorithm 1 of Anjarlekar, Etesami and Srikant). For a given s the best
-weights are as equal as the bounds allow, ``min(level, s*epsilon)``, so one path in s contains the
-optimum.
+with s = 1/eta (step 1 of Algorithm 1 of Anjarlekar, Etesami and Srikant). For a given s, the
+optimal weights ``min(level, s*epsilon)`` are as equal as the bounds allow. Hence one path in s
+contains the optimum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from convexmarket.terms import MarketNumbers
 
 
 def allocate_guarantees(form: MarketNumbers, caps: Floats) -> Allocation:
-    """Return the exact allocation under given guarantees, with its dual bound.
+    """Compute the exact allocation under given guarantees, and its dual bound.
 
     With y = mu*a/||a|| and multipliers z >= 0 of ``a <= s*epsilon`` the objective is at least
     ``min(y + z)``, provided that ``z'epsilon <= sigma``. The optimal y + z is the multiplier of
@@ -69,8 +69,8 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
 
     Notes
     -----
-    O(m log m), from one sort. With ``mu = 0`` the weights are proportional to epsilon, and
-    ``sigma = 0`` gives equal weights.
+    The function sorts once, in O(m log m). If ``mu = 0``, the weights are proportional to epsilon;
+    if ``sigma = 0``, they are equal.
 
     Examples
     --------
@@ -86,10 +86,10 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
     if mu == sigma == 0:
         raise ParameterError("mu and sigma are both zero, so every choice is optimal; set one > 0")
-    # In units of the largest guarantee, to avoid overflow.
+    # The largest guarantee is the unit, to avoid overflow.
     unit = float(array.max())
     caps = np.sort(array[array > 0]) / unit
-    # On piece k of the path, the k smallest bounds are active; other guarantees equal the level.
+    # On piece k of the path, the k smallest bounds are active, and other weights equal the level.
     free = caps.size - np.arange(caps.size)
     total = np.concatenate([[0.0], np.cumsum(caps)[:-1]])
     square = np.concatenate([[0.0], np.cumsum(caps**2)[:-1]])

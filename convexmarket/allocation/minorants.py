@@ -1,12 +1,11 @@
 r"""Affine minorants of convex CVXPY expressions, also at their kinks.
 
-A convex expression has a unique tangent where it is smooth, and many at a kink. The subgradient
-of CVXPY at a kink is usually useless for a proof; the multipliers of a solved problem give a useful
-one. Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support function
-of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``.
-:class:`Lifted` replaces each argument of such an atom by a variable. The multiplier of this
-equation approximates the right v, and :class:`Minorants` projects it on V. The bound is valid for
-any error of the solver.
+A convex expression has one tangent where it is smooth, and many tangents at a kink. The subgradient
+that CVXPY returns at a kink rarely proves a tight bound; the multipliers of a solved problem do.
+Every atom with a kink (a maximum, a norm, a sum of largest entries) is the support function of a
+set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves ``f(x) >= v'x``. :class:`Lifted`
+replaces each argument of such an atom by a variable. The multiplier of this equation approximates
+the right v, and :class:`Minorants` projects it on V. The bound holds for any error of the solver.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Floats = NDArray[np.float64]
 #: Multipliers of the argument of each atom with a kink, keyed by the atom's id.
 Hints = Mapping[int, Floats]
 
-#: Replacement of zero where the gradient at zero does not exist.
+#: Number that replaces zero where the gradient at zero does not exist.
 _TINY = 1e-200
 
 
@@ -42,7 +41,7 @@ _TINY = 1e-200
 
 
 def _some(atom: Any, v: Floats) -> Floats:
-    """Map rows to ``0 <= v <= 1, sum v = k``, for the sum of the k largest and for the maximum."""
+    """Map rows to ``0 <= v <= 1, sum v = k``, for the k largest entries or the maximum."""
     k = min(float(getattr(atom, "k", 1.0)), v.shape[1])
     v = np.clip(v, 0.0, 1.0)
     total = v.sum(axis=1, keepdims=True)
@@ -64,7 +63,7 @@ def _ball(atom: Any, v: Floats) -> Floats:
 
 
 def _rearrangements(atom: Any, v: Floats) -> Floats:
-    """Project a row on the hull of all permutations of the weights, padded with zeros."""
+    """Project a row on the convex hull of the permutations of the weights, padded with zeros."""
     given = _flat(atom.args[1].value)
     weights = np.sort(np.append(given, np.zeros(v.size - given.size)))
     v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside the hull
@@ -90,14 +89,14 @@ def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats
 
 
 def _member(atom: Any, v: Floats) -> Floats:
-    """Project a row on the set of a support function, up to the tolerance of a solver."""
+    """Project a row on the set of a support function, with the accuracy of a solver."""
     x, items = atom._parent.x, atom._parent.constraints
-    off = cp.norm(cp.vec(x, order="F") - v[0])  # the square would halve the digits
+    off = cp.norm(cp.vec(x, order="F") - v[0])  # the square would halve the accuracy
     run_solver(cp.Problem(cp.Minimize(off), items), "CLARABEL")
     return _flat(x.value)[None]
 
 
-#: Projections of multipliers on V, by row; the atom reduces a row to one number.
+#: Projections of the rows of multipliers on V; the atom reduces each row to a number.
 _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
     **dict.fromkeys(["abs", "norm1"], _box),
     **dict.fromkeys(["max", "min", "SumLargest", "sum_largest"], _some),
@@ -117,7 +116,7 @@ def _has_kink(expression: Any) -> bool:
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
-    """Return the positions, by columns, of the arguments of each entry of the atom."""
+    """Return the positions, in column order, of the arguments of each entry of the atom."""
     shape, axis = atom.args[0].shape, getattr(atom, "axis", None)
     place = np.arange(atom.args[0].size).reshape(shape, order="F")
     if isinstance(atom, cp.abs):
@@ -152,12 +151,12 @@ def _plain(atom: Any) -> cp.Expression:
 
 
 class Lifted:
-    """Copier of expressions; it replaces leaves, and the arguments of atoms with kinks.
+    """Copier of expressions, which replaces leaves and the arguments of atoms with kinks.
 
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
     arguments of atoms with kinks become variables, defined by :attr:`links`, and an expression in
     only parameters, such as a product of two, becomes one parameter with the same value, so the
-    problem is compiled once. Otherwise, atoms are replaced as this module requires.
+    problem is compiled once. Without ``kinks``, atoms with a wrong gradient in CVXPY are replaced.
     """
 
     def __init__(self, leaves: Mapping[int, cp.Expression], kinks: bool = True) -> None:
@@ -170,7 +169,7 @@ class Lifted:
         return [link for link, _ in self._links.values()]
 
     def hints(self, scale: float) -> Hints:
-        """Return the multipliers of the links, times a scale, after a solve."""
+        """Return the multipliers of the links after a solve, times a scale."""
         return {
             key: sign * scale * _flat(link.dual_value) for key, (link, sign) in self._links.items()
         }
@@ -213,7 +212,7 @@ class Lifted:
 
 
 class Minorants:
-    """Affine minorants of convex expressions in some unknowns, tight at their current values."""
+    """Affine minorants of convex expressions, tight at the current values of the unknowns."""
 
     def __init__(self, unknowns: Sequence[cp.Variable]) -> None:
         self._unknowns = unknowns
@@ -222,9 +221,10 @@ class Minorants:
     def __call__(
         self, expression: cp.Expression, dual: Floats | float, hints: Hints
     ) -> tuple[float, list[Floats]]:
-        """Return constant and slopes of an affine minorant of ``dual'expression``, which is convex.
+        """Return constant and slopes of an affine minorant of the convex ``dual'expression``.
 
-        Atoms with kinks use their hints or, without hints, the centres of their sets.
+        At an atom with a kink, the slope is near its hint or, without a hint, the centre of its
+        set.
         """
         slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")
@@ -284,7 +284,7 @@ def _tangent(atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
     value, parts = atom.value, [np.zeros(each.size) for each in atom.args]
     with suppress(NotImplementedError):
         jacobians = list(atom._grad(values))
-        if any(matrix is None for matrix in jacobians):  # as for an entropy at zero
+        if any(matrix is None for matrix in jacobians):  # for example, of an entropy at zero
             values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
             value, jacobians = atom.numeric(values), list(atom._grad(values))
     if any(matrix is None for matrix in jacobians):

@@ -1,8 +1,8 @@
-"""Exact allocations for sellers in partitions, on one machine or several.
+"""Exact allocations for sellers in partitions, on one or several machines.
 
-Passes over the partitions (:mod:`convexmarket.allocation.passes`) leave few sellers, and the market
-of these is solved exactly. The weight of any seller then follows from its virtual cost and a few
-numbers (:meth:`PartedAllocation.weights_of`), so it is computed where the report is stored.
+Passes over the partitions (:mod:`convexmarket.allocation.passes`) leave few sellers, whose market
+is solved exactly. The weight of any seller follows from its virtual cost and a few numbers
+(:meth:`PartedAllocation.weights_of`). It is computed where the report is stored.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class PartedAllocation(CertifiedPurchase):
         return self._parts.column(self.epsilon_of, "epsilon")
 
     def is_of(self, sellers: Sellers) -> bool:
-        """Whether the allocation belongs to these sellers."""
+        """Whether these sellers are the sellers of the allocation."""
         return self._parts is sellers.parts
 
     def certificate(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class PartedAllocation(CertifiedPurchase):
         Raises
         ------
         NotSupportedError
-            If the weights of the others cannot sum to one under the cap.
+            If the weights of all other sellers cannot sum to one under the cap.
         """
         if (self.n_sellers - 1) * self._form.max_weight < 1:
             raise NotSupportedError(
@@ -152,7 +152,7 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
     low, top = prior.support
     lowest = float(prior.ironed_virtual_cost(low))
     highest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
-    spare = int((m - 1) * form.max_weight >= 1)  # without any one seller, the market is feasible
+    spare = int((m - 1) * form.max_weight >= 1)  # feasible without any one seller
 
     def each(work: Pass) -> Sequence[Any]:
         return parts.map_parts(partial(_on_costs, work, prior))

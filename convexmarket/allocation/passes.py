@@ -1,13 +1,13 @@
-"""The sellers that affect an optimum, computed in two passes over all sellers without sorting.
+"""Find the sellers that affect an optimum, by two passes over all sellers without sorting.
 
 The first pass counts the sellers in cells. The lower and upper edges of the cells are the costs of
-two markets that enclose the given market and bound the path of its optimal weights. A cell where
-the path is neither stationary nor at the cap is represented by its sums. The second pass fetches
-these sums, and the sellers of the other cells individually.
+two markets that enclose the given market and bound the path of its optimal weights. If the path is
+neither stationary nor at the cap in a cell, only sums over the cell are needed. The second pass
+fetches these sums, and the individual costs of the other cells.
 
-Nonnegative doubles have the same order as their bits, read as integers. So cells are shifts of
-these integers, which are exact at any scale. Every pass maps a function over parts of the costs, in
-any order, and adds the small results. The parts may be in one array or on many machines.
+Nonnegative doubles have the same order as their bits, read as integers. A cell is therefore a
+shifted integer, which is exact at any scale. Every pass maps a function over the parts of the
+costs, in any order, and adds the results. The parts may be in one array or on several machines.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from convexmarket.market import StandardForm
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: Number of costs that fit in a processor's cache.
+#: Number of costs in a block, which fits in a processor's cache.
 _BLOCK = 1 << 15
-#: Number of low bits of a double within a cell: at least 128 cells for each power of two.
+#: Number of low bits of a double that vary within a cell; every power of two has 128 cells or more.
 _SHIFT = 45
 #: Base-2 logarithm of the smallest number of cells.
 _CELLS = 9
-#: Slack of the range of costs, to allow for rounding errors.
+#: Relative slack of the range of costs, for rounding errors.
 _SLACK = 1e-9
-#: The function of a pass, from a part of the costs to a small result.
+#: The function of a pass, which maps a part of the costs to a small result.
 Pass = Callable[[Iterable[Floats]], Any]
-#: A pass: maps such a function over all parts of the costs.
+#: A function that maps such a function over all parts of the costs.
 Each = Callable[[Pass], Sequence[Any]]
 
 
@@ -49,7 +49,7 @@ def blocks_of(psi: Floats) -> Iterator[Floats]:
 def highest_cost_bought(form: StandardForm, g: float) -> float:
     """Return a virtual cost above which no seller sells at the optimum.
 
-    The cheapest sellers, up to cost g, can have all weight; one of them is below the cap. If a
+    The sellers with costs up to g can have the whole weight, and one of them is below the cap. If a
     seller with cost psi sells at the optimum, moving its weight to that seller does not help, so
     t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its objective exceeds
     2*sigma*gamma/t, and is at most the objective of the cheapest sellers. The end of a range of eta
@@ -67,7 +67,7 @@ def highest_cost_bought(form: StandardForm, g: float) -> float:
 def screen_sellers(
     each: Each, form: StandardForm, m: int, low: float, high: float, spare: int
 ) -> tuple[Costs, float]:
-    """Return costs with a row for each seller that affects an optimum, and a limit.
+    """Return the costs of the sellers that affect an optimum, one row each, and a limit.
 
     Sellers above the limit sell nothing. ``each`` maps a function over the parts of the m virtual
     costs, each an iterable of blocks; costs in the ``form`` are ignored. Finite costs are between
@@ -77,7 +77,7 @@ def screen_sellers(
     shift = min(max((top - bottom).bit_length() - _CELLS, 0), _SHIFT)
     cells, number = _added(each(partial(_count, bottom, shift, (top - bottom >> shift) + 1)))
     check_feasible(form, int(number.sum()), m)
-    # Neighbouring empty cells become one.
+    # Neighbouring empty cells are merged.
     keys = np.unique(np.concatenate([cells, cells + 1]))
     numbers = np.zeros(keys.size - 1, np.int64)
     numbers[np.searchsorted(keys, cells)] = number
@@ -108,7 +108,7 @@ def _keys(block: Floats) -> Ints:
 
 
 def _count(bottom: int, shift: int, n_cells: int, blocks: Iterable[Floats]) -> tuple[Ints, Ints]:
-    """Return the cells that contain sellers, and their numbers of sellers."""
+    """Return the nonempty cells, and the number of sellers in each."""
     counts = np.zeros(n_cells, np.int64)
     for block in blocks:
         keys = _keys(block[block < np.inf])
@@ -134,12 +134,12 @@ def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
 def classify_cells(
     edges: Floats, number: Ints, form: StandardForm, filling: int, highest: float | None
 ) -> tuple[Mask, Mask, bool]:
-    """Return masks of cells with a stationary point and of relevant cells, and a flag for the end.
+    """Return the cells with a stationary point, all relevant cells, and a flag for the end.
 
     A relevant cell contains a stationary point, the last seller at the cap there, or the most
-    expensive of the cheapest sellers who can have the whole weight. Beyond the end, all sellers
-    sell. If one seller may leave or change its cost, one enclosing market has one seller less, and
-    the other market has one seller more.
+    expensive of the cheapest sellers who can have the whole weight. The end is the part of the path
+    where all sellers sell. If one seller may leave or change its cost, the enclosing markets have
+    one seller less and one seller more.
     """
     last, spare = number.size - 1, int(highest is not None)
     fewer, more = np.append(0, number), np.append(number, 0)
@@ -147,7 +147,7 @@ def classify_cells(
     more[0] += spare
     few, many = (Markets(Costs(edges, some)).under(1.0 / form.max_weight) for some in (fewer, more))
     stationary, *betas = _sandwich(few, many, form, highest or 0.0)
-    if not stationary.any():  # rounding errors, because scales differ too much
+    if not stationary.any():  # because of rounding errors, if scales differ too much
         stationary[:] = True
     matters = stationary[:-1].copy()
     if form.max_weight < 1:
@@ -174,10 +174,10 @@ def _sandwich(
 
     Let tau be the cost above which no seller sells. At equal tau, more and cheaper sellers
     increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``. So ``fewer``, with the fewest and most
-    expensive sellers, and ``more``, with the most and cheapest, bound r^2 and psi'a. Their nodes
-    are at the same levels; the last node is beta = 0. The rates at the ends of the range of eta
-    also count as stationary. ``highest`` is the largest cost of an additional seller. Return the
-    mask of the intervals between levels, and the largest and least beta at each level.
+    expensive sellers, and ``more``, with the most and cheapest, bound r^2 and psi'a. Both paths
+    have nodes at the same levels; the last node is beta = 0. The rates at the ends of the range of
+    eta also count as stationary. ``highest`` is the largest cost of an additional seller. Return
+    the mask of the intervals between levels, and the largest and least beta at each level.
     """
     costs, filled = fewer.costs, more.piece(more.floor, more.first).cost[0]
     rho, unit = costs.units(form)
@@ -203,9 +203,10 @@ def _sandwich(
 def _fetch(
     borders: Floats, origins: Floats, blocks: Iterable[Floats]
 ) -> tuple[Floats, Ints, Floats]:
-    """Return the costs in every second interval with their counts, and sums for the others.
+    """Return the costs in every second interval with counts, and sums over other intervals.
 
-    The sums are the number of sellers, the sum of deviations from the origin, and that of squares.
+    The sums are the number of sellers, and the sums of deviations from the origin and of their
+    squares.
     """
     fetched, sums = [np.empty(0)], np.zeros((3, borders.size // 2))
     for block in blocks:
@@ -222,7 +223,7 @@ def _fetch(
 def _costs(
     results: Sequence[Any], borders: Floats, origins: Floats, wanted: Mask, endless: bool
 ) -> Costs:
-    """Return rows for the fetched sellers and for the groups between them.
+    """Return the rows of the fetched sellers and of the groups between them.
 
     Each fetched interval starts with an empty row. If the optimum may be beyond the last interval,
     an empty row is appended.

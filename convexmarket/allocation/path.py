@@ -1,4 +1,4 @@
-"""The path of optimal weights: all stationary points in closed form, and the best of them.
+"""The path of optimal weights, with all its stationary points in closed form.
 
 For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex. As
 beta grows from 0 to infinity they trace one piecewise linear path, the same for all mu, sigma and
@@ -10,10 +10,10 @@ gamma. On this path
 * eta follows from gamma*eta = t = mu*beta/||a||, and the objective is stationary in eta where
   t^2 * psi'a = sigma*gamma, which is a cubic in 1/beta with at most one local minimum.
 
-As beta grows, t grows and psi'a falls. So the ends of a stretch of the path bound t^2*psi'a, and
-stretches without a stationary point are discarded. The others are split into single pieces, whose
-cubics are solved. This gives all local minima, hence the global minimum, in O(m log m), without a
-tolerance. Many markets that differ in one seller's cost are solved together.
+As beta grows, t grows and psi'a falls. The ends of a stretch of the path therefore bound t^2*psi'a,
+and a stretch without a stationary point is discarded. All other stretches are split into pieces,
+whose cubics are solved. This gives all local minima, hence the global minimum, in O(m log m),
+without a tolerance. Many markets that differ in one seller's cost are solved together.
 
 Sellers are numbered by increasing cost, and a cap of u is given as ``n = 1/u``. Costs are centred
 at the smallest cost and divided by the largest. Objectives are divided by mu:
@@ -35,7 +35,7 @@ from convexmarket.market import StandardForm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-#: Relative slack of the test that discards a stretch, to allow for rounding errors.
+#: Relative slack of the test that discards a stretch, for rounding errors.
 SLACK = 1e-9
 #: Number of nodes in the first round, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
@@ -44,7 +44,7 @@ _SHARED = ("costs", "is_replaced")
 
 
 class Columns:
-    """Arrays of one shape that are indexed together; subclasses are dataclasses."""
+    """Arrays of one shape that are indexed together, the fields of a dataclass."""
 
     def __getitem__(self, index: Any) -> Self:
         return type(self)(*[part[index] for part in vars(self).values()])
@@ -77,8 +77,8 @@ class Points(Columns):
     """Points of paths of markets e, ranked by the ``key``.
 
     ``value`` is the objective divided by mu. ``rate`` is r, or +inf if the infimum is not attained;
-    ``beta`` is +inf if only the cheapest sellers sell. No seller sells above the scaled ``level``;
-    ``above`` is the level at a slightly larger eta. ``capped`` and ``bought`` are j and q, in rows.
+    ``beta`` is +inf if only the cheapest sellers sell. Sellers above the scaled ``level`` sell
+    nothing; ``above`` is the level at a slightly larger eta. ``capped`` and ``bought`` are j and q.
     """
 
     e: Ints
@@ -95,7 +95,7 @@ class Points(Columns):
 
 
 class Costs:
-    """Sorted costs with prefix sums, in rows of one seller or of a group, centred and scaled.
+    """Sorted costs with prefix sums, centred and scaled; a row is one seller or a group.
 
     Parameters
     ----------
@@ -161,15 +161,15 @@ class Piece(NamedTuple):
 
 
 class Markets:
-    """Markets that differ from the market with the given costs in the cost of one seller each.
+    """Markets with the given costs, except that each market replaces the cost of one seller.
 
     In market e the cost ``old[e]`` of a seller is replaced by ``new[e]``. An infinite ``new``
     removes the seller, and an ``old`` above all costs adds a seller. So a row may have one seller
     less, and one row may be added. Methods take ranks k of rows for each market.
 
     Node k of a path is the point at which the weight of row k becomes zero. The last node,
-    k = size, is beta = 0. The first node, ``first - 1``, is beta = infinity. There the ``floor``
-    rows below the marginal cost are capped, and the rows at that cost share the other weight.
+    k = size, is beta = 0. The first node, ``first - 1``, is beta = infinity. There, the ``floor``
+    rows below the marginal cost are capped, and the rows at that cost share the remaining weight.
     """
 
     def __init__(self, costs: Costs, old: Any = (np.inf,), new: Any = (np.inf,)) -> None:
@@ -186,7 +186,7 @@ class Markets:
         self.n, self.floor, self.first = 1.0 * self.size, self.size, self.size  # set by `under`
 
     def __getitem__(self, e: Any) -> Self:
-        """Select markets, by an index of any shape."""
+        """Select markets by an index of any shape."""
         some = copy(self)
         arrays = {name: part[e] for name, part in vars(self).items() if name not in _SHARED}
         vars(some).update(arrays)
@@ -251,7 +251,7 @@ class Markets:
         return Piece(number.astype(float), left, mean, spread, cost, norm2)
 
     def nodes(self, e: Ints, k: Ints, least: Ints | int = 0, most: Ints | None = None) -> Nodes:
-        """Evaluate paths at nodes; ``least`` and ``most`` bound the number of capped rows."""
+        """Evaluate paths at nodes, given bounds on the number of capped rows."""
         some = self[e]
         first, size = some.first, some.size
         at_end, at_start = k < first, k >= size
@@ -275,8 +275,8 @@ class Markets:
     def _capped(self, q: Ints, tau: Floats, low: Ints, high: Ints) -> Ints:
         """Return the number of rows at the cap at the point where the weight of row q is zero.
 
-        Row j is at the cap if the weights that put it exactly there sum to at most one. This is
-        monotone in j, so a binary search gives the first row below the cap.
+        Row j is at the cap if the weights at which it just reaches the cap sum to at most one. This
+        condition is monotone in j, so a binary search gives the first row below the cap.
         """
         bought, total, _ = self.sums(q)
         while np.any(low < high):
@@ -315,7 +315,7 @@ class Markets:
 
 
 def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -> Points:
-    """Return the local minima of every market, or possible optima at the rate ``at``.
+    """Return the local minima of every market, or all possible optima at the rate ``at``.
 
     ``rho`` is sigma*gamma*scale/mu^2. The rate of a point is +inf if the infimum is not attained.
     """
@@ -335,7 +335,7 @@ def candidates(markets: Markets, rho: float, at: float | Floats | None = None) -
     moved = (beta < low * (1 - SLACK)) | (beta > high * (1 + SLACK))
     beta = np.minimum(np.maximum(beta, low), high)
     points = some.points(e, j, q, piece, beta, rate, rho)
-    # Neighbouring pieces share their ends; points inside a piece are preferred.
+    # Neighbouring pieces share their ends, so points inside a piece are preferred.
     points.key = points.value * (1 + SLACK * moved)
     return points
 
@@ -370,15 +370,15 @@ def stationary_beta(piece: Piece, rho: float) -> Floats:
 
 def may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
     """Whether values between two bounds may equal the target, up to rounding."""
-    # Negated, so that NaN (infinity times zero, at zero cost) does not discard the stretch.
+    # The comparisons are negated, so that NaN (infinity times a zero cost) keeps the stretch.
     return ~(most < target * (1 - SLACK)) & ~(least > target * (1 + SLACK))
 
 
 def _pieces(markets: Markets, target: Floats, at_rate: bool) -> tuple[Ints, Ints, Ints, Any, Any]:
     """Return the market, j, q and both ends in beta of every piece that may be stationary.
 
-    With ``at_rate``, return every piece on which r^2 may equal the target. With beta, r^2 increases
-    and psi'a decreases, so the ends of a stretch bound both.
+    With ``at_rate``, return every piece on which r^2 may equal the target. As beta grows, r^2
+    increases and psi'a decreases, so the ends of a stretch bound both quantities.
     """
     ranks = markets.costs.stretches.T[:, None]
     ranks = ranks - (ranks > markets.empty[:, None])

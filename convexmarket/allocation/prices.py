@@ -1,4 +1,4 @@
-r"""Shadow prices: rates at which the optimal objective falls as constraints are relaxed.
+r"""Shadow prices, the rates at which the optimal objective falls as constraints are relaxed.
 
 For a market in numbers, prices follow from the optimal point. With :math:`g = \nabla_a F` and
 the multipliers tau of ``sum a = 1``, z of the caps, w of the largest guarantees, lambda of the
@@ -7,8 +7,8 @@ budget and h of the range of eta,
 .. math:: g_i + \lambda\eta\psi_i + z_i + \eta w_i = \tau \;\text{ where } a_i > 0, \qquad
           F_\eta + \lambda\psi^\top a + w^\top a + h = 0 ,
 
-which is a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. For other
-markets, prices are the multipliers of the solver.
+which is a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. The prices of all
+other markets are the multipliers of the solver.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def pricing_of(
     multipliers: Sequence[Sequence[Floats | None]] | None = None,
     slope: float = 0.0,
 ) -> Callable[[], tuple[Any, ...]]:
-    """Return a function for the prices, which are computed now if the market has parameters.
+    """Return a function that computes the prices; a market with parameters is read immediately.
 
     ``multipliers`` are the solver's, for each constraint's comparisons, and ``slope`` is that of
     the optimal objective in eta. A market in numbers needs neither.

@@ -1,16 +1,16 @@
-r"""The papers' problem with losses, a squared spread or largest guarantees, without a solver.
+r"""Solve the papers' problem with losses, a squared spread or bounds on guarantees by projections.
 
 .. math:: \min\; \mu R(a) + \ell^\top a + \sigma/\eta + \gamma\eta\,\psi^\top a
           \quad\text{s.t.}\quad \mathbf 1^\top a = 1,\; 0 \le a \le k/m,\; \eta a \le e,
           \qquad R = \|a\|,\ \|a\|^2
 
-with a common bound or one bound for each seller. Without payments (gamma = 0), bounds are needed.
+with a common bound or one bound for each seller. If gamma = 0, bounds are required.
 
-For a fixed eta this is a projection on a capped simplex, exact in O(m log m). Over eta the
-objective is piecewise smooth, but its stationary points have no closed form. The order of the
-prices ``l + gamma*eta*psi`` depends on eta, so the pieces do not form a single path as in the
-papers' problem (docs/theory.md, section 9.3). Branch and bound over exact evaluations certifies the
-optimum.
+For a fixed eta this is a projection on a capped simplex, exact in O(m log m). The objective is
+piecewise smooth in eta, but its stationary points have no closed form. The order of the prices
+``l + gamma*eta*psi`` depends on eta, so the pieces do not form a single path as in the papers'
+problem (docs/theory.md, section 9.3). A branch and bound search over exact evaluations certifies
+the optimum.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.terms import MarketNumbers, Spread, SquaredSpread
 
-#: Largest gap at which a search ends; evaluations are exact.
+#: Largest target gap of a search.
 _AIM = 1e-10
 
 
@@ -104,7 +104,7 @@ class ProjectableForm(MarketNumbers):
         """Return a dual lower bound on the minimum of the spread plus ``costs'a`` under the caps.
 
         Caps are included, because their multipliers change fast with the costs if mu is small. If
-        shares are bounded, caps are left out.
+        shares are bounded, the caps are ignored.
         """
         relieved = 0.0
         if np.min(self.max_weight) < 1 and self.groups is None:
@@ -159,7 +159,7 @@ class ProjectableForm(MarketNumbers):
         return largest_eta(self.max_weight, self.max_epsilon, m, self.groups)
 
     def check_sold(self, eta: float) -> None:
-        """Check that the largest guarantees add up to at least eta."""
+        """Check that sellers can sell at least eta within their bounds."""
         bound = float(np.max(self.max_epsilon))
         check_sold(eta, self.largest_eta(), bound, self.virtual_costs.size)
 
@@ -180,7 +180,7 @@ class Projections:
         (weights, prices, _), extra = form.optimum(eta)
         capped = np.where(form.limit(eta) >= form.max_weight, extra, 0.0)
         extra, price, const, shares = extra - capped, float(prices[0]), 0.0, 0.0 * extra
-        if form.groups is not None:  # otherwise the cut includes the caps
+        if form.groups is not None:  # without groups, the minimum of the cut includes the caps
             more = prices[1:] - price
             const = float(more @ np.where(more > 0, form.groups.least, form.groups.most))
             const -= float(np.sum(form.max_weight * capped))
@@ -215,7 +215,7 @@ def solve_projections(
 ) -> Allocation:
     """Allocate privacy by a certified search over eta with exact evaluations; see :func:`allocate`.
 
-    The target gap is at most 1e-10, which takes little more time than a larger gap.
+    The target gap is at most 1e-10; a larger gap would save little time.
     """
     began, projectable = time.perf_counter(), ProjectableForm.of(market.form)
     if projectable is None:
@@ -229,7 +229,7 @@ def solve_projections(
     result = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
     allocation = allocation_of(result, runner, market, "projections", gap, began)
     allocation.warn_if_loose(
-        gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"
+        gap, "the bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )
     return allocation
 

@@ -21,14 +21,14 @@ Ints = NDArray[np.intp]
 
 #: Relative slack within which a bound given by the user counts as satisfied.
 ROUNDING = 1e-9
-#: Steps towards the level of weights, and towards their norm; relative accuracies of the norm.
+#: Numbers of steps towards the level of weights and towards their norm; accuracies of the norm.
 _STEPS, _NORMS, _SAME, _NOISE = 200, 8, 4e-15, 1e-12
 #: Distance of the level from the origin, relative to the bounds, above which digits are lost.
 _FAR = 1e4
 
 
 def embed(weights: Floats, sellers: NDArray[np.bool_]) -> Floats:
-    """Extend the weights of the sellers in a mask to all sellers, by zeros."""
+    """Extend the weights of the sellers in a mask to all sellers; other weights are zero."""
     everyone = np.zeros(sellers.size)
     everyone[sellers] = weights
     return everyone
@@ -62,7 +62,7 @@ def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -
 
 
 def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, float]:
-    """Return ``clip(point - level, 0, limits)`` and the level at which the sum is the total."""
+    """Return ``clip(point - level, 0, limits)`` and the level at which its sum is the total."""
     able = limits > 0
     points, caps = (point, limits) if able.all() else (point[able], limits[able])
     if caps.sum() <= total:
@@ -72,13 +72,13 @@ def project(point: Floats, limits: Floats, total: float = 1.0) -> tuple[Floats, 
     if abs(level) > _FAR * limits.max():  # digits are lost unless the level is close to the origin
         origin = float(points[np.argmin(np.abs(points - level))])
         points, caps, rest, level = _level(points - origin, caps, rest)
-    # A last step from deviations from the level, without cancellation.
+    # The last step uses deviations from the level, which avoids cancellation.
     deviations = points - level
     free = (deviations > 0) & (deviations < caps)
     mass = float(deviations[free].sum()) + float(caps[deviations >= caps].sum())
     shift = (mass - rest) / max(int(np.count_nonzero(free)), 1)
     weights = _clipped((point - origin if origin else point) - level - shift, limits)
-    missing = total - float(weights.sum())  # rounding error, which is distributed
+    missing = total - float(weights.sum())  # a rounding error, which is distributed
     slack = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
     if (space := float(slack.sum())) > abs(missing):
         weights = _clipped(weights + missing * (slack / space), limits)
@@ -93,9 +93,9 @@ def _clipped(values: Floats, limits: Floats) -> Floats:
 def _level(points: Floats, caps: Floats, total: float) -> tuple[Floats, Floats, float, float]:
     """Solve ``sum clip(points - level, 0, caps) = total`` for the level.
 
-    Newton's method, with bisection as a safeguard, for a sum that is piecewise linear. Entries at
-    a bound at all possible levels are left out: the result is the points and caps of the others,
-    the total left for them, and the level.
+    Newton's method, with bisection as a safeguard, for a sum that is piecewise linear. Entries that
+    are at a bound for all possible levels are dropped. The result is the points and caps of the
+    remaining entries, their total, and the level.
     """
     low, high = float((points - caps).min()), float(points.max())
     level = min(max(float(points.mean() - total / points.size), low), high)
@@ -134,8 +134,8 @@ class Groups(NamedTuple):
 def nearest(point: Floats, limits: Floats, groups: Groups | None = None) -> Projection:
     """Return the nearest weights that sum to one under limits and bounds on the shares of groups.
 
-    Each group with an active bound is a block with its capped simplex. All other groups are
-    block 0, with the remaining weight.
+    Each group with an active bound is a block that is projected on its own capped simplex. All
+    other groups form block 0, which has the remaining weight.
     """
     block = np.zeros(point.size, np.intp)
     if groups is None:
@@ -167,10 +167,10 @@ def nearest(point: Floats, limits: Floats, groups: Groups | None = None) -> Proj
 def norm_minimiser(
     costs: Floats, mu: float, limits: Floats, groups: Groups | None = None
 ) -> Projection:
-    """Return the minimiser of ``mu*||a|| + costs'a``, for mu > 0, with the prices as its levels.
+    """Return the minimiser of ``mu*||a|| + costs'a`` for mu > 0; its levels are the prices.
 
-    The minimiser is the nearest point to ``-costs * ||a||/mu``, where ||a|| is found as a root.
-    All entries of a block between their bounds have the same price ``mu*a_i/||a|| + costs_i``.
+    The minimiser is the nearest point to ``-costs * ||a||/mu``, at a root of an equation for ||a||.
+    All free entries of a block have the same price ``mu*a_i/||a|| + costs_i``.
     """
     slopes = costs / mu
 
@@ -195,7 +195,7 @@ def norm_minimiser(
         if off <= (_NOISE if outside else _SAME) * norm:
             break
         norm = float(np.sqrt(low * high) if outside else following)
-    else:  # a seller is at the boundary between free and not free
+    else:  # a seller is at the border of the free sellers
         if excess(low) < 0 < excess(high):
             norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
         point = nearest(slopes * -norm, limits, groups)
@@ -203,7 +203,7 @@ def norm_minimiser(
 
 
 def feasible_limits(limits: Floats) -> Floats:
-    """Return bounds with a sum of at least 1, corrected for rounding."""
+    """Check that bounds sum to at least 1, and correct them for rounding."""
     total = float(limits.sum())
     if total < 1 - ROUNDING:
         able = limits[limits > 0]
@@ -220,8 +220,8 @@ def largest_eta(
     """Return the largest eta at which m weights with ``eta*a <= max_epsilon`` sum to one.
 
     The largest weight of a group, the sum of ``min(max_weight, s*max_epsilon)``, is concave and
-    piecewise linear in s = 1/eta. So Newton's method ends at the smallest feasible s. All bounds
-    are positive.
+    piecewise linear in s = 1/eta. Newton's method therefore ends at the smallest feasible s. All
+    bounds must be positive.
     """
     caps, bounds = np.broadcast_to(max_weight, m), np.broadcast_to(max_epsilon, m)
     groups = groups or Groups(np.zeros(m, np.intp), np.zeros(1), np.ones(1))
@@ -271,7 +271,7 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
 
 
 def check_sold(eta: float, largest: float, max_epsilon: float, m: int) -> None:
-    """Check that m sellers, who sell at most ``largest`` in all, sell at least eta."""
+    """Check that m sellers, who sell at most ``largest`` in total, can sell at least eta."""
     if eta > largest * (1 + 1e-12):
         raise InfeasibleMarketError(
             f"{m} sellers at no more than epsilon = {max_epsilon:g} sell {largest:g} in all, but "
@@ -280,10 +280,10 @@ def check_sold(eta: float, largest: float, max_epsilon: float, m: int) -> None:
 
 
 def cheapest_purchase(costs: Floats, max_weight: float) -> float:
-    """Return ``min costs'a`` over the capped simplex: fill the cheapest sellers to the cap."""
+    """Return ``min costs'a`` over the capped simplex, where the cheapest sellers are at the cap."""
     n_full = min(int(1.0 / max_weight), costs.size)
     rest = max(0.0, 1.0 - n_full * max_weight)
-    if n_full == costs.size:  # every seller at 1/m, up to rounding
+    if n_full == costs.size:  # every weight is 1/m, up to rounding
         return float(costs.mean())
     ordered = np.partition(costs, n_full)
     return float(max_weight * ordered[:n_full].sum() + rest * ordered[n_full])

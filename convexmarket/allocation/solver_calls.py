@@ -1,4 +1,4 @@
-"""Calls of solvers through CVXPY: names, versions, tolerances, errors."""
+"""Call solvers through CVXPY, with tight tolerances."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_solver(solver: str) -> str:
     Raises
     ------
     NotSupportedError
-        If CVXPY does not find it; the message lists the installed solvers.
+        If CVXPY does not find the solver; the message lists the installed solvers.
     """
     installed = cp.installed_solvers()
     name = str(solver).upper()
@@ -67,8 +67,8 @@ def solver_version(solver: str) -> str:
 def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | None = None) -> str:
     """Solve a problem; return CVXPY's status, or the text of the solver's exception.
 
-    The first call has tight tolerances, for a certificate. If it fails, a second call has the
-    solver's default tolerances. The user's options override both.
+    The first call uses tight tolerances, for a certificate. If it fails, a second call uses the
+    solver's default tolerances. The user's options have precedence over both.
     """
     given = dict(options or {})
     status = _run(problem, solver, {**_TIGHT.get(solver, {}), **given})
@@ -82,7 +82,8 @@ def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
         variable.value = None  # some atoms of CVXPY do not compile without this option
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            # These concern inaccuracy (see the status), approximated powers, repeated compilation.
+            # These warnings concern inaccuracy (as the status does), approximated powers and
+            # compilation.
             for text in ("Solution may be", ".*is being approximated", ".*that is not DPP"):
                 warnings.filterwarnings("ignore", text)
             problem.solve(solver=solver, **options)

@@ -3,10 +3,9 @@ r"""Several buyers who share their sellers, under limits on the total sales of e
 .. math:: \min \sum_b F_b(a_b, \eta_b) \quad\text{s.t.}\quad
           \sum_b \eta_b a_{b,i} \le e_i \text{ for every seller } i
 
-and each buyer's constraints. With the guarantees linearised about a point, one convex program gives
-the next :math:`\eta_b` and the prices y of the limits. Separate allocations at these prices prove
-the lower bound :math:`\sum_b \min \{F_b + \eta\, y^\top a\} - y^\top
-e`. A gap may remain at all prices.
+and each buyer's constraints. One convex program, in which the guarantees are linearised about a
+point, gives the next :math:`\eta_b` and the prices y of the limits. Separate allocations at these
+prices prove the lower bound :math:`\sum_b \min \{F_b + \eta\, y^\top a\} - y^\top e`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from convexmarket.terms import Constraint, MarketNumbers, Quantities, Term
 _ROUNDS, _STEPS = 3, 24
 #: Relative change of eta in the first and in the smallest step.
 _REACH, _LEAST = 0.5, 1e-4
-#: Penalty on excess over the limits, relative to the objective; excess attributed to the solver.
+#: Penalty on excess over the limits, relative to the objective; excess that is due to the solver.
 _PENALTY, _SOLVER_ERROR = 100.0, 1e-9
 
 
@@ -99,7 +98,8 @@ def allocate_together(
 ) -> Together:
     """Allocate several markets with the same sellers, under limits on each seller's total.
 
-    Guarantees add up: a seller that sells eps to one buyer and eps' to another loses eps + eps'.
+    The guarantees of a seller add up: after selling eps to one buyer and eps' to another buyer, its
+    total privacy loss is eps + eps'.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def allocate_together(
         seconds=time.perf_counter() - began,
         scale=scale,
     )
-    result.warn_if_loose(gap, "no prices may support the purchases, which are feasible")
+    result.warn_if_loose(gap, "the purchases are feasible, but prices of the limits may not exist")
     return result
 
 
@@ -167,7 +167,7 @@ def _sum(purchases: Sequence[Allocation], name: str) -> float:
 
 
 class _Charge(Term):
-    """The payment for the limits, prices'eps."""
+    """Payment of prices'eps for privacy under the limits."""
 
     def __init__(self, prices: Floats) -> None:
         self.prices = prices
@@ -224,7 +224,7 @@ class _Buyers:
         return float(np.max(sum(sold) * (self.limit > 0) / self.unit))
 
     def alone(self, prices: Floats, near: Any, gap: float) -> list[Allocation]:
-        """Compute the purchase of each buyer separately, at prices of the limits."""
+        """Compute the purchase of each buyer separately, given prices of the limits."""
         bought, settings = [], {"solver": self.solver, "solver_options": self.options, "gap": gap}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LooseCertificateWarning)  # issued once, at the end
@@ -279,7 +279,7 @@ class _Buyers:
         return points, np.maximum(shared.dual_value, 0.0) * (scale / self.unit)
 
     def descend(self, start: Sequence[Allocation], gap: float) -> tuple[list[Allocation], Floats]:
-        """Return the best purchases of a descent over all eta, and the last prices."""
+        """Return the best purchases of a descent over all buyers' eta, and the last prices."""
         (best, prices), reach = self.step(start, 0.0), _REACH
         for _ in range(_STEPS):
             before = best
@@ -294,7 +294,7 @@ class _Buyers:
                 break
         if self.rank(best)[0] > 0:
             raise InfeasibleMarketError(
-                "the buyers' constraints need more privacy than the sellers sell in all; "
-                "loosen one of them, or raise the shared limit"
+                "the buyers' constraints need more privacy than the limits allow the sellers to "
+                "sell; loosen a constraint, or raise the shared limit"
             )
         return best, prices

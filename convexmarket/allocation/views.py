@@ -1,4 +1,4 @@
-"""A market as CVXPY expressions: jointly in the weights and 1/eta, and at a fixed eta."""
+"""Markets as CVXPY expressions, jointly in the weights and 1/eta, or at a fixed eta."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def numbers(expression: cp.Expression, status: Any = None) -> Floats:
 
 
 def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expression:
-    """Return the expression of shape (m,) that is zero for the sellers outside a mask."""
+    """Extend an expression of the sellers in a mask to shape (m,), with zeros for other sellers."""
     if sellers.all():
         return expression
     return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ expression
@@ -61,13 +61,13 @@ def _reciprocal(eta: cp.Parameter, unit: float) -> float | None:
 class MarketExpressions:
     """Objective and constraints over three unknowns: weights, guarantees and 1/eta.
 
-    A piece that does not use the guarantees is convex jointly in the weights and 1/eta. Weights are
-    stored as ``m*a`` and 1/eta in units of ``inverse_scale``, both of order one. Sellers outside
-    the mask ``active`` have weight zero. Constraints are comparisons, including the domains of
-    terms.
+    A piece that does not use the guarantees is jointly convex in the weights and 1/eta. The
+    variables are ``m*a`` and 1/eta in units of ``inverse_scale``, which are of order one. Sellers
+    outside the mask ``active`` have weight zero. Constraints are comparisons, including the domains
+    of terms.
 
-    Parameters become constants: ``parameters`` maps ids of some to others with their values. None
-    keeps all parameters.
+    Parameters become constants. ``parameters`` maps ids of parameters to other parameters whose
+    values replace theirs; None keeps all parameters.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class MarketExpressions:
             if isinstance(weight, cp.Expression) or weight > 0:
                 expression = self._settled(part.term.weighted(weight, self.quantities))
                 self.terms.append((weight, part.term, expression))
-                # Restrictions of its domain, such as eps <= 1 for log(1 - eps).
+                # The domain of the term, such as eps <= 1 for log(1 - eps).
                 domain = [item for item in expression.domain if self._restricts(item)]
                 if domain:
                     self.constraints.append((part.term, domain))
@@ -214,8 +214,6 @@ class FixedEta(DeclaredMarket):
 
     Attributes
     ----------
-    formulation : str
-        "primal".
     quantities : Quantities
         Weights, guarantees and 1/eta as expressions, for further constraints of any kind.
     """
@@ -235,7 +233,7 @@ class FixedEta(DeclaredMarket):
         )
         self._pieces = [(p, list(map(lifted.constraint, items))) for p, items in view.constraints]
         self.copies = [item for _, items in self._pieces for item in items]
-        # A bound on eta only is an inequality between numbers, without an interior.
+        # A bound on only eta is an inequality between numbers, which has no interior.
         bounds = [item for item in self.copies if item.variables()]
         terms = [lifted(expression) / scale for _, _, expression in view.terms]
         self.links, self.hints = lifted.links, lifted.hints

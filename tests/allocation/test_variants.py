@@ -301,7 +301,7 @@ def test_contradictory_constraints_are_named(what, payments):
 
 def test_a_method_that_does_not_support_a_market_is_refused():
     market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)))
-    with pytest.raises(NotSupportedError, match="the exact solver takes sums of"):
+    with pytest.raises(NotSupportedError, match="the exact solver supports sums of"):
         cm.allocate(market, "exact")
 
 
