@@ -7,7 +7,7 @@ from . import (
 )
 from .allocation import (
     Allocation as Allocation, allocate as allocate, allocate_together as allocate_together,
-    declare as declare, sweep as sweep,
+    declare as declare,
 )
 from .attacks import audit_privacy as audit_privacy
 from .data import PublicFeatures as PublicFeatures, datasets as datasets

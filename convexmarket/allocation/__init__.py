@@ -1,7 +1,7 @@
 """Allocate privacy: formulations in CVXPY, exact solvers and certified searches."""
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
-from convexmarket.allocation.choose_method import allocate, sweep
+from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.formulations import ConvexProgram, declare
 from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
@@ -16,6 +16,5 @@ __all__ = [
     "allocate",
     "allocate_together",
     "declare",
-    "sweep",
     "weights_for_guarantees",
 ]

@@ -1,17 +1,14 @@
-"""Define ``allocate``, which chooses and runs a method, and ``sweep`` over a parameter."""
+"""Define ``allocate``, which chooses and runs a method."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Literal
 
-import cvxpy as cp
 import numpy as np
-from numpy.typing import ArrayLike
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.conic import Conic
@@ -26,7 +23,6 @@ from convexmarket.allocation.projections import (
     solve_projections,
 )
 from convexmarket.allocation.solver_calls import check_solver
-from convexmarket.allocation.views import MarketExpressions
 from convexmarket.checks import (
     check_callable,
     check_choice,
@@ -39,7 +35,7 @@ from convexmarket.checks import (
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market
 
-__all__ = ["allocate", "best_method", "sweep"]
+__all__ = ["allocate", "best_method"]
 
 Method = Literal["auto", "exact", "projections", "branch_and_bound", "line_search"]
 
@@ -133,7 +129,12 @@ def allocate(
         first = check_positive("start, an eta or the allocation of a similar market,", first)
     if time_limit is not None:
         check_positive("time_limit", time_limit)
-    _check_settings(max_solves, progress, solver_options)
+    if max_solves is not None:
+        check_count("max_solves", max_solves)
+    if progress is not None:
+        check_callable("progress", progress)
+    if solver_options is not None:
+        check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if isinstance(solver, str):
         check_solver(solver)
     if (parts := market.sellers.parts) is not None and method in ("auto", "exact"):
@@ -160,16 +161,6 @@ def allocate(
         binding=binding_constraints(market, best) + best.binding,
         pricing=best.pricing or pricing_of(market, best),
     )
-
-
-def _check_settings(max_solves: Any, progress: Any, solver_options: Any) -> None:
-    """Check the settings of a search; None is the default of each setting."""
-    if max_solves is not None:
-        check_count("max_solves", max_solves)
-    if progress is not None:
-        check_callable("progress", progress)
-    if solver_options is not None:
-        check_instance("solver_options", solver_options, Mapping, "a dictionary")
 
 
 def _tried(search: Callable[[str], Allocation], solvers: str | Sequence[str]) -> Allocation:
@@ -213,92 +204,3 @@ def _closed_form(market: Market) -> Allocation:
             "precision; bring the weights of the terms and the virtual costs closer"
         )
     return best
-
-
-def sweep(
-    market: Market,
-    parameter: cp.Parameter,
-    values: Iterable[ArrayLike],
-    *,
-    solver: str = "CLARABEL",
-    gap: float = 1e-6,
-    max_solves: int = 200,
-    solver_options: Mapping[str, Any] | None = None,
-    progress: Callable[[SolveRecord], None] | None = None,
-) -> list[Allocation]:
-    """Allocate a market for many values of a parameter.
-
-    Each search starts at the previous optimum. A budget with an exact solution needs no search.
-    Several threads may sweep one market concurrently.
-
-    Parameters
-    ----------
-    market : Market
-    parameter : cvxpy.Parameter
-        Part of a piece, as in ``Budget(parameter)`` or ``Payments() * parameter``. Its value does
-        not change.
-    values : iterable of float or array_like
-        Values of the parameter's shape.
-    solver, gap, max_solves, solver_options, progress
-        As in :func:`allocate`.
-
-    Returns
-    -------
-    list of Allocation
-        One for each value, in their order.
-
-    Raises
-    ------
-    ParameterError
-        If the parameter is not part of the market, or cannot have one of the values.
-    InfeasibleMarketError, UnattainedOptimumError, SolverError
-        As in :func:`allocate`.
-
-    Examples
-    --------
-    >>> import cvxpy as cp
-    >>> import convexmarket as cm
-    >>> budget = cp.Parameter(nonneg=True)
-    >>> market = cm.Market(
-    ...     cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1)),
-    ...     2.0 * cm.Spread() + 1.0 * cm.Noise(),
-    ...     [cm.Budget(budget)],
-    ... )
-    >>> [round(a.objective, 4) for a in cm.sweep(market, budget, [0.5, 1.0, 2.0])]
-    [2.1565, 1.7458, 1.4696]
-    """
-    check_positive("gap", gap)
-    check_instance("market", market, Market)
-    _check_settings(max_solves, progress, solver_options)
-    check_instance("parameter", parameter, cp.Parameter, "the cvxpy.Parameter of a piece")
-    signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
-    copy, checked = cp.Parameter(parameter.shape, **signs), []
-    try:
-        for value in values:
-            copy.value = np.asarray_chkfinite(value, dtype=float)
-            checked.append(copy.value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ParameterError(
-            "the values to sweep over must be a list of finite numbers that the parameter can "
-            f"have: {error}"
-        ) from None
-    if not checked:
-        return []
-    copy.value = checked[0]
-    pieces = (market.sellers, *market.terms, *market.constraints)
-    fixed = {id(x): x for x in pieces if all(v is not parameter for v in vars(x).values())}
-    market, results = deepcopy(market, {**fixed, id(parameter): copy}), list[Allocation]()
-    view = MarketExpressions(market, parameters=None)
-    if not (view.uses(copy) or view.uses(parameter)):
-        raise ParameterError(
-            f"the parameter {parameter.name()!r} is not part of {shown(market)}; use it in a "
-            "piece, as in Budget(parameter)"
-        )
-    for copy.value in checked:
-        if market.form.is_budgeted:
-            results.append(allocate(market, "exact"))
-        else:
-            start = results[-1].eta if results else None
-            conic = Conic(market, solver, solver_options, {id(parameter): copy})
-            results.append(conic.search(gap, max_solves, start, progress))
-    return results

@@ -128,22 +128,18 @@ class LeastViolation:
 
 
 class Conic:
-    """A market at fixed values of its parameters, compiled once for a solver.
-
-    ``parameters`` maps ids of parameters in the market's pieces to parameters with fixed values.
-    """
+    """A market at the present values of its parameters, compiled once for a solver."""
 
     def __init__(
         self,
         market: Market,
         solver: str = "CLARABEL",
         options: Mapping[str, Any] | None = None,
-        parameters: Mapping[int, cp.Parameter] | None = None,
     ) -> None:
         self.market, self.options, self.solver = market, options, check_solver(solver)
         self.form, self.version = market.form, solver_version(self.solver)
         self.ends, self.records = self.form.eta_range, list[SolveRecord]()
-        self.view = MarketExpressions(market, 1.0 / self.form.natural_eta, parameters or {})
+        self.view = MarketExpressions(market, 1.0 / self.form.natural_eta)
         self.linearizer = Linearizer(self.view)
         self.problem: FixedEta | None = None
         self._inside: Floats | None = None

@@ -156,7 +156,7 @@ class ConvexProgram(DeclaredMarket):
     formulation = "joint"
 
     def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
-        view = MarketExpressions(market, 1.0 / eta_scale, None)
+        view = MarketExpressions(market, 1.0 / eta_scale, parametric=True)
         if (program := view.program()) is None:
             raise NotSupportedError(
                 f"{shown(market)} has a term or a bound in the guarantees eps = eta*a, which is "
@@ -226,7 +226,7 @@ def declare(
     if formulation != "primal":
         problem = FixedEtaProblem(market, eta, formulation)  # type: ignore[arg-type]
     elif eta is not None:
-        problem = FixedEta(MarketExpressions(market, parameters=None), eta)
+        problem = FixedEta(MarketExpressions(market, parametric=True), eta)
         problem.eta = eta  # the setter checks bounds on eta
     else:
         problem = ConvexProgram(market)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Self
 
 import cvxpy as cp
@@ -66,17 +64,16 @@ class MarketExpressions:
     outside the mask ``active`` have weight zero. Constraints are comparisons, including the domains
     of terms.
 
-    Parameters become constants. ``parameters`` maps ids of parameters to other parameters whose
-    values replace theirs; None keeps all parameters.
+    Parameters become constants, unless ``parametric``.
     """
 
     def __init__(
         self,
         market: Market,
         inverse_scale: float = 1.0,
-        parameters: Mapping[int, cp.Parameter] | None = MappingProxyType({}),
+        parametric: bool = False,
     ) -> None:
-        self.market, self.inverse_scale, self.parameters = market, inverse_scale, parameters
+        self.market, self.inverse_scale, self.parametric = market, inverse_scale, parametric
         self.active = market.form.active
         m = self.active.size
         self.scaled_weights = cp.Variable(int(self.active.sum()), nonneg=True, name="m*a")
@@ -84,7 +81,7 @@ class MarketExpressions:
         self.epsilon = cp.Variable(m, nonneg=True, name="epsilon")
         self.unknowns = self.scaled_weights, self.epsilon, self.scaled_inverse
         costs: Any = market.sellers.cost_parameter
-        if costs is None or parameters is not None:
+        if costs is None or not parametric:
             costs = np.where(self.active, market.sellers.virtual_costs, 0.0)
         self.quantities = Quantities(
             weights=spread_out(self.scaled_weights, self.active) / m,
@@ -98,8 +95,7 @@ class MarketExpressions:
             for p in market.constraints
         ]
         for part in market.objective.parts:
-            declared = isinstance(part.weight, cp.Expression) and parameters is None
-            weight: Number = part.weight if declared else part.value
+            weight: Number = part.weight if parametric else part.value
             if isinstance(weight, cp.Expression) or weight > 0:
                 expression = self._settled(part.term.weighted(weight, self.quantities))
                 self.terms.append((weight, part.term, expression))
@@ -116,12 +112,9 @@ class MarketExpressions:
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
         """Return the expression for solvers, with parameters turned into constants."""
-        if self.parameters is None:
+        if self.parametric:
             return expression
-        leaves = {
-            id(each): cp.Constant(value_of(self.parameters.get(id(each), each)))
-            for each in expression.parameters()
-        }
+        leaves = {id(each): cp.Constant(value_of(each)) for each in expression.parameters()}
         return Lifted(leaves, kinks=False)(expression)
 
     def bounds_epsilon(self, item: cp.Constraint | cp.Expression) -> bool:

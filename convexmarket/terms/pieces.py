@@ -35,7 +35,7 @@ def value_of(number: Any) -> Any:
         return number
     for each in number.parameters():
         if each.value is None:
-            raise ParameterError(f"the parameter {each.name()!r} has no value; set it or use sweep")
+            raise ParameterError(f"the parameter {each.name()!r} has no value; set its value")
     value = np.asarray(number.value, dtype=float)
     return value if value.ndim else float(value)
 

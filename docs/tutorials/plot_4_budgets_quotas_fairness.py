@@ -43,12 +43,12 @@ fig.tight_layout()
 print([str(market.incentives) for market in markets.values()])
 
 # %%
-# A budget can replace gamma. As a parameter, the budget is swept in one compiled market. Twenty
+# A budget can replace gamma. The market reads the value of a parameter at each allocation. Twenty
 # times the budget reduces the errors to a quarter:
 budget = cp.Parameter(nonneg=True, name="budget")
 market = cm.Market(sellers, cm.Spread() + 10 * cm.Noise(), [cm.Budget(budget)])
 budgets = [1, 2, 5, 10, 20]
-frontier = cm.sweep(market, budget, budgets)
+frontier = [cm.allocate(market) for budget.value in budgets]
 
 fig, ax = plt.subplots()
 ax.plot(budgets, [allocation.objective for allocation in frontier], marker="o")

@@ -11,11 +11,9 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.allocation import ConvexProgram
-from convexmarket.allocation import conic as branch
 from convexmarket.errors import (
     AllocationError,
     NotSupportedError,
-    ParameterError,
 )
 from tests import one_in
 from tests.allocation import builders
@@ -38,44 +36,7 @@ def test_a_program_exposes_its_last_solution():
     assert program.eta == pytest.approx(best.eta, rel=1e-3)
 
 
-# ------------------------------------------------------------------------ sweeps
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"market": None}, "market must be a Market, got None"),
-        ({"progress": 3}, "progress must be a function, or None, got 3"),
-        ({"solver_options": 3}, "solver_options must be a dictionary, got 3"),
-        ({"parameter": "B"}, r"parameter must be .*the cvxpy\.Parameter.*, got 'B'"),
-        ({"values": [1.0, np.inf]}, "list of finite numbers"),
-        ({"values": [1.0, None]}, "list of finite numbers"),
-        ({"values": [1.0, "a"]}, "list of finite numbers"),
-        ({"values": 3.0}, "list of finite numbers"),
-        ({"values": [10**400]}, "list of finite numbers"),
-    ],
-)
-def test_a_sweep_refuses_invalid_arguments_before_any_work(changes, message, monkeypatch):
-    monkeypatch.setattr(branch, "MarketExpressions", None)
-    amount = cp.Parameter(nonneg=True, value=0.25)
-    given = {"market": market(cm.Budget(amount)), "parameter": amount, "values": [1.0]} | changes
-    with pytest.raises(ParameterError, match=message):
-        cm.sweep(given.pop("market"), given.pop("parameter"), given.pop("values"), **given)
-    assert amount.value == 0.25
-
-
-def test_a_sweep_reports_every_solve():
-    amount, seen = cp.Parameter(nonneg=True), []
-    values = [0.5, 1, 40.0]
-    result = cm.sweep(
-        market(cm.Budget(amount)), amount, iter(values), progress=seen.append, gap=1e-5
-    )
-    assert tuple(seen) == tuple(record for single in result for record in single.solves)
-    assert [single.tolerance for single in result] == [1e-5] * 3
-    for value, single in zip(values, result, strict=True):
-        assert single.epsilon @ COSTS == pytest.approx(value, rel=1e-4)
-        assert single.gap <= 1e-5
-    assert amount.value is None
+# -------------------------------------------------------------------- parameters
 
 
 ONE, EACH = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
@@ -128,15 +89,15 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", one_in(6, NUMBERS))
 def test_every_number_of_a_piece_may_be_a_parameter(name):
-    """The results equal the results of fixed numbers, and the user's parameter keeps its value."""
+    """The results equal the results of fixed numbers, from any start."""
     parameter, values, build = NUMBERS[name]
-    swept = cm.sweep(build(parameter), parameter, values)
-    assert parameter.value is None
-    alone = [cm.allocate(build(value), "branch_and_bound").objective for value in values]
-    assert [result.objective for result in swept] == pytest.approx(alone, rel=2e-6)
-    assert max(result.gap for result in swept) <= 1e-6
-    parameter.value = values[-1]
-    assert cm.allocate(build(parameter)).objective == pytest.approx(alone[-1], rel=2e-6)
+    market, last = build(parameter), None
+    for parameter.value in values:
+        fixed = cm.allocate(build(parameter.value), "branch_and_bound").objective
+        last = cm.allocate(market, start=last)
+        assert last.objective == pytest.approx(fixed, rel=2e-6)
+        assert last.gap <= 1e-6
+        assert cm.allocate(market, "branch_and_bound").objective == pytest.approx(fixed, rel=2e-6)
     parameter.value = None
 
 
@@ -203,15 +164,7 @@ def test_a_declared_problem_can_be_copied_before_and_after_a_solve(name, copied)
 
 
 def test_markets_and_allocations_are_safe_to_share_between_threads():
-    amount = cp.Parameter(nonneg=True)
-    shared, budgets = market(cm.Budget(amount)), [0.3, 2.4]
-    searched = market(cm.MaxEpsilon(0.9), objective=PAID)
-
-    def solve(budget):
-        (swept,) = cm.sweep(shared, amount, [budget])
-        return swept.epsilon @ COSTS, cm.allocate(searched).objective
-
+    shared = market(cm.MaxEpsilon(0.9), objective=PAID + OWN)
     with ThreadPoolExecutor(4) as pool:
-        result = list(pool.map(solve, budgets * 2))
-    np.testing.assert_allclose([spent for spent, _ in result], budgets * 2, rtol=1e-5)
-    assert len({objective for _, objective in result}) == 1
+        allocations = list(pool.map(cm.allocate, [shared] * 4))
+    assert len({allocation.objective for allocation in allocations}) == 1
