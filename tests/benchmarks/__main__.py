@@ -18,13 +18,14 @@ PAGE = ROOT / "docs/benchmarks.md"
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 INTRODUCTION = """# Benchmarks
 
-`python -m tests.benchmarks` writes this page. Ratios are ratios of median times; the compared
-functions alternate in one run. Seconds depend on the machine. The benchmarks assert gaps and
-numbers of solves, not times.
+`python -m tests.benchmarks` writes this page. Each ratio is a ratio of median times. The compared
+functions are called alternately in one run. Times in seconds depend on the machine. The benchmarks
+assert gaps and numbers of solves, not times.
 
-[Large lists](large-lists.md) measures larger lists and partitions on other machines. The
-[reports](../reports/README.md) compare solvers and formulations, with intervals.
-[Private learners by default](private-learners.md) lists errors with default and tuned settings."""
+[Large lists](large-lists.md) contains measurements for larger lists, and for partitions on other
+machines. The [reports](../reports/README.md) compare solvers and formulations, with confidence
+intervals. [Private learners by default](private-learners.md) lists errors with default and tuned
+settings."""
 
 
 def run(results: Path) -> None:
