@@ -20,7 +20,7 @@ __all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
 
 @dataclass(frozen=True)
 class SolveRecord:
-    """One solve of the subproblem at a fixed eta, as part of a certificate.
+    """One solve of the subproblem at a fixed eta.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class CertifiedPurchase:
 
     @property
     def gap(self) -> float:
-        """Relative distance between objective and lower bound; inf without a lower bound."""
+        """Relative distance between the objective and its lower bound; inf if no bound is known."""
         if np.isnan(self.lower_bound):
             return np.inf
         scale = self.scale or max(abs(self.objective), np.finfo(float).tiny)
@@ -153,12 +153,12 @@ class Allocation(Shown, CertifiedPurchase):
 
     @cached_property
     def prices(self) -> tuple[Any, ...]:
-        """Shadow prices of the market's constraints, in their order; empty if unknown.
+        """Shadow prices of the constraints, in the order of the market; empty if they are unknown.
 
         A price is the rate at which the optimal objective falls as the bound of the constraint is
-        raised: one number, or one for each seller or group. An :class:`EtaRange` has prices of low
-        and high; the prices of a user-defined constraint are the multipliers of its comparisons.
-        Undetermined prices are NaN.
+        raised. It is one number, or one number for each seller or group. An :class:`EtaRange` has
+        prices of low and high; the prices of a user-defined constraint are the multipliers of its
+        comparisons. Undetermined prices are NaN.
         """
         return () if self.pricing is None else self.pricing()
 
@@ -166,7 +166,7 @@ class Allocation(Shown, CertifiedPurchase):
         self.weights.flags.writeable = False
 
     def certificate(self) -> dict[str, Any]:
-        """Return the numbers of the certificate, as plain values for JSON."""
+        """Return the certificate as plain values for JSON."""
         names = "objective lower_bound gap eta multiplier n_bought method formulation solver"
         names += " solver_version tolerance seconds"
         return {name: getattr(self, name) for name in names.split()} | {
@@ -177,7 +177,7 @@ class Allocation(Shown, CertifiedPurchase):
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per seller, indexed by id: weight and epsilon."""
+        """Return a table with the weight and the epsilon of each seller, indexed by id."""
         ids = range(self.weights.size) if self.ids is None else self.ids
         columns = {"weight": self.weights, "epsilon": self.epsilon}
         return pd.DataFrame(columns, index=pd.Index(ids, name="id"))

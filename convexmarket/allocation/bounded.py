@@ -34,11 +34,11 @@ from convexmarket.allocation.path import (
 _STEPS = 30
 #: Number of parts of an interval in a round, and of rounds; relative width of unsplit intervals.
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
-#: Relative accuracy of objectives, and slack of the test that discards an interval.
+#: Relative accuracy of objectives; relative slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
 #: Relative distance between the best point and the second point of the secant for the root of T.
 _NEAR = 1e-6
-#: Number of nodes in each round, unless more intervals are left.
+#: Least number of nodes in each round.
 _NODES = 64
 
 
@@ -79,7 +79,7 @@ class _Bounded:
         return self._points(markets, e, j, q)
 
     def _points(self, markets: Markets, e: Ints, j: Ints, q: Ints) -> Points:
-        """Compute the points of pieces; without free sellers, all sellers are at the bound."""
+        """Compute the points of pieces. Without free sellers, all sellers are at the bound."""
         piece, rate = markets.piece(j, q), markets.n * self.largest
         beta = beta_at(piece, rate)
         points = markets.points(e, j, q, piece, beta, rate, self.rho)
@@ -91,7 +91,7 @@ class _Bounded:
         return points
 
     def bound(self, a: Points, b: Points) -> Floats:
-        """Bound the objective between two totals from below; inf if T cannot equal rho there."""
+        """Bound the objective between two totals from below, by inf if T cannot equal rho there."""
         low, high, rho, offset = a.rate, b.rate, self.rho, self.markets.costs.offset
         first, last = (offset + a.above) * (a.beta * low), (offset + b.level) * (b.beta * high)  # x
         least = first / (b.beta * high) * low * low - b.norm * high
@@ -139,11 +139,11 @@ class _Bounded:
 def minimise_bounded(
     markets: Markets, rho: float, largest: float, low: float, high: float
 ) -> tuple[Points, Floats]:
-    """Compute the best point of each market with the total in a range, and a lower bound.
+    """Compute the best point of each market in a range of totals, and a lower bound.
 
-    ``largest`` is the bound on ``r*a_i``. The least and the largest total, ``low`` and ``high``,
-    are multiples of it; ``low`` is at least 1 and 1/u. The value is infinite if a market has no
-    such total.
+    ``largest`` is the bound on ``r*a_i``, and the unit of ``low`` and ``high``, the ends of the
+    range. ``low`` must be at least ``max(1, 1/u)``. The value is infinite if a market has no such
+    total.
     """
     bounded, e = _Bounded(markets, rho, largest), np.arange(markets.size.size)
     top = np.minimum(high, markets.size).astype(float)
@@ -165,7 +165,7 @@ def minimise_bounded(
         a, b = bounded.split(a[wide], b[wide])
         _improve(best, a)
     free = np.flatnonzero(able & (best.capped < best.bought))
-    for _ in range(2 * bool(free.size)):  # objectives determine half of the digits of the total
+    for _ in range(2 * bool(free.size)):  # objectives determine only half of the digits of a total
         _improve(best, bounded.polished(best[free], low, top[free]), 4 * _EXACT)
     # The level at which one more seller does not change the objective.
     price = (best.norm * best.rate + rho) / best.rate**2 - markets.costs.offset

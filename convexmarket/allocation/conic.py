@@ -45,13 +45,13 @@ Floats = NDArray[np.float64]
 _TRACE = 1e-5
 #: Largest ratio of a compiled problem's unit to the objective.
 _SAME = 1e3
-#: Relative excess of a bound over the objective that exceeds rounding errors.
+#: Relative excess of a bound over the objective that rounding errors cannot explain.
 _CONTRADICTION = 1e-6
 #: Largest slack, relative to constraints of order one, that counts as zero.
 _NO_SLACK = 1e-8
-#: Largest violation that is repaired, without and with a strictly feasible point.
+#: Largest violation that is repaired if no strictly feasible point is known, and if one is known.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
-#: Smallest share of the multipliers for a constraint to be named in an error or used in a proof.
+#: Smallest share of the multipliers of a constraint that an error names, or that a proof uses.
 _NAMED, _NOISE = 1e-3, 1e-7
 
 
@@ -66,7 +66,7 @@ class LeastViolation:
         self._linearizer, self.view, self._market = linearizer, (view := linearizer.view), market
         self.solver, self.n_solves = solver, 0
         worst, eta = cp.Variable(name="worst"), market.parameter
-        # Equations have no slack: they are constraints when the slack of inequalities is maximised.
+        # Equations have no slack. They are constraints when the slack of inequalities is maximised.
         off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
         self._floor = cp.Parameter(nonpos=True)
         self._unit = cp.CallbackParam(lambda: numbers(eta) * view.inverse_scale, pos=True)
@@ -80,7 +80,7 @@ class LeastViolation:
         self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
     def _solve(self, eta: float, floor: float, allowed: float) -> Floats | None:
-        """Minimise the violation, down to a floor; return None if the solver fails."""
+        """Minimise the violation subject to a lower bound; return None if the solver fails."""
         self.n_solves += 1
         self._market.parameter.value = eta
         self._floor.value, self._allowed.value = floor, allowed
@@ -94,7 +94,7 @@ class LeastViolation:
         return self._solve(eta, -1.0, 0.0)
 
     def proof(self, eta: float) -> Excluded | None:
-        """Prove that eta and all values on one side are infeasible; return None without a proof."""
+        """Prove that eta and all values on one side of it are infeasible, or return None."""
         view = self.view
         if (weights := self._solve(eta, 0.0, 1e9)) is None:
             return None
@@ -161,7 +161,7 @@ class Conic:
         return self.problem
 
     def solve(self, eta: float) -> Evaluated | Excluded:
-        """Compute a feasible point at eta and the cut of its multipliers, or exclude eta."""
+        """Compute a feasible point at eta with its cut, or prove that eta is infeasible."""
         start, problem = time.perf_counter(), self.declare(eta)
         status = run_solver(problem, self.solver, self.options)
         if status not in SOLVED:
@@ -187,7 +187,7 @@ class Conic:
     def repaired(
         self, weights: Floats, eta: float, support: NDArray[np.bool_] | None = None
     ) -> Floats:
-        """Move slightly infeasible weights on a support towards a strictly feasible point."""
+        """Make slightly infeasible weights feasible, using a strictly feasible point."""
         support = self.view.active if support is None else support
         weights = _restricted(weights, support)
         here = self._violations(weights, eta)[0]
@@ -208,7 +208,7 @@ class Conic:
         return (1 - share) * weights + share * inside
 
     def _violations(self, weights: Floats, eta: float) -> tuple[Floats, float]:
-        """Compute violations (or negative slacks) of inequalities, and the largest of equations."""
+        """Compute the (signed) violations of inequalities, and the largest one of equations."""
         view, inequalities, worst = self.view, [np.empty(0)], 0.0
         view.place(weights, eta)
         for item in view.flat_constraints():
@@ -236,7 +236,8 @@ class Conic:
         began, first = time.perf_counter(), first_look(self.form, start)
         whole = self.view.program()  # its optimal eta is the first eta of the search
         if whole and run_solver(cp.Problem(*whole), self.solver, self.options) in SOLVED:
-            inverse = self.view.quantities.inverse_eta.value  # None if no piece depends on eta
+            # The value is None if no piece depends on eta.
+            inverse = self.view.quantities.inverse_eta.value
             if inverse is not None and inverse * self.form.natural_eta > _NO_SLACK:
                 first = float(np.clip(1.0 / inverse, *self.ends))
         best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)

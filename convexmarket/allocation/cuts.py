@@ -36,9 +36,9 @@ __all__ = ["KeptSpreadCut", "Linearizer"]
 
 Floats = NDArray[np.float64]
 
-#: Distance of tangent points from the boundary, where an entropy has no gradient.
+#: Distance between tangent points and the boundary, where an entropy has no gradient.
 _INWARDS = 1e-9
-#: Relative distances of a cut from its point between which weights are polished.
+#: Weights are polished if the relative distance of the cut from the point is in this range.
 _SHORT = 1e-7, 1e-2
 #: Weight, relative to the average, below which only weights with a low marginal cost are polished.
 _SELLS = 1e-6
@@ -74,7 +74,7 @@ class KeptSpreadCut:
         return abs(float(self.spread(0.0 * self.costs)))
 
     def _concave(self, eta: float) -> float:
-        """Compute the concave part and the constant, minus a bound on their rounding errors.
+        """Compute the concave part plus the constant, minus a bound on their rounding errors.
 
         The costs of positive weights are at most the minimum minus the minimum of the spread, up to
         negative parts, so relative errors of larger costs have no effect.
@@ -93,7 +93,7 @@ class KeptSpreadCut:
         return _proven(self._concave(eta) + noise - _ROUNDING * abs(noise))
 
     def minimum(self, low: float, high: float) -> tuple[float, float]:
-        """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
+        """Return (eta, value) of the least value of the cut for low <= eta <= high."""
         if low == high:
             return low, self(low)
         eta, value = KeptSpreadCut.interval_bound(self, self, low, high)
@@ -110,11 +110,11 @@ class KeptSpreadCut:
         return replace(self, **mixed, tail=None)
 
     def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
-        """Return (eta, value) of a lower bound between this cut's eta, low, and the other's, high.
+        """Return (eta, value) of the least bound between low, with this cut, and high, with other.
 
-        The multipliers are interpolated linearly in eta. The costs are then quadratic in eta: at
-        most ``(high - low)/4`` times the increase of the slopes below their chord. The minimum over
-        the simplex decreases by at most that, and is concave along the chord.
+        The multipliers are interpolated linearly in eta. The costs are then quadratic in eta, and
+        below their chord by at most ``(high - low)/4`` times the increase of the slopes. The
+        minimum over the simplex is concave along the chord, and decreases by at most this amount.
         """
         start, width, more, dip = self._concave(low), high - low, 0.0, 0.0
         slope = float(self.slopes.min())  # the smallest slope of a concave function
@@ -153,7 +153,7 @@ class Linearizer:
         self._minorants = Minorants(view.unknowns)
         even = np.zeros(view.active.size)
         able = [part for part in view.terms if part[1].simplex_minimum(1.0, even) is not None]
-        # Prefer strictly convex terms to the largest weight.
+        # Strictly convex terms are preferred to the largest weight.
         self._spread = next(iter([part for part in able if not part[2].is_pwl()] or able), None)
 
     def cut(
@@ -209,7 +209,7 @@ class Linearizer:
         return bounds
 
     def _least(self, expression: cp.Expression) -> float:
-        """Return a lower bound on a term in only the guarantees, or -inf for other terms."""
+        """Return a lower bound on a term that depends only on the guarantees, or -inf."""
         if not all(variable is self.view.epsilon for variable in expression.variables()):
             return -np.inf
         if expression.is_nonneg():
@@ -218,7 +218,7 @@ class Linearizer:
         return const if min(slopes) >= 0 else -np.inf
 
     def _cut(self, point: Floats, eta: float, bounds: Floats) -> KeptSpreadCut:
-        """Return the cut of three minorants at a point, with a tail if one is known."""
+        """Return the cut that three minorants at a point define, with its tail if it has one."""
         rest, total = bounds[0], bounds[0] + bounds[1]
         costs, slopes = np.split(total[2:] + bounds[2, 2:], 2)
         price, tail = float((costs + eta * slopes) @ point), None
@@ -254,8 +254,8 @@ def _polished(a: Floats, marginal: Callable[[Floats], Floats]) -> Floats:
     """Return nearby weights at which the marginal costs of the sellers differ less.
 
     A solver's weights, and the tangent there, have half as many correct digits as its objective.
-    One step of Newton's method for the Lagrangian, by conjugate residuals, restores the digits.
-    The bound holds at any weights.
+    One Newton step for the Lagrangian, computed by conjugate residuals, restores these digits. The
+    bound holds at any weights.
     """
     here = marginal(a)
     if not np.isfinite(here).all():

@@ -61,13 +61,13 @@ _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
 _CANCELLED = 1e-3
 #: Largest distance of a cut from its point that is attributed to the accuracy of the solver.
 _ACCURACY = 1e-6
-#: Relative accuracy of solvers at extreme eta; relative width of intervals that are not split.
+#: Relative accuracy of solvers at extreme eta; relative width of the smallest intervals.
 _ROUGH, _NARROW = 1e-9, 1e-12
 _MAX_SPLITS, _MAX_EXCLUDED = 40_000, 60
 
 
 def first_look(form: MarketNumbers, start: float | None = None) -> float:
-    """Return the first eta of a search, or a given start clipped to its neighbourhood.
+    """Choose the first eta of a search; a given start is clipped to a range around this eta.
 
     Noise and linear payments balance at this eta for equal weights; it is the natural eta
     otherwise.
@@ -119,7 +119,7 @@ class SearchResult(NamedTuple):
 
 
 class Runner(Protocol):
-    """Solver of a market at given eta, with the range of eta and the solves so far."""
+    """Solver of a market at a given eta, with the range of eta and the records of all solves."""
 
     ends: tuple[float, float]
     records: list[SolveRecord]
@@ -141,7 +141,7 @@ class _Search:
         self.cuts: list[KeptSpreadCut] = []
 
     def solve(self, eta: float) -> Evaluated | None:
-        """Solve at an eta; narrow the range and return None if the eta is infeasible."""
+        """Solve at an eta. If it is infeasible, narrow the range and return None."""
         point = self.runner.solve(eta)
         if isinstance(point, Excluded):
             self.exclude(point)
@@ -156,7 +156,7 @@ class _Search:
         return point
 
     def exclude(self, proof: Excluded) -> None:
-        """Narrow the range by a proof; raise an error if the range becomes empty."""
+        """Narrow the range by a proof of infeasibility, or raise an error if it becomes empty."""
         self.proofs.append(proof)
         if proof.low == 0:
             self.low = max(self.low, proof.high)
@@ -177,7 +177,7 @@ class _Search:
             )
 
     def first(self, eta: float) -> None:
-        """Solve at the first feasible eta, starting from a given eta."""
+        """Try multiples of a given eta until one is feasible."""
         failure = None
         for factor in _TRIES:
             try:
@@ -195,7 +195,7 @@ class _Search:
         return self.cuts[first : bisect_right(self.places, high) + 1]
 
     def between(self, eta: float) -> KeptSpreadCut | None:
-        """Return the cut of a solve at eta, or the combination of the neighbouring cuts."""
+        """Return the cut of a solve at eta, or interpolate the neighbouring cuts."""
         above = bisect_left(self.places, eta)
         if eta in self.places[above : above + 1]:
             return self.cuts[above]
@@ -300,7 +300,7 @@ def search_eta(
         target = search.best.objective - max((1 - FOR_TRACES) * gap, slack) * search.best.aim
         eta = search.split_at(low, high, where)
         narrow = not low < eta * (1 - _NARROW) < high * (1 - _NARROW)
-        if known >= target or narrow or used_up():  # this bound is the lowest of all
+        if known >= target or narrow or used_up():  # this bound is the lowest bound
             aside.append((known, low, high))
             break
         if not first / _FAR < eta < first * _FAR:

@@ -145,7 +145,7 @@ def optimum(form: StandardForm, markets: Markets) -> tuple[Points, Floats]:
 def _within(
     markets: Markets, rho: float, minima: Points | None, rates: Floats, border: float = np.inf
 ) -> list[Points]:
-    """Return possible optima with a rate in a range and below a border."""
+    """Return the points that may be optimal, with rates in a range and below a border."""
     points = []
     for rate in rates:
         if 0 < rate < border:
@@ -163,7 +163,7 @@ def _largest(markets: Markets, points: Points) -> Floats:
 
 
 class PathSegment(NamedTuple):
-    """A piece of the path, in the units of the market.
+    """A piece of the path, in the units of the market's costs and weights.
 
     ``bought`` sellers sell, and ``capped`` of these are at the cap. The weights of free sellers are
     ``share - beta*((psi - origin) - mean)``; beta is 0 if all their costs are equal. ``norm`` is
@@ -243,9 +243,9 @@ def best_segment(form: StandardForm, costs: Costs) -> tuple[PathSegment, Allocat
 
 
 def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> PathSegment:
-    """Solve the piece (j, q) without cancellation, from deviations from one of its costs.
+    """Recompute the piece (j, q) from deviations from one of its costs, which avoids cancellation.
 
-    If rounding errors led to a neighbour of the right piece, solve that piece.
+    If rounding errors selected a neighbour of the right piece, solve the right piece.
     """
     u, psi, scale, numbers = form.max_weight, costs.psi, costs.scale, costs.sums[0]
     rho, unit = costs.units(form)

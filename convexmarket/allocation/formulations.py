@@ -58,7 +58,7 @@ __all__ = ["ConvexProgram", "FixedEtaProblem", "Formulation", "declare", "line_s
 Floats = NDArray[np.float64]
 Formulation = Literal["primal", "dual", "projection"]
 
-#: Largest ratio of eta to the eta for which a problem is declared.
+#: Largest ratio of eta to the eta at which a problem was declared.
 _SAME = 1e3
 
 
@@ -66,7 +66,7 @@ class FixedEtaProblem(DeclaredMarket):
     """The dual or the projection of the papers' problem at a fixed eta, made by :func:`declare`.
 
     The dual is scaled by the size of a price at the declared eta. The parameter of the projection
-    is beta. Its value is scaled by m^2 and is not the market's objective.
+    is beta. The value of the projection is scaled by m^2 and differs from the market's objective.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class FixedEtaProblem(DeclaredMarket):
 
     @property
     def eta(self) -> float:
-        """Total privacy; setting it changes the parameter, without compiling again."""
+        """Total privacy. Setting this attribute changes the parameter without compiling again."""
         return self._eta
 
     @eta.setter
@@ -227,7 +227,7 @@ def declare(
         problem = FixedEtaProblem(market, eta, formulation)  # type: ignore[arg-type]
     elif eta is not None:
         problem = FixedEta(MarketExpressions(market, parametric=True), eta)
-        problem.eta = eta  # the setter checks bounds on eta
+        problem.eta = eta  # the setter checks the bounds on eta
     else:
         problem = ConvexProgram(market)
     if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]

@@ -52,8 +52,8 @@ def highest_cost_bought(form: StandardForm, g: float) -> float:
     The sellers with costs up to g can have the whole weight, and one of them is below the cap. If a
     seller with cost psi sells at the optimum, moving its weight to that seller does not help, so
     t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its objective exceeds
-    2*sigma*gamma/t, and is at most the objective of the cheapest sellers. The end of a range of eta
-    bounds t directly.
+    2*sigma*gamma/t, and is at most the objective of the cheapest sellers. A range of eta bounds t
+    directly.
     """
     c, one_over_t = form.sigma * form.gamma, 1.0 / (form.gamma * (form.eta_low or form.eta_high))
     if g < np.inf and c > 0 and form.eta_low == 0:
@@ -124,7 +124,7 @@ def _count(bottom: int, shift: int, n_cells: int, blocks: Iterable[Floats]) -> t
 
 
 def _added(counts: Sequence[Any]) -> tuple[Any, Ints]:
-    """Return the distinct values in order, with their total counts."""
+    """Return the sorted distinct values, with their total counts."""
     values, place = np.unique(np.concatenate([part[0] for part in counts]), return_inverse=True)
     number = np.zeros(values.size, np.int64)
     np.add.at(number, place, np.concatenate([part[1] for part in counts]))

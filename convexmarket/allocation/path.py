@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 #: Relative slack of the test that discards a stretch, for rounding errors.
 SLACK = 1e-9
-#: Number of nodes in the first round, over all markets, and in later rounds.
+#: Number of nodes of all markets in the first round, and in later rounds.
 _FIRST, _LATER = 1024, 128
 #: Attributes that all markets have in common.
 _SHARED = ("costs", "is_replaced")
@@ -62,7 +62,7 @@ class Columns:
 
 @dataclass
 class Nodes(Columns):
-    """Nodes of paths: market, first row without weight, r^2, psi'a, capped rows, beta."""
+    """Nodes of the paths of markets e, at which k is the first row without weight."""
 
     e: Ints
     k: Ints
@@ -150,7 +150,7 @@ class Costs:
 
 
 class Piece(NamedTuple):
-    """A piece of the path: f, M, mean cost of free sellers, W, p0 and N0; arrays of one shape."""
+    """Pieces of the path, as arrays of f, M, the mean cost of free sellers, W, p0 and N0."""
 
     free: Floats
     left: Floats
@@ -197,7 +197,7 @@ class Markets:
         some = copy(self)
         some.n = np.broadcast_to(n, self.size.shape)
         numbers, x = self.costs.sums[0], self.costs.x
-        # Allow for rounding: m sellers at a cap of 1/m are feasible.
+        # The tolerance makes m sellers at a cap of 1/m feasible despite rounding.
         filling = np.ceil(some.n * (1 - 1e-15)).astype(np.intp)
         last = np.minimum(filling, self.sums(self.size)[0]) - 1
         # The marginal cost is the new cost, or the cost of a row without the replaced seller.
@@ -212,7 +212,7 @@ class Markets:
         return some
 
     def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
-        """Return the number of sellers in the first k rows, and their sums of costs and squares."""
+        """Return the number of sellers in the first k rows, and sums of costs and squares."""
         number, first, second = self.costs.sums
         if not self.is_replaced:
             return number[k], first[k], second[k]
@@ -291,9 +291,9 @@ class Markets:
     def points(
         self, e: Ints, j: Ints, q: Ints, piece: Piece, beta: Floats, rate: Any, rho: float
     ) -> Points:
-        """Return the points of pieces (j, q) at beta; a rate of None is computed from beta."""
+        """Return the points of pieces (j, q) at beta; the default rate follows from beta."""
         free, left, mean, spread, cost, norm2 = piece
-        bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite at zero spread
+        bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite if the spread is zero
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             norm = np.sqrt(norm2 + bent * bent * spread)
             cost = cost - bent * spread
@@ -307,7 +307,8 @@ class Markets:
         j, q, some = points.capped, points.bought, self[:]
         some.n, cap = points.n, 1.0 / points.n
         piece = some.piece(j, q)
-        with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
+        # Entries without free sellers are not used.
+        with np.errstate(divide="ignore", invalid="ignore"):
             several = self.value(j) < self.value(q - 1)  # otherwise equal shares
             tilt = np.where(several, points.beta * (piece.mean - cost), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
@@ -347,13 +348,13 @@ def best_of(points: Points) -> Points:
 
 
 def beta_at(piece: Piece, rate: Any) -> Floats:
-    """Solve beta/||a(beta)|| = r for beta on each piece; +inf if the ratio is always below r."""
+    """Solve beta/||a(beta)|| = r for beta on each piece, or return +inf if r is too large."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return rate * np.sqrt(piece.norm2 / np.maximum(1.0 - rate * rate * piece.spread, 0.0))
 
 
 def stationary_beta(piece: Piece, rho: float) -> Floats:
-    """Return the beta of the local minimum on each piece; +inf if the objective is decreasing.
+    """Return the beta of the local minimum on each piece, or +inf if the objective is decreasing.
 
     r^2 * psi'a = rho is beta^2*(p0 - beta*W) = rho*(N0 + beta^2*W), in s = 1/beta the cubic
     s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0, so at most two are positive.

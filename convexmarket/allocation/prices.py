@@ -7,8 +7,8 @@ budget and h of the range of eta,
 .. math:: g_i + \lambda\eta\psi_i + z_i + \eta w_i = \tau \;\text{ where } a_i > 0, \qquad
           F_\eta + \lambda\psi^\top a + w^\top a + h = 0 ,
 
-which is a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. The prices of all
-other markets are the multipliers of the solver.
+These equations are a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. The
+prices of all other markets are the multipliers of the solver.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SINGULAR = 1e-8
 
 
 def binding_constraints(market: Market, best: Allocation) -> tuple[str, ...]:
-    """Return the class names of the binding inequalities, except ranges of eta."""
+    """Return the class names of all binding inequalities, excluding ranges of eta."""
     costs = MarketNumbers(market.form.virtual_costs)
     return tuple(type(p).__name__ for p in market.constraints if _binds(p, best, costs))
 
@@ -122,7 +122,8 @@ def _multipliers(
     free = sells & ~capped & ~full
     paid = float(psi @ epsilon) >= form.budget * (1 - _BINDS)
     at_end = min(abs(eta - form.eta_low), abs(eta - form.eta_high)) <= _BINDS * eta
-    # Columns: tau, lambda, h. Rows: sellers strictly between their bounds, and eta. Unit: money.
+    # Columns: tau, lambda, h. Rows: sellers strictly between their bounds, and one row for eta.
+    # Unit: money.
     rows = np.stack([np.ones(m), -eta * psi, np.zeros(m)], axis=1)
     sold = np.where(full, weights, 0.0)
     last = np.array([sold.sum(), eta * float(psi @ (weights - sold)), eta])

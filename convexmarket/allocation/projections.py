@@ -48,7 +48,7 @@ _AIM = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class ProjectableForm(MarketNumbers):
-    """The problem of this module for the active sellers, with one of ``mu`` and ``mu_squared``.
+    """The problem of this module for the active sellers; ``mu`` or ``mu_squared`` is zero.
 
     ``groups`` have bounds on their shares.
     """
@@ -57,7 +57,7 @@ class ProjectableForm(MarketNumbers):
 
     @classmethod
     def of(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Return the problem restricted to the active sellers, and the mask of these sellers.
+        """Restrict the problem to the active sellers; return it with the mask of these sellers.
 
         The result is None for a market with other pieces, or with several bounds on shares.
 
@@ -94,7 +94,7 @@ class ProjectableForm(MarketNumbers):
         return self.losses + (self.gamma * eta) * self.virtual_costs
 
     def optimum(self, eta: float) -> tuple[Projection, Floats]:
-        """Return the optimal weights at an eta, with prices, and the multipliers of their bounds.
+        """Return the optimal weights at an eta with prices, and the multipliers of bounds.
 
         The prices are the multipliers of ``sum a = 1`` in each block.
         """
@@ -165,7 +165,7 @@ class ProjectableForm(MarketNumbers):
 
 
 class Projections:
-    """Solver of the problem with finite virtual costs at given eta."""
+    """Solver of the problem at a given eta, for finite virtual costs."""
 
     def __init__(self, form: ProjectableForm) -> None:
         self.form = form

@@ -48,7 +48,7 @@ def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expr
 
 
 def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
-    """Return ``1/(eta*unit)`` as a parameter, computed from the parameter of eta."""
+    """Return the parameter ``1/(eta*unit)``, whose value follows from the parameter of eta."""
     return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
 
 
@@ -146,7 +146,7 @@ class MarketExpressions:
         return cp.Minimize(self.objective()), [*self.simplex, *self.flat_constraints()]
 
     def place(self, weights: Floats, eta: float) -> None:
-        """Set the unknowns to the values at a point."""
+        """Set the values of the unknowns to those at a point."""
         self.scaled_weights.value = self.active.size * weights[self.active]
         self.scaled_inverse.value = 1.0 / (eta * self.inverse_scale)
         self.epsilon.value = eta * weights
@@ -257,7 +257,7 @@ class FixedEta(DeclaredMarket):
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
-    """Return the multiplier of a solved comparison, times a scale; None without variables."""
+    """Return the scaled multiplier of a solved comparison, or None for one without variables."""
     if not item.variables() or item.dual_value is None:
         return None
     dual = np.asarray(item.dual_value, dtype=float)
