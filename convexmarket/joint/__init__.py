@@ -1,4 +1,4 @@
-"""The data-dependent problem of choosing model, weights and total privacy (A, VIII; B)."""
+"""Choose the model, the weights and the total privacy jointly (A, VIII; B)."""
 
 from convexmarket.joint.alternating import best_model
 from convexmarket.joint.exponential import ExponentialBlock

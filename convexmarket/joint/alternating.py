@@ -1,25 +1,25 @@
-r"""Alternating minimisation, and a global certificate if the problem is convex for each eta.
+r"""Alternating minimisation, with a global certificate if the problem is convex for each eta.
 
-Each step is solved to machine precision, so the objective never increases.
+Each step is solved to machine precision, so the objective does not increase.
 
-Assume that the problem is convex in (w, a) for a fixed eta (:func:`convexity_ratio` below 1),
-linear in the payments and without realised noise. Then alternation at a fixed eta finds the global
-optimum, and a tangent at the optimum bounds the objective for *every* eta. Write the objective as
-``Phi(w, a) + 2*r*||w||/eta + gamma*eta*psi'a + sigma/eta``, with r = 0 for expected noise, and let
-rho be the ratio. A share ``(1 - sqrt(rho))`` of the curvature of the spread and of the
-regularization can be separated before Phi is replaced by its tangent, because the remainder is
-still convex. The bound includes both shares, like the cuts of :mod:`convexmarket.allocation.cuts`,
-and is used in the same search over eta. Its minimum over the models has a closed form, concave and
-nondecreasing in 1/eta.
+Assume that the problem is convex in (w, a) for a fixed eta (:func:`convexity_ratio` below 1), that
+payments are linear, and that noise is not realised. Then alternation at a fixed eta finds the
+global optimum, and a tangent at the optimum bounds the objective for *every* eta. Write the
+objective as ``Phi(w, a) + 2*r*||w||/eta + gamma*eta*psi'a + sigma/eta``, with r = 0 for expected
+noise, and let rho be the ratio. A share ``(1 - sqrt(rho))`` of the curvature of the spread and of
+the regularization can be separated before Phi is replaced by its tangent, because the remainder is
+still convex. The bound includes the separated shares, like the cuts of
+:mod:`convexmarket.allocation.cuts`, and the same search over eta uses it. The minimum of the bound
+over the models has a closed form, which is concave and nondecreasing in 1/eta.
 
-The best model for given purchases is a weighted logistic regression with a cost of the norm,
+The best model for given purchases is the solution of a weighted logistic regression,
 
 .. math:: \min_{\|w\| \le \beta}\; \sum_i a_i \log(1 + e^{-y_i w^\top x_i})
           + \tfrac{\Lambda}{2}\|w\|^2 + v^\top w + \kappa\|w\|
 
-Additional regularization replaces the norm and its bound. For nu >= 0 let w(nu) be the minimiser
-with regularization Lambda + nu and without cost and bound. The solution is w(nu) with
-``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if this requires a larger nu. Both sides are
+Additional regularization replaces the norm and its bound. For nu >= 0, let w(nu) be the minimiser
+with regularization Lambda + nu, kappa = 0 and no bound. The solution is w(nu) with
+``nu*||w(nu)|| = kappa``, or with ``||w(nu)|| = beta`` if beta requires a larger nu. Both sides are
 monotone in nu. The solution is 0 if kappa is at least the norm of the gradient at 0.
 """
 
@@ -49,16 +49,16 @@ from convexmarket.terms import EtaRange, Losses
 
 Floats = NDArray[np.float64]
 
-#: Alternations before a descent, largest number of its steps, and alternations at a fixed eta.
+#: Alternations before a quasi-Newton run, most steps of a run, and most alternations at fixed eta.
 _ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
 _TOLERANCE = 1e-10  # norm of the gradient of a model, relative to the largest row
-#: Relative gap and largest number of exact evaluations over eta; gap of a conic search.
+#: Relative gap and most evaluations of an exact search over eta, and gap of a conic search.
 _GAP, MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
-_POLISHES = 3  # steps after a conic search
+_POLISHES = 3  # steps after a search over eta
 
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
-    """Return the smooth part of the objective as a function of the model."""
+    """Create the smooth part of the objective as a function of the model."""
     used, shift = weights > 0, np.zeros(joint.X.shape[1])
     if joint.noise_vector is not None:
         shift = 2.0 / eta * joint.noise_vector
@@ -67,7 +67,7 @@ def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjecti
 
 
 def norm_price(joint: JointMarket, eta: float) -> float:
-    """Return the cost of the norm of the model at an eta, due to worst-case noise."""
+    """Compute the factor of the model's norm in the objective, which is due to worst-case noise."""
     return 2.0 * joint.noise_radius / eta if joint.noise == "worst-case" else 0.0
 
 
@@ -126,7 +126,7 @@ def _crossing(rising: Callable[[float], float], guess: float, low: float = 0.0) 
 def model_gradient(
     joint: JointMarket, model: Floats, weights: Floats, eta: float, smooth: bool = False
 ) -> Floats:
-    """Compute the smallest subgradient in the model of the objective or of its smooth part."""
+    """Compute the smallest subgradient of the objective, or of its smooth part, in the model."""
     gradient = _smooth(joint, weights, eta).gradient(model)
     kappa, norm = norm_price(joint, eta), float(np.linalg.norm(model))
     if smooth:
@@ -142,7 +142,7 @@ def model_gradient(
 
 
 class Purchase(NamedTuple):
-    """Weights and eta for a model, and a bound on the possible improvement of both."""
+    """Weights and eta for a model, and a bound on the possible decrease of the objective."""
 
     weights: Floats
     eta: float
@@ -150,18 +150,18 @@ class Purchase(NamedTuple):
 
 
 class PurchaseStep:
-    """The best weights and eta for a model, computed exactly if the market permits it."""
+    """Compute the best weights and eta for a model, exactly if the market permits it."""
 
     def __init__(self, joint: JointMarket, solver: str | None = None) -> None:
         self.joint, self.solver = joint, solver
 
     @cached_property
     def form(self) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Numbers of the market for the sellers who can sell, or None if it has other pieces."""
+        """Numbers of the market for active sellers, or None if the market is not supported."""
         return None if self.solver else ProjectableForm.of(self.joint.market.form)
 
     def priced(self, model: Floats) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Return the market for the losses and noise of a model."""
+        """Return the numbers of the market with the losses and noise of a model."""
         if self.form is None:
             return None
         form, active = self.form
@@ -172,8 +172,8 @@ class PurchaseStep:
         """Compute the best weights and eta for a model from an initial eta."""
         low = self.joint.market.form.eta_low
         if self.joint.noise_price(model) <= 0 < low:
-            # Less privacy costs less, and the noise lowers the objective, so the range determines
-            # eta.
+            # A smaller eta reduces payments, and noise reduces the objective: the lowest eta is
+            # best.
             return self.at(model, low)
         if (priced := self.priced(model)) is None:
             return self._allocated(self.joint.purchase_market(model))
@@ -218,18 +218,18 @@ class Descent:
         return max(abs(self.objective), float(np.finfo(float).tiny))
 
     def take(self, model: Floats, weights: Floats, eta: float) -> None:
-        """Move to a point if its objective is not larger."""
+        """Move to a point unless its objective is larger."""
         objective = self.joint.objective(model, weights, eta)
         if objective <= self.objective:
             self.model, self.weights, self.eta = model, weights, eta
             self.objective = objective
 
     def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
-        """Alternate from the current model, at a fixed eta if given.
+        """Alternate from the current model, at a fixed eta if ``eta`` is given.
 
-        Alternation converges linearly, so a quasi-Newton method updates the model every few steps.
-        The gradient of the objective minimised over weights and eta is the gradient at the best
-        purchase (envelope theorem).
+        Alternation converges linearly. Therefore, a quasi-Newton method updates the model after
+        every few steps. Its objective is minimised over purchases, and the envelope theorem gives
+        its gradient at the best purchase.
         """
         joint = self.joint
 
@@ -256,7 +256,7 @@ class Descent:
                 return
 
     def measure(self) -> None:
-        """Set the residual, the largest gain by changing only the model or only the purchase."""
+        """Compute a bound on the gain of changing only the model or only the purchase."""
         best = self.step(self.model, self.eta)
         objective = self.joint.objective(self.model, best.weights, best.eta)
         gradient = model_gradient(self.joint, self.model, self.weights, self.eta)
@@ -269,7 +269,7 @@ class Descent:
 class _JointCut(KeptSpreadCut):
     """A cut plus the minimum over models, a concave and nondecreasing function of s = 1/eta.
 
-    Between two values of s, the chord is a lower bound: a constant plus noise.
+    Between two values of s, the chord is a lower bound, a linear function of s.
     """
 
     model: Callable[[float], float] = float
@@ -298,7 +298,7 @@ class _JointCut(KeptSpreadCut):
 
 
 class GlobalSearch:
-    """Solver of a convex joint problem at a given eta, with cuts that are valid for every eta."""
+    """Solve a convex joint problem at a given eta, with cuts that are valid for every eta."""
 
     def __init__(self, start: Descent, tol: float) -> None:
         assert start.step.form is not None
@@ -308,7 +308,7 @@ class GlobalSearch:
         self.best, self.model = start, start.model  # model at the previous eta
 
     def solve(self, eta: float) -> Evaluated:
-        """Return the optimum at eta and a bound on the optimum at every eta."""
+        """Compute the optimum at eta and a cut that bounds the optimum at every eta."""
         began = time.perf_counter()
         descent = Descent(self.joint, self.step, self.model)
         descent.run(self.tol, _AT_ETA, eta)
@@ -321,7 +321,7 @@ class GlobalSearch:
         return Evaluated(descent.weights, eta, descent.objective, cut, descent.scale)
 
     def _cut(self, model: Floats, weights: Floats, eta: float) -> KeptSpreadCut:
-        """Return the tangent of the convex part with the separated curvature."""
+        """Compute the tangent of the convex part, and add the separated curvature."""
         joint, root = self.joint, float(np.sqrt(convexity_ratio(self.joint)))
         form = self.step.priced(model)
         assert form is not None
@@ -333,7 +333,7 @@ class GlobalSearch:
         rest = float(priced.prices(eta) @ a) + joint.sigma / eta
         spread = root * (priced.objective(a, eta) - rest)
         # The terms in the model w are keep/2*||w - v||^2 + 2*r*s*||w|| up to a constant, where v is
-        # the present model minus the gradient over keep.
+        # the current model minus gradient / keep.
         radius, norm = norm_price(joint, 1.0), float(np.linalg.norm(model))
         gradient = model_gradient(joint, model, weights, eta, smooth=norm == 0)
         if norm > 0:

@@ -1,15 +1,15 @@
-r"""The joint problem in the variables ``z = log(a)``, by the convex-concave procedure.
+r"""Solve the joint problem in the variables ``z = log(a)`` by the convex-concave procedure.
 
 The objective is convex in (w, z) if the regularization is at least
 :func:`convexmarket.joint.convexity_threshold` (B, Theorem 4.1), but the set ``sum exp(z) = 1`` is
 not convex. CVXPY's rules accept a piece in ``exp(z)`` only if it is convex and *nondecreasing* in
-every weight. So ``sum exp(z) <= 1`` can be omitted, because scaling weights down to a sum of one
-does not increase the objective. The convex-concave procedure replaces the remaining
-``sum exp(z) >= 1`` by its tangent at a point z0, which is stricter.
+every weight. Therefore, ``sum exp(z) <= 1`` can be omitted, because scaling weights down to a sum
+of one does not increase the objective. The convex-concave procedure replaces ``sum exp(z) >= 1`` by
+the tangent at a point z0, which is a stricter constraint.
 
-One round computes the best model and a few tangents of the z-block (:class:`ExponentialBlock`) with
-eta. A tangent multiplies every weight by a factor, so the weight of a seller who should sell
-nothing only tends to zero. Final weights below a billionth of the average are set to zero.
+Each round computes the best model and solves the z-block (:class:`ExponentialBlock`) for a few
+tangents. A solve multiplies every weight by a positive factor, so weights tend to zero but do not
+reach it. Final weights below a billionth of the average are set to zero.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from convexmarket.terms.pieces import Piece
 
 Floats = NDArray[np.float64]
 
-#: Smallest share of the average weight in a logarithm, and the largest share treated as zero.
+#: Shares of the average weight: the smallest in a logarithm, and the largest set to zero.
 _SMALLEST, _NOTHING = 1e-12, 1e-9
-#: Tangents of the z-block in one round; the model is updated before z converges fully.
+#: Largest number of tangents in one round. The model is updated before z converges.
 _MAX_TANGENTS = 10
 
 
 class ExponentialBlock(DeclaredMarket):
-    """Program for the best weights, and optionally eta, in z = log(a) around a point z0.
+    """The convex program for weights, and optionally eta, in z = log(a) around a point z0.
 
-    The :class:`cvxpy.Problem` is compiled once for all losses, noise and z0. Its value is the joint
-    objective without the parts that depend only on the model.
+    The :class:`cvxpy.Problem` is compiled only once, with losses, noise and z0 as parameters. Its
+    value is the joint objective without the terms that depend only on the model.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class ExponentialBlock(DeclaredMarket):
     losses : array_like, shape (m,)
         Nonnegative losses of a model, ``joint.losses(model)``.
     eta, choose_eta : float, bool
-        The total privacy, and whether the block chooses it. Then ``eta`` is only a scale of
-        numbers.
+        The total privacy, and whether the block optimises it. If so, ``eta`` only scales the
+        variable.
     around : array_like, shape (m,), optional
         The weights ``exp(z0)``. The default is equal weights.
 
@@ -91,7 +91,7 @@ class ExponentialBlock(DeclaredMarket):
         self._sellers = market.form.active
         m, n = self._sellers.size, int(self._sellers.sum())
         self._z = cp.Variable(n, name="log(m*a)")
-        # Distance of log(eta) from the logarithm of the given eta.
+        # Difference between log(eta) and the logarithm of the given eta.
         self._v: cp.Expression = cp.Variable(name="v") if choose_eta else cp.Constant(0.0)
         self._losses = cp.Parameter(n, nonneg=True, name="losses")
         self._noise = cp.Parameter(nonneg=True, name="noise/eta")
@@ -137,7 +137,7 @@ class ExponentialBlock(DeclaredMarket):
         return piece.constraints(quantities)
 
     def place(self, losses: ArrayLike, around: ArrayLike, noise: float | None = None) -> None:
-        """Set losses and weights exp(z0), both of shape (m,), and the cost of 1/eta."""
+        """Set the losses and the weights exp(z0), of shape (m,), and the factor of 1/eta."""
         m = self._sellers.size
         self._losses.value = checked_vector("losses", losses, m, 0.0)[self._sellers]
         if noise is not None:
@@ -149,12 +149,12 @@ class ExponentialBlock(DeclaredMarket):
 
     @property
     def eta(self) -> float:
-        """Total privacy of the last solve, or the given value before a solve or if eta is fixed."""
+        """Total privacy of the last solve, or the given value if eta is fixed or not yet solved."""
         return self._given * float(np.exp(0.0 if self._v.value is None else self._v.value))
 
     @property
     def weights(self) -> Floats:
-        """Weights a of the last solve, or of the start, scaled to a sum of one, shape (m,)."""
+        """Weights of the last solve, or initial weights, scaled to a sum of one, shape (m,)."""
         weights = embed(np.exp(numbers(self._z, self.status)), self._sellers)
         return weights / weights.sum()
 
@@ -167,9 +167,9 @@ def solve_exponential(
     tol: float = 1e-9,
     max_iterations: int = 200,
 ) -> Descent:
-    """Solve the joint problem in z = log(a) from a given total privacy and positive weights.
+    """Solve the joint problem in z = log(a) from an initial eta and positive weights.
 
-    The descent ends when the relative gain of a round is less than ``tol``.
+    The descent ends when the relative gain of a round is at most ``tol``.
     """
     solver = check_solver(solver)
     sellers = joint.market.form.active
@@ -177,7 +177,7 @@ def solve_exponential(
     model = best_model(joint, weights, float(eta))
     descent = Descent(joint, PurchaseStep(joint), model)
     block = ExponentialBlock(joint, joint.losses(model), eta, choose_eta=True)
-    # Equal weights may violate a bound, so the first point is the result of a solve.
+    # Initial weights can violate a bound, so the first point is the result of a solve.
     descent.weights, descent.eta = _tangent(joint, block, solver, model, weights)
     for _ in range(max_iterations):
         before = descent.objective
@@ -199,12 +199,12 @@ def solve_exponential(
 def _tangent(
     joint: JointMarket, block: ExponentialBlock, solver: str, model: Floats, around: Floats
 ) -> tuple[Floats, float]:
-    """Return the best weights and eta for the tangent of ``sum exp(z) >= 1``."""
+    """Compute the best weights and eta for the tangent of ``sum exp(z) >= 1`` at ``around``."""
     block.place(joint.losses(model), around, max(joint.noise_price(model), 0.0))
     status = run_solver(block, solver)
     if status.startswith("infeasible"):
         raise InfeasibleMarketError(
-            "the z-block is infeasible: no weights within the market's bounds sum to one; loosen "
+            "the z-block is infeasible: no weights within the market's bounds sum to one; relax "
             "the bounds"
         )
     if status not in SOLVED:
@@ -219,7 +219,7 @@ def _further(
 ) -> tuple[Floats, float]:
     """Continue along a step of z, and double its length while the objective decreases.
 
-    Tangents converge linearly, and their last steps are below the error of a conic solver.
+    Tangents converge linearly, and their last steps are smaller than the error of a conic solver.
     """
     form, sells = joint.market.form, joint.market.form.active
     if form.other_constraints or not (np.all(weights[sells] > 0) and np.all(first[sells] > 0)):
@@ -237,16 +237,16 @@ def _further(
 
 
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
-    """Return the best total privacy near a feasible value, for a given model and weights.
+    """Compute the best total privacy for a given model and weights, from a feasible value.
 
-    Linear payments give a closed form. With other terms in eta, the given value is clipped to the
-    constraints. A NotSupportedError is raised if a custom constraint may bound eta.
+    With linear payments, the result has a closed form. With other terms in eta, the given value is
+    clipped to the constraints. If a custom constraint can bound eta, a NotSupportedError is raised.
     """
     form, bought = joint.market.form, weights > 0
     for piece in form.other_constraints:
         if _reads_eta(piece, weights.size):
             raise NotSupportedError(
-                f"bounds of {shown(piece)} on eta are not known to the exponential method; use "
+                f"the exponential method does not support bounds of {shown(piece)} on eta; use "
                 'method="alternating"'
             )
     bounds = np.broadcast_to(form.max_epsilon, weights.shape)[bought] / weights[bought]
@@ -265,5 +265,5 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
 
 
 def _reads_eta(piece: Piece, n_sellers: int) -> bool:
-    """Test whether a piece may depend on eta."""
+    """Check whether a piece can depend on eta."""
     return bool(piece.quantities_used(n_sellers) & {"epsilon", "inverse_eta"})

@@ -1,4 +1,4 @@
-"""``allocate_jointly`` by alternating minimisation or the exponential change of variables."""
+"""Solve the joint problem by alternating minimisation or a change of variables."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ Floats = NDArray[np.float64]
 JointMethod = Literal["alternating", "exponential"]
 JointStatus = Literal["global", "global for this eta", "best of several starts"]
 
-#: Relative gap that may be due to rounding errors.
+#: Relative gap that is attributed to rounding errors.
 _ROUNDING = 1e-12
-#: Largest residual for which the first-order conditions are considered satisfied.
+#: Largest residual for which the first-order conditions count as satisfied.
 _STATIONARY = 1e-6
-#: Relative gain at which a descent ends, and largest number of iterations, by method.
+#: Relative gain at which a descent ends, and largest number of iterations, for each method.
 _DEFAULTS = {"alternating": (1e-12, 1000), "exponential": (1e-9, 200)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JointAllocation(CertifiedPurchase):
-    """A model, weights and total privacy, with evidence of their optimality.
+    """A model, weights and total privacy, with a certificate or evidence of optimality.
 
-    ``lower_bound`` bounds the objective over all models, weights and eta, and is -inf if unknown.
-    ``residual`` is the largest relative gain by changing only the model, or only weights and eta.
+    ``lower_bound`` bounds the objective over all models, weights and eta. It is -inf if unknown.
+    ``residual`` is the largest relative gain of changing only the model, or only weights and eta.
     ``status`` is "global" (proven by the lower bound up to the gap), "global for this eta" (the
-    problem is convex for a fixed eta), or "best of several starts". ``solves`` is the search that
-    proves the lower bound, ``starts`` are the final objectives of all starts, and ``binding`` are
-    the active bounds of an EtaRange.
+    problem is convex for a fixed eta), or "best of several starts". ``solves`` are the steps of the
+    search that proves the lower bound. ``starts`` are the final objectives of all starts.
+    ``binding`` are the active bounds of an EtaRange.
 
     Examples
     --------
@@ -81,10 +81,10 @@ class JointAllocation(CertifiedPurchase):
         self.model.flags.writeable = self.weights.flags.writeable = False
 
     def statement(self) -> str:
-        """Describe the limits of the guarantee."""
+        """Return a warning that the result has no privacy guarantee."""
         return (
-            "neither the model nor the payments carry a privacy guarantee: weights, eta and model"
-            " depend on the data; for privacy, sell what allocate() chooses and train under it"
+            "neither the model nor the payments have a privacy guarantee, because weights, eta "
+            "and model depend on the data; for privacy, use allocate() and train a private learner"
         )
 
     def __repr__(self) -> str:
@@ -112,19 +112,20 @@ def allocate_jointly(
     ----------
     joint : JointMarket
     method : {"alternating", "exponential"}
-        "alternating" computes the best model for the purchases and the best purchases for the model
-        in turn, with a global certificate if the problem is convex for a fixed eta. Without a
-        spread (the papers' naive model) it compares purchases from single sellers, which is exact.
-        "exponential" applies the convex-concave procedure to weights a = exp(z) (B, section 4).
+        "alternating" computes the best model for the purchases, then the best purchases for the
+        model, and repeats these steps. If the problem is convex for a fixed eta, a global
+        certificate is computed. Without a spread (the papers' naive model), purchases from single
+        sellers are compared, which is exact. "exponential" applies the convex-concave procedure to
+        weights a = exp(z) (B, section 4).
     starts : int
-        Number of descents if the problem is not known to be convex: from the zero model, from the
-        direction of the class means, and from random directions. With realised noise, one more
-        descent starts where noise lowers the objective most.
+        Number of descents if the problem is not known to be convex. They start at the zero model,
+        at the class means, and at random models. With realised noise, an additional descent starts
+        at a model for which noise reduces the objective most.
     gap : float
-        Relative gap at which the search over eta ends if a lower bound is known.
+        Relative gap at which the search over eta ends, for convex problems.
     solver : str, optional
-        A conic solver of CVXPY for the purchases of "alternating" (by default solved exactly) and
-        the weights of "exponential" (CLARABEL by default).
+        A conic solver of CVXPY for the purchases. By default, "alternating" computes purchases
+        exactly, and "exponential" uses CLARABEL.
     tol, max_iterations : float and int, optional
         Relative gain at which a descent ends, and largest number of its iterations. The defaults
         are 1e-12 and 1000, or 1e-9 and 200 for "exponential".
@@ -168,7 +169,7 @@ def allocate_jointly(
     if method == "exponential":
         for model in _starts(joint, starts, rng):
             bought = step(model)
-            # A descent in z only multiplies weights, so no initial weight may be zero.
+            # A descent in z multiplies weights, so initial weights must be positive.
             weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
             conic = solver or "CLARABEL"
             descents.append(solve_exponential(joint, bought.eta, weights, conic, tol, most))
@@ -181,7 +182,7 @@ def allocate_jointly(
         if convex and step.form is not None and joint.noise != "realised":
             search = GlobalSearch(descents[0], tol)
             bound = search_eta(search, descents[0].eta, gap, MAX_SOLVES, None).bound
-            if search.best is not descents[0]:  # alternation continues from another eta
+            if search.best is not descents[0]:  # alternate from the best eta of the search
                 descents.append(Descent(joint, step, search.best.model))
                 descents[-1].eta = search.best.eta
                 descents[-1].run(tol, most)
@@ -209,15 +210,15 @@ def allocate_jointly(
     if bound > -np.inf and status != "global":
         result.warn_if_loose(
             gap,
-            "the problem is at the limit of convexity; try a larger mu or regularization",
+            "the problem is close to losing convexity; use a larger mu or regularization",
         )
     return result
 
 
 def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Floats]:
-    """Return initial models: zero, the class means, and random models of the same length.
+    """Return initial models: zero, the class means, and random models of a similar norm.
 
-    With realised noise, the first model is on the ray on which noise lowers the objective most.
+    With realised noise, the first model is on the ray on which noise reduces the objective most.
     """
     n, longest = joint.X.shape[1], joint.max_norm or np.inf
     means = joint.X.T @ joint.y / (2 * joint.X.shape[0]) / joint.regularization
@@ -237,8 +238,8 @@ def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Fl
 def _best_alone(joint: JointMarket) -> Descent | None:
     """Return the global optimum of a market without a spread, or None for other markets.
 
-    The papers' naive model has noise, linear payments and losses, and optionally an EtaRange. With
-    the best model the objective is concave in the weights, so a single seller is optimal.
+    The papers' naive model has noise, linear payments and losses, and optionally an EtaRange.
+    Minimised over models, its objective is concave in the weights, so a single seller is optimal.
     """
     form = joint.market.form
     low, high = form.eta_range

@@ -1,12 +1,12 @@
-r"""The joint problem of model, weights and total privacy.
+r"""Define the joint problem of choosing model, weights and total privacy.
 
 .. math:: \min_{w,\, a,\, \eta}\; \sum_i a_i \log(1 + e^{-y_i w^\top x_i})
           + \tfrac{\Lambda}{2}\|w\|^2 + \frac{\mathrm{noise}(w)}{\eta} + \mathrm{market}(a, \eta)
 
-(A, Eq. 17; B, Eq. 10). The market is any :class:`Market`, and its spread is A's square or B's norm.
-The published objective has ``noise(w) = 2*b'w`` for a noise vector b that was drawn beforehand, and
-has no minimum. Along ``w = -(2/(Lambda*eta))*b`` it decreases like ``-2*||b||^2/(Lambda*eta^2)`` as
-eta tends to 0. Such a problem raises an error with three remedies.
+(A, Eq. 17; B, Eq. 10). The market is any :class:`Market`. Its spread is squared in A, but not in B.
+The published objective, with ``noise(w) = 2*b'w`` for a noise vector b that was drawn beforehand,
+has no minimum. Along ``w = -(2/(Lambda*eta))*b``, the objective decreases like
+``-2*||b||^2/(Lambda*eta^2)`` as eta tends to 0. The error for such a problem lists three remedies.
 
 For a fixed eta, with the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a)
 if ``2*Lambda*mu >= sigma_max(X)^2``: the Schur complement of its Hessian is at least
@@ -44,40 +44,40 @@ from convexmarket.terms import Losses, Noise
 Floats = NDArray[np.float64]
 NoiseModel = Literal["expected", "worst-case", "realised"]
 
-#: Required relative excess of sigma over the largest gain from noise for a minimum to exist.
+#: Relative margin by which sigma must exceed the largest gain from noise.
 _MARGIN = 1e-6
-#: Largest ratio of the norm of a row to the root of the regularization. Its square is finite.
+#: Largest ratio of the norm of a row to the root of the regularization, with a finite square.
 _LARGEST_NORM = 1e150
-#: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z): the maximum of
+#: Smallest c for which ``exp(z)*(l(w'x) + c/2*(w'x)^2)`` is convex in (w, z), the maximum of
 #: ``(l'(t)^2 - l(t)*l''(t)) / l(t)`` for ``l(t) = log(1 + exp(-t))``.
 CONVEXITY = 0.2620117781146428
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JointMarket:
-    """A problem of a buyer who chooses the model together with the purchases.
+    """The problem of a buyer who chooses the model and the purchases jointly.
 
     Neither the model nor the payments have a privacy guarantee, because weights and eta depend on
-    the data, which A, Proposition II.2, excludes.
+    the data. Proposition II.2 of A does not allow this dependence.
 
     Parameters
     ----------
     market : Market
-        The buyer's other terms: spread, noise, payments.
+        The buyer's objective without the losses, such as spread, noise and payments.
     X, y : array_like, shapes (m, n_features) and (m,)
-        One row for each seller, and labels -1 or 1.
+        One row for each seller, and its label, -1 or 1.
     regularization, max_norm : float, float or None
-        Lambda > 0, and a bound beta on ``||w||``.
+        Parameter Lambda > 0, and bound beta on ``||w||``.
     noise : {"expected", "worst-case", "realised"}
-        The noise term of objective perturbation, times eta. "expected" is zero. "worst-case" is
-        ``2*r*||w||``, where ``||b||`` exceeds r with ``failure_probability`` (A, Theorem II.4).
-        "realised" is ``2*b'w`` for a known ``noise_vector`` b.
+        The noise term of objective perturbation, times eta. For "expected", the term is zero.
+        "worst-case" is ``2*r*||w||``, where ``||b||`` exceeds r with ``failure_probability`` (A,
+        Theorem II.4). "realised" is ``2*b'w`` for a known ``noise_vector`` b.
     noise_vector, failure_probability : array_like of shape (n_features,), float
 
     Raises
     ------
     ParameterError, DataError
-        If an argument is not valid.
+        If an argument is invalid.
 
     Examples
     --------
@@ -125,16 +125,16 @@ class JointMarket:
 
     @cached_property
     def noise_radius(self) -> float:
-        """The quantile r of ``||b||`` in "worst-case" noise; b is Gamma(n_features, 1)."""
+        """The quantile r of ``||b||``, which is Gamma distributed, for "worst-case" noise."""
         return float(gamma_distribution(self.X.shape[1]).ppf(1 - self.failure_probability))
 
     @property
     def sigma(self) -> float:
-        """The market's weight of 1/eta."""
+        """The weight of 1/eta in the market's objective."""
         return self.market.form.sigma
 
     def losses(self, model: Floats) -> Floats:
-        """Compute the logistic loss of every row, shape (m,), at a model.
+        """Compute the logistic loss of a model for each row, shape (m,).
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class JointMarket:
         return np.logaddexp(0.0, -self.y * (self.X @ model))
 
     def noise_price(self, model: Floats) -> float:
-        """Compute the factor of 1/eta in the objective at a model, including the market's sigma.
+        """Compute the factor of 1/eta in the objective, including the market's sigma.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class JointMarket:
         return market + fit + (self.noise_price(model) - self.sigma) / eta
 
     def purchase_market(self, model: Floats) -> Market:
-        """Return the market for weights and eta at a given model.
+        """Return the market that determines weights and eta for a given model.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class JointMarket:
         if self.noise_vector is None:
             raise UnattainedOptimumError(
                 "sigma, the weight of Noise, is 0, so eta tends to 0; give sigma > 0, or an "
-                "EtaRange(low, high), which then decides the answer (the naive model of the papers)"
+                "EtaRange(low, high), which then determines eta (the naive model of the papers)"
             )
         enough, need = np.inf, "2*max_norm*||b||"
         if self.max_norm is not None:
@@ -200,10 +200,10 @@ class JointMarket:
         if self.sigma <= enough * (1 + _MARGIN):
             raise UnattainedOptimumError(
                 "with a realised noise vector b the objective has no minimum: along w = "
-                "-(2/(Lambda*eta))*b it falls faster than sigma/eta grows, as eta tends to zero. "
+                "-(2/(Lambda*eta))*b it falls faster than sigma/eta increases, as eta tends to 0. "
                 'Choose noise="expected" (zero on average) or noise="worst-case"; or give max_norm '
                 f"and a sigma above {need} (sigma is {self.sigma:.6g}); or an EtaRange(low, high), "
-                "which then decides the answer"
+                "which then determines eta"
             )
 
     def __repr__(self) -> str:
@@ -240,10 +240,10 @@ def checked_vector(name: str, values: Any, size: int, least: float = -np.inf) ->
 
 
 def convexity_threshold(X: ArrayLike) -> float:
-    """Compute lambda_conv, above which the objective is convex in (w, z), with a = exp(z).
+    """Compute the regularization above which the objective is convex in (w, z), with a = exp(z).
 
     The objective is convex on ``sum exp(z) <= 1`` (B, Theorem 4.1, with a corrected constant). The
-    feasible set ``sum exp(z) = 1`` is not convex, so several local minima may exist.
+    feasible set ``sum exp(z) = 1`` is not convex, so several local minima can exist.
 
     Parameters
     ----------
@@ -270,10 +270,10 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Compute a ratio that certifies convexity in (w, a) for a fixed eta if below 1.
+    """Compute a ratio below 1 for problems that are provably convex in (w, a) for a fixed eta.
 
     The ratio is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
-    ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
+    ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and infinity without a spread.
 
     Parameters
     ----------
@@ -305,9 +305,9 @@ def convexity_ratio(joint: JointMarket) -> float:
 class FirstOrderResiduals(NamedTuple):
     """Residuals of the first-order conditions of B's Theorem 3.3 at a point.
 
-    The fields are ``a_i - (||a||/mu)*(tau - gamma*eta*psi_i - loss_i)_+``; the multiplier tau for
-    which the sum of ``(...)_+`` is ``mu/||a||``; the excess of their norm over mu; and
-    ``eta - sqrt(noise(w)/(gamma*psi'a))``, relative to eta.
+    Let ``t_i = (tau - gamma*eta*psi_i - loss_i)_+``, with the multiplier tau such that
+    ``sum t_i = mu/||a||``. The fields are ``a_i - (||a||/mu)*t_i``, tau, ``||t|| - mu``, and the
+    difference ``eta - sqrt(noise(w)/(gamma*psi'a))`` relative to eta.
     """
 
     weights: Floats
@@ -317,7 +317,7 @@ class FirstOrderResiduals(NamedTuple):
 
     @property
     def largest(self) -> float:
-        """The largest residual, with weights relative to the largest weight."""
+        """The largest absolute residual."""
         return max(float(np.max(np.abs(self.weights))), abs(self.normalisation), abs(self.eta))
 
 
@@ -331,7 +331,7 @@ def first_order_residuals(
     joint : JointMarket
         A problem with ``mu*Spread()``, noise and linear payments, without a cap.
     model, weights, eta
-        Arrays of shape (n_features,) and (m,), and a number.
+        Model of shape (n_features,), weights of shape (m,), and total privacy.
 
     Returns
     -------
@@ -340,7 +340,7 @@ def first_order_residuals(
     Raises
     ------
     NotSupportedError, ParameterError
-        If the market has pieces that the theorem does not cover, or shapes do not match.
+        If the theorem does not apply to the market, or shapes do not match.
 
     Examples
     --------
@@ -379,7 +379,7 @@ def first_order_residuals(
 
 
 def _level(prices: Floats, total: float) -> float:
-    """Return tau with ``sum (tau - prices)_+ = total``."""
+    """Compute tau such that ``sum (tau - prices)_+ = total``."""
     ordered = np.sort(prices[np.isfinite(prices)])
     levels = (total + np.cumsum(ordered)) / np.arange(1, ordered.size + 1)
     return float(levels.min())

@@ -1,8 +1,8 @@
-"""Public inputs of a fit: domains of rows and labels, granted epsilons, plans of releases.
+"""Define the public inputs of a fit, such as the domain of the data and the granted epsilons.
 
 A :class:`Ball` bounds the Euclidean norm of every row, and a :class:`Box` bounds every feature.
-Labels belong to two :class:`Classes` or to an :class:`Interval`. Without a bound, ``of`` computes
-the domain from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+Labels belong to :class:`Classes` or to an :class:`Interval`. If a bound is None, ``of`` computes
+the domain from the private rows and issues a :class:`~convexmarket.errors.PrivacyLeakWarning`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from convexmarket.learners.minimiser import PartedRows, in_parts
 Floats = NDArray[np.float64]
 Range: TypeAlias = tuple[ArrayLike, ArrayLike]
 
-#: Relative excess over a bound that may be due to rounding.
+#: Relative excess over a bound that is attributed to rounding.
 SLACK = 1e-12
 SINGLE_PRECISION, DOUBLE_PRECISION = 2.0**-23, 2.0**-52
-#: Share of the mean epsilon below which a row is not used.
+#: A row is not used if its epsilon is below this share of the mean epsilon.
 TRACE = 1e-6
-#: Smallest value of the largest epsilon.
+#: Smallest value allowed for the largest epsilon.
 LEAST = 1e-50
 
 
@@ -61,7 +61,7 @@ class Ball:
 
     @classmethod
     def of(cls, data_norm: Any, X: NDArray[Any] | None = None) -> Ball:
-        """Check a public bound. None uses the largest norm of the private rows X."""
+        """Check a public bound, or use the largest norm of the private rows X if it is None."""
         if data_norm is not None:
             check_scales(data_norm=data_norm)
             return cls(float(data_norm))
@@ -70,7 +70,7 @@ class Ball:
         return cls(float(row_norms(np.asarray(X, dtype=np.float64)).max()) or 1.0)
 
     def rows(self, X: NDArray[Any], what: str = "rows") -> Floats:
-        """Return rows in double precision, scaled back if they exceed the bound by rounding."""
+        """Convert rows to double precision, and shrink rows that exceed the bound by rounding."""
         single = X.dtype == np.float32
         slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
         X = np.asarray(X, dtype=np.float64)
@@ -93,13 +93,13 @@ class Ball:
 
     @property
     def assumption(self) -> str:
-        """Assumption of a guarantee on the rows."""
+        """The assumption about the rows that a guarantee states."""
         return f"the norm of every row is at most {self.data_norm:g}, a public bound"
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The set of rows with every feature in a range. It is mapped to the unit box."""
+    """The set of rows whose features lie in public ranges, which are mapped to [0, 1]."""
 
     low: Floats
     width: Floats
@@ -110,12 +110,12 @@ class Box:
     def of(
         cls, feature_range: Any, n_features: int, X: Floats | None = None, **options: float
     ) -> Box:
-        """Check a public range. None uses the range of the private rows X."""
+        """Check a public range, or use the range of the private rows X if it is None."""
         if feature_range is None:
             assert X is not None
             _warn_of_leak("feature_range", "a public range")
             low, high = X.min(axis=0), X.max(axis=0)
-            low = np.where(high > low, low, high - 1.0)  # a constant column becomes one
+            low = np.where(high > low, low, high - 1.0)  # a constant column is mapped to 1
             return cls(low, high - low, **options)
         low, high = _pair("feature_range", feature_range)
         for bound in (low, high):
@@ -148,7 +148,7 @@ class Box:
 
     @property
     def assumption(self) -> str:
-        """Assumption of a guarantee on the rows."""
+        """The assumption about the rows that a guarantee states."""
         return "every feature is within feature_range, which is public"
 
 
@@ -160,7 +160,7 @@ class Classes:
 
     @classmethod
     def of(cls, classes: Any, y: NDArray[Any] | None = None) -> Classes:
-        """Check a public set of two labels. None uses the labels in y."""
+        """Check a public set of two labels, or use the private labels y if it is None."""
         if classes is None:
             assert y is not None
             check_classification_targets(y)
@@ -191,7 +191,7 @@ class Classes:
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee on the labels."""
+        """The assumption about the labels that a guarantee states."""
         return f"the label set {tuple(self.values.tolist())} is public"
 
 
@@ -204,7 +204,7 @@ class Interval:
 
     @classmethod
     def of(cls, target_range: Any, y: Floats | None = None) -> Interval:
-        """Check a public range. None uses the range of the private labels y."""
+        """Check a public range, or use the range of the private labels y if it is None."""
         if target_range is None:
             assert y is not None
             _warn_of_leak("target_range", "a public range")
@@ -216,7 +216,7 @@ class Interval:
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
-        """Return labels, moved to the ends of the interval if they exceed it by rounding."""
+        """Check that labels are in the interval, and clip labels that exceed it by rounding."""
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
         _refuse(
@@ -233,18 +233,18 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """Length of a unit of the unit scale."""
+        """Half the width of the interval, which is 1 on the unit scale."""
         return (self.high - self.low) / 2.0
 
     @property
     def assumption(self) -> str:
-        """The assumption of a guarantee on the labels."""
+        """The assumption about the labels that a guarantee states."""
         return f"every label is in ({self.low:g}, {self.high:g}), a public range"
 
 
 @dataclass(frozen=True)
 class Domain:
-    """The public domain of rows and labels. A release subtracts an origin and divides by a unit."""
+    """The public domain of rows and labels. Labels are scaled as ``(y - middle) / half``."""
 
     rows: Ball | Box
     labels: Classes | Interval
@@ -260,7 +260,7 @@ def _refuse(outside: NDArray[np.bool_], what: str) -> None:
 
 
 def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
-    """Check that a pair of bounds is a range of moderate floating-point numbers."""
+    """Check that bounds are a pair of moderate numbers with ``low < high``."""
     pair = list(bounds) if is_iterable(bounds) else []
     low, high = map(numbers_of, pair) if len(pair) == 2 else (None, None)
     if low is None or high is None:
@@ -282,9 +282,9 @@ def _warn_of_leak(name: str, remedy: str) -> None:
 
 
 class Perturbation(ABC):
-    """A release planned from public numbers. Vectors have one entry per used row."""
+    """The plan of a release, computed from public numbers. Vectors have one entry per used row."""
 
-    weights: Floats  # weights of the loss
+    weights: Floats  # weights of the used rows in the loss
     epsilon: Floats
     regularization: float
     name: str  # description of the noise in the guarantee
@@ -303,7 +303,7 @@ class Perturbation(ABC):
 
     @abstractmethod
     def noise_effect(self, second: Floats) -> float:
-        """Compute the noise deviation of a prediction from the mean squares of the features."""
+        """Compute the deviation of a prediction's noise from the mean squares of the features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,13 +314,13 @@ class Granted:
 
     @classmethod
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None) -> Granted:
-        """Check the granted epsilons. Only the number of rows of X is read.
+        """Check that the granted epsilons match the number of rows of X.
 
         An epsilon below a millionth of the mean is a solver error and is replaced by 0.
         """
         if epsilon is None:
             raise ParameterError(
-                "epsilon is missing; pass what each row granted, such as the epsilon of an "
+                "epsilon is missing; pass the epsilon of each row, such as the epsilon of an "
                 "allocation, or one number for all rows, fit(X, y, epsilon=...). In a pipeline, "
                 "pass epsilon= to the constructor"
             )
@@ -348,7 +348,7 @@ class Granted:
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Rows with a positive epsilon, shape (n_rows,)."""
+        """Mask of the rows with a positive epsilon, shape (n_rows,)."""
         return self.epsilon > 0
 
     @property
@@ -357,7 +357,7 @@ class Granted:
         return self.epsilon[self.used]
 
     def rows(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Select the used rows and their labels before any other row is read."""
+        """Select the used rows and their labels, without reading any other row."""
         if self.used.all() or y is None:
             return X, y
         try:
@@ -374,7 +374,7 @@ class Granted:
     def weights(self) -> Floats:
         """Return the weights of the used rows, which are proportional to their epsilons.
 
-        If some epsilons are infinite, only these rows have weight, in equal shares.
+        If some epsilons are infinite, their rows share the weight equally.
         """
         positive = self.positive
         infinite = np.isinf(positive)
@@ -392,7 +392,7 @@ def _rows_of(X: Any) -> int:
         n_rows = int(_num_samples(X))
     except TypeError:
         n_rows = -1
-    if n_rows < 0:  # raised outside the handler, because scikit-learn quotes a single number
+    if n_rows < 0:  # raised outside the handler, because scikit-learn's error quotes a scalar
         raise DataError(f"X must be a matrix of rows, got a {type(X).__name__} without rows")
     if n_rows == 0:
         raise DataError("Found array with 0 sample(s), X must have at least one row")
@@ -400,9 +400,9 @@ def _rows_of(X: Any) -> int:
 
 
 def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
-    """Validate rows, and labels if given, with scikit-learn as real numbers of moderate size.
+    """Check with scikit-learn that rows and labels are real numbers of moderate size.
 
-    The estimator's ``features`` map a table to rows of its domain. Errors do not quote entries.
+    If X is a table, ``estimator.features`` converts it to numbers. Errors do not quote entries.
     """
     if in_parts(X):
         raise NotSupportedError(
@@ -429,7 +429,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
         result = validate_data(estimator, X, *labels, **options)
     except (TypeError, ValueError, OverflowError) as error:
         words = str(error)
-    if result is None:  # raised outside the handler, because its error may quote rows
+    if result is None:  # raised outside the handler, because scikit-learn's error can quote rows
         raise DataError(_without_cells(words))
     return (moderate(result[0]), *result[1:]) if labels else moderate(result)
 
@@ -443,7 +443,7 @@ _PUBLIC = (
 
 
 def _without_cells(message: str) -> str:
-    """Return scikit-learn's message, or a replacement if the message may quote cells."""
+    """Return scikit-learn's message, or replace it if it can quote entries."""
     if not any(begins in message for begins in _PUBLIC):
         return "X and y must be rows of finite real numbers, with one label for each row"
     start, _, rest = message.partition("\narray=")

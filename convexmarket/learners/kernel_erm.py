@@ -1,14 +1,14 @@
-r"""Regularised empirical risk minimisation in an RKHS, the model behind released predictions.
+r"""Regularised empirical risk minimisation in a reproducing kernel Hilbert space (RKHS).
 
 .. math:: w^* = \arg\min_w \sum_i a_i\,\ell(\langle w, \phi(x_i)\rangle; y_i)
           + \tfrac{\lambda}{2}\|w\|^2, \qquad a_i = 1/n \text{ by default}
 
-(K, Eq. 2.) The fitted model is as private as its rows. With an L-Lipschitz loss and
+(K, Eq. 2). The fitted model must be kept private, like the rows. With an L-Lipschitz loss and
 :math:`\|\phi(x)\| \le R_\phi`, replacing row i changes :math:`w^*` by at most
-:math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times as much.
+:math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times this bound.
 
-The minimiser is computed in the span of the features of some rows. The duality gap bounds its
-distance from the minimiser over the whole space. Releases add this bound to the sensitivity.
+The minimiser is computed in a subspace, the span of the features of some rows. The duality gap
+bounds its distance from the minimiser over the whole space. The sensitivities include this error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from convexmarket.privacy.random_sources import RandomSource
 
 Floats = NDArray[np.float64]
 
-# Widths of the parabolas that replace the kinks of a loss, each a tenth of the previous width.
+# First and last width of the parabola that replaces a kink. Each step divides the width by ten.
 FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 
@@ -61,7 +61,7 @@ class KernelERM(BaseEstimator):
         As in :func:`sklearn.metrics.pairwise.pairwise_kernels`: "linear", "poly", "rbf",
         "laplacian" or "cosine". gamma is 1 / n_features by default.
     regularization : float, default 0.1
-        lambda; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean loss.
+        Parameter lambda. The term ``regularization / 2 * ||w||**2`` is added to the mean loss.
     data_norm : float or None, default None
         Public bound on the norm of every row, private or queried. "linear" and "poly" require it,
         because it determines R_phi. R_phi is 1 for the other kernels.
@@ -76,18 +76,18 @@ class KernelERM(BaseEstimator):
         Largest change of any prediction when one row is replaced, ``2*L*R_phi**2*max(a)/lambda``,
         for exact minimisers (K, Theorem 2).
     row_sensitivities_ : ndarray of shape (n_rows,)
-        The sensitivity to each row, plus twice ``tol``. Zero where the weight is zero.
+        Sensitivity to each row, plus twice the allowed error. It is zero for rows of weight zero.
     norm_bound_, prediction_error_, feature_bound_ : float
         Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` plus
-        the allowed error; a certified bound on the error of any prediction; R_phi.
+        the allowed error, a certified bound on the error of any prediction, and R_phi.
     kernel_, classes_, row_names_, assumptions_
         The kernel, the label set, the names of the rows in open accounts, and the assumptions of
         the sensitivities.
     pivots_, dual_coef_, norm_
         Rows whose features span the model, their coefficients, and the norm of the model in the
-        RKHS. All are private.
+        RKHS. These attributes are private.
     guarantee_ : Guarantee
-        Infinite epsilon for every used row. Only releases of predictions are private.
+        Infinite epsilon for every used row. Only a release of predictions has a finite epsilon.
 
     References
     ----------
@@ -124,9 +124,9 @@ class KernelERM(BaseEstimator):
         failure_probability: float = 0.05,
         noise_failure_probability: float = 0.05,
     ) -> tuple[float, float]:
-        r"""Return (mu, sigma), the weights of spread and noise in the error of a release.
+        r"""Compute (mu, sigma), the weights of spread and noise in the error of a release.
 
-        mu is that of :func:`~convexmarket.learners.lipschitz_risk_constants` for predictions up to
+        :func:`~convexmarket.learners.lipschitz_risk_constants` gives mu for predictions up to
         ``norm_bound_`` times R_phi. :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda` for T
         points that :class:`~convexmarket.TestSetRelease` publishes with ``delta=0``.
 
@@ -158,9 +158,9 @@ class KernelERM(BaseEstimator):
         Parameters
         ----------
         X, y, epsilon, random_state
-            See private learners. Weights are proportional to epsilon, and equal by default.
+            See private learners. Weights are proportional to epsilon, which is 1 by default.
         rows, accountant
-            Not accepted, since fitting does not release a result.
+            Not accepted, because fitting does not release the model.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class KernelERM(BaseEstimator):
         sensitivity = float(shifts.max())
         allowed, used = self.tol * sensitivity, weights > 0
         distance_allowed = allowed / kernel.feature_bound
-        # The search may use half of the allowed error.
+        # The residuals of the features cause at most half of the allowed error.
         outside = distance_allowed * self.regularization / (2.0 * loss.lipschitz)
         matrix, weights = matrix[used], weights[used]
         pivots, features, residuals = cholesky_features(kernel, matrix, weights, outside)
@@ -201,7 +201,7 @@ class KernelERM(BaseEstimator):
         error = distance * kernel.feature_bound
         if not error <= allowed:
             raise SolverError(
-                f"Newton's method stopped where a prediction may be off by {error:.3g}, above tol "
+                f"Newton's method stopped with an error of {error:.3g} in a prediction, above tol "
                 f"* sensitivity_ = {allowed:.3g}; use a larger tol or a larger regularization"
             )
         # Set last, so that a failed fit does not leave a partial model.
@@ -240,7 +240,7 @@ class KernelERM(BaseEstimator):
         return np.asarray(self.kernel_(rows, self.pivots_) @ self.dual_coef_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the private label of each row, or the prediction of a loss for numbers.
+        """Predict the label or the number of each row. Predictions are private.
 
         Parameters
         ----------
@@ -249,7 +249,7 @@ class KernelERM(BaseEstimator):
         return self.labels(self.decision_function(X))
 
     def labels(self, predictions: ArrayLike) -> NDArray[Any]:
-        """Convert predictions, such as released ones, to labels. Numbers are returned unchanged.
+        """Convert predictions to labels. Predictions of real labels are returned unchanged.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class KernelERM(BaseEstimator):
         return np.asarray(self.classes_[(values > 0).astype(np.intp)])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Return the share of correct labels, or the coefficient of determination for numbers.
+        """Compute the accuracy, or the coefficient of determination if labels are real numbers.
 
         Parameters
         ----------
@@ -327,10 +327,10 @@ def minimum_in_span(
     regularization: float,
     tol: float,
 ) -> tuple[Floats, float]:
-    """Minimise the risk of a kernel model in the span of the features of some rows.
+    """Minimise the risk of a kernel model over the span of the features of some rows.
 
-    ``features`` are coordinates in an orthonormal basis of the span, and ``outside`` are distances
-    from it. Return the model's coordinates and a bound on its distance from the minimiser.
+    ``features`` are coordinates of rows in an orthonormal basis of the span, and ``outside`` are
+    their distances from the span. Return a model and a bound on its distance from the minimiser.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH
@@ -353,9 +353,9 @@ def certified_distance(
     r"""Bound the distance of a model from the minimiser over the whole RKHS.
 
     By strong convexity, the squared distance is at most :math:`2/\lambda` times the duality gap of
-    w and the multipliers u, the negative slopes of the smoothed loss. The gap is
+    w and u, where u are the negative slopes of the smoothed loss. The gap is
     :math:`\sum_i a_i(\ell_i + \ell_i^*(-u_i) + u_i f_i) + \|\lambda w - q\|^2/(2\lambda)` with
-    :math:`q = \sum_i a_i u_i \phi(x_i)`. This form has no cancellation.
+    :math:`q = \sum_i a_i u_i \phi(x_i)`. This form avoids cancellation.
     """
     f, weights = smoothed.X @ theta, smoothed.weights
     slopes = smoothed.loss.derivatives(f, smoothed.targets)[1]
@@ -367,6 +367,6 @@ def certified_distance(
 
 
 def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
-    r"""Bound the norm of every minimiser by :math:`LR_\phi/\lambda`, and by the loss of w = 0."""
+    r"""Bound the norm of the minimiser by :math:`\min(LR_\phi/\lambda, \sqrt{\ell(0)/\lambda})`."""
     by_slope = loss.lipschitz * kernel.feature_bound / regularization
     return float(min(by_slope, np.sqrt(loss.at_zero / regularization)))

@@ -1,10 +1,10 @@
-r"""Losses of linear and kernel models: convex in the prediction, and Lipschitz.
+r"""Convex Lipschitz losses of linear and kernel models.
 
 All losses of this module except the logistic loss have the form
 
 .. math:: \ell(f; y) = \max_{s \in [low, high]} s\,(f - y) - \tfrac w2 s^2,
 
-with slopes (low, high) and a parabola of width w instead of the kink at y.
+where low and high are the extreme slopes. A parabola of width w replaces the kink at y.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ LARGEST_EXPONENT = 709.0
 
 
 class Loss(ABC):
-    """A convex loss of the prediction f for the label y. Users may define subclasses.
+    """A convex loss of the prediction f for the label y. Users can define subclasses.
 
-    ``classifies``: whether labels are -1 and 1, not arbitrary numbers. ``lipschitz``: L, the
-    largest absolute slope in f. ``curvature``: a bound on the second derivative, infinite for a
-    loss with kinks. ``at_zero``: the largest loss of prediction 0, infinite for unbounded labels.
+    ``classifies`` is True if the labels are -1 and 1. ``lipschitz`` is L, the largest absolute
+    slope in f. ``curvature`` bounds the second derivative, and is infinite for a loss with kinks.
+    ``at_zero`` is the largest loss of the prediction 0, and is infinite for unbounded labels.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Loss(ABC):
 
     @abstractmethod
     def derivatives(self, f: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return values, slopes and curvatures in f, each of shape (n_rows,).
+        """Compute the loss and its first two derivatives in f, each of shape (n_rows,).
 
         Parameters
         ----------
@@ -61,15 +61,15 @@ class Loss(ABC):
         """
 
     def values(self, f: Floats, y: Floats) -> Floats:
-        """Return the loss of each row, shape (n_rows,)."""
+        """Compute the loss of each row, shape (n_rows,)."""
         return self.derivatives(f, y)[0]
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
-        """Bound the second derivative within a distance of predictions, given its values there."""
+        """Bound the second derivative within a distance of f, given its values at f."""
         return np.full_like(curvatures, self.curvature)
 
     def smoothed(self, width: float) -> Loss:
-        """Return a smooth lower bound close to this loss, or the loss itself if it is smooth.
+        """Return a smooth lower bound on this loss, or the loss itself if it is smooth.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Loss(ABC):
         return np.zeros_like(f)
 
     def contraction(self, reach: float) -> float:
-        """Bound the expected excess loss per unit of spread, for predictions up to ``reach``."""
+        """Bound the expected excess loss per unit of spread for predictions up to ``reach``."""
         return 2.0 * self.lipschitz * reach
 
 
@@ -114,18 +114,18 @@ class LogisticLoss(Loss):
         return np.log1p(decay) - np.minimum(margins, 0.0), slopes, likely * unlikely
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
-        """Bound p(1 - p), which increases at most by the factor exp(distance)."""
+        """Bound p(1 - p), which increases by a factor of at most exp(distance)."""
         grown = (curvatures + TINY) * np.exp(np.minimum(distance, LARGEST_EXPONENT))
         return np.minimum(grown, 0.25)
 
     def contraction(self, reach: float) -> float:
-        """Bound the complexity by the contraction of the odd and the even part of the loss."""
+        """Apply the contraction inequality to the odd and even parts of the loss."""
         return reach * (0.5 + float(np.tanh(reach / 2.0)))
 
 
 @dataclass(frozen=True)
 class _Clipped(Loss):
-    """A loss of the module's form, with slope (f - y) / width clipped to [low, high]."""
+    """A loss of the form above, whose slope is (f - y) / width, clipped to [low, high]."""
 
     width: float = field(default=0.0, kw_only=True)
 
@@ -144,11 +144,11 @@ class _Clipped(Loss):
 
     @property
     def curvature(self) -> float:
-        """One over the width."""
+        """Reciprocal of the width, which is infinite for width 0."""
         return 1.0 / self.width if self.width else float("inf")
 
     def derivatives(self, f: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return values, slopes and curvatures."""
+        """Compute the loss and its first two derivatives in f."""
         low, high = self._ends(y)
         over = f - y
         if not self.width:
@@ -159,11 +159,11 @@ class _Clipped(Loss):
         return slopes * (over - self.width * slopes / 2.0), slopes, inside / self.width
 
     def smoothed(self, width: float) -> Loss:
-        """Return the loss with a parabola of this width instead of the kink."""
+        """Replace the kink by a parabola of this width."""
         return self if self.width else replace(self, width=width)
 
     def fenchel_gaps(self, f: Floats, y: Floats, slopes: Floats) -> Floats:
-        """Compute the gap without cancellation. The conjugate of a slope s is s*y."""
+        """Compute the gap without cancellation. The conjugate at slope s is s*y."""
         if self.width:
             return np.zeros_like(f)
         low, high = self._ends(y)
@@ -173,7 +173,7 @@ class _Clipped(Loss):
 
 @dataclass(frozen=True)
 class HingeLoss(_Clipped):
-    """``max(0, 1 - y*f)``. With a width, a parabola that ends at ``y*f = 1`` replaces the kink.
+    """The loss ``max(0, 1 - y*f)``. A parabola of ``width`` up to ``y*f = 1`` replaces the kink.
 
     Examples
     --------
@@ -195,7 +195,7 @@ class HingeLoss(_Clipped):
 
 @dataclass(frozen=True)
 class HuberLoss(_Clipped):
-    """Half the squared residual up to ``threshold``, and linear beyond; for real labels.
+    """The Huber loss for real labels, which is linear for residuals above ``threshold``.
 
     Examples
     --------
@@ -217,7 +217,7 @@ class HuberLoss(_Clipped):
 
 @dataclass(frozen=True)
 class AbsoluteLoss(_Clipped):
-    """``|f - y|``, for real labels.
+    """The absolute error ``|f - y|`` for real labels.
 
     Examples
     --------
@@ -241,7 +241,7 @@ NAMED = {
 
 
 def loss_of(given: object) -> Loss:
-    """Return a loss after comparing its slopes with ``lipschitz``, or the loss with a name."""
+    """Return the named loss, or check the slopes of a user-defined loss."""
     if isinstance(given, str) and given in NAMED:
         return NAMED[given]
     if not isinstance(given, Loss):
@@ -267,13 +267,13 @@ def lipschitz_risk_constants(
     n_features: int,
     targets: tuple[float, float] = (-1.0, 1.0),
 ) -> tuple[float, float]:
-    r"""Compute (mu, sigma) of the excess risk ``mu * ||a|| + sigma / eta`` of a Lipschitz loss.
+    r"""Compute mu and sigma of the excess risk ``mu * ||a|| + sigma / eta`` of a Lipschitz loss.
 
     With probability at least :math:`1 - \delta - \delta'`, the loss of every model within reach
     exceeds the noisy training loss by at most this risk, if the weights do not depend on the rows
     (docs/theory/objective-perturbation.md). Let D be the range of the loss within reach B, and q
-    the quantile of the noise. The constants are :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}` (less
-    for the logistic loss) and :math:`2LBq`. For classification losses, both are divided by
+    the quantile of the noise. The constants are :math:`2LB + D\sqrt{\frac12\ln\frac1\delta}`
+    (smaller for the logistic loss) and :math:`2LBq`. For classification losses, both are divided by
     :math:`\ell(0)`, the smallest loss of a wrong label.
 
     Parameters
@@ -283,7 +283,7 @@ def lipschitz_risk_constants(
         Probability :math:`\delta` that the concentration inequality fails, and probability
         :math:`\delta'` that the noise is larger than assumed.
     reach : float
-        Bound B on every prediction: the product of the bounds on the norms of model and rows.
+        Bound B on every prediction, the product of bounds on the norms of the model and the rows.
     n_features : int
     targets : pair of floats, default (-1, 1)
         Lowest and highest label.
@@ -291,7 +291,7 @@ def lipschitz_risk_constants(
     Returns
     -------
     mu, sigma : float
-        Shares of wrong labels for classification losses; otherwise, units of the loss.
+        In shares of wrong labels for classification losses, otherwise in units of the loss.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""The minimiser of a weighted loss plus a linear and a quadratic term.
+"""Minimise a weighted loss plus a linear and a quadratic term.
 
-The guarantee of objective perturbation holds for the *exact* minimiser. The search therefore
-continues to the limit of rounding, and bounds the norm of the gradient there. All quantities are
-sums over rows, which may be stored in several parts. Each pass reads and checks all rows again.
+The guarantee of objective perturbation holds for the *exact* minimiser. Newton's method therefore
+continues until rounding errors dominate, and the norm of the last gradient is bounded. Rows can be
+stored in several parts. Each pass over the rows reads and checks all of them again.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ LOGISTIC = LogisticLoss()
 TINY = float(np.finfo(np.float64).tiny)
 SLOPE_UNITS = 16.0  # relative error of a slope, from exp, a sum and a quotient
 MAX_STEPS = 500
-IDLE_STEPS = 20  # steps without progress before rounding is assumed
-REUSE = 0.05  # factor of the gradient's norm; a Hessian with a larger gain is used again
+IDLE_STEPS = 20  # steps without progress before the search stops
+REUSE = 0.05  # a Hessian is used again if it reduces the gradient's norm to this share
 ROUNDING = 4e-16  # relative length below which a step has no effect
-SAMPLE = 100_000  # rows in parts to fetch for a start near the minimum
+SAMPLE = 100_000  # rows that are fetched from parts to compute a starting point
 
 
 class PerturbedObjective:
-    """Weighted loss plus a linear and a quadratic term; stores derivatives at the last point."""
+    """A weighted loss plus a linear and a quadratic term, with derivatives at the last point."""
 
-    chunk = 1024  # number of rows of X whose scaled copy fits the processor's cache
+    chunk = 1024  # number of rows of X whose scaled copy fits in the processor's cache
 
     def __init__(
         self,
@@ -58,25 +58,25 @@ class PerturbedObjective:
         self._point: Vector | None = None
 
     def value_and_gradient(self, w: Vector) -> tuple[float, Vector]:
-        """Return the objective and its gradient at w."""
+        """Compute the objective and its gradient at w."""
         self._move_to(w)
         return self._value, self._gradient.copy()
 
     def gradient(self, w: Vector) -> Vector:
-        """Return the gradient at w."""
+        """Compute the gradient at w."""
         return self.value_and_gradient(w)[1]
 
     def gradient_norm(self, w: Vector) -> tuple[float, float]:
-        r"""Return the norm of the computed gradient, and a bound on its rounding error.
+        r"""Compute the norm of the gradient, and bound the rounding error of this norm.
 
         To first order, k operations have a relative error of at most :math:`\gamma_k = ku/(1-ku)`.
         A sum of k products, in any order, has an error of at most :math:`\gamma_k` times the sum of
-        their absolute values. So the error of a prediction is at most
+        their absolute values. The error of a prediction is therefore at most
         :math:`\delta_i = \gamma_n |x_i|^\top|w|`. The error of a slope is :math:`\delta_i` times
         the curvature nearby, plus 16 units for its evaluation, if ``exp`` is correct to four units
         in the last place. The errors of the sum over rows, of the quadratic and linear terms, and
-        of the norm are added. The bound is a sum of nonnegative terms, and doubling it covers its
-        own rounding below 1e15 rows and features.
+        of the norm are added. The bound is a sum of nonnegative terms. Doubling it covers its own
+        rounding errors for fewer than 1e15 rows and features.
         """
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)
@@ -88,7 +88,7 @@ class PerturbedObjective:
         return norm, 2.0 * (float(np.linalg.norm(error)) + of_norm + underflow)
 
     def _data_error(self, magnitudes: Vector, n_rows: int) -> Vector:
-        """Bound the error of the part of the gradient from these rows, out of ``n_rows``."""
+        """Bound the error of the sum over these rows in a gradient over ``n_rows`` rows."""
         n_own, n_features = self.X.shape
         margin, total = relative_error(n_features), relative_error(n_rows + 1)
         error = np.zeros(n_features)
@@ -102,7 +102,7 @@ class PerturbedObjective:
         return error
 
     def hessian(self, w: Vector) -> Matrix:
-        """Return the Hessian at w, shape (n_features, n_features)."""
+        """Compute the Hessian at w, shape (n_features, n_features)."""
         self._move_to(w)
         scale = np.sqrt(self.weights * self._curvatures)[:, None]
         hessian = self.regularization * np.eye(w.size)
@@ -113,14 +113,14 @@ class PerturbedObjective:
         return hessian
 
     def newton_step(self, w: Vector) -> Callable[[Vector], Vector]:
-        """Return the function of a gradient that divides it by minus the Hessian at w."""
+        """Return a function that maps a gradient to the Newton step with the Hessian at w."""
         factor, fault = dpotrf(self.hessian(w))
         if fault:
-            raise SolverError("the Hessian is not positive; use a larger regularization")
+            raise SolverError("the Hessian is not positive definite; use a larger regularization")
         return lambda gradient: -dpotrs(factor, gradient)[0]
 
     def regularized(self, regularization: float) -> PerturbedObjective:
-        """Return the same objective with another quadratic term."""
+        """Return a copy of the objective with another regularization."""
         same = copy.copy(self)
         same.regularization, same._point = regularization, None
         return same
@@ -143,7 +143,7 @@ class PerturbedObjective:
         self._point = w.copy()
 
     def _of_data(self, w: Vector) -> tuple[float, Vector]:
-        """Return the sum of the losses over the rows, and its gradient."""
+        """Compute the weighted sum of the losses over the rows, and its gradient."""
         losses, self._slopes, self._curvatures = self.loss.derivatives(self.X @ w, self.targets)
         return float(self.weights @ losses), (self.weights * self._slopes) @ self.X
 
@@ -154,9 +154,9 @@ def relative_error(operations: int) -> float:
 
 
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
-    """Search for a gradient norm of ``tol``, and return the point with the smallest norm.
+    """Search for a gradient of norm ``tol``, and return the point with the smallest gradient.
 
-    The line search uses slopes, because rounding affects them later than values.
+    The line search uses slopes, which are accurate closer to the minimum than values.
     """
     n_rows, n_features = objective.X.shape
     newton, last = None, 0.0
@@ -192,7 +192,7 @@ def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = N
 
 
 def _step_length(objective: PerturbedObjective, w: Vector, step: Vector, norm: float) -> float:
-    """Return 1, or a shorter step that reduces the slope to a hundredth."""
+    """Return a step length of 1, or a shorter length that reduces the slope to a hundredth."""
     slack = -float(objective.gradient(w) @ step) / 100.0
     ahead = objective.gradient(w + step)
     if ahead @ step <= slack or np.linalg.norm(ahead) <= norm / 2.0:
@@ -208,12 +208,12 @@ def _step_length(objective: PerturbedObjective, w: Vector, step: Vector, norm: f
 
 
 class RowParts(Protocol):
-    """A matrix whose rows are stored in several parts, with functions mapped over the parts."""
+    """A matrix whose rows are stored in several parts, and functions that process each part."""
 
     shape: tuple[int, int]
 
     def send(self, *columns: NDArray[Any]) -> Any:
-        """Split columns with one entry per row in the same way, and store them with the rows."""
+        """Split columns with one entry per row, and store each piece with the rows of its part."""
 
     def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
         """Apply the function to the rows and the sent columns of each part."""
@@ -225,15 +225,15 @@ def in_parts(X: Any) -> TypeGuard[RowParts]:
 
 
 def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
-    """Return the labels of rows in parts, checked to be one for each row."""
+    """Check that rows in parts have one label for each row, and return the labels."""
     labels = np.asarray(y)
     if labels.shape != (X.shape[0],):
-        raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one each")
+        raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one label per row")
     return labels
 
 
 class PartedRows:
-    """The used rows of a fit in parts. Other rows are never read.
+    """The used rows of a fit, stored in parts. Rows that are not used are never read.
 
     In every pass, ``checked`` converts the used rows of a part to the learner's units and adds
     ``extra`` columns, or raises a DataError.
@@ -259,13 +259,13 @@ class PartedRows:
         self.sampled = np.arange(0, self.shape[0], max(4, -(-self.shape[0] // SAMPLE)))
 
     def fetched(self) -> PartedRows:
-        """Check all rows in a pass, and store a sample for a start near the minimum."""
+        """Check all rows in one pass, and store a sample for the choice of a starting point."""
         taken = np.isin(np.arange(self.shape[0]), self.sampled)
         self.sample = np.concatenate(self.each(_taken, self.send(taken)))
         return self
 
     def __getitem__(self, mask: Any) -> PartedRows:
-        """Select rows by a mask. Slices are not supported, because they are matrices in memory."""
+        """Select rows by a mask. Slices would need a matrix in memory, so they raise an error."""
         if isinstance(mask, slice):
             raise NotSupportedError(
                 "regularization is too small for rows in partitions; use a larger one, or fit "
@@ -277,7 +277,7 @@ class PartedRows:
 
     def send(self, *columns: NDArray[Any]) -> Any:
         """Send columns of the used rows to the parts."""
-        positions = np.cumsum(self._used) - 1  # values of other rows are not read
+        positions = np.cumsum(self._used) - 1  # entries for unused rows are arbitrary
         return self._parts.send(*(column[positions] for column in columns))
 
     def each(self, work: Callable[..., Any], sent: Any) -> list[Any]:
@@ -296,7 +296,7 @@ def _on_rows(
     used: tuple[NDArray[np.bool_]],
     columns: tuple[NDArray[Any], ...],
 ) -> tuple[Any, str]:
-    """Return the result of the function, or a message about wrong rows."""
+    """Return the result of the function, or a message about invalid rows."""
     (mask,) = used
     rows = np.asarray(part)[mask]
     numbers = rows if rows.dtype == np.float32 else numbers_of(rows)
@@ -316,9 +316,9 @@ def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
 
 
 class PartedObjective(PerturbedObjective):
-    """The objective of rows in parts. Each value, Hessian and error bound needs one pass."""
+    """The objective of rows in parts. Each value, Hessian or error bound takes one pass."""
 
-    # The base class receives an empty matrix. All methods that read rows are overridden.
+    # The base class stores X. This class overrides all methods that read rows.
     X: PartedRows  # type: ignore[assignment]
 
     def __init__(self, X: PartedRows, *rest: Any) -> None:
@@ -326,7 +326,7 @@ class PartedObjective(PerturbedObjective):
         self._sent = X.send(self.targets, self.weights)
 
     def hessian(self, w: Vector) -> Matrix:
-        """Return the Hessian at w, shape (n_features, n_features)."""
+        """Compute the Hessian at w, shape (n_features, n_features)."""
         return self.regularization * np.eye(w.size) + self._sum("hessian", w)
 
     def thinned(self) -> PerturbedObjective:

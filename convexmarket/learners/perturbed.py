@@ -1,17 +1,17 @@
-r"""Linear models trained by objective perturbation, as exact minimisers of a noisy objective.
+r"""Linear models trained by objective perturbation. They minimise a noisy objective exactly.
 
 .. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
 
-with :math:`b' = (2LR/\eta)\,b`, :math:`b` of density proportional to :math:`e^{-\|b\|}`,
-:math:`\|x_i\| \le R`, and a convex, L-Lipschitz loss of curvature at most c (Algorithm 1 and Eq. 12
-of Anjarlekar, Etesami and Srikant, with the logistic loss and R = 1). The guarantee of row i is
-:math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)` or less, plus the cost of a second noise that covers
-the distance to the exact minimiser (:mod:`convexmarket.privacy.accounting`).
+where :math:`b' = (2LR/\eta)\,b` and :math:`b` has a density proportional to :math:`e^{-\|b\|}`.
+Rows have norm at most R, and the loss is convex and L-Lipschitz with curvature at most c
+(Anjarlekar, Etesami and Srikant, Algorithm 1 and Eq. 12, for the logistic loss and R = 1). Row i
+has the guarantee :math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)` or less, plus the cost of a second
+noise that covers the distance to the exact minimiser (:mod:`convexmarket.privacy.accounting`).
 
 **A public rule for Lambda.** With regularization "auto", Lambda is
 :math:`2LR\sqrt{n(n+1)}/(\eta W)` for models of norm :math:`W = \frac sR(\eta/n)^{1/4}`, or larger
-if the second noise requires it (docs/theory/objective-perturbation.md). If eta is calibrated from
-Lambda, one equation with one root determines both.
+if the second noise requires it (docs/theory/objective-perturbation.md). If eta depends on Lambda,
+both numbers follow from the root of one equation.
 """
 
 from __future__ import annotations
@@ -58,21 +58,20 @@ Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
 ROUNDINGS = 4  # roundings of a coordinate of the drawn noise
-#: A row is dropped if the second noise costs more than this share of its epsilon, ...
+#: A row is dropped if the second noise uses more than LARGEST_SHARE of its epsilon,
 LARGEST_SHARE = 0.03
-LEAST_OF_MEAN = 0.01  # ... and its epsilon is below this share of the mean.
-BELOW = 2.0**-50  # eta is reduced by this share, to allow for rounding errors
+LEAST_OF_MEAN = 0.01  # and if its epsilon is below this share of the mean
+BELOW = 2.0**-50  # eta is reduced by this share because of rounding errors
 UNIT = 2.0**-53
-#: Largest standard deviation that the second noise adds to a prediction if Lambda follows the rule:
-#: to a margin, and to a label in [-1, 1].
+#: For Lambda by the rule, largest deviations that the second noise adds to margins and to labels.
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
-RANGE = 1e-90, 1e90  # range of the rule
+RANGE = 1e-90, 1e90  # range of Lambda by the rule
 NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
 
 
 @dataclass(frozen=True)
 class SecondNoise:
-    """The tolerance of the solver, and the cost of covering its error, as in the learner."""
+    """The learner's parameters ``tol`` and ``solver_epsilon``, which determine the second noise."""
 
     tol: Literal["auto"] | float = "auto"
     solver_epsilon: Literal["auto"] | float | None = "auto"
@@ -86,13 +85,13 @@ class SecondNoise:
             check_scales(solver_epsilon=cost)
 
     def unit(self, n_rows: int, eta: float = np.inf) -> float:
-        """Return the tolerance for rows and slopes of size 1, for up to 10,000 features."""
+        """Compute the tolerance for rows of norm 1, slopes up to 1 and at most 10,000 features."""
         if not isinstance(self.tol, str):
             return self.tol
         return 1e-12 + UNIT * (8.0 * n_rows + 2e6 / eta)
 
     def granted(self, granted: Granted) -> Granted:
-        """Return the granted epsilons, and drop rows for which exact noise is too expensive."""
+        """Drop rows for which exact noise is too expensive, and return the remaining epsilons."""
         if self.solver_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
             return granted
         n_rows = granted.positive.size
@@ -101,7 +100,7 @@ class SecondNoise:
         return Granted(granted.spread(worth))
 
     def paid(self, sold: Floats, unit: float) -> float:
-        """Return the cost to each row, or 0 without a second noise."""
+        """Return the cost of the second noise to each row, or 0 if no second noise is added."""
         asking = sold[np.isfinite(sold)]
         if self.solver_epsilon is None or not asking.size:
             return 0.0
@@ -110,7 +109,7 @@ class SecondNoise:
 
 
 class ObjectivePerturbation(Perturbation):
-    """Noise in the objective, as in the module. ``norm`` is the scale s of the rule."""
+    """The perturbation that this module describes. ``norm`` is the scale s of the rule."""
 
     def __init__(
         self,
@@ -169,8 +168,8 @@ class ObjectivePerturbation(Perturbation):
             )
         else:
             self.assumptions = (
-                f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}),"
-                f" or are read no finer than {2.0 * distance:.3g}",
+                "the coefficients are the exact minimiser (the gradient norm is at most "
+                f"{tol:g}), or are not read more finely than {2.0 * distance:.3g}",
                 "noise and coefficients, computed in double precision, are treated as real numbers",
             )
 
@@ -191,7 +190,7 @@ class ObjectivePerturbation(Perturbation):
             slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
         coef, bound = self._minimum(objective, slack)
         if self.blur is not None:
-            step, bound = self.blur[0], self.tol  # the norm reached depends on the rows
+            step, bound = self.blur[0], self.tol  # the computed bound depends on the rows
             try:
                 coef = lattice_release(coef, *self.blur, rng)
             except ParameterError as error:
@@ -209,7 +208,7 @@ class ObjectivePerturbation(Perturbation):
         }
 
     def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:
-        """Return a point and a proven bound, at most ``tol``, on the norm of its gradient."""
+        """Compute an approximate minimiser, and a bound of at most ``tol`` on its gradient norm."""
         coef = minimise(objective, self.tol / 2.0)
         computed, rounding = objective.gradient_norm(coef)
         bound = computed + rounding + slack
@@ -222,7 +221,7 @@ class ObjectivePerturbation(Perturbation):
         return coef, bound
 
     def noise_effect(self, second: Floats) -> float:
-        """Return the noise deviation of a prediction at half the curvature of the loss."""
+        """Compute the deviation of a prediction's noise at half the curvature of the loss."""
         gradient = self.unit * np.sqrt(second.size + 1.0)
         bent = second * self.loss.curvature / 2.0
         return float(gradient * np.sqrt(np.sum(second / (bent + self.regularization) ** 2)))
@@ -236,12 +235,12 @@ def public_regularization(
     loss: Loss,
     norm: float,
 ) -> float:
-    """Return the Lambda of the public rule. ``norm`` is the scale s for rows of norm 1."""
+    """Compute Lambda by the public rule. ``norm`` is the scale s for rows of norm 1."""
     shares, bounds = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
     if np.all(shares == shares[0]):  # the smallest epsilon determines eta
         shares, bounds = shares[:1], np.array([bounds.min()])
     bent = loss.curvature * data_norm**2
-    if np.isinf(bounds).all() or not np.all(bounds > 0):  # without sufficient noise
+    if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or not enough noise
         return float(np.clip(NO_NOISE * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
     goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0
@@ -272,8 +271,8 @@ def objective_perturbation_log_density(
     r"""Compute the log density of the released model at w for given data.
 
     The density is :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`, where h is the
-    noise density, b(w) the noise for which w is the exact minimiser, and J the Hessian of the
-    noiseless objective. The difference between two data sets is the privacy loss at w.
+    density of the noise, b(w) is the noise for which w is the minimiser, and J is the Hessian of
+    the objective without noise. The privacy loss is the difference for two data sets.
     """
     X, y, weights = aligned(X=X, y=y, weights=weights)
     point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))
@@ -289,7 +288,7 @@ def objective_perturbation_log_density(
 
 @dataclass(eq=False, repr=False)
 class ObjectiveLearner(PrivateLearner):
-    """Base class of learners that perturb an objective with a given loss."""
+    """Base class of learners that use objective perturbation."""
 
     regularization: float | Literal["auto"] = "auto"
     _: KW_ONLY
@@ -302,7 +301,7 @@ class ObjectiveLearner(PrivateLearner):
     random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
-    #: Scale of the norm in the rule for Lambda, per root of the number of features, and its limit.
+    #: Scale s of the rule per square root of the number of features, and the largest number used.
     _norm: ClassVar[tuple[float, int]]
 
     @abstractmethod
@@ -311,7 +310,7 @@ class ObjectiveLearner(PrivateLearner):
 
     @abstractmethod
     def _labels(self, y: Any = None) -> Classes | Interval:
-        """Return the public labels. None reads them from y."""
+        """Return the public labels, or read them from y if they are None."""
 
     def risk(
         self,
@@ -321,7 +320,7 @@ class ObjectiveLearner(PrivateLearner):
         noise_failure_probability: float = 0.05,
         max_norm: float = 1.0,
     ) -> tuple[float, float]:
-        """Return (mu, sigma) of :func:`lipschitz_risk_constants`.
+        """Compute mu and sigma by :func:`lipschitz_risk_constants`.
 
         Parameters
         ----------
@@ -369,7 +368,7 @@ class ObjectiveLearner(PrivateLearner):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Classifier(ClassifierMixin, ObjectiveLearner):
-    """Classifier of two public labels."""
+    """Base class of classifiers with two public labels."""
 
     classes: tuple[Any, Any] | None = (-1, 1)
 
@@ -398,11 +397,11 @@ class PrivateLogisticRegression(_Classifier):
     Parameters
     ----------
     regularization : "auto" or float, default "auto"
-        Lambda; the quadratic term is ``regularization / 2 * ||w||**2``. ``"auto"`` uses only public
-        numbers (:mod:`convexmarket.learners.perturbed`).
+        Parameter Lambda of the term ``regularization / 2 * ||w||**2``. ``"auto"`` depends only on
+        public numbers (:mod:`convexmarket.learners.perturbed`).
     data_norm, classes : float or None, default 1.0; pair of labels or None, default (-1, 1)
         Public bound R on the Euclidean norm of every row, and the public labels, the second of
-        which is the positive class. ``None`` reads them from the private rows, with a
+        which is the positive class. ``None`` computes them from the private rows and issues a
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
     accounting, cap : {"sharp", "general", "paper"}, default "sharp"; float or None, default None
         The bound on the privacy loss, as in
@@ -410,18 +409,19 @@ class PrivateLogisticRegression(_Classifier):
         reproduces Proposition II.2, where the cap k bounds the weights by k / n_sellers.
     calibration : {"total", "noise"}, default "total"
         With ``"total"``, ``epsilon_`` is at most the granted epsilon of each row. ``"noise"``
-        reproduces Algorithm 1 as printed; the Jacobian's share is added to the granted epsilon.
+        reproduces Algorithm 1, and ``epsilon_`` exceeds the granted epsilon.
     tol : "auto" or float, default "auto"
         Largest norm of the gradient at which the solver stops, including rounding errors.
         ``"auto"`` depends on the number of rows.
     solver_epsilon : "auto", float or None, default "auto"
         Cost, to every used row, of a second noise that covers the errors of the solver and of
         floating point. It is exact discrete noise on a lattice with scale
-        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. ``"auto"`` balances the
-        costs of both noises, with a share of ``sqrt(tol / smallest weight)``. It drops rows with a
-        share above 3 per cent and less than 1 per cent of the mean epsilon. ``None`` adds no second
-        noise. The guarantee then assumes that digits below ``2 * tol / regularization`` are not
-        read, with a :class:`~convexmarket.errors.PrivacyLeakWarning` except in simulations.
+        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. ``"auto"`` uses the
+        share ``sqrt(tol / smallest weight)``, which balances the two noises. Rows with a share
+        above 3 per cent and less than 1 per cent of the mean epsilon are dropped. ``None`` adds no
+        second noise. The guarantee then assumes that digits below ``2 * tol / regularization`` are
+        not read. Except in simulations, a :class:`~convexmarket.errors.PrivacyLeakWarning` is
+        issued.
     features : PublicFeatures or None, default None
         Public ranges and categories that map the rows of a table X into a ball.
     epsilon, random_state : default None
@@ -430,11 +430,11 @@ class PrivateLogisticRegression(_Classifier):
     Attributes
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
-        The released model w, and zero. For an intercept, append a constant column to X.
+        The released model w, and 0. To fit an intercept, append a constant column to X.
     epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
-        Total epsilon of each row in nats, and the guarantee with its assumptions.
+        Epsilon of each row in nats, and the full guarantee with its assumptions.
     classes_, eta_, regularization_, data_norm_, tol_, solver_epsilon_
-        The label set, the eta that determined the noise, and the parameters that were used.
+        The label set, the rate eta of the noise, and the values of the parameters.
     rounding_, gradient_norm_ : float or None, float
         The lattice step of ``coef_`` (None without a second noise), and a proven bound on the norm
         of the gradient. With a second noise the bound is ``tol``, which is public.
@@ -517,8 +517,8 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     others
         Parameters and attributes are as in :class:`PrivateLogisticRegression`.
     threshold, target_range : float, default 1.0; pair of floats, default (-1, 1)
-        Residual beyond which the loss is linear, and the lowest and highest public labels.
-        :class:`PersonalizedRidge` chooses threshold and intercept.
+        Residual above which the loss is linear, and the lowest and highest public labels.
+        :class:`PersonalizedRidge` chooses the threshold and fits an intercept.
 
     Examples
     --------

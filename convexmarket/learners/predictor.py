@@ -1,4 +1,4 @@
-r"""Kernels with public bounds on their features, and a predictor that can be published.
+r"""Kernels with public bounds on feature norms, and predictors that can be published.
 
 The bound on feature norms, :math:`R_\phi^2 = \sup_x k(x, x)`, must be public. It is computed from
 the kernel and a public ball that contains all rows. Kernels are computed by scikit-learn.
@@ -35,10 +35,10 @@ TAKES: dict[str, tuple[str, ...]] = {
     "laplacian": ("gamma",),
     "cosine": (),
 }
-#: Kernels whose feature norms depend on the norm of the rows. Other features have norm 1 or 0.
+#: Kernels whose feature norms depend on the rows. Features of other kernels have norm 1 or 0.
 UNBOUNDED = ("linear", "poly")
-LARGEST_EXPONENT = 700.0  # largest without overflow
-TINY = 1e-280  # smaller squared feature norms are treated as zero
+LARGEST_EXPONENT = 700.0  # largest exponent without overflow
+TINY = 1e-280  # smaller squared norms of features are treated as zero
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Kernel:
             check_scales(data_norm=self.data_norm)
         elif self.name in UNBOUNDED:
             raise ParameterError(
-                f"no public bound on the features of kernel {self.name!r} is known; pass "
+                f"the features of kernel {self.name!r} have no known public bound; pass "
                 "data_norm, a bound on the Euclidean norm of every row"
             )
         if not np.isfinite(self.feature_bound):
@@ -85,7 +85,7 @@ class Kernel:
         """Compute the kernel matrix of X and Y, shape (n_x, n_y)."""
         if not len(X) or not len(Y):
             return np.zeros((len(X), len(Y)))
-        if self.name == "rbf":  # differences preserve the digits of rows far from zero
+        if self.name == "rbf":  # differences avoid cancellation for rows far from zero
             return np.asarray(np.exp(-self.gamma * cdist(X, Y, "sqeuclidean")))
         parameters = {name: getattr(self, name) for name in TAKES[self.name]}
         return np.asarray(pairwise_kernels(X, Y, metric=self.name, **parameters))
@@ -105,12 +105,12 @@ class Kernel:
 
     @property
     def feature_lipschitz(self) -> float:
-        """Lipschitz constant of the feature map in the domain.
+        """Lipschitz constant of the feature map on the domain.
 
         Raises
         ------
         NotSupportedError
-            If no constant is known.
+            If no constant is known for the kernel.
         """
         if self.name == "linear":
             return 1.0
@@ -130,7 +130,7 @@ class Kernel:
         )
 
     def diagonal(self, X: Floats) -> Floats:
-        """Compute the squared norms of the features of the rows, shape (n_rows,)."""
+        """Compute the squared feature norm of each row, shape (n_rows,)."""
         squares = np.asarray(np.einsum("ij,ij->i", X, X))
         if self.name == "linear":
             return squares
@@ -154,11 +154,11 @@ class Kernel:
 def cholesky_features(
     kernel: Kernel, X: Floats, weights: Floats, tol: float
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
-    r"""Factor the kernel matrix, pivot by pivot, until the remainder is small.
+    r"""Compute a pivoted Cholesky factorisation until the residuals are small.
 
     Return the pivots, the features G of shape (n_rows, rank), and r, the diagonal of the kernel
-    matrix minus :math:`GG^\top`. The rows of G at the pivots are lower triangular. The
-    factorisation stops when :math:`\sum_i a_i\sqrt{r_i}` is below ``tol``, or r is rounding error.
+    matrix minus :math:`GG^\top`. The rows of G at the pivots form a lower triangular matrix. The
+    factorisation stops if :math:`\sum_i a_i\sqrt{r_i}` is at most ``tol`` or r is rounding error.
     """
     residuals = np.maximum(kernel.diagonal(X), 0.0)
     floor = 4.0 * np.finfo(np.float64).eps * float(residuals.max(initial=0.0))
@@ -184,12 +184,12 @@ def cholesky_features(
 
 @dataclass(frozen=True, eq=False)
 class PublicPredictor:
-    """A function in the RKHS that was computed only from released answers.
+    """A function in the RKHS that is computed only from released answers.
 
     Parameters
     ----------
     kernel, points, coefficients
-        The function is the linear combination of the kernels at the points, which are public.
+        The function is a linear combination of the kernel at the points, which are public.
     guarantee : Guarantee
         Guarantee of the release.
     classes, feature_names : tuples, optional
@@ -227,30 +227,30 @@ class PublicPredictor:
         return float(np.sqrt(max(square, 0.0)))
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictions at rows of any origin."""
+        """Compute the prediction for each row of X."""
         rows = check_rows(X, self.points.shape[1], self.feature_names)
         return np.asarray(self.kernel(rows, self.points) @ self.coefficients)
 
     def classify(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row, which is the second class if the prediction is positive.
+        """Return the label of each row, the second class where the prediction is positive.
 
         Raises
         ------
         DataError
-            If the loss is not for classification.
+            If the predictor has no classes.
         """
         if self.classes is None:
-            raise DataError("this predictor is for numbers, not classes; use predict")
+            raise DataError("this predictor has no classes; use predict")
         return np.asarray(self.classes)[(self.predict(X) > 0).astype(np.intp)]
 
     def corrected(
         self, point: Floats, answer: float, max_norm: float, divisor: float | None = None
     ) -> Self:
-        r"""Return a function corrected towards the answer at a point, and projected onto a ball.
+        r"""Move the function towards the answer at a point, and project the result onto a ball.
 
         Let the true function f be in the ball of radius ``max_norm``. Let d be the error of the old
         function at the point z, and x a bound on the error of the answer. The squared distance from
-        f decreases by at least :math:`(d^2 - x^2)/D`. D is at least k(z, z), the default.
+        f decreases by at least :math:`(d^2 - x^2)/D`, where D is at least k(z, z), the default.
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])
@@ -266,7 +266,7 @@ class PublicPredictor:
 def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = None) -> Floats:
     """Convert rows to a finite matrix with the right columns, or raise a DataError.
 
-    A vector is a single row. A table must have columns with the given names, in their order.
+    A vector is a single row. The columns of a table must have the given names in the same order.
     """
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and tuple(columns) != names:

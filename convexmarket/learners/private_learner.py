@@ -1,8 +1,8 @@
-"""The protocol of learners, and the base class of the package's learners.
+"""The protocol of learners, and the base class of the learners in this package.
 
 A fit plans the release from the granted epsilons and other public numbers, and computes its
-guarantee. It checks the account and then the rows, charges the account, and draws the noise. A
-learner defines its public domain and its plan: an objective with a sensitivity.
+guarantee. The fit then checks the account and the rows, charges the account, and draws the noise.
+Each learner defines its public domain and its plan.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Floats = NDArray[np.float64]
 class Learner(Protocol):
     """A model trained with an epsilon for each row, and its guarantee.
 
-    Any class with these members is a learner, without inheritance (docs/howto/learners.md). After
+    Classes with these members need not inherit from this class (docs/howto/learners.md). After
     ``fit``, ``guarantee_`` has one epsilon for each row, which is at most the granted epsilon.
     :func:`~convexmarket.audit_privacy` audits the guarantee.
     """
@@ -84,7 +84,7 @@ def unfitted(learner: Any) -> Any:
 
 
 class PrivateLearner(BaseEstimator):
-    """Base class of learners, with the fit, the guarantee, the account, and predictions."""
+    """Base class of learners, which implements the fit, the guarantee and predictions."""
 
     regularization: float | str
     features: PublicFeatures | None
@@ -93,27 +93,27 @@ class PrivateLearner(BaseEstimator):
 
     #: Name of the model in a guarantee.
     _model: ClassVar[str]
-    #: Parameters that describe the public domain. None reads the value from the private rows.
+    #: Parameters of the domain. If a parameter is None, private rows determine its value.
     _public: ClassVar[tuple[str, ...]]
-    #: Whether rows of a table are in the unit box instead of the ball.
+    #: Whether tables are mapped to the unit box instead of the ball.
     _box: ClassVar[bool] = False
     #: Parameter for which None means floating-point noise.
     _exactness: ClassVar[str]
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Raise an error for parameters out of range."""
+        """Raise an error if a parameter is out of range."""
 
     @abstractmethod
     def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
-        """Return the public domain. Parts that are None are computed from X and y."""
+        """Return the public domain, and compute parameters that are None from X and y."""
 
     @abstractmethod
     def _plan(self, granted: Granted, n_features: int, domain: Domain) -> Perturbation:
         """Plan the release of the used rows from public numbers only."""
 
     def _granted(self, granted: Granted) -> Granted:
-        """Return the granted epsilons, without rows for which exact noise is too expensive."""
+        """Drop rows for which exact noise is too expensive, and return the remaining epsilons."""
         return granted
 
     def fit(
@@ -132,32 +132,32 @@ class PrivateLearner(BaseEstimator):
         ----------
         X, y : array_like of shape (n_rows, n_features), (n_rows,)
             Rows in the public domain, and labels from the public set or range. Rows in partitions
-            (:func:`convexmarket.partitions.rows`) are not collected; at most 100,000 are fetched.
+            (:func:`convexmarket.partitions.rows`) are not collected, except for at most 100,000.
         epsilon : array_like of shape (n_rows,), or float
             Nonnegative epsilon of each row, or one number for all rows, in nats. It must not depend
-            on the data. The default is the constructor's value. A row with epsilon 0 is not read.
-            Infinity means no protection: only such rows are used by default, without noise.
+            on the data. The default is the constructor's value. Rows with epsilon 0 are not read.
+            If some epsilons are infinite, only their rows are used by default, without protection.
         rows : array_like of int, optional
-            Positions of the rows in the account. The default is all its rows.
+            Positions of the rows in the account. The default is all rows of the account.
         accountant : Account, optional
-            Account that is charged. The default is all open accounts; see
-            :func:`convexmarket.privacy.account`. The charge remains if the fit fails later, because
-            the failure depends on the rows.
+            Account that is charged. The default is all open accounts
+            (:func:`convexmarket.privacy.account`). If the fit fails later, the charge remains,
+            because the failure depends on the rows.
         random_state : None or Simulation, default None
             Source of the noise. The default is the constructor's value. ``None`` means a fresh
             seed, which is not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible,
-            but does not protect the rows. A plain seed raises a
+            but does not protect the rows. A plain seed causes a
             :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
         Raises
         ------
         ParameterError, DataError, NotSupportedError
             If an argument is out of range, no noise satisfies the epsilons, the data are malformed
-            or outside the public domain, or the release needs them in memory.
+            or outside the public domain, or the release needs the rows in memory.
         BudgetExceededError
-            If the release exceeds a budget. Nothing is charged or read then.
+            If the release exceeds a budget. In this case, no account is charged.
         SolverError
-            If the solver does not reach its tolerance. No model is released then.
+            If the solver does not reach its tolerance. In this case, no model is released.
         """
         default = self.epsilon if epsilon is None else epsilon
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
@@ -187,7 +187,7 @@ class PrivateLearner(BaseEstimator):
     def _begun(
         self, X: Any, y: Any, epsilon: ArrayLike | None, *, public: bool = False
     ) -> tuple[Granted, Perturbation, Domain, tuple[Any, NDArray[Any]] | None]:
-        """Plan a release. Also return the rows if the domain was computed from them."""
+        """Plan a release, and also return the rows if the domain was computed from them."""
         self._check_parameters()
         granted, n_features = self._granted(Granted.of(X, epsilon)), self._n_features(X, y)
         data = None
@@ -211,18 +211,18 @@ class PrivateLearner(BaseEstimator):
         return values
 
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
-        """Compute the guarantee of a fit in advance, from public quantities only.
+        """Compute the guarantee of a fit from public quantities, before the fit.
 
-        A regularization of "auto" uses ``n_features``, 1 by default. Errors are as in :meth:`fit`.
-        A domain that would be computed from private rows raises an error.
+        A regularization of "auto" depends on ``n_features``, by default 1. Errors are as in
+        :meth:`fit`. A domain that is not public raises a ParameterError.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
         return self._guarantee(granted, plan, domain, None)
 
     def noise_effect(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
-        r"""Compute the standard deviation that the noise adds to a prediction, before any fit.
+        r"""Compute the standard deviation that noise adds to a prediction, before the fit.
 
-        The unit is the unit of the label, or of the margin for a classifier. For rows drawn
+        The deviation is in units of the label, or of the margin for a classifier. For rows drawn
         uniformly from the public domain, the deviation is
         :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}`, where s is the standard deviation of the noise
         in the gradient and :math:`h_j` are the mean squares of the features.
@@ -253,10 +253,10 @@ class PrivateLearner(BaseEstimator):
         return domain.half * plan.noise_effect(second)
 
     def noise_limit(self) -> float:
-        """Return the :meth:`noise_effect` above which a constant predicts as well as the model.
+        """Return the value of :meth:`noise_effect` above which a constant predicts equally well.
 
-        The limit is the standard deviation of uniform labels. For a classifier the limit is 4,
-        which changes the label of a row with margin 1 with a probability of 40 per cent.
+        The limit is the standard deviation of uniform labels. For a classifier, the limit is 4:
+        such noise changes the label of a row of margin 1 with a probability of 40 per cent.
         """
         labels = self._domain(1).labels
         return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0
@@ -276,14 +276,14 @@ class PrivateLearner(BaseEstimator):
         return np.asarray(rows @ self.coef_ + self.intercept_)
 
     def _leaking(self) -> list[str]:
-        """List the parameters of the domain that need the private rows."""
+        """List the parameters of the domain that must be computed from private rows."""
         return [name for name in self._public if getattr(self, name) is None]
 
     def _refuse_leaks(self) -> None:
         if leaks := [f"{name}=None" for name in self._leaking()]:
             raise ParameterError(
-                f"{' and '.join(leaks)} would be computed from the private rows, which no guarantee"
-                " covers and no accountant can charge; pass a public bound, range or label set"
+                f"{' and '.join(leaks)} would be computed from private rows, which no guarantee "
+                "covers and no accountant can charge; pass a public bound, range or label set"
             )
 
     def _n_features(self, X: Any, y: Any) -> int:
@@ -297,7 +297,7 @@ class PrivateLearner(BaseEstimator):
         return int(shape[1])
 
     def _read(self, X: Any, y: Any, granted: Granted) -> tuple[Any, NDArray[Any]]:
-        """Return the rows to use (finite numbers, or partitions), and their labels."""
+        """Return the used rows as a matrix, or all rows in partitions, and the used labels."""
         numeric = "target_range" in self._public
         if in_parts(X):
             if self._public[0] in self._leaking():

@@ -1,11 +1,11 @@
-r"""Private choice of a learner's parameters among models trained on private rows.
+r"""Choose parameters of a learner privately, among models trained on private rows.
 
 Candidates are scored on public rows but trained on private rows, so the choice has a cost (unlike
 in A, Remark IV.2). Two charges are available for learners with delta zero. With "sum", each of K
-candidates is trained once with :math:`\epsilon_i/K`, and all may be published. With "trials", J
-candidates are drawn at random and trained with :math:`\epsilon_i/2`. Only the best model is
-published, and J is secret, with :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and Steinke,
-Hyperparameter Tuning with Renyi Differential Privacy; proof in
+candidates is trained once with :math:`\epsilon_i/K`, and all models can be published. With
+"trials", J candidates are drawn at random and trained with :math:`\epsilon_i/2`. Only the best
+model is published. The number J is secret, and :math:`P(J=k) \propto (1-\gamma)^k/k` (Papernot and
+Steinke, Hyperparameter Tuning with Renyi Differential Privacy; proof in
 docs/theory/objective-perturbation.md).
 """
 
@@ -38,7 +38,7 @@ from convexmarket.privacy.random_sources import (
 
 Charge = Literal["trials", "sum"]
 
-#: Relative margin for the rounding errors of a share.
+#: Relative margin for rounding errors in the share of a candidate.
 BELOW = 2.0**-50
 MOST_TRIALS = 10_000.0
 #: Assumption of the guarantee for each charge.
@@ -51,7 +51,7 @@ HOW: dict[str, str] = {
 
 @dataclass(eq=False, repr=False)
 class PrivateSearch(BaseEstimator):
-    """A learner whose parameters are chosen privately.
+    """A search for the parameters of a learner with a privacy guarantee.
 
     Parameters
     ----------
@@ -60,20 +60,20 @@ class PrivateSearch(BaseEstimator):
     grid : mapping of str to sequence
         Candidates, as in :class:`sklearn.model_selection.ParameterGrid`.
     validation : (X, y)
-        Public rows and labels on which candidates are scored.
+        Public rows and labels for the scores of candidates.
     charge, trials : {"trials", "sum"}, default "trials"; float, default 10.0
-        Method of charging, and the mean number of trials. ``"sum"`` is better for two candidates.
+        Method of charging, and mean number of trials. ``"sum"`` adds less noise for two candidates.
     epsilon : default None
         Default ``epsilon`` of ``fit``.
 
     Attributes
     ----------
     best_estimator_, best_params_ : Learner, dict
-        The fitted learner and its parameters. Its ``guarantee_`` covers only one training.
+        The best learner and its parameters. Its own ``guarantee_`` covers only one training.
     scores_ : ndarray of shape (n_candidates,), or None
-        Scores of all candidates in the order of the grid, if they are public.
+        Scores of all candidates in the order of the grid, or None for ``"trials"``.
     guarantee_, epsilon_ : Guarantee, ndarray of shape (n_rows,)
-        Guarantee of the choice and the training together.
+        Guarantee of the whole search, and its epsilon for each row.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class PrivateSearch(BaseEstimator):
     epsilon: ArrayLike | None = None
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Return (mu, sigma) of the learner, with twice the noise because of the choice.
+        """Compute (mu, sigma) of the learner when it is trained with its share of epsilon.
 
         Parameters
         ----------
@@ -117,12 +117,12 @@ class PrivateSearch(BaseEstimator):
         accountant: Account | None = None,
         random_state: RandomSource = None,
     ) -> Self:
-        """Train candidates, and store the best.
+        """Train candidates, and store the candidate with the highest score.
 
         Parameters
         ----------
         X, y, epsilon, rows, accountant, random_state
-            See the learner. Epsilon must be finite, and is charged once for the whole search.
+            See the learner. Epsilon must be finite. It is charged only once for the whole search.
 
         Raises
         ------
@@ -134,7 +134,7 @@ class PrivateSearch(BaseEstimator):
         granted = Granted.of(X, epsilon)
         if not np.isfinite(granted.epsilon).all():
             raise ParameterError(
-                "epsilon is infinite in some rows; a choice without privacy needs no PrivateSearch"
+                "epsilon is infinite in some rows; PrivateSearch is only for finite epsilons"
             )
         candidates, share = self._candidates(), self._share()
         gamma = _stopping(self.trials)
@@ -142,7 +142,7 @@ class PrivateSearch(BaseEstimator):
         learners = [unfitted(self.learner).set_params(**chosen) for chosen in candidates]
         for learner in learners:
             if hasattr(learner, "promise"):
-                learner.promise(part)  # before the charge, so that no candidate fails later
+                learner.promise(part)  # an invalid candidate raises its error before the charge
         assumptions = (
             noise_assumption(random_state),
             "the candidates and the rows of their scores are public",
@@ -175,7 +175,7 @@ class PrivateSearch(BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> Any:
-        """Return the predictions of the chosen model for rows of shape (n_rows, n_features).
+        """Return the predictions of the chosen model.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class PrivateSearch(BaseEstimator):
         except (TypeError, ValueError) as error:
             raise ParameterError(f"grid must map parameters to their values: {error}") from None
         if candidates in ([], [{}]):
-            raise ParameterError("grid is empty; give parameters, and values to choose from")
+            raise ParameterError("grid is empty; give parameters with their candidate values")
         return candidates
 
     def _share(self) -> float:
@@ -211,7 +211,7 @@ class PrivateSearch(BaseEstimator):
 
 
 def _stopping(trials: float) -> float:
-    """Return gamma for a mean number of trials, ``(1 - gamma) / (gamma * log(1 / gamma))``."""
+    """Solve ``(1 - gamma) / (gamma * log(1 / gamma)) == trials``, the mean number, for gamma."""
     if not 1.0 < as_float(trials) <= MOST_TRIALS:
         raise ParameterError(f"trials must be above 1 and at most {MOST_TRIALS:g}, got {trials!r}")
 

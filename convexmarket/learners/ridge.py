@@ -1,17 +1,16 @@
 r"""Ridge regression with a guarantee for each seller.
 
-The model minimises the weighted mean of squared errors plus :math:`\lambda\|\theta\|^2`. Public
-ranges map features to [0, 1] and labels to [-1, 1], the unit scale. All choices of a fit depend
-only on public numbers: the granted epsilons, the numbers of rows and features, and the ranges. The
-derivations are in docs/theory/ridge.md, section 7.4.
+The model minimises the weighted mean of squared errors plus :math:`\lambda\|\theta\|^2`. On the
+unit scale, public ranges map features to [0, 1] and labels to [-1, 1]. All parameters depend only
+on the epsilons, the shape of X and the ranges (docs/theory/ridge.md, section 7.4).
 
 **Objective perturbation** uses the Huber loss, which is linear for residuals above a threshold T.
-The threshold bounds the effect of a row. A public rule chooses the threshold, as it does for
-:math:`\lambda` (:mod:`.perturbed`):
+The threshold bounds the effect of a row. A public rule determines :math:`\lambda`
+(:mod:`.perturbed`), and a second rule the threshold:
 
 .. math:: T = \min\Big(1, \max\Big(\frac18, \frac1{160}\sqrt{\frac\eta n}\Big)\Big).
 
-**Statistics and output** perturbation choose :math:`\lambda` by a bound on the excess loss.
+With **statistics and output** perturbation, :math:`\lambda` minimises a bound on the excess loss.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ Rounding: TypeAlias = Literal["auto"] | float | None
 
 #: Range of the Huber threshold, and the divisor of sqrt(eta / n_coefficients) in its rule.
 THRESHOLDS, INFORMATION = (0.125, 1.0), 160.0
-#: Candidates for lambda of output perturbation.
+#: Candidates for lambda with output perturbation.
 LAMBDAS = np.geomspace(1e-4, 1e2, 121)
 
 
@@ -80,54 +79,55 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     Parameters
     ----------
     regularization : "auto" or float, default "auto"
-        :math:`\lambda` on the unit scale. ``"auto"`` is computed from public numbers by the rules
-        of the module. 0 requires rows without a guarantee.
+        :math:`\lambda` on the unit scale. ``"auto"`` uses public rules. 0 requires rows with
+        infinite epsilon.
     perturbation : {"auto", "objective", "statistics", "output"}, default "auto"
-        The quantity to which noise is added. ``"auto"`` is ``"objective"``, the best in most
-        simulations. The noise of ``"statistics"`` is added to sums, and increases with the square
-        of the number of features. ``"output"`` perturbs the model (PDP-OP).
+        Quantity to which noise is added: the objective, sums over rows, or the model (PDP-OP).
+        ``"auto"`` means ``"objective"``, which had the lowest error in most simulations. The noise
+        of ``"statistics"`` increases with the square of the number of features.
     weighting : {"granted", "bound", "equal"} or array_like of shape (n_rows,), default "granted"
         ``"granted"`` weights are proportional to epsilon, which adds the least noise. ``"bound"``
-        minimises the bound of :meth:`risk` under the same guarantees and needs ``label_noise``.
-        ``"equal"`` gives all rows the same weight and the smallest epsilon. An array of nonnegative
+        minimises the bound of :meth:`risk` for the same epsilons and needs ``label_noise``.
+        ``"equal"`` gives all rows equal weights and the smallest epsilon. An array of nonnegative
         weights that sum to one must not depend on the data.
     fit_intercept : bool, default True
-        Whether to append a constant feature, which is regularised like the others. Features are
-        then centred unless the perturbation is ``"output"``.
+        Whether to append a constant feature, which is regularised like the other features. If so,
+        features are centred unless the perturbation is ``"output"``.
     max_norm, sensitivity : float or None, default None; {"tight", "paper"}, default "tight"
-        For ``"output"``, as in :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
+        Parameters of :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`, for ``"output"``.
     label_noise, failure_probability : float or None, default None; float, default 0.05
         Public standard deviation of the labels' noise on the unit scale, and the probability that
         the bound of :meth:`risk` fails, for ``weighting="bound"``.
     delta : float, default 0.0
-        Probability with which a row may lose more than it granted, for ``"statistics"`` with an
-        intercept. The noise is then Gaussian and increases with the number of features.
+        Probability with which a row's privacy loss can exceed its epsilon. With a positive value,
+        ``"statistics"`` adds Gaussian noise, which increases with the number of features.
     feature_range, target_range : pairs, or None, default (0, 1) and (-1, 1)
-        Public lowest and highest values of the features (numbers, or one per feature) and of the
-        labels. ``None`` computes them from the rows, with a
-        :class:`~convexmarket.errors.PrivacyLeakWarning`. Predictions are clipped to the latter.
+        Public lowest and highest values of the features (numbers or arrays) and of the labels.
+        ``None`` computes them from the rows, with a
+        :class:`~convexmarket.errors.PrivacyLeakWarning`. Predictions are clipped to the range of
+        the labels.
     rounding : "auto", float or None, default "auto"
-        For ``"output"``. With a number, the model is rounded on the unit scale to multiples of the
-        largest power of two up to this number, and exact discrete noise is added. ``"auto"``
-        chooses a step that adds less than a hundredth to the noise, and drops rows of less than a
-        millionth of the mean weight. If the error of the solve has no bound, ``"auto"`` is
-        ``None``: floating-point noise as in the paper. Its last digits can reveal rows, so a
-        :class:`~convexmarket.errors.PrivacyLeakWarning` is raised except in simulations.
+        For ``"output"``, the largest step to which the model is rounded on the unit scale before
+        exact discrete noise is added. ``"auto"`` increases the noise by less than a hundredth, and
+        drops rows of less than a millionth of the mean weight. If the error of the solve has no
+        bound, ``"auto"`` means ``None``: floating-point noise as in the paper. Its last digits can
+        reveal rows, so a :class:`~convexmarket.errors.PrivacyLeakWarning` is issued except in
+        simulations.
     features, epsilon, random_state : default None
-        See :class:`PrivateLogisticRegression`. Rows of a table are mapped into the unit box.
+        See :class:`PrivateLogisticRegression`. Tables are mapped to the unit box.
 
     Attributes
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
         The released model, in the units of the data.
     epsilon_, guarantee_ : ndarray of shape (n_rows,), Guarantee
-        Epsilon of each row in nats, at most the granted epsilon, and the full guarantee.
+        Epsilon of each row in nats, which is at most the granted epsilon, and the full guarantee.
     regularization_, rounding_ : float, float or None
-        The :math:`\lambda` that was used, and the lattice step (None for floating-point noise).
+        The :math:`\lambda` of the fit, and the lattice step (None for floating-point noise).
     noise_rate_ : float
         :math:`\eta` of ``"output"`` and ``"statistics"``. The density of each coordinate is
-        proportional to :math:`e^{-\eta|z_j|}` on the unit scale. Floating-point noise has the
-        density :math:`e^{-\eta\|z\|}`, and Gaussian noise has deviation :math:`1/\eta`.
+        proportional to :math:`e^{-\eta|z_j|}` on the unit scale. For floating-point noise it is
+        :math:`e^{-\eta\|z\|}`. Gaussian noise has deviation :math:`1/\eta`.
 
     References
     ----------
@@ -175,20 +175,20 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         label_noise: float | None = None,
         failure_probability: float = 0.05,
     ) -> tuple[float, float]:
-        r"""Return (mu, sigma) of the bound ``mu * ||a|| + sigma / eta`` in a market's objective.
+        r"""Compute (mu, sigma) of the bound ``mu * ||a|| + sigma / eta`` in the market's objective.
 
-        For ``"objective"``, the bound is on the excess loss of models of norm 1
-        (:func:`~convexmarket.learners.lipschitz_risk_constants`). Otherwise, it is on the error of
-        the model on the unit scale (:func:`~convexmarket.learners.ridge_risk_constants`), where
-        ``"auto"`` means a regularization of 1. With ``"statistics"``, noise N in the second moments
-        and n in the moments with the labels changes the model by at most
+        For ``"objective"``, the excess loss of models of norm 1 is bounded
+        (:func:`~convexmarket.learners.lipschitz_risk_constants`). Otherwise, the error of the model
+        on the unit scale is bounded (:func:`~convexmarket.learners.ridge_risk_constants`), and
+        ``"auto"`` is replaced by a regularization of 1. With ``"statistics"``, noise N in the
+        second moments and n in the moments with the labels changes the model by at most
         :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`.
 
         Parameters
         ----------
         n_features : int
         label_noise, failure_probability : float
-            The default of ``label_noise`` is the constructor's value, or 1, its largest value.
+            The default of ``label_noise`` is the constructor's value, or else 1, the largest value.
         """
         if label_noise is None:
             label_noise = 1.0 if self.label_noise is None else self.label_noise
@@ -215,12 +215,12 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return "objective" if self.perturbation == "auto" else self.perturbation
 
     def _appends(self) -> bool:
-        """Return whether a constant feature is appended."""
+        """Check whether a constant feature is appended."""
         given = self.features is not None and self.features.intercept
         return bool(self.fit_intercept) and not (given and self._where() == "objective")
 
     def _norm(self, size: int) -> float:
-        """Return the largest norm of a row after centring, if the model has an intercept."""
+        """Compute the largest norm of a row, after centring if the model has an intercept."""
         return float(np.sqrt(size) / 2.0 if self.fit_intercept else np.sqrt(size))
 
     def _check_parameters(self) -> None:
@@ -239,8 +239,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             of = "statistics" if name == "delta" else "output"
             if self._where() != of and getattr(self, name) != value:
                 raise ParameterError(
-                    f"{name} = {getattr(self, name)!r} is for perturbation={of!r}; pass that, or "
-                    f"{name}={value!r}"
+                    f"{name} = {getattr(self, name)!r} is for perturbation={of!r}; pass "
+                    f"this perturbation, or {name}={value!r}"
                 )
 
     def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
@@ -279,7 +279,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return OutputPerturbation(weights, sold, value, size, **options)
 
     def _public_lambda(self, eta: float, n_features: int) -> float:
-        """Return the lambda of the module's rule."""
+        """Compute lambda by the public rule of the perturbation."""
         size = n_features + bool(self.fit_intercept)
         if np.isinf(eta):
             return 1e-6
@@ -293,14 +293,14 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return float(LAMBDAS[np.argmin(noise + LAMBDAS / 4.0)])
 
     def _weights(self, granted: Granted, n_features: int) -> Floats:
-        """Return the weights of the used rows."""
+        """Compute the weights of the used rows."""
         if not isinstance(self.weighting, str):
             weights = check_weights(self.weighting, granted.epsilon.size)
             wrong = np.count_nonzero(weights[~granted.used])
             if wrong:
                 raise ParameterError(
                     f"weighting is positive in {wrong} rows that granted an epsilon of 0; set "
-                    "these weights to 0, and let the others sum to one"
+                    "these weights to 0, and scale all other weights to the sum 1"
                 )
             return weights[granted.used]
         check_choice("weighting", self.weighting, Weighting)
@@ -318,7 +318,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         weights = weights_for_guarantees(sold, mu, sigma)[0]
         if self.rounding != "auto":
             return weights
-        # A row with a tiny epsilon would determine the scale of exact noise for all rows.
+        # Otherwise, a row with a tiny epsilon would determine the noise for all rows.
         nonzero = np.where(weights * weights.size < TRACE, 0.0, weights)
         return np.asarray(nonzero / nonzero.sum())
 
@@ -333,9 +333,9 @@ def expected_loss(
     epsilon: ArrayLike | None = None,
     penalty: float = 0.0,
 ) -> NoisyLoss:
-    r"""Compute the expectation of the test loss over the noise of output perturbation.
+    r"""Compute the expected test loss of a model with output perturbation.
 
-    The result depends on private rows; do not publish it. Predictions are not clipped.
+    Predictions are not clipped. The result depends on private rows and must not be published.
 
     Parameters
     ----------
@@ -354,7 +354,7 @@ def expected_loss(
     Raises
     ------
     DataError, NotSupportedError
-        If rows are out of range, or the noise is not added to the output.
+        If rows are out of range, or the estimator does not use output perturbation.
 
     Examples
     --------
@@ -381,7 +381,7 @@ def expected_loss(
     test_rows, test_labels = dense_rows(estimator, X_test, y_test, **options)
     if not isinstance(plan, OutputPerturbation):
         raise NotSupportedError(
-            "the expected loss is a closed form for perturbation='output' only; pass that"
+            "the expected loss has a closed form only for perturbation='output'; use 'output'"
         )
     half = domain.half
     test, truth = domain.rows.rows(test_rows, check=False), (test_labels - domain.middle) / half

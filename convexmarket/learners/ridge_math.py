@@ -1,17 +1,17 @@
-r"""Ridge regression: the solver, closed forms of the noisy loss, and two perturbations.
+r"""Solve ridge regression, perturb its sums or its solution, and compute the expected loss.
 
 **Output perturbation** (PDP-OP, Algorithm 1 of Acharya, Boenisch, Naidu and Ziani). Replacing row i
 changes the weighted ridge solution by at most :math:`\kappa w_i`
 (:func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`). Noise of rate
 :math:`\min_i \epsilon_i/(\kappa w_i)` is added to the solution.
 
-**Perturbed statistics.** The model solves :math:`(A_+ + \lambda I)\theta = m`, where A are noisy
-second moments of the features, :math:`A_+` is their positive part, and m are noisy moments with the
-labels. Replacing row i changes the sums by at most :math:`w_i` times
+**Perturbed statistics.** The model solves :math:`(A_+ + \lambda I)\theta = m`, where A is the noisy
+matrix of second moments of the features, :math:`A_+` is the positive part of A, and m is the noisy
+vector of moments with the labels. Replacing row i changes the sums by at most :math:`w_i` times
 :func:`statistics_sensitivity`.
 
-The model or the sums are rounded to a lattice. Exact discrete noise is added, which covers the
-error of their computation. Proofs and error bounds are in docs/theory/ridge.md, section 7.4.
+The model or the sums are rounded to a lattice. The scale of the exact discrete noise covers their
+numerical errors. Proofs and error bounds are in docs/theory/ridge.md, section 7.4.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridg
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 
-CHUNK = 8192  # rows per block, so that the weighted copy of the data is small
-# For smaller shares of the Gram matrix's trace, the normal equations lose too many digits.
+CHUNK = 8192  # rows per block, which limits the memory for weighted copies of rows
+# The normal equations are inaccurate if lambda is a smaller share of the Gram matrix's trace.
 WELL_CONDITIONED = 1e-7
 UNIT = 2.0**-53
-SMALL_CHAIN = 10  # roundings of an entry besides those of sums
+SMALL_CHAIN = 10  # roundings of an entry other than those of sums
 NORM_SLACK = 1.01  # ratio of a computed model's norm to the bound on the exact norm
 UPWARD = 1.0 + 1e-9  # margin for rounding errors of a formula
 FINE = 1000
-LARGEST = 1.01  # largest entry of the sums, with weights that sum to one
-#: Excess of the square of a discrete Gaussian over a continuous one, in steps (docs/theory.md).
+LARGEST = 1.01  # largest entry of the sums if the weights sum to one
+#: Excess of the squared scale of discrete over continuous Gaussian noise (docs/theory.md).
 NARROWER = 9.0
 
 EXACT = (
@@ -72,9 +72,9 @@ REAL = "noise and coefficients, computed in double precision, are treated as rea
 
 
 def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vector) -> Matrix:
-    """Sum a function over blocks of a few thousand rows.
+    """Sum the results of a function over blocks of a few thousand rows.
 
-    Sums of partitions are added exactly and rounded once, so partitions add no rounding errors.
+    The sums of several partitions are added exactly, and the total is rounded once.
     """
     if not isinstance(X, PartedRows):
         return _sum_of_chunks(work, X, *columns)
@@ -89,7 +89,7 @@ def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> 
 
 
 def _moments(X: Matrix, y: Vector, weights: Vector) -> Matrix:
-    """Return weighted second moments with the moments with the labels as the last column."""
+    """Compute weighted second moments, and append the moments with the labels as a column."""
     weighed = (weights[:, None] * X).T
     return np.column_stack([weighed @ X, weighed @ y])
 
@@ -99,8 +99,8 @@ def solve_ridge(
 ) -> Vector:
     r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
 
-    This is the closed form of PDP-OP. The normal equations are solved by a Cholesky factorisation.
-    Where they would lose digits, an orthogonal factorisation is used.
+    A Cholesky factorisation solves the normal equations. If they are ill-conditioned, an orthogonal
+    factorisation is used instead.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def solve_ridge(
 
 
 class NoisyLoss(NamedTuple):
-    """Expectation and standard deviation of the loss of a model released with noise."""
+    """Expectation and standard deviation of the loss of a model with noise."""
 
     mean: float
     std: float
@@ -145,12 +145,12 @@ def noisy_loss(
     penalty: float = 0.0,
     step: float | None = None,
 ) -> NoisyLoss:
-    r"""Compute mean and deviation of the test loss of :math:`\hat\theta = \theta + Z` exactly.
+    r"""Compute the mean and deviation of the test loss of :math:`\hat\theta = \theta + Z`.
 
     The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`, and odd moments of Z vanish. For a
     density proportional to :math:`e^{-\eta\|z\|}`, :math:`E z_j^2 = (d+1)/\eta^2`,
     :math:`E z_i^2 z_j^2 = (d+1)(d+3)/\eta^4` for distinct coordinates, and :math:`E z_j^4` is three
-    times as large. On a lattice of step q, coordinates are independent. With
+    times this value. On a lattice of step q, coordinates are independent. With
     :math:`r = e^{-\eta q}`, :math:`E z^2 = 2q^2r/(1-r)^2` and
     :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`.
     """
@@ -201,18 +201,18 @@ def ridge_error_bound(
     failure_probability: float,
     smallest_eigenvalue: float = 0.0,
 ) -> RidgeErrorBound:
-    r"""Bound the distance between the released model and the true one.
+    r"""Bound the distance between the released model and the true model.
 
-    The bound holds with probability at least ``1 - failure_probability`` over the noise of labels
-    and release, if :math:`y_i = x_i^\top\theta^* + e_i` with independent Gaussian :math:`e_i`.
+    The bound holds with probability at least ``1 - failure_probability`` over both noises if
+    :math:`y_i = x_i^\top\theta^* + e_i` with independent Gaussian :math:`e_i`.
 
     Parameters
     ----------
     weights, rate, regularization, n_features, failure_probability
-        Weights of the loss, which sum to one, and rate of the noise. Infinity means no noise.
+        Weights of the rows, which sum to one, and rate of the noise. Infinity means no noise.
     coef_norm, label_noise, smallest_eigenvalue : float
-        Public numbers: a bound on :math:`\|\theta^*\|`, the standard deviation of the :math:`e_i`,
-        and a lower bound on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
+        Public bound on :math:`\|\theta^*\|`, standard deviation of the :math:`e_i`, and lower bound
+        on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
 
     Returns
     -------
@@ -252,10 +252,10 @@ def ridge_risk_constants(
     *,
     exact: bool = False,
 ) -> tuple[float, float]:
-    r"""Return the weights (mu, sigma) of ridge regression in the objective of a market.
+    r"""Compute the weights (mu, sigma) of ridge regression in the objective of a market.
 
     The bound of Theorem 3.6 of Acharya et al., without bias, is ``mu * ||a|| + sigma / eta`` in
-    units of the model's norm, because sales of :math:`\varepsilon_i = a_i\eta` give noise of rate
+    units of the model's norm, because epsilons :math:`\varepsilon_i = a_i\eta` give noise of rate
     :math:`\eta/\kappa`. Here :math:`\mu = \frac{s}{\lambda}\sqrt{2d/\delta}`, where s is the label
     noise, and :math:`\sigma = \kappa\,(d + \sqrt{2d/\delta})`.
 
@@ -266,7 +266,7 @@ def ridge_risk_constants(
     max_norm, sensitivity
         See :func:`~convexmarket.privacy.sensitivity.ridge_sensitivity`.
     exact : bool, default False
-        Whether the noise is Laplace noise on a lattice in every coordinate. In this case sigma is
+        Whether the noise is exact Laplace noise on a lattice. In this case, sigma is
         :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality.
 
     Returns
@@ -294,7 +294,7 @@ def noise_length(count: int, failure_probability: float) -> float:
 def _risk(
     regularization: float, n_features: int, label_noise: float, failure_probability: float
 ) -> tuple[float, float]:
-    """Return mu and the length of noise of rate one."""
+    """Compute mu, and bound the norm of noise of rate one."""
     check_positives(regularization=regularization)
     check_count("n_features", n_features)
     check_nonnegative("label_noise", label_noise)
@@ -306,13 +306,13 @@ def _risk(
 class SolveError(NamedTuple):
     """Conditions on a computed ridge solution, and its distance from the exact solution."""
 
-    residual: float  # the largest computed one
-    norm: float  # the largest
+    residual: float  # largest residual that is accepted
+    norm: float  # largest norm that is accepted
     distance: float
 
 
 def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveError:
-    """Bound the numerical error of a ridge solution on the unit box, if possible."""
+    """Bound the numerical error of a ridge solution for rows in the unit box."""
     d, root = n_features, sqrt(n_features)
     if n_rows < d:
         raise NotSupportedError(
@@ -335,9 +335,9 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
 
 
 class OutputPerturbation(Perturbation):
-    """Noise added to the model, as in the module."""
+    """Noise that is added to the model."""
 
-    rate = np.inf  # rate of the noise; on a lattice, of each coordinate
+    rate = np.inf  # rate of the noise; on a lattice, rate of each coordinate
     step: float | None = None  # step of the lattice; None for floating-point noise
     scale = 1  # scale of the lattice noise, in steps
     error: SolveError | None = None  # error that the lattice noise covers
@@ -386,12 +386,12 @@ class OutputPerturbation(Perturbation):
         if max_norm is not None:
             public = (
                 f"the minimiser without regularisation has norm at most {max_norm:g} on this data "
-                "set and on every neighbour of it, and that is public"
+                "set and on all its neighbours, and this bound is public"
             )
             self.assumptions = (public, limits)
 
     def solve(self, X: Vector | PartedRows, y: Vector) -> Vector:
-        """Solve the ridge regression. Raise a SolverError if the noise may not cover the error."""
+        """Solve the ridge regression, or raise a SolverError if its error exceeds the bound."""
         model = solve_ridge(X, y, self.weights, self.regularization)
         if self.error is None:
             return model
@@ -408,7 +408,7 @@ class OutputPerturbation(Perturbation):
     def release(
         self, X: Vector | PartedRows, y: Vector, rng: np.random.Generator
     ) -> tuple[Vector, dict[str, Any]]:
-        """Return the noisy model and its fitted attributes."""
+        """Compute the noisy model and its fitted attributes."""
         model = self.solve(X, y)
         if self.step is not None:
             model = lattice_release(model, self.step, self.scale, rng)
@@ -417,16 +417,16 @@ class OutputPerturbation(Perturbation):
         return model, _fitted(self.rate, self.regularization, self.step)
 
     def noise_effect(self, second: Vector) -> float:
-        """Return the deviation that noise adds to a prediction."""
+        """Compute the standard deviation that noise adds to a prediction."""
         square = 2.0 if self.exact else second.size + 1.0
         return float(np.sqrt(square * second.sum()) / self.rate)
 
 
 def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) -> float:
-    r"""Bound the change of all statistics by a row of weight one. The bound is sharp if centred.
+    r"""Bound the change of the statistics when a row of weight one is replaced.
 
-    Without an intercept the bound is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept
-    features are centred, and the bound is :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
+    Without an intercept, the bound is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept,
+    features are centred, and the bound is sharp: :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
     :math:`\sqrt{\frac14\lfloor d^2/4\rfloor + d + 4}` in L2.
     """
     d = n_features
@@ -436,7 +436,7 @@ def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) ->
 
 
 class StatisticsPerturbation(Perturbation):
-    """Noise added to the sums. ``centred`` adds the constant 1 as the last feature."""
+    """Noise that is added to the sums. If ``centred``, the last feature is the constant 1."""
 
     def __init__(
         self,
@@ -463,7 +463,7 @@ class StatisticsPerturbation(Perturbation):
             least = float(np.max(shift[asking] / allowed)) * min(1.0, float(allowed.min()))
             self.step = lattice_step(max(least / (FINE * count), LARGEST * 2.0**-48))
             check_reach(LARGEST, self.step)
-            # Rounding adds at most half a step per entry for each data set.
+            # Rounding changes each entry by at most half a step for each of two data sets.
             steps = np.where(used, shift / self.step + sqrt(count), 0.0)
             largest = float(np.max(steps[asking] / allowed))
             self.scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))  # the deviation
@@ -476,7 +476,7 @@ class StatisticsPerturbation(Perturbation):
         self.assumptions = (EXACT.format(error),)
 
     def sums(self, X: Vector | PartedRows, y: Vector) -> Vector:
-        """Return the upper triangle of second moments, followed by the moments with the labels."""
+        """Compute the second moments (upper triangle), followed by the moments with the labels."""
         sums = row_sum(X, _moments, y, self.weights)
         triangle = sums[np.triu_indices(X.shape[1])]
         return np.append(triangle[: triangle.size - self.centred], sums[:, -1])
@@ -484,7 +484,7 @@ class StatisticsPerturbation(Perturbation):
     def release(
         self, X: Vector | PartedRows, y: Vector, rng: np.random.Generator
     ) -> tuple[Vector, dict[str, Any]]:
-        """Return the solution of the noisy equations and the fitted attributes."""
+        """Solve the noisy equations, and return the model and its fitted attributes."""
         d = X.shape[1]
         sums = self.sums(X, y)
         noisy = lattice_release(sums, self.step, self.scale, rng, gaussian=self.delta > 0)
@@ -497,9 +497,9 @@ class StatisticsPerturbation(Perturbation):
         return np.asarray(vectors @ scaled), _fitted(rate, self.regularization, self.step)
 
     def noise_effect(self, second: Vector) -> float:
-        """Return the deviation that noise adds to a prediction."""
+        """Compute the standard deviation that noise adds to a prediction."""
         deviation = self.scale * self.step * (1.0 if self.delta else sqrt(2.0))
-        # The gradient at a model of norm 1.
+        # The noise in the gradient is computed at a model of norm 1.
         effect = np.sqrt(np.sum(second / (second + self.regularization) ** 2))
         return float(deviation * sqrt(2.0) * effect)
 
@@ -511,10 +511,10 @@ def _fitted(rate: float, regularization: float, step: float | None) -> dict[str,
 def _lattice(
     shift: Vector, sold: Vector, count: int, largest: float, rounding: float | None
 ) -> tuple[float, int, Vector]:
-    """Return step, scale and loss of each row for ``count`` values with a bound on their size.
+    """Choose step and scale for ``count`` values of bounded size, and compute the privacy losses.
 
-    The default step is so small that the noise exceeds ``FINE * count`` steps for any row, because
-    rounding adds at most ``count`` steps to the change by a row.
+    With the default step, the noise scale is at least ``FINE * count`` steps, because rounding adds
+    at most ``count`` steps to the change by a row.
     """
     if rounding is None:
         exposed = (shift > 0) & np.isfinite(sold)
@@ -530,7 +530,7 @@ def _lattice(
 
 
 def _chain(n_rows: int) -> int:
-    """Return the largest number of consecutive roundings in a sum over rows."""
+    """Count the most consecutive roundings in a sum over rows."""
     return min(n_rows, CHUNK) + -(-n_rows // CHUNK)
 
 

@@ -26,7 +26,7 @@ from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 LINEAR = PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor
 KINDS: dict[str, Any] = {x.__name__: x for x in (*LINEAR, PersonalizedRidge, PublicPredictor)}
-#: Largest numbers of bytes in a file, and of certain bytes, because parsing needs far more memory.
+#: Largest size of a file in bytes, and largest counts of some bytes, which limit the memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
 FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
 Detail = Literal["summary", "rows"]
@@ -69,7 +69,7 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     coef_: Numbers
     intercept_: Number = 0.0
     rows: Annotated[int, Field(ge=1, le=10_000_000)]
-    epsilon: Annotated[list[Epsilon], FailFast()]  # a single number is the largest of all rows
+    epsilon: Annotated[list[Epsilon], FailFast()]  # a single entry is the largest of all rows
     delta: Annotated[float, Field(ge=0, le=1)]
     law: Law  # fields of the profile of the privacy loss
     shift: Annotated[list[Epsilon], FailFast()]
@@ -77,11 +77,11 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     mechanism: Text
     accounting: Text
     assumptions: Annotated[list[Text], FailFast()]
-    sha256: str = ""  # digest of all other keys, as written by json.dumps
+    sha256: str = ""  # digest of all other keys in the format of json.dumps
 
 
 def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -> Path:
-    """Write a released model to a file that may be published.
+    """Write a released model to a file that can be published.
 
     Parameters
     ----------
@@ -90,8 +90,8 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     path : path
         An existing file is replaced atomically.
     guarantee : {"summary", "rows"}, default "summary"
-        ``"rows"`` writes the epsilon of each row instead of only the largest, and weights given row
-        by row. They reveal the prices of sellers, which no guarantee covers.
+        ``"summary"`` writes only the largest epsilon. ``"rows"`` writes the epsilons and given
+        weights of all rows, which reveal the asks of sellers. No guarantee covers asks.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
 
 def load_model(path: str | Path) -> Any:
-    """Load a model of :func:`save_model`, with identical predictions.
+    """Load a model that :func:`save_model` wrote. Its predictions are identical.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def load_model(path: str | Path) -> Any:
     Returns
     -------
     object
-        The model. If the file has no epsilons of single rows, each row has the largest epsilon.
+        The model. If the file is a summary, each row has the largest epsilon.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def load_model(path: str | Path) -> Any:
 
 
 def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
-    """Return the content of the file of :func:`save_model`, with the same errors."""
+    """Return the content of the file that :func:`save_model` writes."""
     name = type(model).__name__
     if KINDS.get(name) is not type(model):
         what = f"model is a {name}, which has no guarantee that covers its publication"
@@ -199,14 +199,14 @@ def _loaded(content: bytes) -> Any:
     plain = json.loads(content.decode())
     data = Document.model_validate(plain)
     if data.sha256 != _digest(plain):
-        raise ValueError("it was changed after it was saved, so sha256 does not fit")
+        raise ValueError("it was changed after it was saved, so sha256 does not match")
     names, n_features, coef = data.feature_names_in_, data.n_features_in_, np.array(data.coef_)
     predicts = data.kind == "PublicPredictor"
     rows = (data.points or []) if predicts else [data.coef_]
     fits = [*map(len, rows)] == [n_features] * (coef.size if predicts else 1)
     fits &= names is None or len(set(names)) == len(names) == n_features
     if not fits or not len(data.epsilon) == len(data.shift) in (1, data.rows):
-        raise ValueError("coef_, points or names do not fit n_features_in_, or epsilon not rows")
+        raise ValueError("coef_, points, names, n_features_in_, epsilon and rows do not match")
     epsilon, shift = (np.full(data.rows, np.array(x)) for x in (data.epsilon, data.shift))
     profile = Profile(data.law, shift, data.failure)
     about = data.mechanism, data.accounting, tuple(data.assumptions)
@@ -245,5 +245,5 @@ def _refusal(what: str, error: Exception, remedy: str) -> DataError:
     reason = str(error)
     if isinstance(error, ValidationError):
         keys = error.errors(include_url=False, include_input=False)[0]["loc"][:2]
-        reason = f"{'.'.join(map(str, keys))} holds no value that is allowed there"
+        reason = f"{'.'.join(map(str, keys))} has a value that is not allowed"
     return DataError(f"{what}: {shown(reason, str)}; {remedy}")

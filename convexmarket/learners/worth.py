@@ -1,4 +1,4 @@
-"""The default learner of a purchase, and the error of its model."""
+"""Choose the default learner of a purchase, and compute the error of its model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convexmarket.learners.ridge import PersonalizedRidge
 def default_learner(
     labels: pd.Series[Any], features: Any, classes: Any, target_range: Any
 ) -> PrivateLearner:
-    """Choose a learner for numbers or two classes. Undeclared domains are read from the rows."""
+    """Choose a regression or classification learner. Missing domains are computed from the rows."""
     if classes is not None and target_range is not None:
         raise ParameterError("give classes or target_range, not both")
     numbers = is_numeric_dtype(labels) and not is_bool_dtype(labels)
@@ -34,17 +34,17 @@ def default_learner(
 
 
 def expected_error(learner: Any, epsilon: NDArray[np.float64], n_features: int) -> float | None:
-    """Compute the effect of the noise. Warn if a constant predicts as well as the model."""
+    """Compute the effect of the noise, and warn if a constant predicts as well as the model."""
     if not hasattr(learner, "noise_effect"):
         return None
     try:
         expected, limit = float(learner.noise_effect(epsilon, n_features)), learner.noise_limit()
-    except ParameterError:  # the domain is not public, or fit raises the same error
+    except ParameterError:  # the domain is not public, or fit raises this error
         return None
     if expected > limit:
         warn_user(
-            f"the noise adds a standard deviation of {expected:.3g} to a prediction, and at "
-            f"{limit:.3g} or more a constant is as good: buy more privacy (a larger budget), or "
+            f"the noise adds a standard deviation of {expected:.3g} to a prediction, and above "
+            f"{limit:.3g} a constant predicts as well: buy more privacy (a larger budget), or "
             "use fewer"
             " features",
             UselessModelWarning,
@@ -53,7 +53,7 @@ def expected_error(learner: Any, epsilon: NDArray[np.float64], n_features: int) 
 
 
 def model_errors(model: Any, X: Any, y: ArrayLike) -> dict[str, float]:
-    """Compute the error of the model and of the best constant."""
+    """Compute the errors of the model and of the best constant."""
     predicted, labels = np.asarray(model.predict(X)), np.asarray(y)
     if is_classifier(model):
         constant = 1.0 - pd.Series(labels).value_counts(normalize=True).iloc[0]

@@ -1,4 +1,4 @@
-"""Ledger of sold and spent privacy, in a database shared by several processes."""
+"""Record sold and spent privacy in a database that several processes share."""
 
 from convexmarket.ledger.book import Ledger, LedgerAccount
 

@@ -1,4 +1,4 @@
-"""The ledger: sales of privacy with their prices, and the releases that use them."""
+"""Record sales of privacy with their prices, and the releases that use the sold privacy."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ __all__ = ["MODEL", "Ledger", "LedgerAccount", "charge_release", "charged_at", "
 Floats = NDArray[np.float64]
 
 LEDGER = Kind("ledger", "convexmarket ledger PATH --create, or Ledger.create in Python", "ledgers")
-#: Reserved names: a prefix for releases without a name, and the model of an online market.
+#: Reserved names: prefix of releases without a name, and name of an online market's model.
 UNNAMED, MODEL = "unnamed-", "market-model"
 
-#: Sales for a single release, which require basic composition, are used first.
+#: Tables of a ledger. A release uses sales for this release first, then sales for any release.
 _TABLES = """CREATE TABLE ledgers (  -- one row
     number INTEGER PRIMARY KEY, composition TEXT NOT NULL, delta REAL NOT NULL, time TEXT NOT NULL
 );
@@ -68,7 +68,7 @@ SELECT c.release AS release, r.name AS name, c.seller AS seller, c.epsilon AS ep
         SELECT sum(s.epsilon) FROM sales AS s WHERE s.seller = c.seller AND s.release = r.name
     ), 0.0)) AS of_any, r.delta AS delta, r.law AS law, c.shift AS shift, r.failure AS failure
 FROM charges AS c JOIN ledger_releases AS r ON r.number = c.release"""
-#: Columns of tables for users that contain floats.
+#: Columns with floating-point numbers in the tables that methods return.
 _NUMBERS = {"epsilon", "price", "delta", "largest_epsilon", "sold", "spent", "left", "paid"}
 _AMONG = "WHERE seller IN (SELECT value FROM json_each(?))"
 _SOLD = f"""SELECT seller, sum(epsilon) FROM sales {_AMONG} AND (release IS NULL OR release = ?)
@@ -85,10 +85,10 @@ GROUP BY r.number ORDER BY r.number"""
 
 
 class Ledger:
-    """Sales and charges of privacy in a database.
+    """A database of sales of privacy and of charges for releases.
 
-    Every method is one transaction, which is durable when the method returns. Several processes and
-    threads may share a ledger. A ``with`` statement closes the connection.
+    Each method is a single transaction, which is durable when the method returns. Several processes
+    and threads can share a ledger. A ``with`` statement closes the connection.
 
     Parameters
     ----------
@@ -101,15 +101,15 @@ class Ledger:
     composition : {"basic", "advanced"}
         Composition of guarantees; see :class:`~convexmarket.PrivacyAccountant`.
     delta : float
-        Probability with which a seller's epsilon may be exceeded.
+        Probability with which the epsilon of a seller can be exceeded.
     of_market : bool
-        Whether the ledger belongs to an online market, which records its sales.
+        Whether an online market owns the ledger and records its sales there.
 
     Raises
     ------
     DataError
         If the ledger does not exist, or its database is damaged, has another version, is read-only,
-        is locked for too long, or is on a full disk. Every method may raise this error.
+        is locked for too long, or is on a full disk. Every method can raise this error.
 
     Examples
     --------
@@ -155,7 +155,7 @@ class Ledger:
         composition : {"basic", "advanced"}, default "basic"
             Composition of guarantees. It cannot be changed later.
         delta : float, default 0.0
-            Probability with which a seller's epsilon may be exceeded. Positive for "advanced".
+            Probability with which a seller's epsilon can be exceeded; positive for "advanced".
         """
         check_instance("path", path, (str, Path), "the path of a new file")
         check_choice("composition", composition, AccountComposition)
@@ -173,21 +173,21 @@ class Ledger:
         release: str | None = None,
         source: str | None = None,
     ) -> int:
-        """Record all sales with their prices in one transaction, and return their number.
+        """Record sales and their prices in one transaction, and return the number of sales.
 
-        Several sales of one seller add up. Sales with epsilon zero and price zero are not recorded.
+        Sales of the same seller add up. A sale is not recorded if epsilon and price are zero.
 
         Parameters
         ----------
         ids : sequence of str, length n
-            Ids of the sellers. They are stored in normal form (:mod:`convexmarket.checks`).
+            Ids of the sellers, which are stored in normalised form (:mod:`convexmarket.checks`).
         epsilon, prices : array_like of shape (n,), or one number
             Epsilon and payment of each seller.
         release : str, optional
-            The only release that may use the sales, with basic composition. By default, any release
-            may.
+            The only release that can use the sales, with basic composition. The default is any
+            release.
         source : str, optional
-            Origin of the sales, such as a list. Each source is recorded only once.
+            Origin of the sales, such as a file. Sales of a source can be recorded only once.
 
         Raises
         ------
@@ -202,8 +202,8 @@ class Ledger:
         source = None if source is None else checked_id(source, "source")
         if release is not None and self.composition != "basic":
             raise NotSupportedError(
-                f"sales for one release, {release!r}, need a ledger with basic composition; leave"
-                " release out, which lets any release use them"
+                f"sales for one release, {release!r}, need a ledger with basic composition; omit "
+                "release, so that all releases can use them"
             )
         every = zip(names, amounts.tolist(), paid.tolist(), strict=True)
         sales = [sale for sale in every if any(sale[1:])]
@@ -213,7 +213,7 @@ class Ledger:
             for (time,) in connection.execute(before, (source,)).fetchall():
                 raise DataError(
                     f"sales of the source {source!r} were recorded on {time}, and would count"
-                    " twice. For new sales, give another source, or none (command line: --again)"
+                    " twice. For new sales, give another source, or omit it (command line: --again)"
                 )
             rest = release, source, now()
             connection.executemany(
@@ -227,9 +227,9 @@ class Ledger:
         Parameters
         ----------
         ids : sequence of str
-            Distinct sellers, in the order of their rows.
+            Distinct ids of the sellers, in the order of the rows.
         release : str, optional
-            Name of the release. A name can be charged only once; without a name, every charge is a
+            Name of the release. A name can be charged only once. Without a name, each charge is a
             new release.
         """
         return LedgerAccount(self._store, ids, release)
@@ -237,7 +237,7 @@ class Ledger:
     def sales(self) -> pd.DataFrame:
         """Return all sales in the order in which they were recorded.
 
-        The columns are id, epsilon, price, release (None: any), source and time (UTC, ISO).
+        The columns are id, epsilon, price, release (None for any release), source and time (UTC).
         """
         with self._store.reading() as connection:
             return _frame(connection, _SALES)
@@ -245,8 +245,8 @@ class Ledger:
     def releases(self) -> pd.DataFrame:
         """Return all releases in the order in which they were charged.
 
-        The columns are name, mechanism, accounting, delta, law (of the privacy-loss profile),
-        sellers (their number), epsilon (total), largest_epsilon, assumptions (a tuple) and time.
+        The columns are name, mechanism, accounting, delta, law of the privacy-loss profile, number
+        of sellers, total epsilon, largest_epsilon, assumptions (as tuples) and time.
         """
         with self._store.reading() as connection:
             frame = _frame(connection, _RELEASES).astype({"sellers": "int64"})
@@ -254,15 +254,15 @@ class Ledger:
         return frame
 
     def charges(self) -> pd.DataFrame:
-        """Return the charges of all releases in the columns release, id and epsilon."""
+        """Return the charges of all releases with the columns release, id and epsilon."""
         with self._store.reading() as connection:
             return _frame(connection, _CHARGES)
 
     def balance(self) -> pd.DataFrame:
-        """Return the balance of each seller, in the order of their first sales.
+        """Return the balance of each seller in the order of first sales.
 
-        The columns are id, sold, spent (by all releases together), left (the largest epsilon that
-        may still be charged, including sales for later releases) and paid.
+        The columns are id, sold, spent (total epsilon of all releases), left (largest epsilon that
+        can still be charged, including sales for later releases) and paid.
         """
         with self._store.reading() as connection:
             sales, charges = (_frame(connection, query) for query in (_SALES, _CHARGES))
@@ -272,7 +272,7 @@ class Ledger:
         frame = totals.reset_index().set_axis(["id", "sold", "paid"], axis=1)
         frame.insert(2, "spent", account.spent if account else 0.0)
         frame.insert(3, "left", account.remaining if account else 0.0)
-        # Sales for a single release: the part that it used, or may still use.
+        # Add sales for a single release: the used part, or the part that can still be used.
         own = sales.dropna(subset="release").groupby(["release", "id"])["epsilon"].sum()
         used = charges.set_index(["release", "id"])["epsilon"].reindex(own.index, fill_value=0.0)
         ended = own.index.isin(released, level="release")
@@ -284,18 +284,18 @@ class Ledger:
     def backup(self, path: str | Path, *, force: bool = False) -> None:
         """Write a consistent copy of the ledger to a file, even while the ledger is in use.
 
-        A restored copy lacks all later sales and charges; see "Backups" in docs/ledger.md.
+        A restored copy does not contain later sales and charges; see "Backups" in docs/ledger.md.
 
         Parameters
         ----------
         path : path
         force : bool, default False
-            Whether the checked copy may replace an existing file other than the ledger.
+            Whether to replace an existing file, which must not be the ledger.
         """
         back_up(self._store, path, force=force)
 
     def disconnect(self) -> None:
-        """Close the connection to the database. The next method call opens another."""
+        """Close the connection to the database. The next method call opens a new connection."""
         self._store.disconnect()
 
     def __enter__(self) -> Self:
@@ -311,7 +311,7 @@ class Ledger:
 class LedgerAccount:
     """The account of some sellers of a ledger, created by :meth:`Ledger.account`.
 
-    Pass it as the ``accountant`` of a release or a learner. Row k then belongs to seller k.
+    Pass the account as the ``accountant`` of a release or a learner. Row k belongs to seller k.
 
     Attributes
     ----------
@@ -335,17 +335,17 @@ class LedgerAccount:
 
     @property
     def budget(self) -> Floats:
-        """Epsilon of each seller that this release may use, shape (n_rows,)."""
+        """Epsilon of each seller that this release can use, shape (n_rows,)."""
         return self._current().budget
 
     @property
     def spent(self) -> Floats:
-        """Epsilon of all releases together, shape (n_rows,)."""
+        """Total epsilon of all releases, shape (n_rows,)."""
         return self._current().spent
 
     @property
     def remaining(self) -> Floats:
-        """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
+        """Largest epsilon allowed for another release of delta zero, shape (n_rows,)."""
         return self._current().remaining
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
@@ -358,7 +358,7 @@ class LedgerAccount:
             _accountant(connection, self.ids, self.release).check(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or raise an error without a charge.
+        """Charge a release to all its sellers, or raise an error and charge no seller.
 
         Parameters and errors are the same as in :meth:`check`.
         """
@@ -376,7 +376,7 @@ class LedgerAccount:
 def lay_ledger(
     connection: sqlite3.Connection, composition: AccountComposition, delta: float
 ) -> None:
-    """Create the tables of a ledger without sales in an open transaction."""
+    """Create the empty tables of a ledger in an open transaction."""
     for statement in _TABLES.split(";"):
         connection.execute(statement)
     connection.execute("INSERT INTO ledgers VALUES (1, ?, ?, ?)", (composition, delta, now()))
@@ -389,7 +389,7 @@ def charge_release(
     rows: ArrayLike | None,
     release: str | None,
 ) -> None:
-    """Charge a release to these sellers in an open transaction, or raise an error."""
+    """Charge a release to sellers in an open transaction, or raise an error."""
     check_instance("guarantee", guarantee, Guarantee)
     _check_uncharged(connection, release)
     if ids:
@@ -412,7 +412,7 @@ def charge_release(
 
 
 def charged_at(connection: sqlite3.Connection, release: str | None) -> str | None:
-    """Return the time of the charge of a release, or None."""
+    """Return the time at which a release was charged, or None."""
     rows = connection.execute("SELECT time FROM ledger_releases WHERE name = ?", (release,))
     return next((str(time) for (time,) in rows.fetchall()), None)
 
@@ -421,8 +421,8 @@ def _check_uncharged(connection: sqlite3.Connection, release: str | None) -> Non
     when = charged_at(connection, release)
     if when is not None:
         raise ReleaseChargedError(
-            f"release {release!r} was charged on {when}; a name can be charged only once, and later"
-            " sales for it could not be used: give another name"
+            f"release {release!r} was charged on {when}; a name can be charged only once, and "
+            "later sales for this name could not be used: give another name"
         )
 
 
@@ -434,7 +434,7 @@ def _settings(connection: sqlite3.Connection) -> tuple[AccountComposition, float
 def _accountant(
     connection: sqlite3.Connection, ids: Sequence[str], release: str | None
 ) -> PrivacyAccountant:
-    """Return the current account of these sellers for a release with this name."""
+    """Compute the current account of sellers for a release with this name."""
     composition, delta = _settings(connection)
     these, places = json.dumps(list(ids)), {id: place for place, id in enumerate(ids)}
     budget = np.zeros(len(ids))
@@ -450,7 +450,7 @@ def _accountant(
 
 
 def _checked_ids(ids: Iterable[str], *, distinct: bool = False) -> list[str]:
-    """Return the ids in their stored form."""
+    """Check the ids, and return their stored form."""
     if isinstance(ids, str | pd.DataFrame) or not is_iterable(ids):
         raise ParameterError(f"ids must be a sequence of text, one id per seller, got {ids!r}")
     forms = forms_of(list(ids))
@@ -463,7 +463,7 @@ def _checked_ids(ids: Iterable[str], *, distinct: bool = False) -> list[str]:
 
 
 def _checked_release(name: str | None) -> str | None:
-    """Return the name of a release in its stored form."""
+    """Check the name of a release, and return its stored form."""
     if name is None:
         return None
     form = checked_id(name, "release")
@@ -483,7 +483,7 @@ def _frame(connection: sqlite3.Connection, query: str) -> pd.DataFrame:
 
 
 def _amounts(name: str, values: ArrayLike, ids: list[str]) -> Floats:
-    """Return one finite number >= 0 per seller."""
+    """Check amounts, and return one finite number >= 0 for each seller."""
     amounts = checked_numbers(name, values)
     if amounts.ndim and amounts.shape != (len(ids),):
         raise ParameterError(
@@ -497,4 +497,4 @@ def _amounts(name: str, values: ArrayLike, ids: list[str]) -> Floats:
             f"{name} of seller {ids[bad[0]]!r} must be a finite number from 0 to {LARGEST:g}, got"
             f" {amounts[bad[0]]}"
         )
-    return amounts + 0.0  # -0.0 becomes 0.0
+    return amounts + 0.0  # replaces -0.0 by 0.0

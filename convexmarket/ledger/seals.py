@@ -1,7 +1,7 @@
 """Seals that detect changes of a database by other programs.
 
-Each transaction that adds rows also adds a row to ``seals``. It is the sum, modulo 2^128, of the
-BLAKE2b digests of the schema and of all numbered rows of the other tables.
+Each transaction that adds rows also adds a seal. The seal is the sum, modulo 2^128, of the BLAKE2b
+digests of the schema and of all rows of the other tables.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LAST = "SELECT sum FROM seals ORDER BY number DESC LIMIT 1"
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _SEALED = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seals'"
 
-#: Valid names of a table and of its columns.
+#: Name of a table, followed by the values of a row.
 Row = tuple[Any, ...]
 
 
 def damaged(path: Path, how: str) -> DataError:
-    """Create the error about damage and its remedy. ``how`` must not quote a cell."""
+    """Create the error for a damaged database. ``how`` must not quote values of rows."""
     return DataError(
         f"{path} is damaged {how}; restore a backup: move away the file and all files next to it "
         'with the same prefix, then put the backup there (docs/ledger.md, "Backups")'
@@ -40,7 +40,7 @@ def lay_seals(connection: sqlite3.Connection) -> None:
 
 
 def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
-    """Append every row that this connection adds to a list."""
+    """Append each row that this connection adds to the list ``added``."""
     connection.create_function("added_row", -1, lambda *row: added.append(row))
     for (table,) in connection.execute(_SEALED).fetchall():
         columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
@@ -52,14 +52,14 @@ def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
 
 
 def seal(connection: sqlite3.Connection, added: list[Row]) -> None:
-    """Add a seal for the rows that the open transaction added."""
+    """Add a seal if the open transaction added rows."""
     if added:
         ((total,),) = connection.execute(_LAST).fetchall()
         _add(connection, int.from_bytes(total, "big") + _sum(added))
 
 
 def check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise a DataError if the database, in the open transaction, does not match its seal."""
+    """Raise a DataError if the database does not match its last seal."""
     if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
         raise damaged(path, "(SQLite's integrity check fails)")
     if connection.execute(_LAST).fetchall() != [(_to_bytes(_sum(_rows(connection))),)]:

@@ -1,10 +1,10 @@
-"""A database with durable transactions that several processes share.
+"""A database with durable transactions, which several processes can share.
 
-When a transaction has returned, its rows survive a crash of the process, and a loss of power if the
-disk implements fsync. The rollback journal is overwritten, because a loss of power can undo a
-commit if journals are deleted. A write-ahead log is not used, because before SQLite 3.51.3
-concurrent checkpoints can damage the database. A transaction without new rows also syncs the
-journal, because another process may have crashed before its sync.
+Rows of a finished transaction are not lost if a process crashes, nor if the power fails and the
+disk implements fsync. The rollback journal is overwritten, because a power failure can undo a
+commit if journals are deleted. No write-ahead log is used, because concurrent checkpoints of SQLite
+before 3.51.3 can damage the database. A transaction without new rows also syncs the journal,
+because another process could have crashed before its sync.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from convexmarket.ledger.seals import Row, check_whole, damaged, lay_seals, seal
 
 __all__ = ["Kind", "Store", "back_up", "create_database", "now"]
 
-#: "cmkt": the application id of our SQLite databases.
+#: Application id of the SQLite databases of this package, in ASCII "cmkt".
 APPLICATION = 0x636D6B74
 #: Version of the tables. Other versions are not read.
 VERSION = 4
-#: Seconds to wait for other processes.
+#: Longest time to wait for other processes, in seconds.
 PATIENCE = 60.0
 
-#: Locked during transactions and forks: a child that exits would roll back open transactions.
+#: Lock for transactions and forks. A child that exits would roll back open transactions.
 _STEP = threading.RLock()
-#: Connections of a parent process. A child must not close them.
+#: Connections of a parent process, which a child process must not close.
 _ABANDONED: list[sqlite3.Connection | None] = []
 
 if hasattr(os, "register_at_fork"):
@@ -44,7 +44,7 @@ if hasattr(os, "register_at_fork"):
         before=_STEP.acquire, after_in_parent=_STEP.release, after_in_child=_STEP.release
     )
 
-#: Description and remedy of an error, by its primary name.
+#: Description and remedy for each primary error name of SQLite.
 _ERRORS = {
     "SQLITE_BUSY": (
         f"is in use by other processes for more than {PATIENCE:g} seconds",
@@ -63,12 +63,12 @@ _DAMAGE = "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT", "SQLITE_ERROR"
 
 
 def now() -> str:
-    """Return the current UTC time as ISO text."""
+    """Return the current UTC time in ISO 8601 format."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class Kind(NamedTuple):
-    """Kind of a database, named in messages."""
+    """The kind of a database, which messages name."""
 
     name: str
     create: str  # the remedy for a missing database
@@ -76,7 +76,7 @@ class Kind(NamedTuple):
 
 
 class Store:
-    """An existing, undamaged database of this version, and its connection of this process."""
+    """An existing, undamaged database of this version, and the connection of this process."""
 
     def __init__(self, path: Path, kind: Kind) -> None:
         _check_path(path)
@@ -89,7 +89,7 @@ class Store:
             pass
 
     def disconnect(self) -> None:
-        """Close the connection. The next transaction opens another."""
+        """Close the connection. The next transaction opens a new connection."""
         with _STEP:
             self._leave_parent()
             if self._connection is not None:
@@ -98,7 +98,7 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self, begin: str = "BEGIN") -> Iterator[sqlite3.Connection]:
-        """Open a read-only transaction on one consistent state."""
+        """Open a read-only transaction on a consistent state."""
         with _STEP, _in_words(self.path):
             self._leave_parent()
             if self._connection is None:
@@ -119,7 +119,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that adds rows while other processes wait."""
+        """Open a transaction that can add rows. Other writing processes wait."""
         with self.reading("BEGIN IMMEDIATE") as connection:
             yield connection
             seal(connection, self._added)
@@ -128,7 +128,7 @@ class Store:
     def alone(self) -> Iterator[None]:
         """Exclude other processes from this block by locking a second, empty database."""
         lock_file = self._file.with_name(f"{self._file.name}.closing")
-        if lock_file.is_symlink():  # a link could lead to any file
+        if lock_file.is_symlink():  # a link could refer to any file
             raise DataError(
                 f"{lock_file} is a symbolic link instead of a file of the database; nothing was "
                 "written: remove the link, and check its origin"
@@ -137,7 +137,7 @@ class Store:
             lock = sqlite3.connect(lock_file, timeout=PATIENCE, isolation_level=None)
         busy = (
             f"the {self.kind.name} in {self.path} is being closed by another process; wait until "
-            "it has finished, then close again to get the result"
+            "that process has finished, then close again to get the result"
         )
         with contextlib.closing(lock):
             with _in_words(lock_file, busy):
@@ -145,13 +145,13 @@ class Store:
             yield
 
     def _leave_parent(self) -> None:
-        """Drop a connection that was opened before a fork."""
+        """Discard a connection that was opened before a fork."""
         if self._process != os.getpid():
             _ABANDONED.append(self._connection)
             self._connection, self._process = None, os.getpid()
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the database, and check its seal."""
+        """Open the database, and check its last seal."""
         if not self._file.is_file():  # opening a pipe or a device could block
             raise DataError(
                 f"there is no {self.kind.name} in {self.path}; check the path, or create one:"
@@ -186,8 +186,8 @@ class Store:
         ((version,),) = connection.execute("PRAGMA user_version").fetchall()
         if not ours or application != APPLICATION:
             raise DataError(
-                f"{self.path} is an SQLite database, but not that of a {self.kind.name}; move it "
-                "away, or choose another path"
+                f"{self.path} is an SQLite database without the tables of a {self.kind.name}; "
+                "move the file away, or choose another path"
             )
         if version != VERSION:
             raise DataError(
@@ -197,13 +197,13 @@ class Store:
         connection.execute("PRAGMA journal_mode = PERSIST")
 
     def _sync_journal(self) -> None:
-        """Sync the last commit by its journal, because closing the database releases locks."""
-        try:  # without a journal, nothing was written; without permission, nothing can be written
+        """Sync the journal of the last commit. Closing the database file would release locks."""
+        try:  # no journal means no write; no permission means that no write is possible
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 sync(self._file.with_name(f"{self._file.name}-journal"))
         except OSError as error:
             raise DataError(
-                f"the disk of {self.path} did not confirm a write ({error}); check it, and repeat"
+                f"the disk of {self.path} did not confirm a write: {error}; check the disk"
             ) from error
 
 
@@ -223,13 +223,13 @@ def _check_path(path: Path) -> None:
 
 @contextlib.contextmanager
 def _in_words(path: Path, busy: str = "") -> Iterator[None]:
-    """Describe an error of the database and its remedy. ``busy`` is the text for a lock."""
+    """Convert SQLite errors to a DataError. ``busy`` is the message if the database is locked."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
         name = getattr(error, "sqlite_errorname", "") or ""
         kind = "_".join(name.split("_")[:2])
-        if not name or kind in _DAMAGE:  # without a name, the message may quote a cell
+        if not name or kind in _DAMAGE:  # without a name, the message can quote a value
             raise damaged(path, f"or not an SQLite database ({name or 'bad text'})") from None
         if busy and kind == "SQLITE_BUSY":
             raise DataError(busy) from error
@@ -258,7 +258,7 @@ def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
     file = Path(os.path.realpath(path))
     if file.exists() and (not force or not file.is_file() or file.samefile(store.path)):
         raise DataError(
-            f"{path} exists; name another file, or pass force (--force) to replace a file other "
+            f"{path} exists; give another file, or pass force (--force) to replace a file other "
             "than the database itself"
         )
     with store.reading() as connection:
@@ -267,7 +267,7 @@ def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
 
 
 def _place(path: Path, kind: Kind, content: bytes, *, replace: bool = False) -> None:
-    """Write a file under a hidden name, sync it, and rename it."""
+    """Write a file under a hidden name, sync the file, and rename it."""
     if not replace:
         _check_free(path, kind)
     folder = path.parent
@@ -297,7 +297,7 @@ def _place(path: Path, kind: Kind, content: bytes, *, replace: bool = False) -> 
 
 
 def _check_free(path: Path, kind: Kind) -> None:
-    """Raise an error if a path exists, or has an old journal that SQLite would apply."""
+    """Raise an error if a file or its journal exists, because SQLite would apply the journal."""
     for taken in (path.with_name(path.name + end) for end in ("", "-journal", "-wal")):
         if taken.exists():
             raise DataError(

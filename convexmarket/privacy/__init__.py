@@ -1,4 +1,4 @@
-"""Draw noise, state guarantees, and account for privacy loss."""
+"""Draw noise, describe guarantees, and account for privacy loss."""
 
 from convexmarket.privacy.accountant import Account, AccountComposition, PrivacyAccountant
 from convexmarket.privacy.active import RowAccount, account, reserve

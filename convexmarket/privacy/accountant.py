@@ -1,8 +1,7 @@
-r"""Account for all releases about the same rows, row by row.
+r"""Account for the privacy loss of each row over several releases.
 
-For each row, the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
-:math:`e^4` of other releases, and a moment, where :math:`e` is the shift of equivalent Gaussian
-noise. A release is accepted if one of five sums is within its limit (docs/theory.md, section 12).
+The account of each row has five sums, which bound the privacy loss of its releases in different
+ways. A release is accepted if one of these sums is within its limit (docs/theory.md, section 12).
 """
 
 from __future__ import annotations
@@ -34,29 +33,29 @@ AccountComposition: TypeAlias = Literal["basic", "advanced"]
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-#: Factor for the rounding errors of sums of sales.
+#: Factor that allows for the rounding errors of sums.
 ROUNDED = 1.0 + 1e-12
-#: Smallest budget for which moments are computed. For smaller budgets only epsilons are added.
+#: Smallest budget for which profiles are composed. Smaller budgets limit only the sum of epsilons.
 LEAST_BUDGET = 1e-200
-#: Shares of delta; those of SPLITS are for Gaussian noise next to other releases within a part.
+#: Shares of delta for each sum. A key of SPLITS is the part of epsilon for other releases.
 GAUSSIAN, MOMENT, FAILURES, SPLITS = 0.65, 0.20, 0.10, {0.5: 0.04, 0.75: 0.01}
-#: Largest epsilon, or shift of Laplace noise, with a cost below pi/2 of its square.
+#: Largest shift of a release that is not Gaussian with a cost below pi/2 of the squared shift.
 LARGEST_SMALL = 1.0
 
 
 @runtime_checkable
 class Account(Protocol):
-    """An account that releases are charged to: in memory, or in a ledger."""
+    """An account to which releases are charged, in memory or in a ledger."""
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Raise an error if a release exceeds the budget of a row. Nothing is charged."""
+        """Raise an error if a release exceeds the budget of a row, without a charge."""
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or raise an error without a charge."""
+        """Charge a release to all its rows, or raise an error and charge no row."""
 
 
 class _Sums(NamedTuple):
-    """Costs of one release, or of all releases together, of shape (n_rows,)."""
+    """Costs of one or several releases to each row, arrays of shape (n_rows,)."""
 
     epsilon: Floats  # epsilons of releases that are not Gaussian
     failure: Floats
@@ -65,26 +64,26 @@ class _Sums(NamedTuple):
     quartic: Floats  # e^4 of other releases
     coarse: Floats  # squared shifts, bounded by pi/2 of the squared epsilon
     moment: Floats
-    largest: Floats  # largest e^2 of other releases; a maximum instead of a sum
+    largest: Floats  # largest e^2 of other releases, which is not summed
 
     @property
     def total(self) -> Floats:
-        """Sum of the epsilons. It is infinite with a Gaussian release, which has no epsilon."""
+        """Sum of the epsilons. It is infinite after a Gaussian release, which has no epsilon."""
         return np.where(self.gaussian > 0, np.inf, self.epsilon)
 
     @property
     def gaussian_square(self) -> Floats:
-        """Squared shift of the Gaussian noise equivalent to all releases, including the reserve."""
+        """Squared shift of Gaussian noise equivalent to all releases, including a reserve."""
         reserve = np.maximum(np.sqrt(self.quartic) / 2.0, 2.25 * self.largest)
         extra = self.quartic / np.maximum(4.0 * reserve, np.finfo(np.float64).tiny)
         return np.minimum(self.square + extra + reserve, self.coarse)
 
 
 class _Limits(NamedTuple):
-    """Limits of the sums, of shape (n_rows,); minus infinity where a sum is not used."""
+    """Limits of the sums, shape (n_rows,). The limit of an unused sum is minus infinity."""
 
     gaussian: Floats  # limits of the squared shifts
-    split: Floats  # limits of the squared shifts next to each part, shape (n_rows, n_parts)
+    split: Floats  # limits of squared shifts for each part, shape (n_rows, n_parts)
     order: Floats  # order of the moment; 1 if the moment is not used
     moment: Floats
 
@@ -95,15 +94,15 @@ class PrivacyAccountant(Shown):
     Parameters
     ----------
     epsilon : array_like of shape (n_rows,)
-        Nonnegative budget of each row, in nats. Infinity means that there is no limit.
+        Nonnegative budget of each row, in nats. An infinite budget has no limit.
     delta : float, default 0.0
-        Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
+        Probability with which the budget of a row can be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
-        ``"basic"`` adds up epsilons and deltas. ``"advanced"`` also bounds four sums of the
+        ``"basic"`` adds up epsilons and deltas. ``"advanced"`` also computes four sums of the
         profiles, and accepts a release if one of the five sums is within its limit. Releases that
-        may fail use at most a tenth of ``delta``.
+        can fail use at most a tenth of ``delta``.
     ids : sequence of str, optional
-        Distinct ids of the rows; positions by default.
+        Distinct ids of the rows. By default, positions are the ids.
 
     Attributes
     ----------
@@ -113,7 +112,7 @@ class PrivacyAccountant(Shown):
     Raises
     ------
     ParameterError, SellersError
-        If an argument is out of range, or ids are not distinct or not one for each row.
+        If an argument is out of range, or ids are not distinct or have the wrong number.
 
     Notes
     -----
@@ -158,12 +157,12 @@ class PrivacyAccountant(Shown):
 
     @property
     def releases(self) -> tuple[tuple[str, float, float], ...]:
-        """Mechanism, largest epsilon and delta of each charged release."""
+        """Description, largest epsilon and delta of each charged release."""
         return tuple(self._releases)
 
     @property
     def spent(self) -> Any:
-        """Smallest proven epsilon of all releases together, shape (n_rows,)."""
+        """Smallest proven epsilon of the composition of all releases, shape (n_rows,)."""
         return self._spent()
 
     def _spent(self) -> Floats:
@@ -178,13 +177,13 @@ class PrivacyAccountant(Shown):
 
     @property
     def spent_delta(self) -> Floats:
-        """Delta of all releases together, including the delta of the composition."""
+        """Total delta of all releases, including the delta of the composition."""
         composed = self._spent() < self._sums.total
         return self._sums.failure + np.where(composed, self.delta - self._failures, 0.0)
 
     @property
     def remaining(self) -> Floats:
-        """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
+        """Largest epsilon allowed for another release of delta zero, shape (n_rows,)."""
         total = np.where(np.isposinf(self.budget), 0.0, self._sums.total)
         low, limits = np.maximum(self.budget - total, 0.0), self._limits
         if not self._by_profile:
@@ -199,7 +198,7 @@ class PrivacyAccountant(Shown):
         return low
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the budget and the spent and remaining epsilon of each row, indexed by id."""
+        """Return the budget, spent epsilon and remaining epsilon of each row, with ids as index."""
         columns = {"budget": self.budget, "spent": self._spent(), "remaining": self.remaining}
         return pd.DataFrame(columns, index=self.ids.rename("row"))
 
@@ -214,7 +213,7 @@ class PrivacyAccountant(Shown):
         )
 
     def check(self, guarantee: Guarantee, rows: Any = None) -> None:
-        """Raise an error if a release exceeds the budget of a row. Nothing is charged.
+        """Raise an error if a release exceeds the budget of a row, without a charge.
 
         Parameters
         ----------
@@ -226,20 +225,20 @@ class PrivacyAccountant(Shown):
         Raises
         ------
         BudgetExceededError, ParameterError
-            If the release would exceed a row's budget, the account has other rows, or
-            only delta is positive.
+            If the release would exceed a row's budget, the rows do not match the account, or delta
+            is positive although all epsilons are zero.
         """
         self._after(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: Any = None) -> None:
-        """Charge a release in full, or raise an error without a charge; see :meth:`check`."""
+        """Charge a release, or raise the errors of :meth:`check` and charge no row."""
         with self._lock:
             self._sums = self._after(guarantee, rows)
             largest = float(guarantee.epsilon.max(initial=0.0))
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
     def bring_forward(self, rows: ArrayLike, law: Law, *charges: ArrayLike) -> None:
-        """Add earlier charges of one distribution, even if they exceed the budget.
+        """Add earlier charges with the same law, even if they exceed the budget.
 
         The arrays have one entry for each charge, and ``rows`` may repeat positions.
         """
@@ -247,7 +246,7 @@ class PrivacyAccountant(Shown):
             self._sums = self._with(np.asarray(rows, dtype=np.intp), law, *charges)
 
     def _after(self, guarantee: Guarantee, rows: Any) -> _Sums:
-        """Return the sums after the release, or raise an error."""
+        """Compute the sums after the release, or raise an error."""
         check_instance("guarantee", guarantee, Guarantee)
         epsilon, profile = guarantee.epsilon, guarantee.profile
         places, used = self._places(epsilon.size, rows), epsilon > 0
@@ -272,7 +271,7 @@ class PrivacyAccountant(Shown):
                 text += f"; it has spent {self._sums.failure[row]:.6g} of delta"
                 text += f" {self._failures:.6g}, and this release needs {lost:.6g}"
             if lost > 0 and self._by_profile:
-                text += " (such releases may use a tenth of delta unless composition is 'basic')"
+                text += " (such releases can use a tenth of delta unless composition is 'basic')"
             raise BudgetExceededError(
                 f"{text}. Nothing was charged or released: buy more privacy, or release with a"
                 " smaller epsilon or delta"
@@ -314,7 +313,7 @@ class PrivacyAccountant(Shown):
         return fits & ((sums.failure <= self._failures * ROUNDED) | np.isposinf(self.budget))
 
     def _places(self, count: int, rows: Any) -> Places:
-        """Return the positions of a guarantee's rows."""
+        """Return the positions in this account of the rows of a guarantee."""
         n_rows = self.budget.size
         places = np.arange(n_rows) if rows is None else np.asarray(rows)
         if (
@@ -331,7 +330,7 @@ class PrivacyAccountant(Shown):
 
 
 def _limits(budget: Floats, delta: float) -> _Limits:
-    """Compute the limits of the sums. The moment's order is optimal for many small releases."""
+    """Compute the limits of the sums, with the best moment order for many small releases."""
     never, split = np.full((2, budget.size), -np.inf), np.full((budget.size, len(SPLITS)), -np.inf)
     limits = _Limits(never[0], split, np.ones(budget.size), never[1])
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)

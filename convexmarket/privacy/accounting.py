@@ -1,16 +1,16 @@
-r"""Formulas for the guarantee of objective perturbation to each row.
+r"""Compute the guarantee of objective perturbation for each row.
 
 The released model minimises :math:`\sum_i a_i \log(1+e^{-y_i w^\top x_i}) + b'^\top w +
-\tfrac{\Lambda}{2}\|w\|^2` with :math:`\|x_i\| \le R` and :math:`b' = \frac{2R}{\eta} b`, b of
-density proportional to :math:`e^{-\|b\|}`. Three bounds on the privacy loss of the exact minimiser
-are available, with :math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md, sections 6 and 14):
+\tfrac{\Lambda}{2}\|w\|^2` with :math:`\|x_i\| \le R` and :math:`b' = \frac{2R}{\eta} b`. The
+density of b is proportional to :math:`e^{-\|b\|}`. Three bounds on the privacy loss of the exact
+minimiser are available, with :math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md, sections 6, 14):
 
-- ``"sharp"``: :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))` with the error p
-  of a row and the joint effect of its two versions, :math:`\tau(p) \le 1 + p` (:mod:`.sharp`).
+- ``"sharp"``: :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))`. A row has error
+  p, and its two versions have the joint effect :math:`\tau(p) \le 1 + p` (:mod:`.sharp`).
 - ``"paper"``: :math:`a_i\eta + 2\log(1 + R^2 a_{\max}/\Lambda)`, :math:`a_{\max} = k/m`
-  (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R). It is larger in every row.
-- ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for any convex, L-Lipschitz loss
-  with second derivative at most c, and noise of scale :math:`2LR/\eta`.
+  (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R), the largest of the three.
+- ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for convex, L-Lipschitz losses with
+  second derivative at most c, and noise of scale :math:`2LR/\eta`.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Floats = NDArray[np.float64]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
 LARGEST_SHARE = 0.5  # largest default share of the smallest epsilon for the second noise
-#: Largest R^2 / Lambda for which the sharp bound saves at least half a percent.
+#: Largest R^2 / Lambda for which the sharp bound is at least half a percent lower.
 SHARP_CURVATURE = 1e4
 
 
 def check_weights(weights: ArrayLike, n_rows: int | None = None) -> Floats:
-    """Check that the weights are a distribution over rows, and return them as an array."""
+    """Check that the weights are nonnegative and sum to one, and return them as an array."""
     array = checked_numbers("weights", weights)
     if array.ndim != 1 or array.size != (n_rows or array.size or 1):
         raise ParameterError(
@@ -71,11 +71,11 @@ def objective_perturbation_guarantee(
 ) -> Floats:
     """Compute the guarantee of each row in nats, including the Jacobian, shape (n_rows,).
 
-    An infinite ``eta`` means no noise. Rows of weight zero have no loss, except that the paper's
-    formula adds its Delta to every row. In this formula, ``cap`` is k, and k / n_rows bounds the
-    weights; the default is the largest weight. ``solver_epsilon`` is the cost, for each used row,
-    of a second noise that covers the solver's error. Only "general" uses ``loss_curvature``, a
-    bound on the second derivative of the loss.
+    An infinite ``eta`` means no noise. Rows of weight zero have no privacy loss, except with
+    "paper". There, ``cap`` is k, and k / n_rows bounds the weights. The default bound is the
+    largest weight. ``solver_epsilon`` is the cost, for each used row, of a second noise that covers
+    the solver's error. Only "general" uses ``loss_curvature``, a bound on the second derivative of
+    the loss.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -95,10 +95,10 @@ def calibrate_eta(
     solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> float:
-    """Compute the largest ``eta`` for which the total epsilon of every row is within its sale.
+    """Compute the largest ``eta`` for which the total epsilon of each row is at most its sale.
 
     Row i sold ``weights[i] * eta``. The Jacobian's share and ``solver_epsilon`` increase more
-    slowly than the weight, so the smallest positive weight determines the result.
+    slowly than the weight. Therefore the smallest positive weight determines the result.
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
@@ -115,7 +115,7 @@ def calibrate_eta(
         )
     calibrated = _calibrated(smallest, float(eta), room, curvature, accounting, largest)
     if calibrated <= 0:
-        # This is twice the regularization at which the Jacobian's share uses the remaining epsilon.
+        # Twice the regularization at which the Jacobian's share equals the remaining epsilon.
         share = smallest * loss_curvature
         if accounting == "paper":
             share, room = largest, room / 2.0
@@ -131,8 +131,8 @@ def calibrate_eta(
 def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     r"""Compute the default cost of the second noise for every used row.
 
-    It is the share :math:`\sqrt{g/a_{\min}} \le 1/2` of the smallest epsilon, with the gradient
-    norm g at the solution and the smallest weight :math:`a_{\min}` (docs/theory.md, section 13).
+    The cost is the share :math:`\sqrt{g/a_{\min}} \le 1/2` of the smallest epsilon, where g bounds
+    the gradient norm and :math:`a_{\min}` is the smallest weight (docs/theory.md, section 13).
     """
     sold = np.asarray(epsilon, dtype=np.float64)
     smallest = float(sold[sold > 0].min())
@@ -142,7 +142,7 @@ def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
 def _curvature(
     eta: float, regularization: float, data_norm: float, accounting: str, loss_curvature: float
 ) -> float:
-    """Check the scalars. Return R^2 / Lambda, times the loss's curvature for "general"."""
+    """Check the scalars, and return R^2 / Lambda, times the loss's curvature for "general"."""
     check_scales(regularization=regularization, data_norm=data_norm, loss_curvature=loss_curvature)
     if eta != np.inf:  # no noise
         check_scales(eta=eta)
@@ -160,7 +160,7 @@ def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 
 
 def _loss(weights: Floats, eta: float, curvature: float, accounting: str, largest: float) -> Floats:
-    """Compute the guarantee of each row, including the Jacobian, without the second noise."""
+    """Compute the guarantee of each row, excluding the cost of the second noise."""
     # an unused row has no privacy loss
     loss = np.where(weights > 0, np.inf, 0.0) if np.isinf(eta) else weights * eta
     if accounting == "paper":
@@ -176,7 +176,7 @@ def _loss(weights: Floats, eta: float, curvature: float, accounting: str, larges
 
 
 def _largest(weights: Floats, cap: float | None) -> float:
-    """Return the largest weight allowed by the cap, or the largest weight without a cap."""
+    """Return the largest weight that the cap allows, or the largest weight if no cap is given."""
     largest = float(weights.max())
     if cap is None:
         return largest
@@ -187,11 +187,11 @@ def _largest(weights: Floats, cap: float | None) -> float:
     return cap / weights.size
 
 
-@lru_cache(maxsize=256)  # cached for the plan, the charge and the training of a purchase
+@lru_cache(maxsize=256)  # the plan, the charge and the training of a purchase share the result
 def _calibrated(
     smallest: float, eta: float, room: float, curvature: float, accounting: str, largest: float
 ) -> float:
-    """Solve for the eta at which the smallest positive weight loses ``room``, or return 0."""
+    """Solve for the eta at which the loss of the smallest weight is ``room``, or return 0."""
     weights = np.array([smallest])
 
     def excess(candidate: float) -> float:

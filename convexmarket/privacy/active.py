@@ -1,4 +1,4 @@
-"""Accounts opened by ``with``, and the total of all releases of the process."""
+"""Open accounts in a ``with`` block, and account for all releases of the process."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ Floats = NDArray[np.float64]
 Budget = float | pd.Series
 
 BUDGET = "one number for all rows, or a Series by the names of the rows"
-OTHERS = "without a name"  # represents all rows not yet charged by name
+OTHERS = "without a name"  # represents all rows that were not charged by name
 
 
 class RowAccount(PrivacyAccountant):
-    """Account of the privacy spent on each row while it is open, created by :func:`account`.
+    """Account of the privacy loss of each row while the account is open; see :func:`account`.
 
-    The index of a DataFrame identifies its rows. A release on rows without names costs every row
-    its largest epsilon. A release is charged to all nested accounts or to none. Threads can use the
-    account in a copy of the context (:func:`contextvars.copy_context`); worker processes cannot.
-    The first entry of :attr:`ids` represents all rows that were not charged by name.
+    The index of a DataFrame identifies its rows. If a release has no names, its largest epsilon is
+    charged to every row. All nested accounts are charged, or none. Threads can use the account in a
+    copy of the context (:func:`contextvars.copy_context`), but worker processes cannot. The first
+    entry of :attr:`ids` represents all rows that were not charged by name.
 
     Examples
     --------
@@ -62,20 +62,20 @@ class RowAccount(PrivacyAccountant):
 
     @property
     def spent(self) -> pd.Series:
-        """Epsilon of all releases together for each row that was charged by name."""
+        """Total epsilon of all releases for each row that was charged by name."""
         with _LOCK:
             return pd.Series(self._spent(), self.ids, name="spent")[1:]
 
     @property
     def spent_unnamed(self) -> float:
-        """Epsilon of all releases together for any other row."""
+        """Total epsilon of all releases for any other row."""
         return float(self._spent()[0])
 
     def charge(self, guarantee: Guarantee, rows: pd.Index | None = None) -> None:
-        """Charge a release on rows with these names, or raise an error without a charge."""
+        """Charge a release to the rows with these names, or raise an error and charge no row."""
         if rows is not None:
             new = rows[(guarantee.epsilon > 0) & (self.ids.get_indexer(rows) < 0)]
-            # A new row has the budget and the charges of any other row.
+            # A new name gets the budget and the charges of unnamed rows.
             self.ids, more = self.ids.append(new), np.zeros(self.budget.size + len(new), dtype=int)
             more[: self.budget.size] = np.arange(self.budget.size)
             self.budget = self.budget[more]
@@ -84,13 +84,13 @@ class RowAccount(PrivacyAccountant):
         super().charge(guarantee, rows)
 
     def _after(self, guarantee: Guarantee, rows: pd.Index | None) -> Any:
-        """Compute the guarantee of a release for each row of the account, and charge it."""
+        """Expand the guarantee to all rows of the account, and compute the new sums."""
         leaks = any(text.startswith("VIOLATED") for text in guarantee.assumptions)
         if leaks and self._limited:
             raise ParameterError(
                 f"{guarantee.mechanism} uses a parameter computed from the private rows, which no "
-                "guarantee covers; an account with a budget refuses it. Pass the parameter as a "
-                "public argument"
+                "guarantee covers; an account with a budget does not accept this release. Pass "
+                "the parameter as a public argument"
             )
         places: Any = slice(None)
         if rows is not None:
@@ -122,21 +122,21 @@ class RowAccount(PrivacyAccountant):
 
 
 def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
-    """Return the account that is charged by default, or create an account with a budget.
+    """Create an account with a budget, or return the account that is charged by default.
 
     Parameters
     ----------
     budget : float or Series, optional
-        Epsilon that each row may lose, in nats. A Series maps names of rows to budgets; other rows
-        have the budget zero. By default, return the innermost open account of this context, or the
-        total of the process.
+        Largest epsilon of each row, in nats. A Series maps names of rows to budgets, and other rows
+        have the budget zero. By default, the innermost open account of this context is returned, or
+        else the account of the process.
     delta : float, default 0.0
-        Probability with which the budget may be exceeded.
+        Probability with which the budget can be exceeded.
 
     Returns
     -------
     RowAccount
-        A new account is opened by ``with``, as often as needed.
+        A new account can be opened by ``with`` several times.
 
     Examples
     --------
@@ -151,9 +151,9 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
 
 
 def names_of(X: Any) -> pd.Index | None:
-    """Return the names of the rows of a table as an Index of ids in normal form.
+    """Return the names of the rows of a table as an Index of normalised ids.
 
-    Return None for an array, an index of positions, or labels that cannot be ids.
+    The result is None for an array, an index of positions, or labels that are invalid as ids.
     """
     index = X if isinstance(X, pd.Index) else getattr(X, "index", None)
     if not isinstance(index, pd.Index) or isinstance(index, pd.RangeIndex):
@@ -174,7 +174,7 @@ def reserve(
     names: Any = None,
     random_state: RandomSource = None,
 ) -> Callable[[], None]:
-    """Check a release against the budgets, and return the function that charges it.
+    """Check a release against the budgets, and return a function that charges the release.
 
     Call ``reserve`` before the rows are read, and the returned function before noise is drawn.
 
@@ -187,7 +187,7 @@ def reserve(
     rows : array_like of int, optional
         Positions of the guarantee's rows in the accountant. The default is all rows.
     names : DataFrame or Index, optional
-        Names of the guarantee's rows for open accounts: the index, or that of the DataFrame.
+        Index, or DataFrame with an index, that names the guarantee's rows in open accounts.
     random_state : None, Simulation or another source, optional
 
     Returns
@@ -197,7 +197,7 @@ def reserve(
     Raises
     ------
     BudgetExceededError, ParameterError
-        If the release would exceed a row's budget, or the accountant has other rows.
+        If the release would exceed a row's budget, or the rows do not match the accountant.
 
     Warns
     -----
@@ -207,7 +207,7 @@ def reserve(
     Examples
     --------
     >>> accountant = PrivacyAccountant([1.0])
-    >>> reserve(Guarantee.pure([0.5]), accountant)()  # now the noise may be drawn
+    >>> reserve(Guarantee.pure([0.5]), accountant)()  # now noise can be drawn
     >>> accountant.spent
     array([0.5])
     """
@@ -236,7 +236,7 @@ def reserve(
 
 
 def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
-    """Charge a release to the open accounts and the total, or raise an error without a charge."""
+    """Charge a release to the open accounts and the total, or raise an error and charge none."""
     opened, problem = dict.fromkeys(_OPEN.get()), ""
     if getpid() != _PROCESS or parent_process() is not None:
         problem = (

@@ -2,9 +2,9 @@ r"""Bound the privacy loss of several noisy answers, and compute the resulting e
 
 Let P and Q be the distributions of the answers on two data sets that differ in one row. The privacy
 loss is :math:`L = \log P/Q`. Bounds on :math:`\psi(\lambda) = \log E_P\, e^{\lambda L}` add up over
-answers, also for adaptive questions, and every :math:`\lambda` of :data:`ORDERS` gives an epsilon
-for a given delta. ``"paper"`` uses the composition theorems of Jain and Thakurta. The other proofs
-are in docs/theory.md, section 12.
+answers, even if questions are adaptive. Each :math:`\lambda` of :data:`ORDERS` gives an epsilon for
+a given delta. ``"paper"`` uses the composition theorems of Jain and Thakurta. The other proofs are
+in docs/theory.md, section 12.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from scipy.special import log_expit, log_ndtr, xlogy
 __all__ = ["ORDERS", "Composition", "advanced_composition", "conversion", "epsilon_of_moments"]
 __all__ += ["gaussian_epsilon", "gaussian_shift", "moment", "moments", "update_moments"]
 
-#: Composition of the answers of one release.
+#: Method that composes the answers of one release.
 Composition: TypeAlias = Literal["tight", "paper"]
 
 Floats = NDArray[np.float64]
 
-#: Orders lambda of the moments. Steps of 4% cost less than 0.1% of an epsilon.
+#: Orders lambda of the moments. Steps of 4% increase an epsilon by less than 0.1%.
 ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 
-BISECTIONS = 80  # halvings of an interval; more than the digits of a float
+BISECTIONS = 80  # halvings of an interval, more than a float has bits
 LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration
 LARGEST_LOG = 700.0  # largest exponent without overflow
 SLACK = 1e-9  # relative margin for the error of a root
@@ -39,10 +39,10 @@ def moments(law: str, shift: ArrayLike) -> Floats:
 
 
 def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
-    r"""Compute one moment of an answer of a :class:`~convexmarket.privacy.guarantee.Profile`.
+    r"""Compute one moment of an answer with a :class:`~convexmarket.privacy.guarantee.Profile`.
 
-    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. This moment also bounds Laplace noise in several
-      answers and any answer of epsilon s. A quarter of it bounds a choice with a loss of range s.
+    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. This moment also bounds several Laplace answers
+      and any answer of epsilon s. A quarter of this moment bounds a choice whose loss has range s.
     - "laplace": :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
       e^{-(1+\lambda)s}}{1+2\lambda}`, exactly.
     - "pure": :math:`\log\frac{e^{(1+\lambda)s} + e^{-\lambda s}}{1+e^s}`, which randomised response
@@ -61,18 +61,18 @@ def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
 
 
 def update_moments(epsilon: ArrayLike) -> Floats:
-    r"""Bound the moments of one update of the sparse-vector scheme and all answers before it.
+    r"""Bound the moments of one update of the sparse-vector scheme and the answers before it.
 
     If every answer is epsilon-differentially private, the moment of B updates is at most
-    :math:`B\kappa`, and other rounds cost nothing. The smallest :math:`\kappa(\lambda)` is the
-    largest of three values. It is infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
+    :math:`B\kappa`, and other rounds have no cost. The smallest :math:`\kappa(\lambda)` is the
+    largest of three values. It is infinite if :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
     size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)
     normal = np.logaddexp(0.0, size)
     # The answer of the public model becomes more likely by e^epsilon, and the update less likely
     # ...
     room = np.minimum((1.0 + ORDERS) * size - normal, 0.0)
-    with np.errstate(divide="ignore"):  # infinite, as documented
+    with np.errstate(divide="ignore"):  # the bound can be infinite
         common = -ORDERS * size - normal - np.log1p(-np.exp(room))
     # ... or vice versa. ``both`` is an update in either case.
     rare = (1.0 + ORDERS) * size - normal - np.log1p(-np.exp(-ORDERS * size - normal))
@@ -80,7 +80,7 @@ def update_moments(epsilon: ArrayLike) -> Floats:
 
 
 def epsilon_of_moments(bounds: Floats, delta: float) -> Floats:
-    """Compute the epsilon at this delta from bounds on the moments with :func:`conversion`."""
+    """Convert bounds on the moments to an epsilon at this delta with :func:`conversion`."""
     values = (bounds + conversion(ORDERS, delta)) / ORDERS
     return np.maximum(values.min(axis=-1), 0.0)
 
@@ -112,9 +112,9 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
 
 
 def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
-    """Compute the largest shift of Gaussian noise within epsilon, rounded down.
+    """Compute the largest shift of Gaussian noise with this epsilon, rounded down.
 
-    The epsilon also covers a pure release of the smaller epsilon ``pure``.
+    The epsilon includes a pure release, whose epsilon ``pure`` is smaller.
     """
     budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
     budget = np.minimum(budget, other + LARGEST_EPSILON)
@@ -138,7 +138,7 @@ def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats
 
 
 def _gaussian_log_delta(shift: Floats, epsilon: Floats) -> Floats:
-    """Return the logarithm of the delta of Gaussian noise (Balle and Wang, Theorem 8)."""
+    """Compute the logarithm of the delta of Gaussian noise (Balle and Wang, Theorem 8)."""
     tail = log_ndtr(shift / 2.0 - epsilon / shift)
     other = epsilon + log_ndtr(-shift / 2.0 - epsilon / shift)
     with np.errstate(divide="ignore"):

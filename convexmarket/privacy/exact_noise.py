@@ -1,8 +1,9 @@
-"""Draw noise in floating point with a proven bound on its distance from the exact distribution.
+"""Draw floating-point noise with a proven bound on its distance from exact draws.
 
-All randomness is drawn as uniform integers. A second, discrete noise covers the relative error of
-each coordinate, which is a few roundings (:func:`~convexmarket.privacy.lattice.lattice_blur`). The
-proof and its assumption on the C library are in docs/theory.md, section 13.
+All randomness is drawn as uniform integers. Each coordinate has a relative error of a few
+roundings, which a second, discrete noise covers
+(:func:`~convexmarket.privacy.lattice.lattice_blur`). The proof and its assumption on the C library
+are in docs/theory.md, section 13.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from numpy.typing import NDArray
 __all__ = ["gamma_sphere_draw", "gamma_sphere_error"]
 
 UNIT = 2.0**-53
-DRAW_ROUNDINGS = 64  # 40 are counted
+DRAW_ROUNDINGS = 64  # an upper bound; 40 roundings are counted
 LAST_EXPONENT = 1000
 WORD = 62  # bits of a random integer
 
 
 def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, up to a proven error."""
+    r"""Draw a vector with density proportional to :math:`\exp(-\|b\|)`, up to a proven error."""
     radius, direction = fsum(_exponentials(n_features, rng)), _normals(n_features, rng)
     length = hypot(*direction)
     return np.array([radius * value / length for value in direction])
@@ -30,7 +31,7 @@ def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.f
 def gamma_sphere_error(n_roundings: int = 0) -> float:
     """Bound the relative distance of a drawn vector, or of a coordinate, from its exact value.
 
-    The bound allows a few more roundings of each coordinate, such as a product with a scale.
+    The bound includes ``n_roundings`` of each coordinate, such as a product with a scale.
     """
     return (count := (DRAW_ROUNDINGS + n_roundings) * UNIT) / (1.0 - count)
 
@@ -63,7 +64,7 @@ def _uniforms(size: int, rng: np.random.Generator) -> list[float]:
 
 
 def _leading_zeros(size: int, rng: np.random.Generator) -> list[int]:
-    """Count the zeros before the first one in sequences of fair bits."""
+    """Count the zeros before the first 1 in each of several sequences of fair bits."""
     counts = []
     for word in rng.integers(0, 2**WORD, size=size).tolist():
         zeros = WORD - word.bit_length()

@@ -1,4 +1,4 @@
-"""Guarantees of released objects, and the profiles that accounts compose."""
+"""Guarantees of releases, and the privacy-loss profiles that accounts compose."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Texts = tuple[str, ...]
 #: Families of privacy-loss distributions.
 Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 
-#: Epsilon above which a guarantee raises a warning: a guess is right with probability 99.995 %.
+#: A larger epsilon causes a warning. At 10, a guess is right with probability 99.995 %.
 WEAK = 10.0
-#: Smallest epsilon, or shift, of a row that is used.
+#: Smallest epsilon or shift of a used row.
 LEAST = float(np.finfo(np.float64).tiny)
-#: Relative margin that exceeds the rounding errors of sums over a grid of losses.
+#: Relative margin above the rounding errors of sums over a grid of losses.
 GRID_SLACK = 1e-9
 
 
@@ -38,10 +38,10 @@ def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
 
 
 def _set_rows(owner: Any, name: str) -> Floats:
-    """Replace a field by a read-only copy after checking for one nonnegative number per row."""
-    rows = np.array(checked_numbers(name, getattr(owner, name))) + 0.0  # -0.0 becomes 0.0
+    """Check that a field has one nonnegative number per row, and make the array read-only."""
+    rows = np.array(checked_numbers(name, getattr(owner, name))) + 0.0  # replaces -0.0 by 0.0
     if rows.ndim != 1 or not np.all(rows >= 0):
-        raise ParameterError(f"{name} has a negative or undefined entry; give a list, one per row")
+        raise ParameterError(f"{name} must be a list of nonnegative numbers, one per row")
     rows.setflags(write=False)
     object.__setattr__(owner, name, rows)
     return rows
@@ -49,18 +49,18 @@ def _set_rows(owner: Any, name: str) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """A privacy-loss distribution that bounds the loss of each row by a release.
+    """A distribution that bounds the privacy loss of each row in a release.
 
     Parameters
     ----------
     law : {"pure", "laplace", "gaussian"}
-        ``"pure"`` is randomised response, the worst mechanism for a given epsilon.
+        ``"pure"`` is randomised response, which has the largest loss for a given epsilon.
     shift : ndarray of shape (n_rows,)
         Epsilon of each row for ``"pure"``. Otherwise, the change of the answer when the row is
         replaced, divided by the scale (Laplace, L1 norm) or the standard deviation (Gaussian,
         Euclidean norm) of the noise. It is zero for unused rows.
     failure : float, default 0.0
-        Probability with which the release may reveal everything.
+        Probability with which the privacy loss has no bound.
 
     Examples
     --------
@@ -86,18 +86,18 @@ class Guarantee(Shown):
     Parameters
     ----------
     epsilon : ndarray of shape (n_rows,)
-        Guarantee of each row, in nats. If the row is replaced, the probability of any event
-        increases at most by the factor ``exp(epsilon)`` plus ``delta``.
+        Guarantee of each row, in nats. If the row is replaced, the probability of an event
+        increases by a factor of at most ``exp(epsilon)``, plus ``delta``.
     delta : float
-        Probability with which the factor may be exceeded; 0 for pure differential privacy.
+        Probability with which the factor can be exceeded; 0 for pure differential privacy.
     mechanism, accounting : str
         Description of the release, and name of the bound that gives ``epsilon``.
     assumptions : tuple of str
         Conditions of the guarantee, one sentence each. A guarantee without assumptions is marked
         as declared by the user.
     profile : Profile, optional
-        Loss distribution that accounts compose. The default covers any mechanism of this epsilon
-        that fails with probability ``delta``. The other constructors set a sharper profile.
+        Loss distribution that accounts compose. The default is valid for every mechanism of this
+        epsilon and ``delta``. The constructors below set sharper profiles.
 
     Examples
     --------
@@ -133,22 +133,22 @@ class Guarantee(Shown):
         shift = self.profile.shift
         if shift.shape != epsilon.shape or np.any((shift > 0) != (epsilon > 0)):
             raise ParameterError(
-                f"the profile has {shift.size} rows, and epsilon has {epsilon.size}; both must have"
-                " the same rows, and be zero in the same rows, the unused ones"
+                f"the profile has {shift.size} rows, and epsilon has {epsilon.size}; they must "
+                "have equal length, and be zero in the same rows"
             )
 
     @classmethod
     def pure(
         cls, epsilon: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
-        """Describe a release of these epsilons, shape (n_rows,), with delta zero."""
+        """Create the guarantee of a release of these epsilons, shape (n_rows,), with delta 0."""
         return cls(checked_numbers("epsilon", epsilon), 0.0, mechanism, "pure", assumptions)
 
     @classmethod
     def laplace(
         cls, shift: ArrayLike, mechanism: str = "a release", assumptions: Texts = ()
     ) -> Self:
-        """Describe answers with Laplace noise by the shift of a :class:`Profile`."""
+        """Create the guarantee of Laplace noise with the shift of a :class:`Profile`."""
         profile = Profile("laplace", shift)  # type: ignore[arg-type]  # converted there
         return cls(profile.shift, 0.0, mechanism, "laplace", assumptions, profile)
 
@@ -160,9 +160,9 @@ class Guarantee(Shown):
         mechanism: str = "a release",
         assumptions: Texts = (),
     ) -> Self:
-        """Describe answers with Gaussian noise by the shift of a :class:`Profile`.
+        """Create the guarantee of Gaussian noise with the shift of a :class:`Profile`.
 
-        ``epsilon`` is stated at this delta. Accounts with advanced composition use only the shift.
+        The epsilon is computed for this delta. Advanced composition uses only the shift.
         """
         profile = Profile("gaussian", shift)  # type: ignore[arg-type]  # converted there
         epsilon = gaussian_epsilon(profile.shift, check_delta(delta, positive=True))
@@ -179,9 +179,9 @@ class Guarantee(Shown):
         mechanism: str = "a release",
         assumptions: Texts = (),
     ) -> Self:
-        r"""Describe a release by the distribution of its privacy loss on a grid.
+        r"""Create a guarantee from the distribution of the privacy loss on a grid.
 
-        Accounts compose the release as Gaussian noise with a lower trade-off curve.
+        Accounts treat the release as Gaussian noise with a lower trade-off curve.
 
         Parameters
         ----------
@@ -190,14 +190,14 @@ class Guarantee(Shown):
             probabilities under P. The remaining probability belongs to an infinite loss. The
             distribution must bound the loss for both orders of the two data sets.
         n_rows : int
-            Number of rows, each with this distribution.
+            Number of rows. All rows have this distribution.
         delta : float, default 1e-6
-            The delta at which ``epsilon`` is stated. At least the probability of an infinite loss.
+            The delta of the guarantee, at least the probability of an infinite loss.
 
         Raises
         ------
         ParameterError
-            If the arguments are not such a distribution.
+            If the arguments do not describe a distribution with these properties.
         """
         loss = checked_numbers("losses", losses)
         mass = checked_numbers("probabilities", probabilities)
@@ -215,7 +215,7 @@ class Guarantee(Shown):
                 f" and a loss >= 0; the probability of an infinite loss, here {infinite:.3g}, must"
                 f" be at most delta = {delta:g}: give the distribution of log(P/Q) under P"
             )
-        power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # by threshold tests
+        power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # power of threshold tests
         level = np.cumsum((mass * np.exp(-loss))[::-1])[::-1][loss >= 0]
         excess = power + infinite - delta
         used = excess > 0
@@ -260,12 +260,12 @@ class Guarantee(Shown):
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:
-    """Describe how much a reader may learn about one row at an epsilon in nats.
+    """Describe how much a reader can learn about one row at an epsilon in nats.
 
     (Kairouz, Oh and Viswanath, The Composition Theorem for Differential Privacy, Theorem 2.1.)
     """
     if np.isinf(epsilon):
-        return "may learn the value of a row with certainty: no noise protects it"
+        return "can learn the value of a row with certainty: no noise protects the row"
     chance = expit(epsilon) + delta * expit(-epsilon)
     limit = f"at most {100.0 * chance:.{1 if chance < 0.999 else 3}f} %"
     limit = limit if chance < 0.99999 else "close to 1"

@@ -1,11 +1,11 @@
-r"""Exact noise on a lattice: integer samplers, and releases rounded to the lattice.
+r"""Draw exact integer noise, and add it to values that are rounded to a lattice.
 
-The last digits of a value plus floating-point noise can reveal the value at any epsilon (Mironov).
-Here values are rounded to multiples of a step q, a power of two, and exact integer noise is added
-(Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithms 2 and 3).
-Suppose that replacing a row changes the *computed* values by :math:`\Delta` in L1, including
-floating-point errors. Then Laplace integers of scale t cost
-:math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md, section 12).
+With floating-point noise, the last digits of a noisy value can reveal the value at any epsilon
+(Mironov). Therefore, values are rounded to multiples of a step q, a power of two, and exact integer
+noise is added (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy,
+Algorithms 2 and 3). Suppose that replacing a row changes the *computed* values by :math:`\Delta` in
+L1, including floating-point errors. For d values and discrete Laplace noise of scale t, the epsilon
+is then :math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md, section 12).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Integers = NDArray[np.int64]
 LARGEST_SCALE = 2**45  # in steps; products are below 2**63
 LARGEST_FLOAT = 2**53  # every smaller integer is a double
 STEPS = (2.0**-500, 2.0**500)
-MOST_STEPS = 2**60  # sums of a few values are below 2**63
-LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # above rounding errors of a length and a quotient
+MOST_STEPS = 2**60  # the sum of two values is below 2**63
+LENGTH_ROUNDING, SLACK = 1e-6, 1e-12  # exceed the errors of a length and of a quotient
 
 
 def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integers:
-    r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly; t is the scale."""
+    r"""Draw integers with probability exactly proportional to :math:`e^{-|z|/t}` at scale t."""
     drawn, missing = [np.zeros(0, dtype=np.int64)], size
     while missing:
         rest = rng.integers(0, scale, size=missing)
@@ -48,7 +48,7 @@ def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integer
 
 
 def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Integers:
-    r"""Draw integers of probability proportional to :math:`e^{-z^2/(2s^2)}`, exactly.
+    r"""Draw integers with probability exactly proportional to :math:`e^{-z^2/(2s^2)}`.
 
     The scale s is the standard deviation up to a relative error of ``1e-7``. A discrete Laplace
     number y of scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With
@@ -57,7 +57,7 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Intege
     """
     drawn, missing = [np.zeros(0, dtype=np.int64)], size
     while missing:
-        tries = discrete_laplace(scale, 2 * missing, rng)  # two of three are accepted
+        tries = discrete_laplace(scale, 2 * missing, rng)  # two of three draws are accepted
         whole, rest = np.divmod(np.abs(np.abs(tries) - scale), scale)
         accepted = _accept_fraction(rest, scale, rng, halved_square=True)
         accepted[accepted] = accept_exponential(whole[accepted] * rest[accepted], scale, rng)
@@ -68,7 +68,7 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Intege
 
 
 def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Draw True with probability ``exp(-part / whole)``, exactly, for parts >= 0."""
+    """Draw True with probability exactly ``exp(-part / whole)``, for parts >= 0."""
     accepted = _accept_fraction(parts % whole, whole, rng)
     accepted[accepted] = _geometric(int(accepted.sum()), rng) >= (parts // whole)[accepted]
     return accepted
@@ -77,10 +77,10 @@ def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) ->
 def _accept_fraction(
     parts: Integers, whole: int, rng: np.random.Generator, halved_square: bool = False
 ) -> NDArray[np.bool_]:
-    """Draw True with probability ``exp(-part / whole)``, for parts from 0 to the whole.
+    """Draw True with probability exactly ``exp(-part / whole)``, for parts from 0 to ``whole``.
 
     Round k of a series continues with probability part / (whole * k). The number of the last round
-    is odd with the required probability (von Neumann). With ``halved_square`` the exponent is half
+    is odd with the required probability (von Neumann). With ``halved_square``, the exponent is half
     the square of part / whole.
     """
     accepted, going = np.zeros(len(parts), dtype=bool), np.arange(len(parts))
@@ -97,7 +97,7 @@ def _accept_fraction(
 
 
 def _geometric(size: int, rng: np.random.Generator) -> Integers:
-    """Draw geometric numbers, the number of successes of probability 1/e before a failure."""
+    """Draw the number of successes before the first failure, for success probability 1/e."""
     counts, going = np.zeros(size, dtype=np.int64), np.arange(size)
     while len(going):
         going = going[_accept_fraction(np.ones(len(going), dtype=np.int64), 1, rng)]
@@ -106,7 +106,7 @@ def _geometric(size: int, rng: np.random.Generator) -> Integers:
 
 
 def lattice_step(rounding: Any) -> float:
-    """Compute the largest power of two that is at most ``rounding``, from 2**-500 to 2**500."""
+    """Round a step from 2**-500 to 2**500 down to a power of two."""
     if not is_number(rounding) or not STEPS[0] <= rounding <= STEPS[1]:
         raise ParameterError(
             f"rounding must be a step from 2**-500 to 2**500, or None, got {rounding!r}"
@@ -115,7 +115,7 @@ def lattice_step(rounding: Any) -> float:
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
-    """Bound the total change of d rounded values in whole steps, given their shift in L1."""
+    """Bound the change of ``n_values`` rounded values in steps, given their shift in L1."""
     steps = np.asarray(shift, dtype=np.float64) / step  # exact, because the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
@@ -139,13 +139,13 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
 
 
 def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
-    """Compute the loss of each row, rounded up, from its moves and the scale in steps."""
+    """Compute the privacy loss of each row, rounded up, from its moves and the scale in steps."""
     moved = np.asarray(moves, dtype=np.float64)
     return np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0)
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    """Choose the step and scale of a noise with a given cost that covers the error of n values.
+    """Choose step and scale of a noise with this epsilon that covers the error of values.
 
     ``distance`` is a bound on the Euclidean norm of the error (docs/theory.md, section 13).
     """
@@ -156,7 +156,7 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
 
 
 def check_reach(largest: float, step: float) -> None:
-    """Raise an error if a step is too small for values of this size."""
+    """Raise an error if a step is too fine for values up to ``largest``."""
     if not largest / step <= LARGEST_FLOAT / 2:
         raise ParameterError(
             f"steps of {step:g} are too fine for values up to {largest:g}; use a larger rounding"
@@ -164,10 +164,10 @@ def check_reach(largest: float, step: float) -> None:
 
 
 def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Integers:
-    """Round values computed from private rows to whole numbers of steps; halves are rounded up.
+    """Round private values to whole numbers of steps, and round halves up.
 
-    Values k steps apart give integers at most k apart, unlike rounding halves to even. Values are
-    clipped to their public bound. NaN is treated as 0, because an error would reveal the rows.
+    If values are k steps apart, the integers are at most k apart, unlike with rounding to even.
+    Values are clipped to a public bound. NaN is replaced by 0, because errors would reveal rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
@@ -177,10 +177,10 @@ def whole_steps(values: ArrayLike, step: float, largest: float = np.inf) -> Inte
 
 
 def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
-    r"""Clip vectors to a length, scale this length to a radius, and round to integers.
+    r"""Clip vectors to length ``clip``, scale this length to a radius, and round to integers.
 
     The length of each result is at most :math:`r + \sqrt d/2` for the radius r, up to a millionth.
-    A row that is longer, or has an entry that is not finite, becomes 0.
+    A row that is longer, or has an entry that is not finite, is replaced by 0.
     """
     usable = np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
     lengths = np.maximum(row_norms(usable), clip)
@@ -193,11 +193,11 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
 def lattice_release(
     values: ArrayLike, step: float, scale: int, rng: np.random.Generator, *, gaussian: bool = False
 ) -> Floats:
-    """Round a vector to the lattice, and add exact noise whose scale is given in steps."""
+    """Round values to the lattice, and add exact noise with the scale in steps."""
     if lattice_step(step) != step:
         raise ParameterError(f"step must be a power of two, got {step!r}; see lattice_step")
     draw, whole = discrete_gaussian if gaussian else discrete_laplace, whole_steps(values, step)
     sums = whole + draw(scale, whole.size, rng).reshape(whole.shape)
     if np.abs(sums).max(initial=0) > LARGEST_FLOAT:
-        raise ParameterError(f"a sum is beyond 2**53 steps of {step:g}; use a larger rounding")
+        raise ParameterError(f"a value exceeds 2**53 steps of {step:g}; use a larger rounding")
     return np.asarray(sums * step, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Random sources of private releases. Noise from a known seed does not protect the rows."""
+"""Sources of randomness for private releases. A known seed does not protect the rows."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def resolve_generator(
     Parameters
     ----------
     random_state : None, Simulation, int, SeedSequence, Generator or RandomState
-        ``None`` gives a fresh :func:`secure_generator`, and a :class:`Simulation` gives its seed.
+        ``None`` creates a fresh :func:`secure_generator`. A :class:`Simulation` provides its seed.
     protective : bool, default True
-        Whether the draws protect rows.
+        Whether the noise protects rows.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def resolve_generator(
     Warns
     -----
     PrivacyLeakWarning
-        If a seed or generator is given for protective noise outside a simulation.
+        If a seed or generator of protective noise is given outside a simulation.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def _check_seed(name: str, seed: object) -> None:
 
 
 def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
-    """Warn about floating-point noise, unless the release is a simulation."""
+    """Warn that noise is added in floating point, except in a simulation."""
     if not isinstance(random_state, Simulation):
         warn_user(
             f"{argument}=None adds noise in plain floating point; its last digits can reveal rows"
@@ -115,7 +115,7 @@ def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
 
 
 def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> str:
-    """Return the assumption of a guarantee on the source of its noise.
+    """Return the assumption that a guarantee makes about the source of its noise.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def gamma_sphere_log_density(norm: float, n_features: int) -> float:
-    """Compute the log density of :func:`gamma_sphere_noise` at a vector of this norm."""
+    """Compute the log density of :func:`gamma_sphere_noise` at vectors of this norm."""
     # logarithm of the surface area of the unit sphere
     log_area = np.log(2.0) + xlogy(n_features / 2.0, np.pi) - gammaln(n_features / 2.0)
     return float(-norm - log_area - gammaln(n_features))

@@ -1,4 +1,4 @@
-"""Choose among models by their scores on private rows."""
+"""Choose a model privately by its score on private rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from convexmarket.privacy.random_sources import RandomSource, noise_assumption, 
 
 __all__ = ["private_selection"]
 
-FINEST = 2.0**-30  # rounding step of the scores, in sensitivities
+FINEST = 2.0**-30  # rounding step of the scores, in units of the sensitivity
 
 
 def private_selection(
@@ -31,23 +31,22 @@ def private_selection(
     rows: ArrayLike | None = None,
     random_state: RandomSource = None,
 ) -> int:
-    r"""Choose one of several candidates by scores on private rows, and return its position.
+    r"""Choose a candidate by its score on private rows, and return the candidate's position.
 
     Candidates are visited in random order. A candidate with a score d below the best is accepted
     with probability :math:`e^{-\epsilon d/(2\Delta)}` (McKenna and Sheldon, Permute-and-Flip). The
-    candidates themselves must be private. Their fits are charged separately.
+    candidates must be fitted privately, and their fits are charged separately.
 
     Parameters
     ----------
     scores : array_like of shape (n_candidates,)
-        Finite scores. Larger is better.
+        Finite scores. Candidates with larger scores are preferred.
     X : array_like of shape (n_rows, ...)
-        The private rows. Only their number and index are read.
+        The private rows, of which only the number and the index are read.
     epsilon : float
-        Positive cost of the choice for each row, in nats.
+        Positive epsilon of the choice for each row, in nats.
     sensitivity : float
-        Public bound on the change of a score when one row is replaced. For accuracy it is
-        ``1 / len(X)``.
+        Public bound on the change of a score when one row is replaced; ``1 / len(X)`` for accuracy.
     accountant, rows, random_state
         The charged account, by default all open accounts, and the source of noise, as in ``fit``.
 
@@ -59,7 +58,7 @@ def private_selection(
     ------
     ParameterError, DataError, BudgetExceededError
         If an argument is out of range, X is empty, or the choice would exceed the budget of a row.
-        No candidate is chosen then.
+        In these cases, no candidate is chosen.
 
     Examples
     --------
@@ -73,7 +72,7 @@ def private_selection(
     check_positives(epsilon=epsilon, sensitivity=sensitivity)
     n_rows = len(X) if isinstance(X, Sized) else 0
     if n_rows == 0:
-        raise DataError("X has no rows; pass the rows behind the scores")
+        raise DataError("X has no rows; pass the rows that determine the scores")
     assumptions = (
         noise_assumption(random_state),
         f"one row changes the score of any candidate by at most {sensitivity:g}",

@@ -1,10 +1,10 @@
-r"""Sensitivity of weighted ridge regression on the unit domain.
+r"""Compute the sensitivity of weighted ridge regression on the unit domain.
 
 For rows in :math:`[0,1]^d`, labels in :math:`[-1,1]` and weights that sum to at most one, replacing
 row i moves the minimiser of :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2` by at
 most :math:`\kappa\,w_i`. ``"paper"`` is the constant of Acharya et al. (Theorems 3.2 to A.4).
 For large :math:`\lambda`, ``"tight"`` is :math:`2\sqrt d/\lambda`, which is optimal. For small
-:math:`\lambda` it is :math:`0.375\,d/\lambda^{3/2}`, and the constant of the paper is
+:math:`\lambda`, ``"tight"`` is :math:`0.375\,d/\lambda^{3/2}`, and ``"paper"`` is
 :math:`2\,d/\lambda^{3/2}`. The proof is in docs/theory.md, section 7.1.
 """
 
@@ -31,7 +31,7 @@ GRID_SLACK = 2e-7
 def ridge_norm_bound(regularization: float, n_features: int) -> float:
     r"""Compute the largest norm of a weighted ridge solution on the unit domain.
 
-    The norm is :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`, which is at most the bounds of
+    The norm is :math:`\max_{0 \le s \le \sqrt d} s/(s^2+\lambda)`. It is at most the bounds of
     Lemmas A.1 and A.2 of Acharya et al.
     """
     regularization, n_features = _checked(regularization, n_features)
@@ -45,7 +45,7 @@ def ridge_sensitivity(
     max_norm: float | None = None,
     sensitivity: Sensitivity = "tight",
 ) -> float:
-    r"""Compute kappa with :math:`\|\bar\theta(D) - \bar\theta(D')\| \le \kappa\,w_i`.
+    r"""Compute kappa such that :math:`\|\bar\theta(D) - \bar\theta(D')\| \le \kappa\,w_i`.
 
     ``max_norm`` is B, a nonnegative public bound on the norm of the minimiser without
     regularisation, on this data set and all its neighbours (Assumption 3.3 of Acharya et al.).
@@ -83,6 +83,6 @@ def _unconditional(g: float) -> float:
 
 def _best_difference(constant: Floats, linear: Floats) -> Floats:
     """Maximise ``sqrt(4 - 3 t^2) * (constant + linear * t)`` over t in [0, 1] in closed form."""
-    # The derivative has one positive root; the formula below avoids cancellation.
+    # The only positive root of the derivative, in a form that avoids cancellation.
     t = 8.0 * linear / (3.0 * constant + np.sqrt(9.0 * constant**2 + 96.0 * linear**2))
     return np.sqrt(4.0 - 3.0 * t**2) * (constant + linear * t)

@@ -1,9 +1,9 @@
-r"""The sharp guarantee of objective perturbation, which some data sets nearly attain.
+r"""Compute the sharp guarantee of objective perturbation, which some data sets nearly attain.
 
-Let p be the error of one version of a row at the output. Both versions together shift the noise by
-at most :math:`\tau(p) \le 1 + p` per unit of weight (docs/theory.md, section 14). This module
-bounds :math:`\tau`, which depends on :math:`\Lambda`, from above on cells of p, the norm s of the
-output, the angle phi of the gradient and the angle alpha of the row.
+Let p be the error of one version of a row at the output. The replacement of a row shifts the noise
+by at most :math:`\tau(p) \le 1 + p` per unit of weight (docs/theory.md, section 14). This module
+bounds :math:`\tau` for a given :math:`\Lambda` on cells of p, of the norm s of the output, of the
+angle phi of the gradient, and of the angle alpha of the row.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Floats = NDArray[np.float64]
 
 ERRORS, ANGLES = 240, 320  # numbers of cells of p and of phi; even, so that pi/2 is an edge
 FINE = 4  # cells of alpha per cell of phi
-WIDTH = 0.006  # largest relative width of a deciding cell of s
+WIDTH = 0.006  # largest relative width of a cell of s that determines the bound
 #: Relative margin for rounding errors and for weights whose sum is slightly above 1.
 SLACK = 2e-6
 FAR = 1e12  # used instead of an infinite s
 
 
 def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
-    """Bound the privacy loss of each row in nats at the curvature R^2 / Lambda, shape (n_rows,)."""
-    distinct, place = np.unique(weights, return_inverse=True)  # often only one
+    """Bound the privacy loss of each row in nats, shape (n_rows,); curvature is R^2 / Lambda."""
+    distinct, place = np.unique(weights, return_inverse=True)  # often a single weight
     pull, bend = pull_profile(1.0 / curvature)
     parts = np.array_split(distinct[:, None], 1 + distinct.size // 1_000)
     losses = (part * (0.5 * eta * pull) + np.log1p(part * (curvature * bend)) for part in parts)
@@ -43,7 +43,7 @@ def pull_profile(regularization: float) -> tuple[Floats, Floats]:
     edges = np.concatenate([[0.0], np.geomspace(0.05, 50.0 + 20.0 / regularization, 32), [np.inf]])
     low, high = edges[:-1], edges[1:]
     bounds = cells.bound(low, high)
-    while True:  # refine the deciding cells of s until they are narrow
+    while True:  # refine the cells of s that determine the bound until they are narrow
         pull = np.minimum(bounds.max(axis=1), 1.0 + cells.errors[1:])
         best = _undominated(pull, cells.curvature)
         deciding = np.isin(np.arange(low.size), bounds[best].argmax(axis=1))
@@ -58,7 +58,7 @@ def pull_profile(regularization: float) -> tuple[Floats, Floats]:
 
 
 class _Cells:
-    """Grids of p, phi and alpha, and a bound of the bracket on each cell of p and s."""
+    """Grids of p, phi and alpha. They bound the bracket on each cell of p and s."""
 
     def __init__(self, regularization: float) -> None:
         self.regularization = regularization
@@ -80,18 +80,18 @@ class _Cells:
         return np.stack([(row[:, None] * self._near_cosine).max(axis=0) for row in errors])
 
     def bound(self, low: Floats, high: Floats) -> Floats:
-        """Bound the bracket on cells of p and s, shape (ERRORS, low.size). Empty cells get -inf."""
+        """Bound the bracket on cells of p and s, shape (ERRORS, low.size); -inf on empty cells."""
         near, far = np.maximum(low, 1.0 / FAR), np.minimum(high, FAR)
         # for each alpha the error is monotone in s, so S on a cell is at most S at its ends
         support = (1.0 + SLACK) * np.maximum(self.support(near), self.support(far))
-        second = support[:, :0:-1]  # at pi - phi, phi at the lower end of its cell
+        second = support[:, :0:-1]  # S at pi - phi for the lower end of each cell of phi
         half, pull = ANGLES // 2, self.regularization * near[:, None]
         possible = np.repeat(pull <= support[:, :1], ANGLES, axis=1)  # cells of the gradient
         # S at pi/2 - phi
         possible[:, :half] = pull * np.sin(self.phi[:half]) <= support[:, half:0:-1]
         out = np.full((ERRORS, low.size), -np.inf)
         for row, (top, bottom) in enumerate(pairwise(self.margins)):
-            # angles alpha of the row with an error in this cell of p
+            # angles alpha of rows whose error is in this cell of p
             largest, least = (
                 top / (near if top > 0 else far),
                 bottom / (far if bottom > 0 else near),
@@ -107,7 +107,7 @@ class _Cells:
 
 
 def _undominated(pull: Floats, curvature: Floats) -> NDArray[np.intp]:
-    """Return the Pareto-optimal cells by decreasing pull."""
+    """Return the Pareto-optimal cells in the order of decreasing pull."""
     order = np.lexsort((-curvature, -pull))
     best = np.maximum.accumulate(np.concatenate([[-1.0], curvature[order]]))
     return order[curvature[order] > best[:-1]]

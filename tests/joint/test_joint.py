@@ -1,4 +1,4 @@
-"""The joint problem: convexity constants, the unbounded ray, descents and certificates."""
+"""Test the joint problem: convexity constants, the unbounded ray, descents and certificates."""
 
 import cvxpy as cp
 import numpy as np
@@ -28,7 +28,7 @@ from tests.joint.builders import convex_joint, data, joint_of
 
 
 def exponential_hessian(t, c):
-    """Return the Hessian of exp(z)*(log(1 + exp(-t)) + c*t^2/2) in (z, t) at (0, t)."""
+    """Compute the Hessian of exp(z)*(log(1 + exp(-t)) + c*t^2/2) in (z, t) at (0, t)."""
     wrong = 1 / (1 + np.exp(t))
     loss = np.logaddexp(0, -t)
     return np.array([[loss, -wrong], [-wrong, wrong * (1 - wrong) + c]])
@@ -56,13 +56,13 @@ def test_the_objective_is_convex_in_model_and_log_weights_at_the_threshold():
     for _ in range(2000):
         ends = rng.normal(size=(2, 8)) * [3] * 8
         ends[:, 3:] -= np.log(np.exp(ends[:, 3:]).sum(axis=1, keepdims=True)) + rng.exponential()
-        middle = ends.mean(axis=0)  # sum exp(z) <= 1 at both ends, and thus between them
+        middle = ends.mean(axis=0)  # sum exp(z) <= 1 at the two ends, and therefore at the middle
         mean = (objective(ends[0], threshold) + objective(ends[1], threshold)) / 2
         assert objective(middle, threshold) <= mean + 1e-12
 
 
 def test_convexity_in_log_weights_does_not_make_local_minima_global():
-    """B's Theorem 4.1 ignores that the set sum exp(z) = 1 is not convex."""
+    """Theorem 4.1 of B does not consider that the set sum exp(z) = 1 is not convex."""
     X, y = np.array([[1.0], [-1.0]]), np.array([1.0, 1.0])
     sellers = cm.Sellers(virtual_costs=[1.0, 1.05])
     market = cm.Market(sellers, 1e-3 * cm.Spread() + 1e-3 * cm.Noise() + 1e-3 * cm.Payments())
@@ -76,11 +76,11 @@ def test_convexity_in_log_weights_does_not_make_local_minima_global():
         ends.append(joint.objective(model, weights, eta))
         near = 0.99 * weights + 0.01 * weights[::-1]
         assert joint.objective(best_model(joint, near, eta), near, eta) > ends[-1] + 1e-4
-    assert ends[1] > ends[0] + 1e-5  # a strict local minimum, but not the global one
+    assert ends[1] > ends[0] + 1e-5  # a strict local minimum that is not global
 
 
 def joint_at_ratio(X, y, ratio, spread, cap, regularization):
-    """Return a problem with a spread weight that gives the stated convexity ratio."""
+    """Create a problem with the given convexity ratio by choosing the weight of the spread."""
 
     def weighing(mu):
         sellers = cm.Sellers(virtual_costs=np.ones(len(y)))
@@ -94,7 +94,7 @@ def joint_at_ratio(X, y, ratio, spread, cap, regularization):
 
 
 def curvature_within_the_simplex(joint, a, w):
-    """Return the smallest eigenvalue of the Hessian in (a, w) along sum da = 0."""
+    """Compute the smallest eigenvalue of the Hessian in (a, w) on the subspace sum da = 0."""
     m, n = joint.X.shape
     form = joint.market.form
     eye = np.eye(m) - 1 / m
@@ -127,7 +127,7 @@ def test_below_a_ratio_of_one_every_hessian_is_positive_semidefinite(spread):
 
 @pytest.mark.parametrize(("margin", "convex"), [(0.99, False), (1.01, True)])
 def test_the_ratio_is_sharp_for_the_square(margin, convex):
-    """Rows in one direction with large negative margins attain the bound."""
+    """Check rows of the same direction with large negative margins, which attain the bound."""
     X, y, regularization = np.ones((4, 1)), np.ones(4), 0.1
     mu = margin * 4 / (2 * regularization)
     sellers = cm.Sellers(virtual_costs=np.ones(4))
@@ -178,7 +178,7 @@ def test_ranges_norm_bounds_and_other_noises_restore_a_minimum():
 
 @given(seed=st.integers(0, 2**32))
 def test_the_start_on_the_unbounded_ray_is_always_tried(seed):
-    """The objective decreases like -1/eta^2 towards the lower end of eta for every b."""
+    """Check the start on the ray, where the objective decreases like -1/eta^2 as eta decreases."""
     rng = np.random.default_rng(seed)
     X, y = data(8, 3, rng)
     b = 0.3 * rng.normal(size=3)
@@ -266,7 +266,7 @@ def test_convex_problems_have_a_global_certificate(seed, squared, capped, noise)
         a = np.exp(v[3:-1] - v[3:-1].max())
         return joint.objective(v[:3], a / a.sum(), float(np.exp(v[-1])))
 
-    # A descent of SciPy stays above the bound.
+    # The results of SciPy's descent are above the bound.
     rng = np.random.default_rng(seed)
     start = np.r_[rng.normal(size=3 + m), np.log(result.eta) + rng.normal()]
     other = minimize(objective, start, method="L-BFGS-B", options={"maxiter": 30})
@@ -332,7 +332,7 @@ def test_forms_that_are_not_in_the_papers_are_solved():
 @pytest.mark.parametrize("convex", [True, False])
 @pytest.mark.parametrize("m", one_in(2, [6, 25]))
 def test_given_guarantees_are_supported(convex, m):
-    """With given guarantees (B, Eq. 3), the method chooses weights, eta and model."""
+    """Check optima of problems with given epsilons (B, Eq. 3)."""
     rng = np.random.default_rng(3)
     X, y = data(m, 3, rng)
     granted = rng.uniform(0.1, 3, m) * rng.choice([0, 1, 1], size=m)
@@ -355,7 +355,7 @@ def test_given_guarantees_are_supported(convex, m):
 
 def test_the_result_states_that_the_model_is_not_private():
     result = cm.allocate_jointly(convex_joint(0))
-    assert "carry a privacy guarantee" in result.statement()
+    assert "have a privacy guarantee" in result.statement()
     assert "'global'" in repr(result)
 
 
@@ -421,12 +421,13 @@ def test_status_global_requires_the_gap():
     assert cm.allocate_jointly(joint).gap <= 1e-8
     rng = np.random.default_rng(21)
     X, regularization = rng.normal(size=(3, 2)), rng.uniform(0.01, 1)
-    edge = np.linalg.norm(X, 2) ** 2 / (2 * regularization)  # the objective has no curvature
+    # at this weight, the objective is not strictly convex
+    edge = np.linalg.norm(X, 2) ** 2 / (2 * regularization)
     market = cm.Market(
         joint.market.sellers, edge * cm.terms.SquaredSpread() + cm.Noise() + cm.Payments()
     )
     on_edge = cm.JointMarket(market, X, [1, -1, -1], regularization=regularization * (1 + 1e-15))
-    with pytest.warns(LooseCertificateWarning, match="limit of convexity"):
+    with pytest.warns(LooseCertificateWarning, match="losing convexity"):
         result = cm.allocate_jointly(on_edge)
     assert result.status == "global for this eta"
     assert result.gap > 1e-8

@@ -1,4 +1,4 @@
-"""The blocks of the joint problem as CVXPY problems, and the exponential change of variables."""
+"""Test the exponential method, and the blocks of the joint problem as CVXPY problems."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def norm_terms(payments=None):
 
 @given(seed=st.integers(0, 2**32), m=st.integers(4, 20))
 def test_all_methods_agree_inside_the_convex_region(seed, m):
-    """Both methods find the optimum of a problem inside the convex region."""
+    """Check that both methods return the optimum of a convex problem."""
     joint = instance(m, seed=seed)
     best = cm.allocate_jointly(joint)
     assert best.status == "global"
@@ -68,7 +68,8 @@ def test_the_exponential_block_is_tight_at_the_optimum_and_an_upper_bound():
     assert block.value + rest == pytest.approx(best, rel=1e-6)
     block.place(joint.losses(model), np.full(40, 1 / 40))
     assert run_solver(block, "CLARABEL").startswith("optimal")
-    assert joint.objective(model, block.weights, eta) > best  # one step does not reach the optimum
+    # a single step does not reach the optimum
+    assert joint.objective(model, block.weights, eta) > best
     assert block.weights.sum() == pytest.approx(1)
 
 
@@ -110,7 +111,7 @@ def test_the_exponential_method_supports_convex_privacy_costs(name):
 @pytest.mark.parametrize("paid", [True, False])
 @pytest.mark.parametrize("m", one_in(2, [8, 40]))
 def test_the_exponential_method_supports_bounds_on_epsilon_and_budgets(bound, paid, m):
-    """At a binding bound, separate steps in weights and in eta can stall before the optimum."""
+    """Check binding bounds, at which separate steps in weights and in eta can stall."""
     constraint = {
         "largest": cm.MaxEpsilon(60 / m),
         "given": cm.terms.GivenEpsilon(np.linspace(0.0, 120 / m, m)),

@@ -1,4 +1,4 @@
-"""The naive model: without a spread, one seller sells everything."""
+"""Test the naive model without a spread, where a single seller sells all privacy."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_the_naive_model_is_the_best_single_purchase_at_an_eta(options, eta):
 
 @pytest.mark.parametrize("sigma", [0.0, 3.0])
 def test_the_naive_model_has_the_best_eta_of_the_range(sigma):
-    """No eta of a grid or near the solution is better with any single seller."""
+    """Compare with all single sellers at a grid of eta and near the solution."""
     joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
     result = cm.allocate_jointly(joint)
     assert result.binding == (() if sigma else ("eta_low",))
@@ -59,14 +59,15 @@ def test_the_naive_model_has_the_best_eta_of_the_range(sigma):
     ],
 )
 def test_other_markets_do_not_use_the_naive_model(constraints, options):
-    """These markets do not use the comparison of single sellers and have no lower bound."""
+    """Check that other markets have no lower bound, because single sellers are not compared."""
     result = cm.allocate_jointly(naive(1, constraints, **options), starts=1, max_iterations=2)
     assert result.lower_bound == -np.inf
 
 
 def test_sellers_with_infinite_costs_are_refused():
     joint = naive(1, [cm.EtaRange(2, 9)])
-    sellers = cm.Sellers(np.ones(12), prior=cm.Beta(2, 3))  # its density is 0 at the upper end
+    # the density is 0 at the upper end, so all virtual costs are infinite
+    sellers = cm.Sellers(np.ones(12), prior=cm.Beta(2, 3))
     market = cm.Market(sellers, 1.0 * cm.Payments(), [cm.EtaRange(2, 9)])
     with pytest.raises(InfeasibleMarketError, match="no seller can sell"):
         cm.allocate_jointly(cm.JointMarket(market, joint.X, joint.y, regularization=0.05))

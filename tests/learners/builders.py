@@ -1,4 +1,4 @@
-"""Shared data sets and models, and checks that also run at campaign size."""
+"""Data sets, models and checks that several test modules use."""
 
 import sys
 from functools import cache, partial
@@ -31,7 +31,7 @@ def noisy_descent():
 
 
 def output_ridge(regularization=1.0, **options) -> cm.PersonalizedRidge:
-    """Return ridge regression with output perturbation (PDP-OP) and the given options."""
+    """Return a ridge learner with output perturbation (PDP-OP) and the given options."""
     given = {"perturbation": "output", "fit_intercept": False} | options
     return cm.PersonalizedRidge(regularization, **given)
 
@@ -40,7 +40,7 @@ PRIVATE_RIDGES = [output_ridge, partial(output_ridge, weighting="equal")]
 
 
 def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
-    """Return the paper's Algorithm 1, whose total guarantee exceeds the granted epsilon."""
+    """Return a learner for Algorithm 1 of the paper, which exceeds the granted epsilon."""
     given = {"calibration": "noise", "solver_epsilon": None, "tol": 1e-9} | parameters
     return PrivateLogisticRegression(regularization, accounting=accounting, **given)
 
@@ -54,7 +54,7 @@ def ridge_sample(seed, n=60, d=3):
 
 @st.composite
 def neighbours(draw):
-    """Draw rows and labels in the box, the same with one replaced row, epsilons and lambda."""
+    """Draw two data sets that differ in one row, the position of this row, epsilons and lambda."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     d = draw(st.integers(1, 5))
     n = d + draw(st.integers(0, 6))
@@ -73,7 +73,7 @@ def solution(X, y, weights, alpha):
 
 
 def check_simulation(estimator, penalty, fits) -> None:
-    """Compare the expected loss and its standard deviation with simulated fits."""
+    """Check that the expected loss and its standard deviation agree with simulated fits."""
     X, y, epsilon = ridge_sample(11, 30)
     X_test, y_test, _ = ridge_sample(12, 40)
     model = estimator(regularization=0.5, target_range=(-2.0, 1.0))
@@ -83,7 +83,7 @@ def check_simulation(estimator, penalty, fits) -> None:
     rng, losses = np.random.default_rng(3), []
     for _ in range(fits):
         fitted = clone(model).fit(X, y, epsilon=epsilon, random_state=Simulation(rng))
-        # Convert to the unit scale of the penalty.
+        # The penalty applies to coefficients on the unit scale.
         unit = fitted.coef_ / 1.5
         error = np.mean((y_test - fitted.predict(X_test)) ** 2)
         losses.append(error + 1.5**2 * penalty * unit @ unit)
@@ -96,7 +96,7 @@ def check_simulation(estimator, penalty, fits) -> None:
 
 
 def check_ridge_noise(fits) -> None:
-    """Check that norms are Gamma with the stated rate and directions are uniform."""
+    """Check that norms of noise are Gamma distributed and directions are uniform."""
     X, y, epsilon = ridge_sample(6, 40, 3)
     model, rng = output_ridge(1.0, rounding=None), np.random.default_rng(0)
     exact = solution(X, y, epsilon / epsilon.sum(), 1.0)
@@ -111,7 +111,7 @@ def check_ridge_noise(fits) -> None:
 
 
 def check_lattice_noise(fits) -> None:
-    """Check that coordinates are independent and discrete Laplace on multiples of the step."""
+    """Check that coordinates of the noise are independent and discrete Laplace distributed."""
     X, y, epsilon = ridge_sample(4, 40, 3)
     step = 2.0**-30
     model, rng = output_ridge(1.0, rounding=step), np.random.default_rng(0)
@@ -127,7 +127,7 @@ def check_lattice_noise(fits) -> None:
 
 
 def check_released_density(X, y, weights, data_norm, fits, cells) -> None:
-    """Check that released models follow the density used by audits and proofs."""
+    """Check that released models have the density that audits and proofs use."""
     rng = np.random.default_rng(0)
     model = algorithm_1(0.5, data_norm=data_norm)
     released = [
@@ -148,7 +148,7 @@ def kernel_erm(loss="logistic", kernel="rbf", regularization=0.1, **others) -> c
 
 
 def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
-    """Return the distance of two models in the RKHS, a bound on the distance of predictions."""
+    """Compute the distance of two models in the RKHS, which bounds differences of predictions."""
     points = np.vstack([first.pivots_, second.pivots_])
     coefficients = np.append(first.dual_coef_, -second.dual_coef_)
     if not len(points):
@@ -157,7 +157,7 @@ def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
 
 
 def declared_losses(loss, f, y):
-    """Write a loss of the package as a CVXPY expression."""
+    """Convert a loss of the package to a CVXPY expression."""
     if isinstance(loss, LogisticLoss):
         return cp.logistic(-cp.multiply(y, f))
     if isinstance(loss, HuberLoss):
@@ -173,12 +173,12 @@ def declared_losses(loss, f, y):
 
 
 def declared_kernel_erm(erm, X, y, epsilon=None, losses=declared_losses) -> cp.Problem:
-    """Return the problem of a kernel model in CVXPY, with the coefficients "beta"."""
+    """Declare the problem of a kernel model in CVXPY, with coefficients named "beta"."""
     weights = np.full(len(y), 1.0) if epsilon is None else np.asarray(epsilon)
     X, y, weights = X[weights > 0], np.asarray(y)[weights > 0], weights[weights > 0]
     gram = erm.kernel_(X, X)
     beta = cp.Variable(len(gram), name="beta")
-    # A square root of the matrix keeps the quadratic term a sum of squares.
+    # The square root of the kernel matrix gives a sum of squares.
     values, vectors = np.linalg.eigh(gram)
     root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     penalty = erm.regularization / 2.0 * cp.sum_squares(root @ beta)

@@ -1,4 +1,4 @@
-"""A fit is charged before its noise is drawn, or refused before any row is read."""
+"""Test that fits are charged before noise is drawn, and that refused fits do not read rows."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ every_learner = pytest.mark.parametrize("make", LEARNERS.values(), ids=LEARNERS)
 
 
 class Sealed:
-    """Rows with a shape that raise an error when their values are read."""
+    """A table of rows that raises an error if its values are read."""
 
     def __init__(self, *shape):
         self.shape = shape
@@ -42,7 +42,7 @@ class Sealed:
 
 
 class Watchful:
-    """An account that records its calls and the state of the noise generator at each call."""
+    """An account that records each call and the state of the noise generator at this time."""
 
     def __init__(self, rng):
         self.rng, self.calls = rng, []
@@ -76,7 +76,7 @@ def test_no_row_is_read_before_its_budget_is_checked(make):
     with pytest.raises(BudgetExceededError, match="row 0"):
         make().fit(**sealed, epsilon=[20.0, 20.0, 20.0, 0.0])
     for payer in (account, None):
-        with pytest.raises(AssertionError, match="were read"):  # reading is now allowed
+        with pytest.raises(AssertionError, match="were read"):  # rows can be read after the check
             make().fit(**sealed | {"accountant": payer}, epsilon=SOLD / 2)
     assert np.array_equal(account.spent, np.zeros(4))
 

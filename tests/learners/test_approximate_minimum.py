@@ -1,4 +1,4 @@
-"""Stopping near the minimiser can reveal a row, which a second noise prevents."""
+"""Test that an approximate minimiser can reveal a row, and that a second noise prevents this."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def test_no_row_loses_more_than_a_tiny_granted_epsilon(learner, least):
     fitted = learner.fit(X, y, epsilon=granted, random_state=Simulation(0))
     assert (fitted.guarantee_.epsilon <= granted * (1 + 1e-12)).all()
     X[-1], y[-1] = -X[-1], -y[-1]
-    if fitted.guarantee_.epsilon[-1] == 0:  # the row must have no effect
+    if fitted.guarantee_.epsilon[-1] == 0:  # the dropped row must have no effect
         again = learner.fit(X, y, epsilon=granted, random_state=Simulation(0))
         np.testing.assert_array_equal(again.coef_, fitted.coef_)
 
 
-#: Cells of the telltale solver. Moving a point by 1.5 cells changes the gradient by at most 0.9
-#: TOL, because the curvature of the objective is at most LAMBDA + 1/4.
+#: Width of a cell of ``telltale``. The curvature of the objective is at most LAMBDA + 1/4, so
+#: moving a point by 1.5 cells changes the gradient by at most 0.9 * TOL.
 CELL = 0.6 * TOL / (LAMBDA + 0.25)
 
 
 def telltale(objective, tolerance):
-    """Find the minimiser and encode the first label in the digits below the tolerance."""
+    """Compute the minimiser, and encode the first label in digits below the tolerance."""
     w = minimise(objective, 1e-3 * TOL)
     even = 2.0 * np.floor(w[0] / (2.0 * CELL))
     w[0] = (even + (objective.targets[0] > 0) + 0.5) * CELL
@@ -66,7 +66,7 @@ def telltale(objective, tolerance):
 
 
 def decoded_labels(solver_epsilon, label, n_draws):
-    """Return the labels of the first row that an attacker decodes from the coefficients."""
+    """Decode the label of the first row from the coefficients of each fit."""
     X, y, weights = sample(1, 12, 2)
     weights[0] = 0.01
     weights /= weights.sum()
@@ -82,7 +82,7 @@ def decoded_labels(solver_epsilon, label, n_draws):
 
 
 def test_a_solver_within_tolerance_can_reveal_a_label(monkeypatch) -> None:
-    """Each output has probability one under one label and zero under the other."""
+    """Check that the coefficients determine the label of the first row."""
     monkeypatch.setattr("convexmarket.learners.perturbed.minimise", telltale)
     for label in (1, -1):
         message, epsilon = decoded_labels(None, label, 50)
@@ -102,7 +102,7 @@ def test_the_second_noise_hides_the_solver_error(monkeypatch) -> None:
 
 
 def test_the_error_of_the_solver_is_below_the_stated_resolution(monkeypatch) -> None:
-    """The guarantee states the maximal distance of the point where the solver stops."""
+    """Check the distance between the point where the solver stops and the minimiser."""
     X, y, weights = sample(1, 12, 2)
     honest = algorithm_1(LAMBDA, tol=1e-9)
     exact = honest.fit(X, y, epsilon=weights * 10.0, random_state=Simulation(0)).coef_
@@ -112,7 +112,7 @@ def test_the_error_of_the_solver_is_below_the_stated_resolution(monkeypatch) -> 
         model.fit(X, y, epsilon=weights * 10.0, random_state=Simulation(0)).coef_ - exact
     )
     assert 0.05 * TOL / LAMBDA < moved <= TOL / LAMBDA
-    assert f"no finer than {2 * TOL / LAMBDA:.3g}" in str(model.guarantee_)
+    assert f"not read more finely than {2 * TOL / LAMBDA:.3g}" in str(model.guarantee_)
 
 
 def second_noises(solver_epsilon, n_draws, n_features=3):
@@ -131,13 +131,13 @@ def second_noises(solver_epsilon, n_draws, n_features=3):
 
 @pytest.mark.campaign
 def test_the_second_noise_has_the_claimed_law() -> None:
-    """Coordinates are Laplace and independent of each other and of the first noise."""
+    """Check that coordinates are independent Laplace numbers, independent of the first noise."""
     paid, n_draws = 0.5, 250
     drawn = second_noises(paid, n_draws)
     scale = 2 * np.sqrt(3) * TOL / (LAMBDA * paid)
     laplace = stats.laplace(scale=scale).cdf
     assert stats.kstest(drawn.ravel(), laplace).pvalue > 1e-2
-    for wrong in (scale / 2, 2 * scale):  # the sample is large enough for this test
+    for wrong in (scale / 2, 2 * scale):  # the sample is large enough to reject a wrong scale
         assert stats.kstest(drawn.ravel(), stats.laplace(scale=wrong).cdf).pvalue < 1e-12
     first = [gamma_sphere_draw(3, np.random.default_rng(seed)) for seed in range(n_draws)]
     for single, other in combinations([*drawn.T, *np.transpose(first)], 2):
@@ -167,15 +167,15 @@ def test_only_the_coefficients_of_a_default_fit_depend_on_the_rows() -> None:
 
 @pytest.mark.parametrize("solver_epsilon", one_in(3, [0.02, 0.5, 3.0]))
 def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> None:
-    """In one dimension, quadrature gives the densities of the published coefficient.
+    """Compute the densities of a published coefficient by quadrature.
 
-    The solver has a positive error on one data set and a negative error on its neighbour.
+    The errors of the solver have opposite signs on two neighbouring data sets.
     """
     gradient_norm, strength, eta = 0.5, 1.0, 2000.0
     y, weights = [1, 1], [1e-6, 1 - 1e-6]
     step, scale = lattice_blur(gradient_norm / strength, 1, solver_epsilon)
     rate = 1.0 / (step * scale)
-    grid = np.linspace(0.385, 0.425, 4001)  # the range of the minimisers
+    grid = np.linspace(0.385, 0.425, 4001)  # the range that contains the minimisers
     published = np.linspace(-60.0 / rate, 60.0 / rate, 41)
     densities = []
     for row, side in ((1.0, 1.0), (-1.0, -1.0)):
@@ -193,7 +193,7 @@ def test_the_worst_residual_nearly_exhausts_the_guarantee(solver_epsilon) -> Non
     promised = objective_perturbation_guarantee(
         weights, eta, strength, solver_epsilon=solver_epsilon
     )[0]
-    rounded_up = solver_epsilon / 8  # rounding of the noise scale
+    rounded_up = solver_epsilon / 8  # the noise scale is rounded up
     assert promised - 0.004 - rounded_up < worst <= promised
     assert worst > promised - solver_epsilon
 
@@ -223,7 +223,7 @@ def test_used_rows_are_charged_for_both_noises(accounting) -> None:
 def test_calibrated_totals_equal_the_granted_epsilon(
     seed, n_rows, log_eta, regularization, share, accounting
 ) -> None:
-    """The calibrated eta is maximal: any larger eta exceeds a granted guarantee."""
+    """Check that a larger eta would exceed the granted epsilon of a row."""
     weights = np.append(np.random.default_rng(seed).dirichlet(np.ones(n_rows)), 0.0)
     eta = 10.0**log_eta
     smallest = weights[weights > 0].min() * eta
@@ -279,7 +279,7 @@ def test_an_invalid_solver_epsilon_is_refused(paid) -> None:
 
 
 def test_the_rounding_of_the_first_noise_counts_against_the_tolerance() -> None:
-    """Noise of norm 1e5 has a rounding error of 1e-9, above the default tolerance."""
+    """Noise of norm 1e5 has a rounding error of 1e-9, which exceeds the default tolerance."""
     X, y, _ = sample(0, 10, 2)
     model = algorithm_1(10.0, solver_epsilon=0.1)
     with pytest.raises(SolverError, match="nothing is released"):

@@ -1,4 +1,4 @@
-"""Extreme or invalid rows leak nothing and give finite numbers or typed errors."""
+"""Test extreme and invalid rows: results are finite, errors are typed, and nothing leaks."""
 
 import itertools
 import warnings
@@ -57,7 +57,7 @@ def fitted(name):
 @pytest.mark.parametrize("hidden", [0, 3])
 @pytest.mark.parametrize("row", [[1.7e308, -1.7e308] * 2, [1e-165] * 4, [1.7e308] * 4])
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
-    """Without clipping, a margin of inf - inf became -2**63, visible in 11 of 12 fits."""
+    """Without clipping, a margin of inf - inf was -2**63 and identified the row in most fits."""
     identified = 0
     for seed in range(2):
         X, y = rows(seed, 100)
@@ -66,7 +66,8 @@ def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
             X[0] = other
             learner = noisy_descent()(hidden)
             fits.append(learner.fit(X, y, epsilon=1.0, random_state=Simulation(seed)).coef_)
-        identified += np.linalg.norm(fits[0] - fits[1]) > 1.0  # ordinary rows: up to 0.2
+        # typical rows cause differences of up to 0.2
+        identified += np.linalg.norm(fits[0] - fits[1]) > 1.0
     assert identified == 0
 
 
@@ -103,7 +104,7 @@ def test_norms_neither_overflow_nor_underflow(found):
 
 
 def test_tiny_rows_above_a_tiny_bound_are_refused():
-    """Without scaling, the norm of a row of 1e-165 underflows to 0, below the bound of 1e-170."""
+    """Without scaling, the norm of a row with entries of 1e-165 would underflow to 0."""
     with pytest.raises(DataError, match="1 of 1 rows are longer"):
         Ball(1e-170).rows(np.full((1, 2), 1e-165))
     for learner in (cm.PrivateLogisticRegression, cm.learners.PrivateHuberRegressor):
@@ -166,7 +167,7 @@ SEEN = ("123456", "123457", "1.2345")
 
 
 def texts_of(error):
-    """Return all texts of an exception and of its causes."""
+    """Return the messages and notes of an exception and of all its causes."""
     texts = []
     while error is not None:
         texts += [str(error), repr(error), *getattr(error, "__notes__", [])]
@@ -175,7 +176,7 @@ def texts_of(error):
 
 
 def malformed():
-    """Return malformed rows of many kinds, each of which contains the secret."""
+    """Return malformed inputs of many kinds, most of which contain the secret number."""
     X = rows()[0]
     X[3, 1] = SECRET
     table = pd.DataFrame(X, columns=list("abcd"))
@@ -234,7 +235,7 @@ def test_errors_and_warnings_never_quote_a_row(name, kind):
             texts = []
             try:
                 call()
-            except ConvexMarketError as error:  # other errors fail the test
+            except ConvexMarketError as error:  # any other error fails the test
                 texts.append(texts_of(error))
         texts += [str(single.message) for single in caught]
         for text in texts:

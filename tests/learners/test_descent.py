@@ -1,4 +1,4 @@
-"""Noisy descent: its accounting, the bound on its steps, its gradients and audits."""
+"""Test noisy descent: the accounting, the bound on steps, the gradients and audits."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The kernel model equals the declared minimiser, and its sensitivities are valid."""
+"""Test that kernel models minimise the declared risk and that their sensitivities are valid."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sample(seed: int, n_rows: int, loss: str = "logistic", kernel: str = "rbf", 
 
 
 def objective(erm: KernelERM, X, y, weights=None) -> float:
-    """Evaluate the empirical risk of the fitted model from its predictions."""
+    """Compute the regularised empirical risk of a fitted model from its predictions."""
     loss = loss_of(erm.loss)
     a = np.full(len(X), 1 / len(X)) if weights is None else weights
     losses = loss.values(erm.decision_function(X), np.asarray(y, dtype=float))
@@ -90,10 +90,10 @@ def test_the_model_is_within_its_certificate_of_the_declared_optimum(
     assert erm.prediction_error_ <= erm.tol * erm.sensitivity_
     declared = solve(declared_kernel_erm(erm, X, y, weights))
     result = objective(erm, X, y, weights)
-    # the certificate is a duality gap, which bounds the improvement by any point
+    # the certificate is a duality gap, which bounds the distance to the lowest risk
     gap = erm.regularization / 2 * (erm.prediction_error_ / erm.feature_bound_) ** 2
     assert result <= declared + gap + 1e-7 * (1 + abs(declared))
-    # the declaration has no lower optimum than the problem of the model
+    # the optimum of the declared problem is not above the risk of the model
     assert declared <= result + 1e-7 * (1 + abs(result))
     assert squared_norm(erm) == pytest.approx(erm.norm_**2, rel=1e-6, abs=1e-12)
 
@@ -119,7 +119,7 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
     queries, _ = sample(seed + 1, 50, loss, kernel)
     off = np.abs(rough.decision_function(queries) - exact.decision_function(queries)).max()
     allowed = rough.prediction_error_ + exact.prediction_error_
-    # rounding of the root of a difference
+    # rounding error of the root of a small difference
     rounding = 1e-7 * exact.feature_bound_ * np.abs(exact.dual_coef_).sum() + 1e-12
     assert off <= allowed + rounding
     assert rkhs_distance(rough, exact) * rough.feature_bound_ <= allowed + rounding
@@ -129,7 +129,7 @@ def test_the_certificate_bounds_the_distance_from_a_tighter_solve(
 
 @given(seed=st.integers(0, 10**6), smoothing=st.floats(0.05, 1.0))
 def test_the_certified_distance_equals_that_of_the_duality_gap(seed, smoothing) -> None:
-    """Compare with the primal minus the dual value of the hinge loss at any point."""
+    """Compare with the difference of the primal and the dual value for the hinge loss."""
     rng, strength = np.random.default_rng(seed), 0.3
     features, y = rng.standard_normal((9, 3)), rng.choice([-1.0, 1.0], 9)
     weights, theta = rng.dirichlet(np.ones(9)), 0.3 * rng.standard_normal(3)
@@ -146,13 +146,13 @@ def test_the_certified_distance_equals_that_of_the_duality_gap(seed, smoothing) 
 
 def test_a_model_that_misses_its_tolerance_is_refused() -> None:
     X, y = sample(0, 20)
-    with pytest.raises(SolverError, match=r"may be off by .* use a larger tol"):
+    with pytest.raises(SolverError, match=r"in a prediction, above .* use a larger tol"):
         kernel_erm(tol=1e-30).fit(X, y)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
-    """A single row nearly attains the bound with strong, or for the hinge weak, regularisation."""
+    """Check that a model of a single row nearly attains the bound."""
     for regularization, least in [(50.0, 0.49 if loss == "logistic" else 0.99), (1.0, 0.4)]:
         y = [1e6] if loss == "huber" else [1]
         erm = kernel_erm(loss, "linear", regularization, tol=1e-9).fit([[1.0]], y)
@@ -164,14 +164,14 @@ def test_the_norm_bound_holds_and_is_nearly_attained(loss) -> None:
 
 
 def corners(n_features: int, norm: float = 1.0) -> np.ndarray:
-    """Return extreme rows of the ball: its axes and diagonals."""
+    """Return rows on the sphere along axes and diagonals."""
     signs = np.array(np.meshgrid(*[[-1, 0, 1]] * n_features)).reshape(n_features, -1).T
     signs = signs[np.any(signs != 0, axis=1)]
     return signs * (norm * (1 - 1e-13) / np.linalg.norm(signs, axis=1)[:, None])
 
 
 def neighbours(X, y, row, loss, rng):
-    """Yield data sets in which one row is replaced by an extreme or a random one."""
+    """Yield data sets in which an extreme or random row replaces one row."""
     rows = np.vstack([corners(X.shape[1]), scale_rows(rng.uniform(-1, 1, (5, X.shape[1]))), X[row]])
     for x in rows:
         for label in (-1e4, 1e4) if loss == "huber" else (-1, 1):
@@ -203,7 +203,7 @@ def test_no_replaced_row_moves_a_prediction_beyond_its_sensitivity(
         moved = np.abs(erm.decision_function(queries) - changed.decision_function(queries)).max()
         limit = erm.row_sensitivities_[row]
         assert moved <= limit * (1 + 1e-9)
-        # the same for exact minimisers, up to the two certificates
+        # exact minimisers satisfy the same limit, up to the errors of the two models
         errors = erm.prediction_error_ + changed.prediction_error_
         assert erm.feature_bound_ * rkhs_distance(erm, changed) <= limit * (1 + 1e-7) + errors
 
@@ -211,7 +211,7 @@ def test_no_replaced_row_moves_a_prediction_beyond_its_sensitivity(
 @pytest.mark.parametrize("loss", ["hinge", "huber"])
 @pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", "laplacian", "cosine"])
 def test_the_sensitivity_is_attained(loss, kernel) -> None:
-    """If all slopes are extreme, changing a label changes its prediction by the sensitivity."""
+    """If all slopes are extreme, a changed label changes the prediction by the sensitivity."""
     X, y = sample(0, 12, "hinge", kernel)
     X[0] = [1.0 - 1e-13, 0.0, 0.0]
     far = 1e4 if loss == "huber" else 1
@@ -225,10 +225,10 @@ def test_the_sensitivity_is_attained(loss, kernel) -> None:
 
 
 def moved_by_two_rows(point, regularization, share) -> float:
-    """Return the distance of two logistic models after one row is replaced by another.
+    """Compute the distance of two logistic models, relative to the sensitivity to one row.
 
-    One row has the remaining weight and determines the direction of the model. Both exchanged rows
-    contradict it, so their slopes are extreme, and have different directions.
+    The other row determines the direction of the models. Both versions of the replaced row have
+    extreme slopes, because their label contradicts this direction.
     """
     along, across = np.cos(point), np.sin(point)
     models = []
@@ -240,7 +240,7 @@ def moved_by_two_rows(point, regularization, share) -> float:
 
 
 def test_the_sensitivity_of_the_logistic_loss_is_nearly_attained() -> None:
-    """A search finds rows that attain more than nine tenths of the bound."""
+    """Check that some rows attain more than nine tenths of the bound."""
     best = optimize.minimize_scalar(
         lambda point: -moved_by_two_rows(point, 3e-6, 5.1e-7),
         bounds=(0.1, 1.5),
@@ -301,7 +301,7 @@ def test_classes_inferred_from_the_data_give_a_leak_warning() -> None:
     [
         ({"loss": "squared"}, ParameterError, "loss must be"),
         ({"kernel": "sigmoid"}, ParameterError, "kernel must be one of"),
-        ({"kernel": "linear", "data_norm": None}, ParameterError, "no public bound"),
+        ({"kernel": "linear", "data_norm": None}, ParameterError, "no known public bound"),
         ({"regularization": 0.0}, ParameterError, "regularization must be .*.*, got 0.0"),
         ({"tol": 0.0}, ParameterError, "tol must be .*.*, got 0.0"),
         ({"classes": (1, 1)}, ParameterError, "classes must be two different labels"),
@@ -333,12 +333,12 @@ def test_classifiers_follow_scikit_learn_conventions(loss) -> None:
 
 
 def test_regressors_follow_scikit_learn_conventions() -> None:
-    # With the default regularisation the scores are below the checks' thresholds.
+    # With the default regularization, the scores are below the thresholds of scikit-learn's checks.
     results = check_estimator(
         KernelERM("huber", regularization=1e-3),
         on_skip=None,
         expected_failed_checks={
-            "check_regressors_no_decision_function": "predictions have one name, whatever the loss"
+            "check_regressors_no_decision_function": "all losses have a decision_function"
         },
     )
     assert [r["check_name"] for r in results if r["status"] == "xfail"] == [

@@ -1,4 +1,4 @@
-"""Kernels agree with scikit-learn, and their bounds hold on the public domain."""
+"""Test that kernels agree with scikit-learn and that their bounds hold on the domain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KERNELS = {
 
 
 def rows(seed: int, n_rows: int, n_features: int) -> np.ndarray:
-    """Draw rows of the ball, including many on its sphere and a zero row."""
+    """Draw rows in the ball, including a zero row and many rows of the largest norm."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n_rows, n_features)) * RADIUS
     X *= rng.choice([0.1, 1.0, 10.0], n_rows)[:, None]
@@ -51,7 +51,7 @@ def test_features_exist_and_satisfy_the_norm_bound(seed, n_features, name) -> No
 
 
 def test_a_negative_coef0_gives_an_indefinite_kernel() -> None:
-    """The kernel matrix of three rows has a negative eigenvalue."""
+    """Check that a kernel matrix of three rows has a negative eigenvalue."""
     X = np.array([[0.0], [0.5], [1.0]])
     gram = polynomial_kernel(X, X, degree=3, gamma=1.0, coef0=-0.5)
     assert np.linalg.eigvalsh(gram)[0] < -0.01
@@ -70,7 +70,7 @@ LIPSCHITZ = {
 
 
 def speeds(kernel: Kernel, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    """Return the ratios of feature distances to row distances for distinct pairs."""
+    """Compute the ratio of feature distance to row distance for each pair of distinct rows."""
     apart = np.linalg.norm(X - Y, axis=1) > 1e-9
     X, Y = X[apart], Y[apart]
     squares = kernel.diagonal(X) + kernel.diagonal(Y) - 2 * np.diag(kernel(X, Y))
@@ -121,7 +121,7 @@ def test_the_factor_and_its_residuals_reproduce_the_kernel_matrix(
     rest = kernel(X, X) - G @ G.T
     assert G.shape == (len(X), len(pivots))
     assert len(set(pivots)) == len(pivots)
-    if tolerance >= 1e-5:  # below this, rounding may separate duplicates
+    if tolerance >= 1e-5:  # with smaller tolerances, rounding errors can separate duplicates
         assert len(pivots) <= n_rows
     assert np.abs(np.diag(rest) - residuals).max() <= 1e-13 * scale
     assert np.linalg.eigvalsh(rest)[0] >= -1e-11 * scale
@@ -135,7 +135,7 @@ def test_the_factor_and_its_residuals_reproduce_the_kernel_matrix(
 
 
 def check_stop(kernel, X, weights, tolerance, G, residuals) -> None:
-    """Check that the factorisation stopped at the first possible pivot."""
+    """Check that the factorisation stopped at the first pivot that satisfies the condition."""
     floor = 4 * np.finfo(float).eps * kernel.diagonal(X).max()
     assert weights @ np.sqrt(residuals) <= tolerance or residuals.max() <= floor
     if G.shape[1]:

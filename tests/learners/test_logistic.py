@@ -1,4 +1,4 @@
-"""The learner releases the exact minimiser, and its density satisfies the guarantee."""
+"""Test that logistic regression releases the minimiser and satisfies its guarantee."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sample(seed: int, n_rows: int, n_features: int, data_norm: float = 1.0, nois
 
 
 def drawn_shift(seed: int, n_features: int, eta: float, data_norm: float = 1.0) -> np.ndarray:
-    """Return b' of the paper for a seed. Together with the model, b' would reveal the data."""
+    """Return the vector b' of the paper for a seed."""
     return 2 * data_norm / eta * gamma_sphere_draw(n_features, np.random.default_rng(seed))
 
 
@@ -197,9 +197,9 @@ def test_no_privacy_loss_exceeds_the_guarantee(
     assert abs(loss) <= bound * (1 + 1e-9) + 1e-9
 
 
-# Worst cases of a differential evolution: weight, eta, regularization, and v. The output is
-# (10^v0, 0); v1 to v4 are norms and angles of the row before and after, and v5 is the angle of the
-# other row.
+# Worst cases of a differential evolution: weight, eta, regularization, and v. The output is (10^v0,
+# 0). The row has norm v1 and angle v2, its replacement has norm v3 and angle v4, and the other row
+# has angle v5.
 WORST_CASES = [
     (0.30, 2.0, 0.010, (1.48, 1.0, 1.57, 1.0, -2.25, -1.90)),
     (0.05, 2.0, 0.010, (1.57, 1.0, -1.57, 1.0, 2.21, 1.89)),
@@ -329,7 +329,7 @@ def test_invalid_input_is_named_and_nothing_is_fitted(change, error, words) -> N
     ("epsilon", "fails"), [(np.inf, {}), (1e6, {"check_fit_idempotent": "noise is drawn anew"})]
 )
 def test_the_learner_follows_scikit_learn_conventions(epsilon, fails) -> None:
-    """The checks run without public arguments, which scikit-learn's data lack."""
+    """The checks infer bounds and labels from the data of scikit-learn."""
     model = PrivateLogisticRegression(
         data_norm=None, classes=None, accounting="paper", epsilon=epsilon
     )

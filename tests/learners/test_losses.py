@@ -1,4 +1,4 @@
-"""Losses agree with their slopes, constants and CVXPY declarations."""
+"""Test that losses agree with their slopes, constants and CVXPY declarations."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_smoothed_losses_are_convex_lower_bounds(loss, seed, width):
     loss=st.sampled_from(LOSSES), f=st.floats(-8, 8), y=st.sampled_from([-1.0, 1.0]), width=widths
 )
 def test_the_fenchel_gap_equals_that_of_the_conjugate(loss, f, y, width):
-    """Maximise slope*g - loss(g) over candidates around the kinks, and by a search."""
+    """Compute the conjugate from slope*g - loss(g) at the kinks and at a local maximum."""
     at, label = np.array([f]), np.array([y])
     slope = loss.smoothed(width).derivatives(at, label)[1]
 
@@ -118,7 +118,7 @@ def test_huge_predictions_do_not_overflow(loss):
 
 
 class TooSteep(HuberLoss):
-    """A loss whose stated Lipschitz constant is too small."""
+    """A loss that declares a Lipschitz constant below its largest slope."""
 
     lipschitz = 0.5
 

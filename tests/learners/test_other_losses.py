@@ -1,4 +1,4 @@
-"""Objective perturbation with other losses, and kernel models with user-defined losses."""
+"""Test objective perturbation with other losses, and kernel models with user-defined losses."""
 
 import cvxpy as cp
 import numpy as np

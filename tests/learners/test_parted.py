@@ -1,4 +1,4 @@
-"""Rows in partitions give the same model as rows in memory."""
+"""Test that rows in partitions give the same model as rows in memory."""
 
 import dask
 import numpy as np
@@ -24,7 +24,7 @@ da = pytest.importorskip("dask.array")
 
 @pytest.fixture(autouse=True, scope="module")
 def at_once():
-    """Compute everything in this thread."""
+    """Run Dask in this thread."""
     with dask.config.set(scheduler="synchronous"):
         yield
 
@@ -49,7 +49,7 @@ def fitted(X, y, epsilon, **wanted):
 def test_any_partitions_give_the_same_model_within_the_tolerance(n_rows, chunks):
     X, y, epsilon = rows_of(n_rows)
     whole = fitted(X, y, epsilon)
-    X[epsilon == 0] = np.nan  # these cells are never read
+    X[epsilon == 0] = np.nan  # these values must not be read
     parts = fitted(in_parts(X, chunks), da.from_array(y, chunks=n_rows), epsilon)
     assert parts.gradient_norm_ <= 1e-9
     apart = np.linalg.norm(parts.coef_ - whole.coef_)
@@ -90,7 +90,7 @@ def test_invalid_rows_are_refused_before_any_charge(make):
         with pytest.raises(DataError, match=words):
             make().fit(in_parts(changed, (6, 3)), y, epsilon=0.5, accountant=accountant)
     parts = in_parts(X, (6, 3))
-    with pytest.raises(DataError, match="give one each"):
+    with pytest.raises(DataError, match="give one label per row"):
         make().fit(parts, y[1:], epsilon=0.5, accountant=accountant)
     labels = np.where(y > 0, np.nan, y)
     with pytest.raises(DataError, match=r"NaN|not in the public classes"):
@@ -139,7 +139,7 @@ def test_any_partitions_give_the_same_ridge_regression(ridge, n_rows, chunks):
     X, y = X + 0.5, 0.6 * X[:, 0] - 0.2 * X[:, 1]
     options = {"epsilon": epsilon, "random_state": Simulation(7)}
     whole = clone(ridge).fit(X, y, **options)
-    X[epsilon == 0] = np.nan  # these cells are never read
+    X[epsilon == 0] = np.nan  # these values must not be read
     parts = clone(ridge).fit(in_parts(X, chunks), da.from_array(y, chunks=50), **options)
     np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(parts.epsilon_, whole.epsilon_)

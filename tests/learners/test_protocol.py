@@ -1,4 +1,4 @@
-"""The common protocol of learners: guarantees are kept and seeds are not stored."""
+"""Test the protocol of learners: guarantees hold and seeds are not stored."""
 
 import copy
 import pickle
@@ -29,7 +29,7 @@ LEARNERS = [
 
 
 def rows(n_rows=200):
-    """Draw rows in the unit box and the unit ball, with labels -1 and 1."""
+    """Draw rows in the intersection of the unit box and the unit ball, with labels -1 and 1."""
     rng = np.random.default_rng(0)
     X = rng.uniform(0.0, 0.5, (n_rows, 3))
     return X, np.where(X[:, 0] > 0.25, 1, -1), rng.choice([0.0, 0.5, 2.0], n_rows)
@@ -51,7 +51,7 @@ def guides_learner():
 
 @pytest.mark.parametrize("make", [*LEARNERS, guides_learner])
 def test_a_learner_keeps_the_granted_epsilon_with_default_settings(make):
-    """Some guarantees are zero, and their sum is arbitrary."""
+    """Use epsilons that include zeros and have an arbitrary sum."""
     learner = make()
     if make is guides_learner:
         learner = learner()
@@ -133,7 +133,7 @@ def test_float32_rows_at_the_bound_are_accepted_and_scaled(n_features, monkeypat
 
 
 def everything(value, found):
-    """Collect all objects nested in an object."""
+    """Collect all objects that an object contains."""
     found.append(value)
     if hasattr(value, "__dict__"):
         value = vars(value)
@@ -151,7 +151,7 @@ def everything(value, found):
     "source", [20_240_229, np.random.SeedSequence(20_240_229), np.random.default_rng(20_240_229)]
 )
 def test_no_fitted_model_stores_its_seed(learner, source):
-    """A pickle, a copy or a text of the model does not allow redrawing its noise."""
+    """Check that pickles, copies and texts of a model do not contain the seed of its noise."""
     X, y, epsilon = rows()
     model = learner().fit(X, y, epsilon=epsilon, random_state=Simulation(source))
     for held in (model, pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
@@ -229,7 +229,7 @@ def test_a_learner_without_published_numbers_cannot_be_audited():
 
 
 def test_an_audit_charges_no_account():
-    """This also applies to a learner without support for simulations."""
+    """Use a learner that does not support simulations."""
 
     class Plain(guides_learner()):
         def fit(self, X, y, *, epsilon, rows=None, accountant=None):

@@ -1,4 +1,4 @@
-"""Rules for regularization and threshold from public numbers, and predicted noise effects."""
+"""Test the public rules for regularization and threshold, and the predicted effect of noise."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from tests.learners.builders import output_ridge
     st.sampled_from([LogisticLoss(), HuberLoss(0.125)]), st.floats(0.01, 100.0),
 )  # fmt: skip
 def test_the_rule_solves_its_equation(seed, rows, features, log_eps, loss, norm):
-    """The left side of Lambda * eta(Lambda) * W(eta) = goal increases in Lambda."""
+    """Check Lambda * eta(Lambda) * W(eta) = goal, whose left side increases in Lambda."""
     rng = np.random.default_rng(seed)
     sold = 10.0**log_eps * rng.uniform(0.1, 1.0, rows)
     weights = sold / sold.sum()
@@ -52,7 +52,7 @@ def test_the_rule_does_not_depend_on_the_rows():
 
 @pytest.mark.parametrize("perturbation", ["objective", "statistics", "output"])
 def test_the_noise_effect_is_close_to_a_simulation(perturbation):
-    """For rows uniform in the public box, they agree within a factor of two."""
+    """Check that predicted and simulated effects agree within a factor of two."""
     rng = np.random.default_rng(0)
     X = rng.random((3000, 4))
     y = np.clip(X @ [0.6, -0.4, 0.2, 0.1] + 0.1 * rng.normal(size=3000), -1, 1)
@@ -80,7 +80,7 @@ def test_the_noise_effect_needs_public_arguments_and_is_zero_without_noise():
 
 
 def test_the_default_learners_have_good_scores():
-    """A thousand rows at epsilon 1 give good scores for linear labels and for two classes."""
+    """Check scores for linear labels and for two classes, with 1,000 rows of epsilon 1."""
     rng = np.random.default_rng(0)
     X = rng.random((1000, 5))
     y = np.clip(X @ [0.5, -0.5, 0.25, 0.3, 0.0] - 0.2, -1, 1)

@@ -1,4 +1,4 @@
-"""Ridge regression with output perturbation: solve, noise, guarantee and expected loss."""
+"""Test ridge regression with output perturbation: solution, noise, guarantee and loss."""
 
 import cvxpy as cp
 import numpy as np
@@ -87,7 +87,7 @@ def test_the_noise_has_the_stated_density() -> None:
 
 
 def released(model, X, y, epsilon):
-    """Return the weights, the rate and the guarantees that the estimator plans."""
+    """Return the plan of the estimator for floating-point noise."""
     model.set_params(rounding=None)
     d = X.shape[1]
     return model._plan(Granted(epsilon), d, model._domain(d))
@@ -104,7 +104,7 @@ def test_no_privacy_loss_exceeds_the_guarantee(mode, weights, case) -> None:
     plan = released(model, X, y, epsilon)
     first = solution(X, y, plan.weights, alpha)
     second = solution(X2, y2, plan.weights, alpha)
-    # Both models, a point beyond one of them, and random points.
+    # the two models, a point beyond the first model, and random points
     others = np.random.default_rng(row).normal(size=(5, first.size))
     outputs = [first, second, 2 * first - second, *others]
     for o in outputs:
@@ -148,7 +148,7 @@ def test_the_non_personalised_baseline_gives_all_rows_the_smallest_epsilon() -> 
     st.integers(0, 2**32 - 1), st.integers(1, 6), st.floats(0.5, 50.0), st.sampled_from([0, 2.0])
 )
 def test_closed_form_losses_equal_their_moments(seed, d, rate, penalty) -> None:
-    """The oracle integrates radii by quadrature and directions by a spherical design."""
+    """Compare with quadrature over the norm and exact moments of the direction."""
     rng = np.random.default_rng(seed)
     X, y, theta = rng.random((7, d)), rng.uniform(-1, 1, 7), rng.normal(size=d)
     loss = noisy_loss(theta, rate, X, y, penalty)
@@ -342,6 +342,6 @@ def test_invalid_arguments_of_the_expected_loss_are_named(arguments, error, word
     ],
 )
 def test_the_learner_follows_scikit_learn_conventions(model, fails) -> None:
-    """The checks run without public ranges, which scikit-learn's data lack."""
+    """The checks infer ranges from the data of scikit-learn."""
     model.set_params(feature_range=None, target_range=None, regularization=0.01)
     check_estimator(model, on_skip=None, expected_failed_checks=fails)

@@ -1,4 +1,4 @@
-"""Ridge regression with exact noise: solution error, guarantee and noise."""
+"""Test ridge regression with exact noise: solution error, guarantee and noise."""
 
 from fractions import Fraction
 from functools import partial
@@ -25,7 +25,7 @@ from tests.learners.builders import (
 
 
 def exact_solution(X, y, weights, alpha):
-    """Solve the normal equations in rational numbers by Gauss-Jordan elimination."""
+    """Solve the normal equations exactly by Gauss-Jordan elimination in rational numbers."""
     rows = [[Fraction(value) for value in row] for row in X.tolist()]
     d = len(rows[0])
     shares, labels = [Fraction(w) for w in weights.tolist()], [Fraction(v) for v in y.tolist()]
@@ -47,7 +47,7 @@ def exact_solution(X, y, weights, alpha):
 
 
 def residual(X, y, weights, alpha, model):
-    """Compute half the negative gradient of the loss with the arithmetic of a fit."""
+    """Compute half the negative gradient with the arithmetic of a fit."""
     return row_sum(X, partial(ridge_math._misfit, model), y, weights) - alpha * model
 
 
@@ -62,7 +62,7 @@ def test_no_solution_error_exceeds_its_bound(seed, d, log_alpha, alike) -> None:
     rng = np.random.default_rng(seed)
     n, alpha = int(rng.integers(d, 12)), 10.0**log_alpha
     X, y = rng.random((n, d)), rng.uniform(-1, 1, n)
-    if alike:  # the worst condition number in the unit box
+    if alike:  # these rows have the largest condition number in the unit box
         X, y = 1.0 - 1e-9 * X, np.sign(y)
     weights = rng.dirichlet(np.ones(n))
     bound = solve_error(n, d, alpha)
@@ -77,7 +77,7 @@ def test_no_solution_error_exceeds_its_bound(seed, d, log_alpha, alike) -> None:
 def test_a_solution_that_passes_the_check_is_within_the_distance(
     seed, d, log_alpha, log_off
 ) -> None:
-    """A perturbed solution fails the check or is within the stated distance."""
+    """Check that a perturbed solution fails the check or is within the stated distance."""
     rng = np.random.default_rng(seed)
     X, y, weights = rng.random((6, d)), rng.uniform(-1, 1, 6), rng.dirichlet(np.ones(6))
     alpha = 10.0**log_alpha
@@ -101,14 +101,15 @@ def test_an_inaccurate_solver_is_detected(monkeypatch) -> None:
     model = output_ridge(1.0, rounding=1e-9)
     with pytest.raises(SolverError, match="linear algebra"):
         model.fit(X, y, epsilon=epsilon, accountant=account, random_state=Simulation(0))
-    assert np.all(account.spent > 0)  # the failure depends on private rows
+    # the charge remains, because the failure depends on private rows
+    assert np.all(account.spent > 0)
     assert not hasattr(model, "coef_")
 
 
 @pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 @given(case=neighbours(), log_step=st.floats(-30, 0))
 def test_no_privacy_loss_exceeds_the_guarantee(estimator, case, log_step) -> None:
-    """The largest loss is the distance of two computed models in steps over the noise scale."""
+    """The largest loss is the L1 distance of two computed models, divided by the noise scale."""
     X, y, X2, y2, row, epsilon, alpha = case
     model = estimator(alpha, rounding=2.0**log_step)
     lattice = planned(model, epsilon, X.shape[1])
@@ -124,7 +125,7 @@ def test_no_privacy_loss_exceeds_the_guarantee(estimator, case, log_step) -> Non
 
 
 def test_the_sensitivity_uses_the_actual_sum_of_the_weights() -> None:
-    """The sensitivity uses the actual sum of weights, which may have rounding errors."""
+    """Check a sum of weights that differs from one by a rounding error."""
     epsilon = ridge_sample(1, 8, 2)[2]
     scales = []
     for total in (1.0, 1.0 + 9e-7):
@@ -139,7 +140,7 @@ def test_the_noise_is_discrete_laplace_in_every_coordinate() -> None:
 
 @pytest.mark.parametrize("d", [1, 3, 10])
 def test_the_error_of_exact_noise_equals_its_formula(d) -> None:
-    """Compare the root mean squares sqrt(2 d) * sqrt(d) and sqrt(d (d + 1)) of the noises."""
+    """Compare the root mean squares of the norms of lattice noise and spherical noise."""
     X, y, epsilon = ridge_sample(5, 50, d)
     plain = output_ridge(1.0, rounding=None).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     exact = output_ridge(1.0, rounding=2.0**-40).fit(
@@ -188,7 +189,7 @@ def test_settings_without_a_provable_bound_are_refused(
 
 @pytest.mark.campaign
 def test_expected_losses_equal_a_simulation() -> None:
-    """The closed form includes rounding to a coarse lattice."""
+    """Use a coarse lattice, because the closed form includes the rounding."""
     X, y, epsilon = ridge_sample(9)
     model = output_ridge(1.0, rounding=2.0**-4)
     expected = cm.learners.expected_loss(model, X, y, X, y, epsilon=epsilon)
@@ -201,7 +202,7 @@ def test_expected_losses_equal_a_simulation() -> None:
 
 
 def test_a_row_with_a_tiny_epsilon_does_not_determine_the_noise() -> None:
-    """A marginal seller may sell 1e-17, while one rounding step costs much more."""
+    """A row with epsilon 1e-17 is dropped, because one rounding step costs more."""
     X, y, epsilon = ridge_sample(5, 60, 3)
     model = output_ridge(1.0)
     usual = model.fit(X, y, epsilon=epsilon).noise_rate_
@@ -228,7 +229,7 @@ def test_user_defined_weights_must_be_zero_for_epsilon_zero() -> None:
 
 
 def test_lattice_noise_exceeds_its_constant_as_rarely_as_stated():
-    """sigma follows from Chebyshev's inequality for the squared norm of the noise."""
+    """Check the bound of Chebyshev's inequality on the squared norm of the noise."""
     d, chance = 4, 0.05
     kappa = cm.privacy.sensitivity.ridge_sensitivity(5.0, d, None, "tight")
     sigma = cm.learners.ridge_risk_constants(5.0, d, 0.1, chance, exact=True)[1]
@@ -239,7 +240,7 @@ def test_lattice_noise_exceeds_its_constant_as_rarely_as_stated():
 
 @pytest.mark.parametrize("distance", [0.0, 0.25])
 def test_the_sensitivity_on_the_lattice_equals_its_formula(distance, monkeypatch) -> None:
-    """It is the sum of the exact sensitivity, two solution errors and one step per coordinate."""
+    """Check the sum of exact sensitivity, two solution errors and one step per coordinate."""
     monkeypatch.setattr(
         ridge_math, "solve_error", lambda *_: ridge_math.SolveError(1.0, 1.0, distance)
     )
@@ -253,7 +254,7 @@ def test_the_sensitivity_on_the_lattice_equals_its_formula(distance, monkeypatch
 
 
 def test_a_row_with_a_tiny_weight_is_left_out_without_loss_to_others():
-    """Tiny rows reduce the mean, so the last row is dropped only because of its weight."""
+    """Check a row that is dropped because of its weight, not because of its epsilon."""
     sold = np.concatenate((np.full(10, 1.0), np.full(990, 1e-12), [1e-7]))
     learner = output_ridge(10.0, weighting="bound", label_noise=0.1)
     epsilon = learner.promise(sold, 2).epsilon
@@ -263,7 +264,7 @@ def test_a_row_with_a_tiny_weight_is_left_out_without_loss_to_others():
 
 @pytest.mark.parametrize("d", [2, 10, 50])
 def test_the_bound_covers_the_backward_error_of_cholesky(d):
-    """The error is (3d + 1) u times the trace, at most d (1 + lambda) (Higham, Theorem 10.4)."""
+    """Compare with (3d + 1) u times the trace d (1 + lambda) (Higham, Theorem 10.4)."""
     norm = ridge_norm_bound(100.0, d)
     least = (3 * d + 1) * d * (1 + 100.0) * norm * 2.0**-53
     assert solve_error(d, d, 100.0).residual >= least

@@ -1,4 +1,4 @@
-"""Ridge regression from perturbed statistics: sensitivity, guarantee and model."""
+"""Test ridge regression from perturbed statistics: sensitivity, guarantee and model."""
 
 from itertools import product
 
@@ -34,7 +34,7 @@ def statistics(x, y, centred):
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_the_sensitivity_is_valid_and_nearly_attained(d, centred):
-    """Compare all pairs of corners, midpoints of features and points on the diagonal."""
+    """Compare all pairs of corners, midpoints, points on the diagonal and random points."""
     points = [np.array(x, dtype=float) for x in product((0.0, 0.5, 1.0), repeat=d)]
     points += [np.full(d, t) for t in np.linspace(0.0, 1.0, 41)]
     points += list(np.random.default_rng(0).random((50, d)))
@@ -47,7 +47,7 @@ def test_the_sensitivity_is_valid_and_nearly_attained(d, centred):
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.booleans())
 def test_a_search_finds_no_worse_pair_of_centred_rows(seed, d, rounded):
-    """A coordinate search starts from a random pair and maximises the change."""
+    """Maximise the change of the statistics by a coordinate search from a random pair."""
     rng = np.random.default_rng(seed)
     pair = rng.choice([0.0, 0.5, 1.0], (2, d)) if rounded else rng.random((2, d))
     labels = rng.choice([-1.0, 1.0], 2)
@@ -78,7 +78,7 @@ def test_guarantees_are_kept_and_statistics_lie_on_the_lattice(options):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_neighbours_on_the_lattice_satisfy_the_granted_epsilon(delta):
-    """The loss is the difference of two data sets in lattice steps over the noise scale."""
+    """The loss is the difference of the statistics in lattice steps, divided by the scale."""
     X, y, epsilon = rows(12, 1)
     learner = ridge(delta=delta)
     domain = learner._domain(1)
@@ -114,7 +114,7 @@ def test_a_statistical_audit_accepts_the_claim_and_refutes_a_smaller_one(factor,
 
 
 def test_fits_with_a_delta_are_composed_as_gaussian_mechanisms(tmp_path):
-    """An account admits more such fits than fits with pure epsilon or basic composition."""
+    """Check that an account admits more fits than with delta 0 or with basic composition."""
     X, y, _ = rows(200)
     budget = np.full(200, 1.0)
     counts = {}

@@ -1,4 +1,4 @@
-"""Saved models: round trips, excluded contents and errors."""
+"""Test saved models: round trips, excluded contents and errors."""
 
 import hashlib
 import json
@@ -82,7 +82,7 @@ SCHEMA = Draft202012Validator(Document.model_json_schema())
 
 
 def answers(model, rows=ROWS):
-    """Return all predictions of a model for some rows, with their types."""
+    """Return the results of all prediction methods, with their types."""
     words = [model.predict(rows)]
     for method in ("classify", "predict_proba", "decision_function"):
         if hasattr(model, method) and getattr(model, "classes", 0) is not None:
@@ -212,9 +212,9 @@ def test_invalid_arguments_are_refused(tmp_path):
     for wrong in (lambda: cm.save_model(ridge(), 3), lambda: cm.load_model(3)):
         with pytest.raises(ParameterError, match="path must be the path of a file, got 3"):
             wrong()
-    with pytest.raises(DataError, match=r"saved: parameters\.weighting holds no value"):
+    with pytest.raises(DataError, match=r"saved: parameters\.weighting has a value"):
         cm.save_model(ridge().set_params(weighting=object()), tmp_path / "m.json", guarantee="rows")
-    with pytest.raises(DataError, match=r"parameters\.regularization holds no value"):
+    with pytest.raises(DataError, match=r"parameters\.regularization has a value"):
         cm.save_model(ridge().set_params(regularization=np.inf), tmp_path / "m.json")
 
 
@@ -269,7 +269,7 @@ def test_a_flipped_bit_is_refused_or_harmless(bit, saved, tmp_path):
 
 
 def change(content, **tables):
-    """Return a JSON file with changed entries and a matching checksum."""
+    """Change entries of a file, and update the checksum."""
     result = json.loads(content)
     for table, entries in tables.items():
         old = result.get(table)
@@ -279,7 +279,7 @@ def change(content, **tables):
 
 
 def signed(found):
-    """Return a JSON file with the checksum of its contents."""
+    """Convert contents to a JSON file with a valid checksum."""
     found = {key: value for key, value in found.items() if key != "sha256"}
     checksum = hashlib.sha256(json.dumps(found).encode()).hexdigest()
     return json.dumps({**found, "sha256": checksum}).encode()
@@ -288,24 +288,30 @@ def signed(found):
 @pytest.mark.parametrize(
     ("tables", "match"),
     [
-        ({"kind": "os.system"}, "kind holds no value that is allowed"),
-        ({"kind": "PublicPredictor"}, "coef_, points or names do not fit"),
+        ({"kind": "os.system"}, "kind has a value that is not allowed"),
+        ({"kind": "PublicPredictor"}, "coef_, points, names, n_features_in_"),
         ({"kind": "PrivateLogisticRegression"}, "unexpected keyword argument"),
-        ({"format": "pickle"}, "format holds"),
-        ({"version": 2}, "version holds"),
-        ({"feature_names_in_": ["age", "age", "weight"]}, "names do not fit n_features_in_"),
+        ({"format": "pickle"}, "format has"),
+        ({"version": 2}, "version has"),
+        (
+            {"feature_names_in_": ["age", "age", "weight"]},
+            "n_features_in_, epsilon and rows do not match",
+        ),
         ({"parameters": {"regularization": {"a": 1}}}, "parameters.regularization"),
         ({"parameters": {"regularization": 10**400}}, "parameters.regularization"),
         ({"parameters": {"__class__": "x"}}, "'__class__'"),
         ({"features": {"missing": {}}}, "features.missing"),
-        ({"n_features_in_": 2}, "coef_, points or names do not fit n_features_in_"),
+        (
+            {"n_features_in_": 2},
+            "coef_, points, names, n_features_in_, epsilon and rows do not match",
+        ),
         ({"n_features_in_": 3.0}, "n_features_in_"),
-        ({"coef_": [1.0, 2.0, "3"]}, "coef_.2 holds"),
+        ({"coef_": [1.0, 2.0, "3"]}, "coef_.2 has"),
         ({"coef_": [1.0, 2.0, float("nan")]}, "coef_"),
         ({"coef_": [1.0, 2.0, -1e200]}, "coef_"),
         ({"intercept_": "Infinity"}, "intercept_"),
         ({"rows": 10**12, "epsilon": [1.0]}, "rows"),
-        ({"epsilon": [1.0, 2.0]}, "or epsilon not rows"),
+        ({"epsilon": [1.0, 2.0]}, "epsilon and rows do not match"),
         ({"epsilon": [-1.0] * 12}, "epsilon.0"),
         ({"law": "uniform"}, "law"),
         ({"delta": 2.0}, "delta"),
@@ -351,7 +357,7 @@ def test_invalid_parameters_in_a_file_are_refused(make, parameters, match, tmp_p
 @pytest.mark.parametrize(
     ("kernel", "match"),
     [
-        ({"name": "poly", "gamma": 1e200, "degree": 3}, "parameters.gamma holds"),
+        ({"name": "poly", "gamma": 1e200, "degree": 3}, "parameters.gamma has"),
         ({"name": "poly", "data_norm": 1e150, "degree": 300}, "data_norm must lie between"),
         ({"name": "poly", "degree": 10**9}, "no finite bound"),
         ({"data_norm": 1e-3}, "longer than data_norm"),
@@ -366,7 +372,7 @@ def test_a_kernel_whose_predictions_overflow_is_refused(kernel, match, tmp_path)
 def test_names_that_loading_refuses_are_not_saved(tmp_path):
     model = logistic(TABLE)
     model.feature_names_in_ = np.array(["a", "b", "a"], dtype=object)
-    with pytest.raises(DataError, match="names do not fit n_features_in_"):
+    with pytest.raises(DataError, match="n_features_in_, epsilon and rows do not match"):
         cm.save_model(model, tmp_path / "m.json")
 
 
@@ -404,9 +410,9 @@ def test_a_wrong_checksum_is_refused(saved, tmp_path):
     ("content", "match"),
     [
         (b"\xff\xfe", "can't decode"),
-        (b"[]", "holds no value"),
+        (b"[]", "has a value that is not allowed"),
         (b"[" * 19_000, r"m\.json"),  # the message depends on the version of Python
-        (b'{"a": NaN}', "holds no value"),
+        (b'{"a": NaN}', "has a value that is not allowed"),
         (b"[" + b"[]," * 7_000_000 + b"[]]", "too many bytes, lists or numbers"),
         (b'{"a": "' + b"a" * 50_000_000 + b'"}', "not a file of at most 50,000,000 bytes"),
     ],

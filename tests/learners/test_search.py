@@ -1,4 +1,4 @@
-"""The private choice among trained candidates keeps the guarantees of the rows."""
+"""Test that the private choice among trained candidates satisfies the guarantees."""
 
 import numpy as np
 import pytest
@@ -21,11 +21,13 @@ def search(**options):
 
 @pytest.mark.parametrize("gamma", [0.5, 0.1, 1e-3, 1e-6])
 def test_the_best_of_random_trials_costs_exactly_twice_one_trial(gamma):
-    """Check ratios for adverse pairs with the closed-form distribution of the published result."""
+    """Compute privacy losses of worst-case pairs from the law of the published result."""
 
     def published(law):
-        above = np.append(np.cumsum(law[::-1])[::-1], 0.0)  # of results at least as good
-        pgf = np.log(gamma + (1.0 - gamma) * above) / np.log(gamma)  # powers of 1 - above
+        # probability of a result that is at least as good
+        above = np.append(np.cumsum(law[::-1])[::-1], 0.0)
+        # generating function of the number of trials
+        pgf = np.log(gamma + (1.0 - gamma) * above) / np.log(gamma)
         return pgf[1:] - pgf[:-1]
 
     worst, epsilon = 0.0, 1.0

@@ -1,4 +1,4 @@
-"""Databases in several states, kinds of damage, and checks of the outcome."""
+"""Build databases, damage them, and check the results of later steps."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from convexmarket.errors import ConvexMarketError, DataError
 from convexmarket.privacy import Guarantee
 
 POLICY = cm.OnlinePolicy(cm.Uniform(1, 5), 600, mu=1, sigma=1, gamma=1)
-#: A part of every seller's id, which no error may quote.
+#: Part of the id of every seller, which error messages must not quote.
 PRIVATE = "HIV-positive"
 PAGE, SECTOR = 4096, 512
 TABLES = ("balance", "sales", "releases", "charges")
@@ -39,7 +39,7 @@ def seller(k):
 
 
 def everything(place):
-    """Return the complete readable contents of a market or a ledger."""
+    """Return all contents of a market or a ledger that methods can return."""
     if isinstance(place, cm.OnlineMarket):
         ledger, answer = place.ledger, {"offers": place.offers(), "problem": place.problem}
         answer |= {"released": place.released, "counts": place.counts()}
@@ -90,7 +90,7 @@ def build_ledger(folder, n):
 
 
 def interrupt(state, folder):
-    """Copy a database in the middle of a step, with a journal that must be rolled back."""
+    """Copy a database and its journal during a transaction, which must be rolled back."""
     raw = sqlite3.connect(state.folder / state.name, isolation_level=None)
     raw.executescript("PRAGMA journal_mode = PERSIST; PRAGMA cache_size = 1; BEGIN IMMEDIATE")
     raw.executemany(
@@ -104,7 +104,7 @@ def interrupt(state, folder):
 
 
 def build_states(folder):
-    """Return the databases to damage, by name."""
+    """Create the databases to damage, and return them by name."""
     states = {
         "a small market": build_market(folder / "small", 30),
         "a market": build_market(folder / "market", 300),
@@ -121,7 +121,7 @@ def build_states(folder):
 
 
 def place_in(content, rng, length):
-    """Draw an offset, which in half of the draws is not in an empty part of the file."""
+    """Draw an offset, in half of the draws among nonzero bytes of the file."""
     end = max(1, len(content) - length)
     if rng.random() < 0.5:
         written = np.flatnonzero(np.frombuffer(content, dtype=np.uint8)[:end])
@@ -142,7 +142,7 @@ def overwrite(content, rng):
 
 
 def copy_within(content, rng):
-    """Copy a block over another block, as if a row were written in the wrong place."""
+    """Copy a block of the file over another block."""
     length = int(2 ** rng.uniform(3, 9))
     source, target = (place_in(content, rng, length) for _ in range(2))
     content[target : target + length] = content[source : source + length]
@@ -168,7 +168,7 @@ DAMAGE = [flip_bits, overwrite, copy_within, truncate, swap_pages, zero_sectors]
 
 
 def damaged_copy(state, folder, rng):
-    """Copy a database and damage it, or sometimes its hot journal."""
+    """Copy a database, and damage the database or its hot journal."""
     if folder.exists():
         shutil.rmtree(folder)
     shutil.copytree(state.folder, folder)
@@ -186,15 +186,15 @@ def damaged_copy(state, folder, rng):
 
 
 def use(state):
-    """Use a database in every way, and describe undetected damage.
+    """Use all functions of a database, and describe undetected damage.
 
-    Results must equal the results of the intact database, and every error must be a DataError
-    without private values.
+    Results must equal those of the intact database. Errors must be a DataError, and must not quote
+    private values.
     """
     try:
         return use_market(state) if state.is_market else use_ledger(state)
     except DataError as error:
-        return "an error quotes a cell" if PRIVATE in str(error) else None
+        return "an error quotes a private value" if PRIVATE in str(error) else None
     except ConvexMarketError as error:
         return f"{type(error).__name__}: {error}"
 
@@ -207,7 +207,7 @@ def use_market(state):
         offers, n = state.holds["offers"], len(state.holds["offers"])
         first = offers.iloc[0]
         if market.quote(first["id"], first["sensitivity"]).payment != first["payment"]:
-            return "altered: an offer that is asked for again"
+            return "altered: an offer that is requested again"
         if state.holds["released"] is None:
             offer = market.quote(seller(n), 1.05)
             if (offer.number, offer.epsilon, offer.payment) != (n + 1, *POLICY.quote(1.05)):

@@ -1,4 +1,4 @@
-"""A damaged database raises an error in checks, backups and links."""
+"""Test that damaged databases and symbolic links raise an error."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def market(tmp_path):
 
 
 def raw(path, *statements):
-    """Execute SQL on the database, as another program might."""
+    """Execute SQL statements on the database as another program."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -59,7 +59,7 @@ def test_an_intact_database_works_after_an_interrupted_step(states, tmp_path):
 
 
 def test_damaged_copies_are_refused_or_unchanged(states, tmp_path):
-    """tests/campaign/reliability runs the same check 3,000 times."""
+    """Check a few copies; tests/campaign/reliability checks 3,000 copies."""
     kinds = list(states.values())
     for k in range(24):
         rng = np.random.default_rng([3, k])
@@ -90,7 +90,7 @@ def test_rows_written_by_another_program_are_detected(market, table, change):
         ).fetchall()
     drops = [f"DROP TRIGGER {name}" for name, _ in triggers]
     raw(path, *drops, *[text for _, text in triggers])
-    assert len(market.offers()) == 2  # the tables are unchanged
+    assert len(market.offers()) == 2  # the tables have not changed
     market.disconnect()
     raw(path, *drops, change, *[text for _, text in triggers])
     for open_ in (lambda: cm.OnlineMarket(market.folder), lambda: cm.Ledger(path), market.offers):
@@ -116,7 +116,7 @@ def test_an_error_about_damage_quotes_no_cell(tmp_path):
 
 
 def test_the_seal_equals_the_sum_of_digests_of_all_rows(market):
-    """The incremental seal equals a new computation after every step."""
+    """Check that the incremental seal is correct after every step."""
     path = market.folder / "market.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for number, step in enumerate(
@@ -167,7 +167,7 @@ def test_a_backup_replaces_a_file_only_with_force(market, tmp_path):
     market.backup(path)
     before = path.read_bytes()
     market.quote("Cyd", 1.2)
-    with pytest.raises(DataError, match="backup exists; name another file"):
+    with pytest.raises(DataError, match="backup exists; give another file"):
         market.backup(path)
     assert path.read_bytes() == before
     market.backup(path, force=True)

@@ -1,4 +1,4 @@
-"""Sales, charges, errors and messages of a ledger."""
+"""Test the sales, charges, errors and messages of a ledger."""
 
 import math
 import tempfile
@@ -128,12 +128,13 @@ def test_a_sale_for_one_release_is_used_only_by_that_release(ledger):
     assert balance(ledger).loc["Ann", "left"] == 1.5
     ledger.account(["Ann"], release="y").charge(guarantee([0.75]))
     assert x.remaining.tolist() == [0.75]
-    x.charge(guarantee([0.625]))  # 0.5 from its own sale, the remainder from sales for any release
+    # 0.5 of the sale for this release, and 0.125 of sales for any release
+    x.charge(guarantee([0.625]))
     assert ledger.account(["Ann"]).remaining.tolist() == [0.125]
     ann = balance(ledger).loc["Ann"]
     assert (ann["sold"], ann["spent"], ann["left"]) == (1.5, 1.375, 0.125)
     with pytest.raises(
-        ReleaseChargedError, match=r"'x' was charged .* sales for it could not be used"
+        ReleaseChargedError, match=r"'x' was charged .* sales for this name could not"
     ):
         ledger.sell(["Bob"], 1.0, 1.0, release="x")
 
@@ -213,7 +214,7 @@ def test_a_file_holds_one_ledger(ledger, tmp_path):
 
 def test_a_ledger_cannot_be_opened_as_a_market(tmp_path):
     cm.Ledger.create(tmp_path / "market.sqlite").disconnect()
-    with pytest.raises(DataError, match="but not that of a market"):
+    with pytest.raises(DataError, match="without the tables of a market"):
         cm.OnlineMarket(tmp_path)
     assert cm.Ledger(tmp_path).sales().empty
 
@@ -251,7 +252,7 @@ NAMES = st.sampled_from([None, "x", "y", "z"])
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """Compare with a dictionary, using dyadic amounts that are exact in floating point."""
+    """Compare a ledger with dictionaries. Amounts are dyadic, so sums are exact."""
 
     @initialize()
     def start(self):
@@ -269,7 +270,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def of_any(self, id):
-        """Return the amounts that releases took from sales for any release."""
+        """Compute the amounts that releases used of sales for any release."""
         return sum(
             (
                 max(Fraction(0), amounts.get(id, Fraction(0)) - self.sold.get((id, name), 0))

@@ -1,4 +1,4 @@
-"""Simultaneous charges never spend a budget twice; tests/process has more tests."""
+"""Test that simultaneous charges do not exceed a budget; see also tests/process."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def check_one_wins(path, inherited, trials):
             opened = ledger if inherited else cm.Ledger(path)
             account = opened.account(ids)
             try:
-                account.check(guarantee([0.75, 0.75]))  # both processes may pass this check
+                account.check(guarantee([0.75, 0.75]))  # this check can succeed in both processes
                 account.charge(guarantee([0.75, 0.75]))
             except BudgetExceededError:
                 return False

@@ -1,4 +1,4 @@
-"""Guarantees, worst-case mechanisms, searches, and checks that also run at campaign size."""
+"""Guarantees, worst-case mechanisms, searches and checks that several test modules use."""
 
 import contextlib
 import itertools
@@ -38,7 +38,7 @@ def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:
 
 # ------------------------------------------------------------------------- sequences of releases
 
-#: Constructors of guarantees by the name of their profile.
+#: Constructor of a guarantee for each law of a profile.
 MAKERS = {"pure": Guarantee.pure, "laplace": Guarantee.laplace, "gaussian": Guarantee.gaussian}
 
 
@@ -50,7 +50,7 @@ def first(release, *others):
     return lambda: itertools.chain([release], itertools.cycle(others))
 
 
-#: Budget, delta, the largest allowed ratio of dp-accounting's count to ours, and the releases.
+#: Budget, delta, largest ratio of dp-accounting's count to the account's count, and releases.
 SEQUENCES = {
     "Gaussian 0.02": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.02))),
     "Gaussian 0.005": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.005))),
@@ -100,7 +100,7 @@ def distribution(law: str, shift: float):
 
 
 def delta_of(releases, epsilon: float) -> float:
-    """Compute the delta of fixed releases with dp-accounting."""
+    """Compute the delta of the composition of releases with dp-accounting."""
     composed = None
     for (law, shift), count in Counter(releases).items():
         part = (
@@ -122,7 +122,7 @@ def most_admitted(sequence, epsilon: float, delta: float, least: int) -> int:
 
 
 def largest_of_losses(losses, mass, delta) -> float:
-    """Compute the epsilon of a distribution of losses by bisection."""
+    """Compute the epsilon of a privacy-loss distribution by bisection."""
     low, high = 0.0, float(losses.max())
     for _ in range(60):
         middle = (low + high) / 2
@@ -135,7 +135,7 @@ def largest_of_losses(losses, mass, delta) -> float:
 
 
 def check_gamma_sphere(n_features, n_draws, least_p, draw=gamma_sphere_noise) -> None:
-    """Check that norms are Gamma, and directions uniform and independent of the norms."""
+    """Check that norms are Gamma distributed, and that directions are uniform and independent."""
     rng = np.random.default_rng(7)
     noise = np.array([draw(n_features, rng) for _ in range(n_draws)])
     norms = np.linalg.norm(noise, axis=1)
@@ -143,17 +143,17 @@ def check_gamma_sphere(n_features, n_draws, least_p, draw=gamma_sphere_noise) ->
     if n_features == 1:
         assert stats.kstest(noise[:, 0], stats.laplace.cdf).pvalue > least_p
         return
-    half = (n_features - 1) / 2  # law of one coordinate of a uniform point on the sphere
+    half = (n_features - 1) / 2  # a coordinate of a uniform point on the sphere is Beta distributed
     for cosine in (noise / norms[:, None]).T:
         assert stats.kstest((cosine + 1) / 2, stats.beta(half, half).cdf).pvalue > least_p
         assert abs(stats.spearmanr(cosine, norms).statistic) < 4 / np.sqrt(n_draws)
 
 
-REJECTED = 1e-6  # p-values below this refute a law
+REJECTED = 1e-6  # smaller p-values reject a distribution
 
 
 def lattice_p_value(draws, scale, log_density=discrete_laplace_log_density) -> float:
-    """Return the p-value of a chi-square test of draws, with one class for each tail."""
+    """Compute the p-value of a chi-square test of draws, with one class for each tail."""
     edge = int(np.ceil(4 * float(scale))) + 1
     chances = np.exp(log_density(np.arange(-edge, edge + 1), scale))
     tail = (1.0 - chances.sum()) / 2.0
@@ -167,7 +167,7 @@ def lattice_p_value(draws, scale, log_density=discrete_laplace_log_density) -> f
 
 
 def check_lattice_law(scale, n_draws, off) -> None:
-    """Check that draws follow the law and that the test would detect a given deviation."""
+    """Check that draws have the given scale, and that the test rejects a slightly wrong scale."""
     draws = discrete_laplace(scale, n_draws, np.random.default_rng(11))
     assert len(draws) == n_draws
     assert lattice_p_value(draws, scale) > REJECTED
@@ -181,7 +181,7 @@ def check_lattice_law(scale, n_draws, off) -> None:
 
 
 def attack(d, alpha, n_others, weight, seed):
-    """Search for the worst neighbours over all rows, labels and weights."""
+    """Search for the rows, labels and weights with the largest change of the solution."""
     rng = np.random.default_rng(seed)
     rows = n_others + 2
 
@@ -199,16 +199,16 @@ def attack(d, alpha, n_others, weight, seed):
 
 
 def check_attacks(d, alpha, weight, n_others, count) -> None:
-    """Check that no attack exceeds the tight constant and that the best one nearly attains it."""
+    """Check that the largest change in several attacks is just below the tight constant."""
     worst = max(attack(d, alpha, n_others, weight, seed) for seed in range(count))
     claimed = ridge_sensitivity(alpha, d, sensitivity="tight")
     assert worst <= claimed * (1 + 1e-9), (worst, claimed)
-    if weight < 0.01:  # with a larger weight, the curvature of the row reduces the change
+    if weight < 0.01:  # for larger weights, the curvature of the row reduces the change
         assert worst >= 0.7 * claimed, (worst, claimed)
 
 
 def largest(function, bounds) -> float:
-    """Maximise over a box from a grid of starts."""
+    """Maximise a function over a box by local searches from a grid of points."""
     lattice = itertools.product(*(np.linspace(low, high, 5)[1:4] for low, high in bounds))
     return max(
         -minimize(

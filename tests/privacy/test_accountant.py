@@ -1,4 +1,4 @@
-"""An account refuses charges beyond the budget of a row, after any sequence of charges."""
+"""Test that an account never exceeds the budget of a row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.privacy.builders import (
     most_admitted,
 )
 
-NEAR = 1e-9  # relative; decisions this close to the budget may differ
+NEAR = 1e-9  # relative distance to the budget below which decisions can differ
 
 
 def state(account: PrivacyAccountant):
@@ -43,7 +43,7 @@ def state(account: PrivacyAccountant):
 
 @st.composite
 def histories(draw):
-    """Draw budgets, a delta, and releases that nearly exhaust the budgets."""
+    """Draw budgets, a delta, and releases whose costs are shares of the budgets."""
     n_rows = draw(st.integers(1, 5))
     budget = [draw(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 7.0, 500.0])) for _ in range(n_rows)]
     delta = draw(st.sampled_from([1e-9, 1e-3, 0.0]))
@@ -121,14 +121,14 @@ def test_admitted_sequences_are_nearly_as_long_as_with_exact_accounting(name) ->
 def test_a_release_is_dominated_by_its_equivalent_gaussian_noise(
     law, shift, reserves, place
 ) -> None:
-    """Compare hockey-stick divergences in composition with Gaussian noise of the reserve."""
+    """Compare hockey-stick divergences in composition with the reserve of Gaussian noise."""
     sharp = shift**2 * (1 + shift**2 / 8) if law == "pure" else shift**2 * (1 - shift / 6)
     reserve = 1.125 * sharp * reserves
     cost = sharp + sharp**2 / (4 * reserve)
     loss = place * math.sqrt(reserve + cost) + (reserve + cost) / 2
     with_release = expected_divergence(law, shift, reserve, loss)
     assert with_release <= divergence(reserve + cost, loss) * (1 + 1e-7)
-    # without a remaining reserve
+    # the same comparison without a reserve
     mu = math.sqrt(math.pi / 2) * shift
     corner = expit(shift) if law == "pure" else 1 - math.exp(-shift / 2) / 2
     assert corner <= ndtr(mu / 2) * (1 + 1e-12)
@@ -154,7 +154,7 @@ def expected_divergence(law: str, shift: float, square: float, loss: float) -> f
     one_in(3, [(2.0, 0.02, (1, 10), 0.2), (1.0, 0.1, (1, 4), 0.1), (0.6, 0.3, (1, 3), 0.15)]),
 )
 def test_no_adaptive_choice_of_releases_exceeds_delta(budget, delta, steps, unit) -> None:
-    """Dynamic programming computes the best adversary, who observes each loss."""
+    """Compute the best adaptive adversary by dynamic programming over observed losses."""
 
     def fits(many) -> bool:
         account = PrivacyAccountant([budget], delta)
@@ -222,14 +222,14 @@ def test_gaussian_releases_use_no_delta_except_in_basic_accounts() -> None:
 def test_a_tenth_of_delta_is_reserved_for_failures_of_releases() -> None:
     account = PrivacyAccountant([1.0], 1e-6)
     account.charge(guarantee([0.1], 1e-7))
-    with pytest.raises(BudgetExceededError, match="may use a tenth of delta unless"):
+    with pytest.raises(BudgetExceededError, match="can use a tenth of delta unless"):
         account.charge(guarantee([0.1], 1e-9))
     PrivacyAccountant([1.0], 1e-6, composition="basic").charge(guarantee([1.0], 1e-6))
 
 
 def test_a_discretised_loss_distribution_composes_as_gaussian_noise() -> None:
     shift, step = 0.3, 1e-3
-    edges = np.arange(-3.0, 3.0, step)  # losses are normal with mean shift^2 / 2
+    edges = np.arange(-3.0, 3.0, step)  # losses are normally distributed with mean shift^2 / 2
     below = norm.cdf(edges, shift**2 / 2, shift)
     mass = np.diff(np.r_[0.0, below])
     release = Guarantee.from_losses(edges, mass, 1, delta=1e-5)
@@ -351,8 +351,8 @@ def test_an_invalid_account_is_refused(arguments, words) -> None:
         ([0.1], [3], "different positions from 0 to 2"),
         ([0.1], [-1], "different positions from 0 to 2"),
         ([0.1, 0.1], [1, 1], "different positions from 0 to 2"),
-        ([np.nan, 0.1, 0.1], None, "negative or undefined entry"),
-        ([-0.1, 0.1, 0.1], None, "negative or undefined entry"),
+        ([np.nan, 0.1, 0.1], None, "nonnegative numbers, one per row"),
+        ([-0.1, 0.1, 0.1], None, "nonnegative numbers, one per row"),
     ],
 )
 @pytest.mark.parametrize("composition", ["basic", "advanced"])
@@ -376,7 +376,7 @@ def test_an_account_cannot_be_copied(copied) -> None:
 
 @pytest.mark.parametrize(("epsilon", "budget"), [(0.02, 1.0), (0.3, 10.0), (0.5, 30.0)])
 def test_the_spent_epsilon_is_not_understated(epsilon, budget):
-    """A release costs at most its epsilon, so an error gives a lower bound on the spent epsilon."""
+    """Check that an account has less than epsilon left when it refuses a release of epsilon."""
     account, release = PrivacyAccountant([budget], 1e-6), Guarantee.pure([epsilon])
     with contextlib.suppress(BudgetExceededError):
         while True:

@@ -1,4 +1,4 @@
-"""Guarantees equal their formulas, and calibration keeps the granted epsilon."""
+"""Test that guarantees equal their formulas and that calibration keeps the granted epsilon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests import one_in
 ACCOUNTINGS = ("sharp", "paper")
 
 log_scale = st.floats(-4, 4).map(lambda exponent: 10.0**exponent)
-#: Values of Lambda / R^2, whose profiles are cached, and radii that keep the quotient exact.
+#: A few values of Lambda / R^2, so that profiles are cached, and powers of two for R.
 strength = st.sampled_from([1e-5, 1e-3, 0.03, 0.3, 5.0, 1e5])
 radius = st.sampled_from([0.25, 1.0, 8.0])
 raw_weight = st.one_of(st.just(0.0), st.floats(1e-12, 1))
@@ -71,7 +71,8 @@ def test_the_bounds_are_ordered(raw, eta, strength, data_norm) -> None:
     assert np.all(weights * eta / 2 <= sharp * slack)
     assert np.all(sharp <= joint)
     assert np.all(weights * eta <= joint * slack)
-    assert np.all(joint <= apart * slack)  # separate bounds of the shift and the Jacobian
+    # apart is the sum of separate bounds on the shift and on the Jacobian
+    assert np.all(joint <= apart * slack)
     assert np.all(apart <= paper * slack)
     assert np.all(sharp[weights == 0] == 0)
 
@@ -137,7 +138,8 @@ def test_the_second_noise_is_charged_to_used_rows(accounting, extra) -> None:
     )
     used = np.array(weights) > 0
     assert np.all(total[used] <= np.array(weights)[used] * eta)
-    assert total[2] == pytest.approx(0.2 * eta, rel=1e-9)  # determined by the smallest epsilon
+    # the smallest epsilon determines the result
+    assert total[2] == pytest.approx(0.2 * eta, rel=1e-9)
 
 
 def test_the_second_noise_must_cost_less_than_the_smallest_epsilon() -> None:
@@ -147,7 +149,7 @@ def test_the_second_noise_must_cost_less_than_the_smallest_epsilon() -> None:
             calibrate_eta(**arguments, solver_epsilon=extra)
     with pytest.raises(ParameterError, match=r"is at least the smallest positive epsilon, 0\.5"):
         calibrate_eta([0.95, 0.05], 10.0, 5.0, solver_epsilon=0.5)
-    # 0.1 remains of 2, and the first noise of a row costs at least eta * 0.2 / 2
+    # 0.1 of the epsilon 2 remains, and the first noise costs at least eta * 0.2 / 2
     assert 0 < calibrate_eta(**arguments, solver_epsilon=1.9) < 2 * 0.1 / 0.2
     for extra in (-0.1, np.inf, np.nan, "1"):
         for function in (calibrate_eta, objective_perturbation_guarantee):
@@ -182,7 +184,7 @@ def test_invalid_arguments_are_named(function, change, word) -> None:
 
 @pytest.mark.parametrize("smallest", [1e-6, 1e-3, 0.3])
 def test_the_default_second_noise_minimises_the_total_noise(smallest) -> None:
-    """The default is the share that minimises the sum of both noises."""
+    """Check that the default share minimises the sum of the scales of the two noises."""
     sold, g = np.array([smallest, 1.0 - smallest]), 1e-9
     best = minimize_scalar(
         lambda log: np.exp(log) + g / (np.exp(log) * smallest), bounds=(-20, 0), method="bounded"

@@ -1,4 +1,4 @@
-"""Accounts in context managers: automatic charges, row identity and budgets."""
+"""Test accounts in context managers: automatic charges, row identity and budgets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def charge(epsilon, names=None, delta=0.0, **options):
 
 @pytest.fixture
 def counted():
-    """Open an account that counts the charges of a test."""
+    """Open an account without a limit, which records the charges of a test."""
     with account(budget=np.inf) as opened:
         yield opened
 
@@ -81,7 +81,7 @@ def test_the_privacy_loss_of_a_leak_is_unbounded(counted) -> None:
     with (
         account(budget=5.0),
         pytest.warns(cm.PrivacyLeakWarning),
-        pytest.raises(ParameterError, match="an account with a budget refuses it"),
+        pytest.raises(ParameterError, match="an account with a budget does not accept"),
     ):
         cm.PersonalizedRidge(1.0, feature_range=None, target_range=(0.0, 1.0)).fit(
             X, y, epsilon=0.25
@@ -163,7 +163,7 @@ def test_nested_accounts_are_all_charged_or_none() -> None:
             charge([0.75])
         assert account() is inner
         assert outer.spent_unnamed == inner.spent_unnamed == 0.75
-        with outer:  # the account is opened twice, but charged once
+        with outer:  # an account that is opened twice is charged only once
             charge([0.25])
         assert outer.spent_unnamed == inner.spent_unnamed == 1.0
     assert account() is not inner

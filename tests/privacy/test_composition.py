@@ -1,4 +1,4 @@
-"""Bounds on the privacy loss of several answers, compared with integrals, sums and attacks."""
+"""Compare bounds on the privacy loss of several answers with integrals, sums and attacks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def laplace_moments(shift):
 
 
 def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
-    """Compute the exact delta of several randomised responses as a binomial sum."""
+    """Compute the exact delta of several randomised responses from a binomial sum."""
     true = np.arange(count + 1)
     log_choices = gammaln(count + 1) - gammaln(true + 1) - gammaln(count - true + 1)
     log_p = log_choices + true * epsilon_each - count * np.logaddexp(0.0, epsilon_each)
@@ -37,12 +37,12 @@ def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
     return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
 
 
-ROUNDING = 1e-12  # rounding error of sums of a few hundred logarithms, relative to max(1, sum)
+ROUNDING = 1e-12  # error of a sum of a few hundred logarithms, relative to max(1, sum)
 SMALL_ORDERS = np.searchsorted(ORDERS, [1e-3, 0.1, 1.0, 5.0, 30.0])
 
 
 def moments_of(log_p, log_q) -> np.ndarray:
-    """Compute the moments as sums over all outcomes."""
+    """Compute the moments by sums over all outcomes."""
     return logsumexp(log_p + ORDERS[:, None] * (log_p - log_q), axis=1)
 
 
@@ -51,7 +51,7 @@ def exceeds(found, bound) -> np.ndarray:
 
 
 def response(epsilon):
-    """Return the log-probabilities of randomised response for the two data sets."""
+    """Return the log-probabilities of randomised response on two neighbouring data sets."""
     log_p = np.array([epsilon, 0.0]) - np.logaddexp(0.0, epsilon)
     return log_p, log_p[::-1]
 
@@ -61,7 +61,7 @@ def normalised(logs) -> np.ndarray:
 
 
 def pure_pair(rng, epsilon, n_outcomes):
-    """Draw two distributions with log-ratios in [-epsilon, epsilon], often at the ends."""
+    """Draw two distributions with log-ratios in [-epsilon, epsilon], often equal to an end."""
     log_q = np.log(rng.dirichlet(np.full(n_outcomes, rng.choice([0.1, 1.0, 10.0]))) + 1e-300)
     log_q = normalised(log_q)
     raw = rng.choice([-1.0, 0.0, 1.0], n_outcomes) * epsilon * 10.0 ** rng.uniform(-1, 1)
@@ -79,7 +79,7 @@ def pure_pair(rng, epsilon, n_outcomes):
 
 
 def integral_of_moments(log_p, log_q, order, breaks, peak) -> float:
-    """Integrate p**(1 + order) / q**order, in units of its largest value."""
+    """Compute the logarithm of the integral of p**(1 + order) / q**order."""
 
     def exponent(x):
         return (1 + order) * log_p(x) - order * log_q(x)
@@ -112,7 +112,7 @@ def test_the_moments_of_noise_equal_integrals(shift, index) -> None:
         centre,
     )
     assert moments("gaussian", shift)[index] == pytest.approx(gaussian, rel=1e-6, abs=1e-10)
-    # the moments of another shift differ
+    # the test would detect a shift that is 1 % larger
     assert abs(laplace_moments(1.01 * shift)[index] - laplace) > 1e-3 * laplace
     assert abs(moments("gaussian", 1.01 * shift)[index] - gaussian) > 1e-3 * gaussian
 
@@ -145,7 +145,7 @@ def test_no_pure_pair_exceeds_its_bounds(seed, log_epsilon, n_outcomes) -> None:
     extreme=st.booleans(),
 )
 def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choices, extreme) -> None:
-    """Two data sets change every exponent by at most half the spread, often exactly."""
+    """Change every exponent by at most half the spread, often by exactly half."""
     rng = np.random.default_rng(seed)
     spread = 10.0**log_spread
     exponents = rng.standard_normal(n_choices) * 10.0 ** rng.uniform(-2, 1.5)
@@ -158,7 +158,7 @@ def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choice
 
 
 def growth(log_p, log_q, updates, kappa) -> np.ndarray:
-    """Return the logarithm of the left side of the inequality at every order."""
+    """Compute the logarithm of the left side of the inequality for each order."""
     losses = ORDERS[:, None] * (log_p - log_q)
     return logsumexp(log_p + losses - np.where(updates, kappa[:, None], 0.0), axis=1)
 
@@ -175,7 +175,7 @@ def test_the_charge_of_an_update_covers_its_round_for_any_definition(
     epsilon = 10.0**log_epsilon
     log_p, log_q = pure_pair(rng, epsilon, n_outcomes)
     updates = rng.random(n_outcomes) < rng.random()
-    # all rounds without an update are one outcome
+    # outcomes without an update are merged
     log_p = np.append(log_p[updates], logsumexp(log_p[~updates]) if not updates.all() else -800.0)
     log_q = np.append(log_q[updates], logsumexp(log_q[~updates]) if not updates.all() else -800.0)
     seen = np.append(np.ones(updates.sum(), dtype=bool), False)
@@ -188,7 +188,7 @@ def test_the_charge_of_an_update_covers_its_round_for_any_definition(
 
 
 def gaussian_delta(shift: float, epsilon: float) -> float:
-    """Integrate the positive part of p - exp(epsilon)*q, which avoids cancellation."""
+    """Integrate the positive part of p - exp(epsilon)*q in a form without cancellation."""
     start = epsilon / shift + shift / 2
 
     def density(x: float) -> float:
@@ -227,7 +227,7 @@ def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -
     for bound in bounds.values():
         if np.isfinite(bound):
             assert responses_delta(epsilon_each, count, float(bound)) <= delta * (1 + 1e-9)
-    # for many composed responses, three fifths of the tight bound would be wrong
+    # for many responses, 60 % of the tight bound would be too small
     if count == 1000:
         assert responses_delta(epsilon_each, count, 0.6 * float(bounds["pure"])) > delta
 

@@ -1,4 +1,4 @@
-"""Real-valued noise with a proven rounding error: its law, and the error with sixty digits."""
+"""Test the distribution and the rounding error of noise, compared with sixty-digit arithmetic."""
 
 from decimal import Decimal, localcontext
 
@@ -17,7 +17,7 @@ def test_the_noise_has_the_stated_law(n_features):
 
 
 class Recorded:
-    """A generator of only uniform integers that records them."""
+    """A generator that only draws uniform integers, and records them."""
 
     def __init__(self, seed, zero_words=()):
         self._rng, self._zero_words = np.random.default_rng(seed), set(zero_words)
@@ -26,7 +26,7 @@ class Recorded:
     def integers(self, low, high, size=None):
         result = self._rng.integers(low, high, size=size)
         if (low, high) == (0, 2**WORD) and size is not None and self._calls in self._zero_words:
-            result[0] = 0  # this has probability 2**-62
+            result[0] = 0  # a zero word has probability 2**-62
         self._calls += 1
         self.drawn.extend(np.atleast_1d(result).tolist())
         return result
@@ -36,7 +36,7 @@ PI = Decimal("3.1415926535897932384626433832795028841971693993751058209749445923
 
 
 def sine(x):
-    """Compute the sine of x < 1 by its series."""
+    """Compute the sine of x < 1 from its power series."""
     term, total, k = x, x, 1
     while abs(term) > Decimal(10) ** -70:
         term *= -x * x / ((k + 1) * (k + 2))
@@ -45,7 +45,7 @@ def sine(x):
 
 
 def ideal(drawn, n, fractions):
-    """Return the real-valued noise of the same integers with more digits."""
+    """Compute the noise for the given integers with more digits."""
     feed, more = iter(drawn), iter(fractions)
 
     def zeros(size):
@@ -93,7 +93,7 @@ def ideal(drawn, n, fractions):
 def test_every_coordinate_is_within_the_claimed_distance_of_the_ideal(
     n, seed, zero_words, fraction
 ):
-    """The ideal draw has arbitrary digits after the 53 digits of the actual draw."""
+    """Append arbitrary digits to the 53 random digits of each draw."""
     recorded = Recorded(seed, zero_words)
     vector = gamma_sphere_draw(n, recorded)
     with localcontext() as context:

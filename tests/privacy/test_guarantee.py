@@ -1,4 +1,4 @@
-"""Guarantees are immutable values that state their meaning for one row."""
+"""Test guarantees: comparison, statements, constructors and errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_guarantees_compare_by_value() -> None:
             0.0,
             "at most e^1e+307-fold, and guesses the right one with probability close to 1 ",
         ),
-        (np.inf, 0.0, "may learn the value of a row with certainty: no noise protects it"),
+        (np.inf, 0.0, "can learn the value of a row with certainty: no noise protects the row"),
     ],
 )
 def test_the_statement_describes_the_row_with_the_largest_epsilon(epsilon, delta, words) -> None:
@@ -54,7 +54,7 @@ def test_the_statement_describes_the_row_with_the_largest_epsilon(epsilon, delta
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.0), (1.0, 0.0), (1.0, 0.2), (3.0, 1e-3)])
 def test_the_stated_guessing_probability_is_that_of_the_worst_mechanism(epsilon, delta) -> None:
-    """Compare with a guess from randomised response that fails with probability delta."""
+    """Compare with randomised response that reveals the row with probability delta."""
     right = delta + (1 - delta) * np.exp(epsilon) / (1 + np.exp(epsilon))
     assert f"at most {100 * right:.1f} % instead" in str(guarantee([epsilon], delta))
 
@@ -64,7 +64,7 @@ def test_the_constructors_state_the_epsilon_of_their_profile() -> None:
     assert laplace == Guarantee.laplace([0.5, 0.0]) != Guarantee.pure([0.5, 0.0])
     assert laplace.epsilon.tolist() == [0.5, 0.0]
     assert gaussian.epsilon == pytest.approx([0.926, 0.0], abs=1e-3)
-    hidden = Guarantee.gaussian([1e-9, 0.0], 1e-5).epsilon  # delta itself covers the shift
+    hidden = Guarantee.gaussian([1e-9, 0.0], 1e-5).epsilon  # this shift has epsilon 0 at this delta
     assert hidden[0] > 0 == hidden[1]
     assert (gaussian.profile.law, gaussian.profile.failure) == ("gaussian", 0.0)
     plain = guarantee([0.5], 1e-6).profile

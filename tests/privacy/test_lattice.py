@@ -1,4 +1,4 @@
-"""Exact noise on a lattice: its law, its guarantee, and the attack that it prevents."""
+"""Test exact noise on a lattice: its distribution, its guarantee and rounding."""
 
 import math
 from fractions import Fraction
@@ -33,7 +33,7 @@ from tests.privacy.builders import (
 
 
 def rounded(values, step):
-    """Round values to integers of steps."""
+    """Round values to whole numbers of steps."""
     return whole_steps(values, step, math.inf).tolist()
 
 
@@ -48,7 +48,7 @@ def test_the_sampler_has_the_stated_law(scale):
 @pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
 def test_the_sampler_uses_only_integers(draw):
     class IntegersOnly:
-        """A generator of only uniform integers."""
+        """A generator that only draws uniform integers."""
 
         def __init__(self):
             self._rng = np.random.default_rng(0)
@@ -103,11 +103,11 @@ def test_sums_on_the_lattice_are_exact(values, exponent, seed):
 
 def test_values_that_cannot_be_exact_are_refused():
     rng = np.random.default_rng(0)
-    with pytest.raises(ParameterError, match="beyond 2"):
+    with pytest.raises(ParameterError, match="exceeds 2"):
         lattice_release([2.0**60], 1.0, 4, rng)
     with pytest.raises(ParameterError, match="power of two"):
         lattice_release([1.0], 0.3, 4, rng)
-    with pytest.raises(ParameterError, match="beyond 2"):
+    with pytest.raises(ParameterError, match="exceeds 2"):
         lattice_release([math.inf], 1.0, 4, rng)
     with pytest.raises(ParameterError, match="too fine"):
         lattice_moves(1.0, 2.0**-60, 1)
@@ -124,10 +124,10 @@ neighbours = st.integers(1, 3).flatmap(
 
 
 def largest_loss(first, second, scale):
-    """Return the exact maximum of the privacy loss over all outputs.
+    """Compute the exact maximum of the privacy loss over all outputs.
 
-    The loss is a sum over coordinates. Each term is extreme at or beyond a rounded value, so these
-    outputs are enumerated.
+    The loss is a sum over coordinates. Each term is extreme at a rounded value, so the maximum over
+    these outputs is exact.
     """
     sides = [(a, b) for a, b in zip(first, second, strict=True)]
     return max(
@@ -155,7 +155,7 @@ def test_no_privacy_loss_exceeds_the_claim(pair, exponent, scale):
 
 
 def test_the_claim_is_attained():
-    """Tiny changes of all coordinates that each cross a rounding boundary attain the claim."""
+    """Check tiny changes of all coordinates, each of which crosses a rounding boundary."""
     low, high = [0.4999] * 3, [0.5001] * 3
     moves = float(lattice_moves(0.0007, 1.0, 3))
     assert largest_loss(rounded(low, 1.0), rounded(high, 1.0), 5) == Fraction(moves) / 5
@@ -180,7 +180,7 @@ def test_a_calibrated_scale_satisfies_every_epsilon_exactly(rows):
     seed=st.integers(0, 2**32),
 )
 def test_the_second_noise_hides_which_of_two_near_vectors_was_computed(n, distance, epsilon, seed):
-    """Two solvers have maximal errors in opposite directions."""
+    """Compare results whose errors have the maximal norm and opposite directions."""
     step, scale = lattice_blur(distance, n, epsilon)
     rng = np.random.default_rng(seed)
     error = rng.choice([-1.0, 1.0], n) if seed % 2 else rng.standard_normal(n)
@@ -188,7 +188,7 @@ def test_the_second_noise_hides_which_of_two_near_vectors_was_computed(n, distan
     ideal = rng.uniform(-1.0, 1.0, n) * 1e3 * distance
     sides = [rounded(ideal + sign * error, step) for sign in (-1.0, 1.0)]
     assert largest_loss(*sides, scale) <= Fraction(epsilon)
-    # the noise is only slightly larger than the worst direction needs
+    # the noise is only slightly larger than necessary for the worst direction
     assert step * scale <= (1 + 1 / 8) * 2 * math.sqrt(n) * distance / epsilon + step
 
 

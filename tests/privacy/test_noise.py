@@ -1,4 +1,4 @@
-"""The noise has the stated density, and seeds are handled as documented."""
+"""Test the density of the noise and the rules for seeds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_density_integrates_to_one_over_spheres(n_features: int) -> None:
 
 
 def chacha20_block(key: int, counter: int) -> list[int]:
-    """Compute the block function of the cipher from its definition, as eight 64-bit words."""
+    """Compute a ChaCha20 block from the definition, as eight 64-bit words."""
     words = [(key >> (32 * i)) & 0xFFFFFFFF for i in range(8)]
     count = [(counter >> (32 * i)) & 0xFFFFFFFF for i in range(4)]
     start = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574, *words, *count]
@@ -76,7 +76,7 @@ def test_the_secure_stream_is_chacha20_with_the_whole_key(key, monkeypatch) -> N
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_processes_do_not_share_a_stream() -> None:
-    """Each process has a new seed, but a generator created before a fork repeats its numbers."""
+    """Check that processes have different seeds. Generators created before a fork repeat draws."""
     before, draws = secure_generator(), []
     for _ in range(2):
         reader, writer = os.pipe()
@@ -93,7 +93,7 @@ def test_processes_do_not_share_a_stream() -> None:
 
 
 def unseeded(source: str) -> list[int]:
-    """Return the lines that draw from an unseeded generator outside the package."""
+    """Return the numbers of lines that use unseeded generators of NumPy or ``random``."""
     result = []
     for node in ast.walk(parsed(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
@@ -126,7 +126,7 @@ def test_an_invalid_seed_is_refused(bad) -> None:
 
 
 def test_a_random_state_provides_256_bits() -> None:
-    """The seed has eight 32-bit words, and all bits of each vary."""
+    """Check that a seed has eight 32-bit words with large variation."""
     seeds = [
         resolve_generator(
             np.random.RandomState(seed), protective=False

@@ -1,4 +1,4 @@
-"""Searches are charged for every fit, and the private selection for its choice."""
+"""Test the charges of searches and of the private selection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def people(n=60, seed=0):
 
 
 class Ridge(cm.PersonalizedRidge):
-    """A learner with a fixed epsilon, which a search cannot pass to fit."""
+    """A learner with a fixed epsilon, for searches that cannot pass epsilon to fit."""
 
     def fit(self, X, y, random_state=None):
         return super().fit(X, y, epsilon=0.5, random_state=random_state)
@@ -38,13 +38,13 @@ def learner(**options):
 
 
 def test_every_fit_of_a_search_is_charged() -> None:
-    """The best model states the guarantee of one fit, but the account has the total of all fits."""
+    """Check that the account has the total of all fits, and the best model only one fit."""
     X, y = people()
     search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
     with account(budget=np.inf) as spent:
         search.fit(X, y)
     assert len(spent.releases) == 3 * len(ALPHAS) + 1
-    # each row is in two folds of three, for each candidate, and in the last fit
+    # each candidate is fitted twice to each row, and the best candidate is fitted again
     np.testing.assert_allclose(spent.spent, (2 * len(ALPHAS) + 1) * 0.5, rtol=1e-2)
     assert search.best_estimator_.guarantee_.epsilon.max() <= 0.5
 
@@ -69,7 +69,7 @@ def test_the_private_selection_is_charged_in_full() -> None:
 
 
 def law(scores, epsilon, sensitivity):
-    """Compute the law of permute-and-flip by recursion over subsets."""
+    """Compute the distribution of permute-and-flip by recursion over subsets."""
     chances = np.exp(epsilon * (np.array(scores) - max(scores)) / (2 * sensitivity))
 
     def chosen(left):

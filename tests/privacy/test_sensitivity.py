@@ -1,4 +1,4 @@
-"""Proven bounds on the sensitivity of ridge regression, against attacks."""
+"""Compare the bounds on the sensitivity of ridge regression with attacks."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tests.privacy.builders import largest
 
 @st.composite
 def neighbours(draw):
-    """Draw two data sets that differ in the last row, with weights that sum to at most one."""
+    """Draw two data sets that differ in the last row, and weights that sum to at most one."""
     seed, d = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, 6))
     n_others = draw(st.integers(0, 8))
     rng = np.random.default_rng(seed)
@@ -48,7 +48,7 @@ def test_the_constant_is_attained_under_strong_regularisation(d) -> None:
 
 
 def over_rows(g: float) -> float:
-    """Compute the maximum over t, regularization and beta of the module's documentation."""
+    """Compute the maximum over t, alpha and beta in docs/theory/ridge.md."""
     angles = (np.arctan(1 / g), np.pi / 2)
     return largest(
         lambda t, a, b: (
@@ -78,7 +78,7 @@ def test_the_papers_constant_equals_its_formula(alpha, d) -> None:
 
 @given(neighbours(), st.floats(0.01, 3.0))
 def test_a_known_norm_bound_reduces_the_sensitivity(case, share) -> None:
-    """Neighbours whose solutions satisfy the norm bound satisfy the smaller sensitivity."""
+    """Check that solutions within the norm bound satisfy the smaller sensitivity."""
     (X, y), (X2, y2), weights, alpha = case
     first, second = solution(X, y, weights, alpha), solution(X2, y2, weights, alpha)
     bound = max(np.linalg.norm(first), np.linalg.norm(second)) * max(share, 1.0)

@@ -1,4 +1,4 @@
-"""The sharp bound exceeds the losses of all configurations and data sets only slightly."""
+"""Test that the sharp bound is valid and nearly attained."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy.accounting import objective_perturbation_guarantee
 from convexmarket.privacy.sharp import pull_profile
 
-REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # their profiles are cached
+REGULARIZATIONS = [1e-3, 0.03, 0.3, 5.0, 1e5]  # a few values, so that profiles are cached
 
 
 def sampled_pulls(regularization, n_samples):
-    """Draw pulls and curvatures of configurations with the gradient of two explicit rows."""
+    """Draw pulls and curvatures of configurations, whose gradient comes from two rows."""
     rng = np.random.default_rng(0)
     s = np.exp(rng.uniform(np.log(1e-3), np.log(100 + 30 / regularization), n_samples))
 
@@ -49,7 +49,7 @@ def check_profile(regularization, n_samples):
 
 
 def neighbours_of(strengths):
-    """Return a strategy for sizes, regularizations and scales of eta of data sets."""
+    """Generate sizes of data sets, regularizations, scales of eta, norms and seeds."""
     return given(
         st.integers(1, 4),
         st.integers(1, 6),
@@ -66,7 +66,7 @@ def test_no_data_set_exceeds_the_claim(n_features, n_rows, strength, scale, norm
 
 
 def check_claim(n_features, n_rows, strength, scale, norm, seed):
-    """Check exact losses between random neighbours, including nearly opposite ones."""
+    """Compute exact losses for data sets in which a nearly opposite row replaces a row."""
     rng = np.random.default_rng(seed)
     regularization = strength * norm**2
     eta = scale / strength
