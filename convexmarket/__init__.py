@@ -1,7 +1,7 @@
 """Convex modelling for markets in private data.
 
-``__init__.pyi`` lists the names that most users need, each of which is loaded on first use. The
-modules ``terms``, ``priors``, ``learners``, ``privacy`` and others have further names.
+``__init__.pyi`` lists the names that most users need. These names are loaded on first use. Modules
+such as ``terms``, ``priors``, ``learners`` and ``privacy`` contain further names.
 """
 
 from importlib.metadata import version as _version
@@ -15,7 +15,7 @@ __version__ = _version("convexmarket")
 
 
 def __getattr__(name: str) -> _Any:
-    """Load a name, or raise an error with the module that has it."""
+    """Load a name, or raise an error with the module that contains it."""
     try:
         return _attribute(name)
     except AttributeError:

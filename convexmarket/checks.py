@@ -1,4 +1,4 @@
-"""Checks of arguments and ids; each message names the argument, the value and the remedy."""
+"""Checks of arguments and ids. Messages contain the argument, the value and a remedy."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from convexmarket.errors import ConvexMarketError, DataError, ParameterError, Se
 
 #: Range of public parameters of learners and releases, whose squares and ratios are finite.
 SMALLEST, LARGEST = 1e-100, 1e100
-#: Range of the entries of rows: the sum of their squares neither overflows nor loses digits.
+#: Range of the entries of rows, whose sums of squares neither overflow nor lose digits.
 LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
 #: Largest number of characters of an object in an error message, and of an id.
 _SHOWN, LONGEST = 120, 200
 
 
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
-    """Format a value as one printable line for a message; omit the middle of a long text."""
+    """Format a value as one printable line for a message, without the middle of a long text."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     text = " ".join(write(value).split())
@@ -39,17 +39,17 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Test whether a value is a single real number, not a truth value."""
+    """Test whether a value is a single real number, which excludes truth values."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 def is_iterable(value: object) -> TypeGuard[Iterable[Any]]:
-    """Test whether a value can be iterated; an array without dimensions cannot."""
+    """Test whether a value can be iterated, which excludes arrays without dimensions."""
     return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
 
 
 def as_float(value: object) -> float:
-    """Convert a real number to a float; NaN for other values, or beyond the range of floats."""
+    """Convert a real number to a float. Other values and too large numbers yield NaN."""
     with suppress(OverflowError):
         return float(value) if is_number(value) else np.nan
     return np.nan
@@ -74,7 +74,7 @@ def check_positives(**numbers: object) -> None:
 
 
 def check_scales(**numbers: object) -> None:
-    """Check that squares and ratios of positive numbers stay within floating point."""
+    """Check that squares and ratios of positive numbers are within the range of floats."""
     check_positives(**numbers)
     what = f"lie between {SMALLEST:g} and {LARGEST:g}"
     for name, value in numbers.items():
@@ -100,7 +100,7 @@ def check_choice(name: str, value: Any, choices: Any) -> Any:
 
 
 def check_instance(name: str, value: object, kind: Any, example: str = "") -> None:
-    """Check the type of an object; the message suggests ``example``."""
+    """Check the type of an object. The error message suggests ``example``."""
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         remedy = example or " or ".join(f"a {each.__name__}" for each in kinds)
@@ -108,7 +108,7 @@ def check_instance(name: str, value: object, kind: Any, example: str = "") -> No
 
 
 def check_list(name: str, value: object, entries: str) -> None:
-    """Check that a value can be iterated and is not a string, whose entries are letters."""
+    """Check that a value can be iterated and is not a string."""
     if isinstance(value, str | bytes) or not is_iterable(value):
         raise ParameterError(f"{name} must be a list of {entries}, got {shown(value)}")
 
@@ -119,7 +119,7 @@ def check_callable(name: str, value: object) -> None:
 
 
 def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64] | None:
-    """Convert real numbers to floats; None if an entry is text, complex or not a number."""
+    """Convert real numbers to floats, or return None if an entry is not a real number."""
     kinds, others = ("fiub", (Decimal, bool, np.bool_)) if truth_values else ("fiu", (Decimal,))
     try:
         array = np.asarray(values)
@@ -127,7 +127,7 @@ def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64
         if array.dtype.kind == "O":
             real = all(is_number(cell) or isinstance(cell, others) for cell in array.flat)
         return array.astype(np.float64, copy=False) if real else None
-    except (TypeError, ValueError, OverflowError):  # their messages may quote a private entry
+    except (TypeError, ValueError, OverflowError):  # their messages can quote a private entry
         return None
 
 
@@ -181,7 +181,7 @@ def finite_entries(
 def moderate(values: NDArray[Any]) -> NDArray[Any]:
     """Clip numbers to ``1e150`` in absolute value, and replace those below ``1e-150`` by 0.
 
-    Private rows pass through this function first; a refusal would reveal the row.
+    Private rows are changed instead of refused, because a refusal would reveal the row.
     """
     if values.dtype != np.float64:
         return values
@@ -193,7 +193,7 @@ def moderate(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def row_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute Euclidean norms of finite rows, exactly scaled so that no square overflows."""
+    """Compute Euclidean norms of finite rows, with exact scaling against overflow."""
     squares = np.einsum("ij,ij->i", X, X)
     if np.all((squares > 1e-200) & (squares < 1e200)):
         return np.sqrt(squares)
@@ -203,12 +203,12 @@ def row_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def labels_of(value: object) -> pd.Index[Any] | None:
-    """Return the index of a pandas Series or DataFrame; None for anything else."""
+    """Return the index of a pandas Series or DataFrame, or None for other values."""
     return value.index if isinstance(value, pd.Series | pd.DataFrame) else None
 
 
 def label_array(values: Any) -> NDArray[Any]:
-    """Convert labels to a read-only array; the result has two axes if their lengths differ."""
+    """Convert labels to a read-only array, with two axes if the lengths of labels differ."""
     try:
         labels = np.array(values)
     except ValueError:  # lists of several lengths
@@ -240,9 +240,9 @@ def generator_of(random_state: object) -> np.random.Generator:
 
 
 def aligned(**arguments: Any) -> tuple[Any, ...]:
-    """Order the rows of all arguments as in the first pandas argument, by labels.
+    """Reorder the rows of all arguments by the labels of the first pandas argument.
 
-    Arguments without labels are matched by position, so all labels must have one order.
+    Arguments without labels are matched by position, and require labels in the same order.
     """
     labels = {k: value.index for k, value in arguments.items() if labels_of(value) is not None}
     if len(labels) < 2:
@@ -302,9 +302,9 @@ def checked_id(id: Any, what: str = "id") -> str:
 
 
 def forms_of(ids: Iterable[Any], place: Callable[[int], str] = "ids[{}]".format) -> list[str]:
-    """Compute the normal form of each id; ``place`` names the id at a position in a message."""
+    """Compute the normal form of each id. ``place`` describes a position in messages."""
     ids = list(ids)
-    with suppress(TypeError):  # all texts are checked at once, which is faster
+    with suppress(TypeError):  # check all texts together for speed
         lines = "\n".join(["", *ids, ""])
         usual = "".join(ids).isprintable() and unicodedata.is_normalized("NFC", lines)
         blanks = any(bad in lines for bad in ("\n\n", "\n ", " \n"))
@@ -314,7 +314,7 @@ def forms_of(ids: Iterable[Any], place: Callable[[int], str] = "ids[{}]".format)
 
 
 def distinct_ids(ids: Any, m: int) -> Any:
-    """Return the ids of m sellers, by default 0 to m - 1."""
+    """Check and return the ids of m sellers. The default is 0 to m - 1."""
     if ids is None:
         return range(m)
     if not is_iterable(ids):

@@ -1,4 +1,4 @@
-"""Offers to the sellers of a table, their certificate, and the model trained on their rows."""
+"""Offers to the sellers of a table, a certificate, and a model trained on the rows."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from convexmarket.terms import Constraint, GroupShare, Noise, Objective, Payment
 Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 
-#: Markets drawn for a budget; solves for one payment; seconds of a stage that is announced.
+#: Number of markets drawn for a budget, solves per payment, and seconds of an announced stage.
 _DRAWS, _SOLVES_PER_PAYMENT, _LONG = 25, 1.5, 10.0
 _DEPENDENCIES = "numpy scipy pandas scikit-learn cvxpy clarabel ecos highspy osqp scs"
 _TERMS_OF_SALE = (
     "Every payment is at least the seller's reported cost of its epsilon.",
     "The objective, the constraints and the prior must be fixed before the reports are read."
-    " Sellers who agree on their reports may gain together.",
+    " Sellers who coordinate their reports can gain together.",
     "epsilon is the guarantee sold, for a model trained with these weights and with eta = the sum"
     " of epsilon; the learner reports the total guarantee, with the part for its noise.",
 )
@@ -63,24 +63,24 @@ _PRIVATE = "`offers.csv` and this page contain the reports and the offers of sel
 
 @dataclass(frozen=True, eq=False)
 class Deal(Shown):
-    """Offers to sellers, their certificate, and the model trained under them.
+    """Offers to sellers, the certificate of the offers, and the model trained under the offers.
 
     Attributes
     ----------
     offers : DataFrame
         One row per seller, with the index of the table: ``ask`` (reported cost per unit of
         epsilon), ``epsilon`` (privacy bought, in nats), ``weight``, ``payment`` and ``surplus``
-        (payment minus reported cost). Private. A Dask DataFrame for sellers in partitions.
+        (payment minus reported cost). The table is private.
     market, allocation : Market, Allocation or PartedAllocation
     model, account : Learner, PrivacyAccountant
-        The model of :func:`buy`; the privacy that each seller sold, and the part that is spent.
+        The model of :func:`buy`, and the account of the privacy that each seller sold and spent.
     expected_error : float or None
         Standard deviation that the noise adds to a prediction (``noise_effect`` of the learner).
     test_errors : dict or None
         Errors of the ``"model"`` and of the best ``"constant"`` on public test rows: root mean
         squared error, or share of wrong labels.
     budget, source : float or None, dict
-        The budget that determined the weight of payments; the file of the table and its SHA-256.
+        Budget that determined the weight of payments, and file of the table with its SHA-256.
 
     Examples
     --------
@@ -108,17 +108,17 @@ class Deal(Shown):
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """The certificate of optimality: :meth:`Allocation.certificate`."""
+        """The certificate of optimality; see :meth:`Allocation.certificate`."""
         return self.allocation.certificate()
 
     @property
     def incentives(self) -> Incentives:
-        """Whether the truth is each seller's best reply, and why: :attr:`Market.incentives`."""
+        """Whether truthful reports are optimal for each seller; see :attr:`Market.incentives`."""
         return self.market.incentives
 
     @cached_property
     def totals(self) -> dict[str, float]:
-        """Totals of the offers; ``expected_payments`` estimates their average over the prior."""
+        """Totals of the offers. ``expected_payments`` estimates average payments over the prior."""
         sold = np.asarray(self.market.privacy_cost(self.offers["epsilon"].to_numpy()))
         return totals_of(self.offers, self.market.sellers.virtual_costs, sold)
 
@@ -150,12 +150,12 @@ class Deal(Shown):
             f"{totals['sellers_bought_from']} of {totals['sellers']} sellers sell, for"
             f" {totals['payments']:.6g} in all, and lose at most"
             f" {totals['largest_epsilon']:.4g} of epsilon each.",
-            f"No purchase is better for the buyer{more}; that is proven.",
+            f"It is proven that no purchase is better for the buyer{more}.",
             f"Truth is each seller's best reply, {self.incentives}: {self.incentives.reason}.",
         ]
         if self.expected_error is not None:
             size = f"The noise adds a standard deviation of about {self.expected_error:.3g}"
-            texts.append(f"{size} to a prediction, by public numbers alone.")
+            texts.append(f"{size} to a prediction, computed from public numbers.")
         if self.test_errors is not None:
             errors = (
                 "On the public test rows the error is {model:.4g}; the best constant prediction"
@@ -171,13 +171,13 @@ class Deal(Shown):
         return texts
 
     def to_dict(self, audit: IncentiveAudit | None = None) -> dict[str, Any]:
-        """Return the certificate of the offers, with an audit, as plain values for JSON."""
+        """Convert the certificate of the offers and an audit to plain values for JSON."""
         texts = [*self.statements(), *_TERMS_OF_SALE]
         if self.budget is not None:
             texts.append(
-                "The weight of the payments follows from the budget, the prior and the number of"
-                f" sellers only: payments come to {self.budget:g} on average over the prior, not in"
-                " each market."
+                "The weight of the payments depends only on the budget, the prior and the number "
+                f"of sellers: payments amount to {self.budget:g} on average over the prior, not "
+                "in each market."
             )
         return {
             "statements": texts,
@@ -195,22 +195,22 @@ class Deal(Shown):
     def write(
         self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
     ) -> tuple[Path, ...]:
-        """Write the offers and a JSON certificate atomically; only the owner can read the files.
+        """Write the offers and a JSON certificate atomically. Only the owner can read the files.
 
         Parameters
         ----------
         path : path
-            A file that ends in .csv or .parquet: the certificate of ``offers.csv`` is
-            ``offers.certificate.json``. Otherwise a folder, for ``offers.csv``,
-            ``certificate.json``, ``deal.md`` with :meth:`statements`, and the model as
-            ``model.json`` if :func:`save_model` accepts it.
+            File of the offers that ends in .csv or .parquet. The certificate of ``offers.csv`` is
+            ``offers.certificate.json``. Other paths are folders for ``offers.csv``,
+            ``certificate.json``, ``deal.md`` with :meth:`statements`, and ``model.json`` if
+            :func:`save_model` accepts the model.
         audit, force : IncentiveAudit, bool, default False
-            An audit to add to the certificate, and whether existing files may be replaced.
+            An audit to add to the certificate, and whether to replace existing files.
 
         Raises
         ------
         ParameterError
-            If a file exists or has another ending. After a DataError no file was written.
+            If a file exists or has another ending. A DataError implies that no file was written.
         """
         place, certificate = Path(path), json_of(self.to_dict(audit))
         is_file = bool(place.suffix) and not place.is_dir()
@@ -235,7 +235,7 @@ class Deal(Shown):
         return tuple(contents)
 
     def record(self, ledger: Ledger, source: str | None = None) -> int:
-        """Record sales in a ledger, and charge the model; return the number of sales.
+        """Record the sales in a ledger, charge the model, and return the number of sales.
 
         Raises
         ------
@@ -259,7 +259,7 @@ class Deal(Shown):
 
 
 def totals_of(offers: pd.DataFrame, virtual_costs: Floats, sold: Floats) -> dict[str, float]:
-    """Compute the totals of some sellers; ``sold`` are the privacy costs of their epsilon."""
+    """Compute the totals of sellers, whose epsilons have the privacy costs ``sold``."""
     epsilon, surplus = offers["epsilon"].to_numpy(), offers["surplus"].to_numpy()
     bought = epsilon > 0
     return {
@@ -299,26 +299,26 @@ def price(
         One row per seller. For a :func:`convexmarket.partitions.table`, give ``gamma`` and not
         ``budget``, ``group`` or ``na_values``.
     prior : Prior or frozen scipy.stats distribution, or mapping from groups to these
-        The distribution of the costs: common knowledge, fixed before the reports are read.
+        The commonly known distribution of the costs, fixed before the reports are read.
     objective : Objective or Term
-        Minimised by the buyer, such as ``1.0 * Spread() + 100 * Noise()``, with payments unless
-        ``gamma`` or ``budget`` is given.
+        To be minimised, such as ``1.0 * Spread() + 100 * Noise()``. The objective contains payments
+        unless ``gamma`` or ``budget`` is given.
     ask, id, group : str, optional
         Columns of the reported costs per unit of epsilon (by default ask, sensitivity, cost or
-        report), of the sellers' names (by default the index; id, seller or name of a file), and of
-        their groups.
+        report), of the sellers' names (by default the index, or id, seller or name in a file), and
+        of the sellers' groups.
     constraints : iterable of Constraint
         Such as ``[Cap(5), MaxEpsilon(2)]``.
     gamma, budget : float, optional
-        The weight of the payments, or their average sum over the prior, which determines the
-        weight without any report (:func:`~convexmarket.calibrate_gamma`).
+        Weight of the payments, or average total payments over the prior, which determine the weight
+        without reports (:func:`~convexmarket.calibrate_gamma`).
     at_least : mapping of str to float, optional
-        Smallest share of the weight of groups (:class:`GroupShare`).
+        Smallest share of each group in the total weight (:class:`GroupShare`).
     na_values, show_cells : sequence of str, bool
-        Texts that mark an empty cell of a CSV file, such as ``"k.A."``; whether an error shows the
-        private text of the first invalid report.
+        Texts that mark an empty cell of a CSV file, such as ``"k.A."``, and whether an error shows
+        the private text of the first invalid report.
     progress : callable, optional
-        Called with the name of each stage as it starts.
+        Function that is called with the name of each stage at its start.
 
     Returns
     -------
@@ -345,7 +345,7 @@ def price(
         raise ParameterError("at_least needs groups; give their column as group")
     if hasattr(table, "deal"):
         if gamma is None or budget is not None or group is not None or na_values:
-            raise ParameterError("a table in partitions takes gamma; leave out the other options")
+            raise ParameterError("a table in partitions requires gamma and no other options")
         objective = objective + checks.check_positive("gamma", gamma) * Payments()
         prior = as_prior(prior, error=ParameterError)
         return table.deal(prior, objective, constraints, ask, id, stage)
@@ -386,7 +386,7 @@ def buy(
     show_cells: bool = False,
     progress: Progress | None = None,
 ) -> Deal:
-    """Make an offer to every seller of a table, and train a model under the privacy bought.
+    """Make an offer to every seller of a table, and train a model with the privacy bought.
 
     A :class:`~convexmarket.errors.UselessModelWarning` before the training means that the noise
     under this budget exceeds the error of a constant prediction.
@@ -399,12 +399,12 @@ def buy(
     target : str
         The column of labels.
     learner : Learner, optional
-        Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``; it is copied. Without
-        its ``features``, it receives all columns except label and sale columns. By default a
-        :class:`PersonalizedRidge` or, for ``classes``, a :class:`PrivateLogisticRegression`.
+        A copy is trained, such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. A
+        learner without ``features`` receives all columns except label and sale columns. The default
+        is :class:`PersonalizedRidge` or, with ``classes``, :class:`PrivateLogisticRegression`.
     features, classes, target_range : optional
-        Public facts for the default learner. If neither classes nor target_range is given, they
-        are read from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+        Public parameters of the default learner. If neither classes nor target_range is given, they
+        are computed from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
     test : DataFrame, optional
         Public rows with features and labels, on which the error is computed.
     random_state : None or Simulation, default None
@@ -417,7 +417,7 @@ def buy(
     Raises
     ------
     DataError, SellersError, PriorError, ParameterError, CurvatureError, AllocationError
-        See :func:`price`, and ``fit`` of the learner. A charge may remain only if ``fit`` fails.
+        See :func:`price` and ``fit`` of the learner. A charge remains only if ``fit`` fails.
 
     Examples
     --------
@@ -483,11 +483,10 @@ def _offers(
     budget: float | None,
     stage: Progress,
 ) -> Deal:
-    """Return a deal without a model."""
+    """Compute the offers, as a deal without a model."""
     groups = None if "group" not in listed else listed["group"].to_numpy()
-    reports: Any = listed[
-        "sensitivity"
-    ]  # for speed, errors name the row only if there are several priors
+    # For speed, errors contain the name of the row only if there are several priors.
+    reports: Any = listed["sensitivity"]
     reports = reports if _one_prior(prior) is None else reports.to_numpy()
     sellers = Sellers(reports, prior, groups=groups).with_ids(listed.index)
     constraints = checked_constraints(constraints, sellers)
@@ -525,7 +524,7 @@ def _people(
     na_values: Sequence[str],
     show_cells: bool,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows, and the checked report and group of each seller, indexed by name."""
+    """Read the rows, and the checked reports and groups of the sellers, indexed by name."""
     given = [name for name in named.values() if name is not None]
     people, lines, place = read_rows(table, na_values, given)
     if people.empty:
@@ -592,7 +591,7 @@ def _rows(
 
 
 def certificate_of(offers: Path) -> Path:
-    """Return the file of the certificate of offers, such as offers.certificate.json."""
+    """Return the path of a certificate, such as offers.certificate.json for offers.csv."""
     return offers.with_suffix(".certificate.json")
 
 

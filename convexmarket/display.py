@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Shown:
-    """An object that a notebook shows as formula or text, with the first and last rows."""
+    """An object that notebooks show as formula or text, with the first and last rows."""
 
     def _repr_html_(self) -> str:
         write = getattr(self, "_repr_latex_", self.__str__)
@@ -18,7 +18,7 @@ class Shown:
 
 
 def axes(ax: Any = None, **labels: str) -> Any:
-    """Return the given or new matplotlib Axes, with labels."""
+    """Set the labels of given or new matplotlib Axes, and return these Axes."""
     if ax is None:
         from matplotlib import pyplot as plt
 

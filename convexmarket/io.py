@@ -1,9 +1,9 @@
-"""Atomic writes of several files: all of them appear, or none of them changes.
+"""Write several files atomically. Either all files are written, or no file changes.
 
-Each file is written and synced under a hidden name in its folder, and then renamed. At every
-instant, also when the process is killed, either the old or the new file exists completely. A
-killed process leaves hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which are never read. A new
-file has the mode of the old one.
+Each file is written and synced under a hidden name in its folder, and then renamed. Even if the
+process is killed, either the complete old file or the complete new file exists. A killed process
+can leave hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which are never read. A new file has
+the mode of the old file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from convexmarket.errors import DataError, ParameterError
 
 #: Content of a file: bytes, or a function that writes to the open text file.
 Content: TypeAlias = bytes | Callable[[Any], Any]
-#: The database of an online market, in the market's folder.
+#: Name of the database in the folder of an online market.
 MARKET_FILE = "market.sqlite"
 
 
 def write_together(
     contents: Mapping[Path, Content], *, private: bool = False, force: bool = True
 ) -> None:
-    """Write several files so that all of them appear, or none of them changes."""
+    """Write several files. If an error is raised, no file has changed."""
     mark = secrets.token_hex(4)
     fresh = {path: path.with_name(f".{path.name}.{mark}.new") for path in contents}
     former = {path: path.with_name(f".{path.name}.{mark}.old") for path in contents}
@@ -56,7 +56,7 @@ def write_together(
                     os.replace(former[path], path)
                 else:
                     path.unlink(missing_ok=True)
-        if isinstance(error, OSError):  # its message names the hidden file
+        if isinstance(error, OSError):  # the original message contains the name of the hidden file
             why = error.strerror or error
             raise DataError(f"{place}: {why}; nothing was written") from error
         raise
@@ -80,7 +80,7 @@ def _write(path: Path, content: Content, mode: int) -> None:
 def check_place(
     path: Path, option: str = "--out", *, folder: bool = False, force: bool = False
 ) -> None:
-    """Refuse a path that cannot be written, before any work; leave no files."""
+    """Raise an error in advance if a path cannot be written."""
     if not folder:
         if path.is_dir():
             raise ParameterError(f"{option} {path} is a folder; name a file in it")
@@ -98,7 +98,7 @@ def check_place(
 
 
 def _check_free(path: Path, place: str, *, force: bool) -> None:
-    """Refuse to replace a device, a pipe, or a file without ``force``."""
+    """Raise an error if a path is a device or a pipe, or a file exists without ``force``."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ParameterError(f"{place} is a device or a pipe; name a file")
     if not force and os.path.lexists(path):
@@ -106,7 +106,7 @@ def _check_free(path: Path, place: str, *, force: bool) -> None:
 
 
 def keep_access(former: Path, fresh: Path) -> None:
-    """Copy the mode of a file or folder; if the owner or group changes, no group has access."""
+    """Copy the mode of a file or folder, without group access if owner or group change."""
     with suppress(FileNotFoundError):
         before, now = former.stat(), fresh.stat()
         same = (before.st_uid, before.st_gid) == (now.st_uid, now.st_gid)

@@ -50,7 +50,7 @@ _FROM_REPORTS = (
 
 
 class Incentives(str):
-    """Whether truthful prices exist: a verdict, which is a string, with a ``reason``.
+    """Verdict on the existence of truthful prices, which is a string with a ``reason``.
 
     Examples
     --------
@@ -64,14 +64,14 @@ class Incentives(str):
 
 
 def as_objective(given: Objective | Term) -> Objective:
-    """Convert a term to an objective; refuse anything else."""
+    """Convert a term to an objective. Other types raise an error."""
     objective = 1.0 * given if isinstance(given, Term) else given
     checks.check_instance("objective", objective, Objective, "a sum of terms such as mu * Spread()")
     return objective
 
 
 def checked_constraints(given: Iterable[Constraint], sellers: Sellers) -> tuple[Constraint, ...]:
-    """Check the types of constraints, and that they fit the sellers."""
+    """Check the types of constraints, and their compatibility with the sellers."""
     checks.check_list("constraints", given, "constraints such as Cap(5)")
     constraints = tuple(given)
     for piece in constraints:
@@ -81,7 +81,7 @@ def checked_constraints(given: Iterable[Constraint], sellers: Sellers) -> tuple[
 
 
 def _check_fit(declared: Iterable[Constraint | Term], sellers: Sellers) -> None:
-    """Refuse a piece with another number of sellers or another order of pandas labels."""
+    """Check that pieces match the number of sellers and the order of pandas labels."""
     for piece in declared:
         piece.check(len(sellers))
         for name, labels in piece.column_labels.items():
@@ -90,13 +90,13 @@ def _check_fit(declared: Iterable[Constraint | Term], sellers: Sellers) -> None:
 
 @dataclass(frozen=True, init=False, eq=False)
 class Market(Written, Shown):
-    """A buyer's problem: the choice of a guarantee for each seller.
+    """A buyer's problem of choosing a guarantee for each seller.
 
     Parameters
     ----------
     sellers : Sellers
     objective : Objective or Term
-        Minimised by the buyer, such as ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
+        To be minimised, such as ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
     constraints : iterable of Constraint, such as ``[Cap(5)]``
 
     Raises
@@ -120,7 +120,7 @@ class Market(Written, Shown):
     def __init__(
         self, sellers: Sellers, objective: Objective | Term, constraints: Iterable[Constraint] = ()
     ) -> None:
-        if not isinstance(sellers, Sellers):  # reports are private: show only their type
+        if not isinstance(sellers, Sellers):  # reports are private, so show only their type
             raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
         objective, constraints = as_objective(objective), checked_constraints(constraints, sellers)
         vars(self).update(sellers=sellers, objective=objective, constraints=constraints)
@@ -174,7 +174,7 @@ class Market(Written, Shown):
 
     @property
     def form(self) -> MarketNumbers:
-        """The market in numbers; computed on each access if a number is a parameter."""
+        """The market in numbers, which is computed on each access if a number is a parameter."""
         if (form := vars(self).get("_form")) is None:
             psi, changing = self.sellers.virtual_costs, self.sellers.cost_parameter is not None
             numbers = MarketNumbers(psi, parametric=changing)
@@ -185,7 +185,7 @@ class Market(Written, Shown):
 
     @property
     def standard_form(self) -> StandardForm | None:
-        """The market as A's Eq. (11) in numbers; None if it has another piece."""
+        """The market as A's Eq. (11) in numbers, or None if the market has other pieces."""
         return self.form.standard
 
     @cached_property
@@ -195,17 +195,17 @@ class Market(Written, Shown):
 
     @cached_property
     def privacy_cost(self) -> PrivacyCost:
-        """The privacy cost of the payments, if it is unique; linear without payments."""
+        """The unique privacy cost of the payments, or a linear cost without payments."""
         if len(self._costs) > 1:
             raise ParameterError(f"{_DIFFERENT_COSTS}; use one")
         return self._costs[0] if self._costs else LinearCost()
 
     @cached_property
     def incentives(self) -> Incentives:
-        """Whether guarantees decrease with the seller's report, so that truthful prices exist.
+        """Whether a seller's guarantee decreases with its report, so that truthful prices exist.
 
-        It is "by construction", "not guaranteed" or "unknown" (docs/theory.md, section 9.4). Joint
-        misreports, and reports in other numbers, as in ``Losses(-20 * reports)``, are not covered.
+        The verdict is "by construction", "not guaranteed" or "unknown" (docs/theory.md, 9.4). It
+        does not cover joint misreports, or reports in numbers such as ``Losses(-20 * reports)``.
         """
         declared, m = (*self.terms, *self.constraints), len(self.sellers)
         readers = {piece.reading(m): piece for piece in reversed(declared)}
@@ -227,19 +227,19 @@ class Market(Written, Shown):
 
     @property
     def _budget_is_harmless(self) -> bool:
-        """Whether the pieces next to a budget are a separable spread, or one norm, and noise."""
+        """Whether all pieces except budget and noise are separable, or are one norm."""
         terms = [p.term for p in self.objective.without_noise.parts if not p.is_idle]
         limits = [piece for piece in self.constraints if piece.reports != "budget"]
         separable = all(piece.separable for piece in (*terms, *limits))
         return bool(terms) and (separable or (len(terms) == 1 and terms[0].is_norm and not limits))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per seller: :meth:`Sellers.to_frame`."""
+        """Return a table with one row per seller; see :meth:`Sellers.to_frame`."""
         return self.sellers.to_frame()
 
     @property
     def formula(self) -> str:
-        """The optimisation problem, in one line."""
+        """The optimisation problem in one line."""
         where = ["eps = eta a", "sum_i a_i = 1", "a_i >= 0", *map(str, self.constraints)]
         return f"min_{{a, eta}} {self.objective.formula} subject to {', '.join(where)}"
 

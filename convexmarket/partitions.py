@@ -1,8 +1,8 @@
 """Sellers and rows in Dask partitions, and offers for lists that do not fit in memory.
 
-Only this optional module imports Dask. Markets and learners see the results of :func:`sellers` and
-:func:`rows` only as parts over which functions are mapped. Dask repeats the work of a dead worker,
-so every mapped function is deterministic.
+Only this optional module imports Dask. Markets and learners only map functions over the parts of
+the results of :func:`sellers` and :func:`rows`. Dask repeats the work of a failed worker, so every
+mapped function is deterministic.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ __all__ = ["rows", "sellers", "table", "workers"]
 Floats = NDArray[np.float64]
 
 _HASHES = 1 << 24  # number of hashes of ids that are compared in one pass
-#: File in a folder of offers; readers of Parquet skip names that begin with an underscore.
+#: File in a folder of offers. Readers of Parquet skip names that begin with an underscore.
 CERTIFICATE = "_certificate.json"
 
 
 def workers(address: str, *, trust_scheduler: bool = False) -> Any:
-    """Return a client of Dask workers, as a context manager.
+    """Create a client of Dask workers, which is a context manager.
 
-    Every process that can connect to a scheduler or a worker of Dask runs code as its user. Workers
-    on this machine therefore need a TLS certificate that exists only in memory.
+    Every process that can connect to a Dask scheduler or worker can run code as its user. Local
+    workers therefore require a TLS certificate that exists only in memory.
 
     Parameters
     ----------
@@ -76,10 +76,10 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
     Raises
     ------
     NotSupportedError, ParameterError
-        If the package ``cryptography`` is missing; if no trusted scheduler answers.
+        If the package ``cryptography`` is missing, or no trusted scheduler answers.
     """
     if address == "local":
-        # The dashboard shows names of tasks and logs, and has no password.
+        # Disable the dashboard, which shows task names and logs without a password.
         quiet = {"distributed.scheduler.http.routes": ["distributed.http.health"]}
         try:
             with dask.config.set(quiet):
@@ -89,7 +89,7 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
             raise NotSupportedError(lacking) from None
     if not (trust_scheduler or address.startswith("tls://")):
         raise ParameterError(
-            f"dask is {address!r}, which has no TLS: every process that can connect to it runs "
+            f"dask is {address!r}, which has no TLS: every process that can connect to it can run "
             "code as you; give a tls:// address, or --trust-scheduler on a trusted network"
         )
     before = dask.config.get("scheduler", None)
@@ -103,9 +103,9 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
 
 
 def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
-    """Return sellers whose reports stay in the partitions of a Dask column.
+    """Create sellers whose reports remain in the partitions of a Dask column.
 
-    Their markets may have ``Spread``, ``Noise``, ``Payments``, ``Cap`` and ``EtaRange``. Weights
+    Their markets can contain ``Spread``, ``Noise``, ``Payments``, ``Cap`` and ``EtaRange``. Weights
     and payments are also Dask columns.
 
     Parameters
@@ -119,7 +119,7 @@ def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     ------
     SellersError
         If the column is empty, a sensitivity is not a number in the prior's support, or an id is
-        missing, malformed or not distinct; the message names the first partition and row.
+        missing, malformed or not distinct. The message contains the first such partition and row.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
 
 
 class _Column:
-    """Checked reports and ids in partitions: the storage of :class:`Sellers`."""
+    """Checked reports and ids in partitions, as storage of :class:`Sellers`."""
 
     def __init__(self, series: Any, ids: Any, prior: Prior) -> None:
         self._series, self._reports, self._ids = series, _parts_of(series), None
@@ -201,13 +201,13 @@ def _place(partition: int, row: int) -> str:
 
 
 def _parts_of(series: Any) -> list[Any]:
-    """Return the partitions of a column before Dask's optimiser fuses any of them."""
+    """Return the partitions of a column, without fusion by the optimiser of Dask."""
     plan = series.simplify() if hasattr(series, "simplify") else series
     return list(plan.to_delayed(optimize_graph=False))
 
 
 def _sent(value: Any) -> Any:
-    """Return a delayed object, which is sent once to each worker, not with each partition."""
+    """Wrap an object so that Dask sends it once to each worker, not with each partition."""
     return dask.delayed(value, pure=False, traverse=False)
 
 
@@ -225,17 +225,17 @@ def _row_by_row(part: Any, work: Callable[[Floats], Any], name: str) -> Any:
 
 
 def _checked_size(low: float, high: float, prior: str, part: Any, number: int) -> int:
-    """Return the number of reports, all in the support of the prior."""
+    """Check that all reports are in the support of the prior, and count the reports."""
     reports = _numbers(part)
     bad = ~((reports >= max(low, 0.0)) & (reports <= high) & (reports < np.inf))
     if bad.any():
         place, what = _place(number, int(np.argmax(bad))), f"the support [{low:g}, {high:g}]"
-        raise SellersError(f"{place} holds no number in {what} of {prior}; correct it")
+        raise SellersError(f"{place} contains no number in {what} of {prior}; correct the row")
     return reports.size
 
 
 def _forms(part: Any, number: int) -> tuple[Sequence[str], NDArray[np.uint64]]:
-    """Return the normal forms of ids and their hashes."""
+    """Compute the normal forms of ids, and the hashes of these forms."""
     if (missing := part.isna().to_numpy()).any():
         raise SellersError(f"{_place(number, int(np.argmax(missing)))}: the id is missing")
     try:
@@ -246,7 +246,7 @@ def _forms(part: Any, number: int) -> tuple[Sequence[str], NDArray[np.uint64]]:
 
 
 def _hashes(window: int, windows: int, part: Any, number: int, size: int) -> NDArray[np.uint64]:
-    """Return the hashes of ids in a window."""
+    """Compute the hashes of ids that belong to a window of hashes."""
     hashes = _forms(part, number)[1]
     if hashes.size != size:
         raise SellersError(f"partition {number} has {size} sellers and {hashes.size} ids")
@@ -261,14 +261,14 @@ def _with_hashes(wanted: NDArray[np.uint64], part: Any, number: int) -> list[tup
 
 
 def rows(X: Any) -> Any:
-    """Return the rows of a Dask array, for a learner that fits them in their partitions.
+    """Wrap the rows of a Dask array for a learner that processes partitions.
 
     Private linear models accept the result as ``X``. Labels and epsilon are arrays in memory.
 
     Parameters
     ----------
     X : Dask array of shape (n_rows, n_features)
-        A matrix of numbers; a DataError is raised if the lengths of partitions are unknown.
+        Matrix of numbers. Partitions of unknown length raise a DataError.
     """
     matrix = hasattr(X, "rechunk") and X.ndim == 2 and X.shape[1] > 0 and X.dtype.kind in "fiub"
     if not matrix or np.isnan(X.shape).any():
@@ -294,13 +294,13 @@ class _Rows:
 
 
 def table(source: Any) -> PartedTable:
-    """Return a list of sellers in partitions, for :func:`~convexmarket.price`.
+    """Create a list of sellers in partitions for :func:`~convexmarket.price`.
 
     Parameters
     ----------
     source : Dask DataFrame, or path of a Parquet file or of a folder of Parquet files
-        One row per seller, with an id and a report. Workers read the files themselves; each row
-        group is a partition. A DataError is raised for a missing or damaged file.
+        One row per seller, with an id and a report. Workers read the files directly. Each row group
+        is a partition. A missing or damaged file raises a DataError.
     """
     if isinstance(source, str | PathLike):
         path = Path(source).absolute()
@@ -340,7 +340,7 @@ class PartedTable:
         id: str | None,
         stage: Callable[[str], None],
     ) -> PartedDeal:
-        """Return the offers to the sellers; ``stage`` is called as a stage starts."""
+        """Compute the offers to the sellers. ``stage`` is called at the start of each stage."""
         stage("reading")
         header = list(self.frame.columns)
         name = column_named(header, id, ID_NAMES, "--id-column")
@@ -358,11 +358,11 @@ class PartedTable:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartedDeal(Deal):
-    """Offers to sellers in partitions."""
+    """Offers to sellers in partitions, as a Dask DataFrame."""
 
     @cached_property
     def totals(self) -> dict[str, float]:
-        """The same sums as in :attr:`Deal.totals`."""
+        """Totals of the offers; see :attr:`Deal.totals`."""
         return self._total(self.offers)
 
     def _total(self, offers: Any) -> dict[str, float]:
@@ -376,7 +376,7 @@ class PartedDeal(Deal):
     ) -> tuple[Path, ...]:
         """Write a new folder with a file for each partition and the certificate, atomically.
 
-        All workers must be able to write the folder; an existing folder is never replaced.
+        All workers must be able to write to the folder. An existing folder is never replaced.
         """
         folder = Path(path)
         if os.path.lexists(folder):
@@ -389,7 +389,7 @@ class PartedDeal(Deal):
             vars(self)["totals"] = totals = self._total(written)
             lost = totals["sellers"] != self.allocation.n_sellers
             if lost or abs(totals["weight"] - 1) > 1e-9:
-                why = "the weights do not sum to one: a file changed during the run; repeat it"
+                why = "the weights do not sum to one: a file changed during the run; repeat the run"
                 raise AllocationError(why)
             (fresh / CERTIFICATE).write_bytes(json_of(self.to_dict(audit)))
             sync_folder(fresh)
@@ -403,7 +403,7 @@ class PartedDeal(Deal):
 
 
 def _offers(part: pd.DataFrame, allocation: PartedAllocation) -> pd.DataFrame:
-    """Compute the offers of a partition by id; the result is the same on every worker."""
+    """Compute the offers of a partition by id, with the same result on every worker."""
     asks = _numbers(part["ask"])
     weights, paid = allocation.weights_of(asks), part_payments(allocation, asks)
     epsilon = allocation.eta * weights

@@ -34,29 +34,29 @@ class SellerParts(Sized, Protocol):
         """Compute a column with one number per report, stored like the reports."""
 
     def take(self, positions: Ints) -> tuple[Floats, list[Any]]:
-        """Return the reports and ids at positions, which are in ascending order."""
+        """Return the reports and ids at positions in ascending order."""
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Sellers(Shown):
-    """The sellers of a market; validated and immutable.
+    """The sellers of a market, which are validated and immutable.
 
     Parameters
     ----------
     sensitivities : array_like, shape (m,), optional
         Reported cost of each seller per unit of privacy lost, in the support of its prior.
     prior : Prior, sequence of m Priors, or mapping from group to Prior, optional
-        The distribution of the sensitivities, common knowledge; or frozen ``scipy.stats``
-        distributions.
+        Commonly known distribution of the sensitivities, which may be a frozen ``scipy.stats``
+        distribution.
     ids : sequence, length m, optional
-        Distinct names. By default the index of the pandas columns or, without one, 0 to m - 1.
+        Distinct names. By default, the index of the pandas columns, or 0 to m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
-        psi(c_i) >= 0, instead of sensitivities and prior; payments cannot be computed from them.
+        psi(c_i) >= 0, instead of sensitivities and prior. Payments then cannot be computed.
     groups : array_like or pandas column, length m, optional
         The public group of each seller.
 
     Pandas columns are matched by their labels, in the order of the first column. The attribute
-    ``priors`` has the distinct priors, and ``parts`` reports outside of this process
+    ``priors`` contains the distinct priors, and ``parts`` contains reports outside of this process
     (:mod:`convexmarket.partitions`).
 
     Raises
@@ -127,7 +127,7 @@ class Sellers(Shown):
 
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
-        """Create sellers from reports in parts, which have been checked."""
+        """Create sellers from checked reports in several parts."""
         absent = dict.fromkeys(("sensitivities", "groups", "_costs", "_prior_of", "_index"))
         known = {"parts": parts, "priors": (prior,), "ids": range(len(parts))}
         return object.__new__(cls)._set(**absent, **known)
@@ -141,7 +141,7 @@ class Sellers(Shown):
         *,
         groups: Any = None,
     ) -> Sellers:
-        """Draw sellers with truthful reports, each from its prior.
+        """Draw sellers with truthful reports from their priors.
 
         Parameters
         ----------
@@ -168,8 +168,8 @@ class Sellers(Shown):
         """The virtual costs psi_i(c_i), shape (m,), ironed if the prior is not regular."""
         if self.parts is not None:
             raise NotSupportedError(
-                "sellers in partitions are for allocate, payments and audit_incentives in markets "
-                "of Spread, Noise, Payments, Cap and EtaRange; for anything else give "
+                "sellers in partitions support allocate, payments and audit_incentives in markets "
+                "of Spread, Noise, Payments, Cap and EtaRange; for other uses, give "
                 "Sellers(sensitivities.compute(), prior)"
             )
         if (parameter := self.cost_parameter) is None:
@@ -185,7 +185,7 @@ class Sellers(Shown):
 
     @cached_property
     def prior_is_from_reports(self) -> bool:
-        """Whether a prior is a sample with all reports of its sellers; False after :meth:`draw`."""
+        """Whether a prior is a sample with all reports of its sellers, False after :meth:`draw`."""
         reports = self.sensitivities
         return reports is not None and any(
             who.size > 1 and prior.contains(reports[who]) for prior, who in self.by_prior()
@@ -203,11 +203,11 @@ class Sellers(Shown):
         SellersError
         """
         if not self.priors:
-            raise SellersError("sellers known by their virtual costs have no reports to change")
+            raise SellersError("sellers with given virtual costs have no reports to change")
         return self.priors[self._prior_of[_position(position, len(self))]]
 
     def by_prior(self, positions: Ints | None = None) -> list[tuple[Prior, Ints]]:
-        """Return each prior with the indices into ``positions`` (default: all) of its sellers."""
+        """Return each prior with the indices of its sellers in ``positions`` (by default, all)."""
         places = self._prior_of if positions is None else self._prior_of[positions]
         return _by_prior(self.priors, places)
 
@@ -215,7 +215,7 @@ class Sellers(Shown):
         return len(self.ids)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per seller: id, and, if known, sensitivity, virtual_cost and group."""
+        """Return a table of ids, and the known columns sensitivity, virtual_cost and group."""
         columns = {"sensitivity": self.sensitivities, "virtual_cost": self.virtual_costs}
         known = {name: v for name, v in (columns | {"group": self.groups}).items() if v is not None}
         return pd.DataFrame(known, index=pd.Index(self.ids, name="id"))
@@ -226,11 +226,11 @@ class Sellers(Shown):
         return f"Sellers({len(self)} sellers, {several}{source or 'virtual costs'})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
-        """Name the sellers by checked ids; a default index does not change the names."""
+        """Replace the ids by checked ids. A default index has no effect."""
         return self if checks.is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
-        """Change the report of one seller.
+        """Return a copy of the sellers with a different report of one seller.
 
         Parameters
         ----------
@@ -244,12 +244,12 @@ class Sellers(Shown):
         return copy.copy(self)._set(sensitivities=reports, _costs=costs)
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
-        """Change the virtual cost of one seller; at +inf it sells nothing. Drop all reports.
+        """Return a copy without reports, and with a different virtual cost of one seller.
 
         Parameters
         ----------
         position : int
-        virtual_cost : float, >= 0
+        virtual_cost : float, >= 0, or inf for a seller who sells nothing
 
         Raises
         ------
@@ -289,17 +289,17 @@ def _by_prior(priors: tuple[Prior, ...], places: Ints) -> list[tuple[Prior, Ints
 def _check_order(
     labels: pd.Index[Any], ids: pd.Index[Any], name: str, strict: bool = False
 ) -> None:
-    """Refuse labels that are the ids in another order; with ``strict``, any other labels."""
+    """Refuse labels that are the ids in another order or, with ``strict``, other labels."""
     same = not labels.symmetric_difference(ids, sort=False).size
     if not labels.equals(ids) and (same or strict):
         raise DataError(
-            f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
+            f"the labels of {name} are not the sellers' ids in their order; give "
             "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
         )
 
 
 def _groups(groups: Any, m: int) -> NDArray[Any] | None:
-    """Return the group of each seller, read-only."""
+    """Convert the groups of sellers to a read-only array."""
     if groups is None:
         return None
     labels = checks.label_array(groups)
@@ -324,7 +324,7 @@ def _replaced(values: Floats | None, position: int, value: float) -> Floats:
 
 
 def _costs(name: str, values: Any) -> Any:
-    """Convert to a read-only vector of finite numbers >= 0; check a parameter."""
+    """Convert to a read-only vector of finite numbers >= 0, or check a parameter."""
     if isinstance(values, cp.Parameter):
         if values.ndim != 1 or values.size == 0 or not values.is_nonneg():
             raise SellersError(

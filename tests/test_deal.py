@@ -104,7 +104,7 @@ def test_a_deal_prints_its_statements_and_table():
     whole = deal(patients(), id="patient")
     bought = np.count_nonzero(whole.offers["epsilon"])
     assert f"{bought} of 120 sellers sell" in repr(whole)
-    assert "that is proven" in repr(whole)
+    assert "It is proven" in repr(whole)
     assert whole.model.guarantee_.statement() in whole.statements()
     html = whole._repr_html_()
     assert "P0" in html
@@ -339,7 +339,7 @@ def test_the_default_learner_follows_the_declared_labels():
     assert isinstance(whole.model, cm.PersonalizedRidge)
     assert whole.test_errors["model"] < 0.5 * whole.test_errors["constant"]
     assert whole.expected_error < 20_000
-    assert "a prediction, by public numbers alone" in str(whole)
+    assert "a prediction, computed from public numbers" in str(whole)
     assert "the best constant prediction" in str(whole)
     sick = bought_diagnoses(classes=(-1, 1), test=patients())
     assert isinstance(sick.model, cm.PrivateLogisticRegression)

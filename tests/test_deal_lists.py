@@ -106,7 +106,7 @@ def test_a_budget_determines_gamma_without_the_reports():
         known = price_list(drawn(seed=seed), PRIOR, mu=1, sigma=100, gamma=gamma, cap=2)
         pd.testing.assert_frame_equal(offers.offers, known.offers)
         stated.append(offers.to_dict())
-        assert "payments come to 5 on average" in stated[-1]["statements"][-1]
+        assert "payments amount to 5 on average" in stated[-1]["statements"][-1]
     assert stated[0]["objective"] == stated[1]["objective"] == repr(known.market.objective)
     assert stated[0]["budget"] == 5.0
 

@@ -78,8 +78,8 @@ def changed(row, column, value):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (changed(250, "cost", 0.3), SellersError, "row 50 of partition 3 holds no number in the"),
-        (changed(150, "cost", np.nan), SellersError, "row 10 of partition 2 holds no number"),
+        (changed(250, "cost", 0.3), SellersError, "row 50 of partition 3 contains no number"),
+        (changed(150, "cost", np.nan), SellersError, "row 10 of partition 2 contains no number"),
         (changed(299, "id", "s7"), SellersError, "row 7 of partition 0 and row 99 of partition 3"),
         (changed(280, "id", None), SellersError, "row 80 of partition 3: the id is missing"),
         (lambda table: table.astype({"cost": str}), SellersError, "one column of numbers"),
@@ -126,7 +126,7 @@ def test_a_dask_table_gives_the_same_offers_and_refuses_a_budget():
     whole = price_list(table, PRIOR, **given)
     np.testing.assert_allclose(parted.offers.compute(), whole.offers, rtol=1e-9)
     assert parted.audit().is_incentive_compatible
-    with pytest.raises(ParameterError, match="takes gamma"):
+    with pytest.raises(ParameterError, match="requires gamma"):
         price_list(partitions.table(dd.from_pandas(table, 1)), PRIOR, mu=1, sigma=1, budget=2.0)
     with pytest.raises(DataError, match="Dask DataFrame, or the path"):
         partitions.table(table)

@@ -1,4 +1,4 @@
-"""Roles of the columns of a table. Columns that describe the sale are not features.
+"""Determine the roles of columns. Columns that describe the sale are not features.
 
 Guarantees require weights that do not depend on the private rows. Weights are computed from the
 reports, so a report must not be a feature.
@@ -28,9 +28,9 @@ _NAMES: dict[Role, tuple[str, ...]] = {
 
 
 def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
-    """Return the columns that describe the sale, with the role of each.
+    """Map each column that describes the sale to its role.
 
-    ``named`` maps roles to columns. For other roles, common names are recognised, ignoring case.
+    ``named`` maps roles to columns. Other roles are recognised by common names in any case.
 
     Examples
     --------
@@ -63,8 +63,8 @@ def refuse_reports(features: Sequence[str], **named: str | None) -> None:
         if column == given or (given is None and column.strip().lower() in REPORT_NAMES):
             raise ParameterError(
                 f"the feature {column!r} is the sellers' report, on which weights and payments "
-                "depend, so no guarantee covers a model of it; omit it from features or, if it "
-                "is not the report, name the column of the reports (report)"
+                "depend, so no guarantee covers a model with this feature; omit it from features, "
+                "or name another column as the reports (report)"
             )
 
 
@@ -74,14 +74,14 @@ def feature_columns(
     features: Sequence[str] | None = None,
     **named: str | None,
 ) -> tuple[str, ...]:
-    """Return the feature columns of a table, after checking those that the user named.
+    """Return the names of the feature columns of a table.
 
-    By default, all columns are features except the labels and the columns of the sale.
+    By default, all columns are features, except the label and the columns of the sale.
 
     Raises
     ------
     DataError
-        If no column is left.
+        If no feature column is left.
     ParameterError
         If a feature is the label column or a report.
 

@@ -1,8 +1,8 @@
 """Quote the text in the cells of CSV files so that it is read back unchanged.
 
-A spreadsheet evaluates a cell that begins with certain characters as a formula. If it assumes
-another separator, it splits a text into several cells. Therefore, all text is quoted, and an
-apostrophe is inserted wherever a formula could begin. :func:`unguarded` removes it.
+A spreadsheet evaluates a cell that begins with certain characters as a formula. A spreadsheet that
+assumes another separator splits a text into several cells. Therefore, all text is quoted, and an
+apostrophe is inserted where a formula could begin. :func:`unguarded` removes the apostrophes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ __all__ = ["guarded", "may_be_guarded", "unguarded", "write_csv"]
 
 #: Number of rows written at a time.
 PIECE = 100_000
-#: Characters with which a formula begins, and their full-width forms.
+#: Characters that start a formula, and their full-width forms.
 _SIGNS = "=+@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH COMMERCIAL AT}"
 _SIGNS += "\N{FULLWIDTH HYPHEN-MINUS}-"
 _ANY_SIGN = re.compile(f"[{_SIGNS}]")
-#: The start of a cell under any separator, then apostrophes, then a formula character.
+#: Pattern of the start of a cell under any separator, apostrophes and a formula character.
 _BEGINNING = re.compile(rf"""((?:^|[,;|])[\s"]*)('*)(?=[{_SIGNS}])""")
-#: Tabs and line breaks anywhere in a text.
+#: Pattern of tabs and line breaks in a text.
 _TEARS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
-#: Pyarrow pattern that matches every text changed by :func:`guarded`, and a few other texts.
+#: Pyarrow pattern that matches every text that :func:`guarded` changes, and a few other texts.
 _RISKY = (
     rf"""(?:^|[,;|])[\s\pZ\x1c-\x1f\x{{85}}"]*'*[{_SIGNS}]"""
     r"|[\t\n\v\f\r\x1c-\x1e\x{85}\x{2028}\x{2029}]"
@@ -34,9 +34,9 @@ _RISKY = (
 
 
 def guarded(text: str) -> str:
-    r"""Return the text on one line, in a form that no spreadsheet evaluates.
+    r"""Convert a text so that no spreadsheet evaluates it as a formula.
 
-    Line breaks become spaces.
+    Line breaks are replaced by spaces.
 
     Examples
     --------
@@ -59,14 +59,14 @@ def unguarded(text: str) -> str:
 
 
 def may_be_guarded(column: Any) -> bool:
-    """Test whether :func:`unguarded` may change a text of this pyarrow column."""
+    """Test whether :func:`unguarded` can change a text of this pyarrow column."""
     return bool(pc.any(pc.match_substring_regex(column, f"'[{_SIGNS}]")).as_py())
 
 
 def write_csv(table: pd.DataFrame, file: TextIO) -> None:
-    """Write a table without its index. Text is quoted and guarded; numbers are not quoted.
+    """Write a table without its index. Text is quoted and guarded. Numbers are not quoted.
 
-    Missing values become empty cells.
+    Missing values are written as empty cells.
     """
     import pyarrow.csv
 
@@ -81,7 +81,7 @@ def write_csv(table: pd.DataFrame, file: TextIO) -> None:
 
 
 def _cells(column: pd.Series[Any]) -> Any:
-    """Return a column as numbers, or as guarded text."""
+    """Convert a column to a pyarrow array of numbers or of guarded text."""
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         return pa.array(column, from_pandas=True)
     if not isinstance(column.dtype, pd.StringDtype):

@@ -1,7 +1,7 @@
-"""Read CSV files as text, with the first line of each row.
+"""Read CSV files as text, with the line number of each row.
 
-The reader recognises any usual separator, encoding and decimal sign. The file may be
-untrusted: the sizes of lines and tables are bounded, and an ambiguous file or number is refused.
+The reader detects the usual separators, encodings and decimal signs. The file can be untrusted.
+Therefore, the sizes of lines and tables are limited, and ambiguous files and numbers are refused.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["MOST_CELLS", "SEPARATORS", "numbers_in", "read_texts"]
 SEPARATORS = ",;\t|"
 #: Number of lines used to detect the separator.
 FIRST_LINES = 10
-#: Largest number of bytes of a row; a row of 10,000 columns has fewer.
+#: Largest number of bytes of a row, which is sufficient for 10,000 columns.
 LONGEST_ROW = 4_000_000
-#: Largest number of cells of a table in memory; each uses about 20 bytes.
+#: Largest number of cells of a table in memory. A cell uses about 20 bytes.
 MOST_CELLS = 200_000_000
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
-#: Digits, points and commas, perhaps with an exponent.
+#: Pattern of digits, points and commas with an optional exponent.
 NUMERIC = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
 _MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -63,21 +63,21 @@ def read_texts(
     choose : callable, optional
         Function from the header to the names of the columns to read.
     na_values : sequence of str, optional
-        Texts that mark an empty cell, such as ``"k.A."``; blanks around them are ignored.
+        Texts that mark an empty cell, such as ``"k.A."``. Surrounding blanks are ignored.
     most_rows : int, optional
-        Number of rows to read from the top.
+        Number of first rows to return.
 
     Returns
     -------
     DataFrame
-        Empty cells are empty text. The index holds the first line of each row. Blank rows are
-        left out.
+        Table of text, without blank rows. An empty cell is the empty string. The index contains the
+        first line of each row.
 
     Raises
     ------
     DataError
         If the file cannot be read, is not UTF-8 text, is empty, is too large for memory, or has a
-        row that does not fit the header.
+        row whose number of fields differs from the header.
     """
     content = _content(path)
     header, separator, lines, start = _header(content, path)
@@ -138,7 +138,7 @@ def _not_utf8(path: str | Path) -> DataError:
 
 
 def _header(content: bytes, path: str | Path) -> tuple[list[str], str, int, int]:
-    """Return the names of the columns, the separator, and the lines and bytes of the header."""
+    """Return the column names, the separator, and the number of lines and bytes of the header."""
     text = content[:LONGEST_ROW].decode("utf-8", "ignore")
     first = io.StringIO(text, newline="")
     separator = separator_of(first)
@@ -176,7 +176,7 @@ def _header(content: bytes, path: str | Path) -> tuple[list[str], str, int, int]
 def _rows(
     content: bytes, start: int, width: int, separator: str, path: str | Path
 ) -> tuple[Any, NDArray[np.int64]]:
-    """Parse all rows after the header as text, and return them with their numbers from 1."""
+    """Parse all rows after the header as text, and return them with row numbers from 1."""
     misfits: list[Any] = []
     blank: list[int] = []
 
@@ -223,7 +223,7 @@ def _rows(
 
 
 def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]]:
-    """Return a mask of the rows with a visible character (None for all), and their lines."""
+    """Return a mask of the rows that are not blank (None for all rows), and their lines."""
     blank, breaks = pa.scalar(True), np.zeros(table.num_rows, dtype=np.int64)
     for column in table.columns:
         blank = pc.and_(blank, pc.equal(pc.utf8_trim_whitespace(column), ""))
@@ -238,7 +238,7 @@ def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]
 
 
 def separator_of(lines: Iterable[str]) -> str:
-    """Return the separator that splits the first rows most often, if possible equally often."""
+    """Choose the separator that splits the first rows into many, preferably equally many, cells."""
     first = list(islice(lines, FIRST_LINES))
 
     def fit(separator: str) -> tuple[bool, int]:
@@ -253,11 +253,11 @@ def separator_of(lines: Iterable[str]) -> str:
 
 
 def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
-    """Convert texts to numbers; NaN where a text is not certainly a number.
+    """Convert texts to numbers. Ambiguous and non-numeric texts become NaN.
 
     A number is written with the digits 0 to 9. Commas are decimal commas if more numbers have a
     comma than a point, and at least one comma cannot separate thousands. In that case, numbers with
-    a point become NaN; otherwise, numbers with a comma do. Cells with other text are ignored.
+    a point become NaN. Otherwise, numbers with a comma become NaN.
     """
     if pd.api.types.is_numeric_dtype(texts):
         return pd.to_numeric(texts).astype(float)
@@ -278,7 +278,7 @@ def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
 
 
 def _number(text: str) -> float:
-    """Parse a number of ASCII digits; underscores, which Python allows, give NaN."""
+    """Parse a number of ASCII digits. Underscores, which Python allows, yield NaN."""
     if "_" in text or not text.isascii():
         return math.nan
     try:

@@ -1,8 +1,8 @@
 """Load real and synthetic data sets, split into sold rows, public rows and test rows.
 
-Guarantees require public constants, so no scaling is computed from the rows that are sold. Means
-and standard deviations are computed from the public validation rows, and each row is projected
-separately.
+Guarantees require public constants, so no scaling constant is computed from the rows that are sold.
+Means and standard deviations are computed from the public validation rows, and each row is
+projected separately.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ += ["scale_rows", "synthetic", "synthetic_regression", "wdbc"]
 
 Array = NDArray[np.float64]
 
-#: The quantile of the public rows' norms that is scaled to the bound.
+#: Quantile of the norms of public rows that is scaled to the bound on the norm.
 _TYPICAL_QUANTILE = 0.9
 #: Radius of the ball that is scaled to the unit ball. The outer circle has radius 1.
 _CIRCLES_RADIUS = 1.5
@@ -36,7 +36,7 @@ _CIRCLES_RADIUS = 1.5
 
 @dataclass(frozen=True, eq=False)
 class MarketData:
-    """A data set in three parts, with every row in the ball of radius ``data_norm``.
+    """A data set in three parts, whose rows are in the ball of radius ``data_norm``.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class MarketData:
 class RegressionData:
     """A regression problem in two parts, with rows in [0, 1] and labels in [-1, 1].
 
-    The attributes are the same as in :class:`MarketData`.
+    See :class:`MarketData` for the attributes.
     """
 
     X_train: Array
@@ -79,10 +79,10 @@ class RegressionData:
 
 
 def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
-    """Project each row onto the ball: rows longer than ``data_norm`` are scaled to this norm.
+    """Project each row onto the ball of radius ``data_norm`` around the origin.
 
-    Each row is projected independently of the others, so guarantees that need the bound remain
-    valid.
+    Each row is projected independently of all other rows, so guarantees that require the bound
+    remain valid.
 
     Parameters
     ----------
@@ -105,8 +105,8 @@ def scale_rows(X: ArrayLike, data_norm: float = 1.0) -> Array:
 def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
     """Permute sensitivities so that their ranks equal the ranks of one feature.
 
-    Anjarlekar, Etesami and Srikant test robustness to correlations between data and sensitivities
-    in this way. Ties are broken by position.
+    Anjarlekar, Etesami and Srikant use this permutation to test robustness to correlations between
+    data and sensitivities. Ties are broken by position.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def correlate(sensitivities: ArrayLike, X: ArrayLike, column: int) -> Array:
     Raises
     ------
     ParameterError
-        If there is not one sensitivity per row, or no such column.
+        If the numbers of sensitivities and rows differ, or the column does not exist.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def wdbc(
     Parameters
     ----------
     random_state : int or numpy.random.Generator
-        Determines the split.
+        Seed or generator of the random split.
     fractions : (float, float, float)
         Shares of the sold, public and test rows.
     data_norm : float
@@ -158,7 +158,7 @@ def wdbc(
     Returns
     -------
     MarketData
-        The data with a constant column for the intercept; ``description`` states the scaling.
+        Data with a constant column for the intercept. ``description`` states the scaling.
 
     Raises
     ------
@@ -207,25 +207,25 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Draw two noisy concentric circles in the unit ball. No line separates them.
+    """Draw two noisy concentric circles in the unit ball, which no line separates.
 
     Parameters
     ----------
     n_rows : int
         At least 1. Half of the rows lie on each circle.
     noise : float
-        Standard deviation per coordinate, in radii of the outer circle. Nonnegative.
+        Standard deviation in each coordinate, relative to the radius of the outer circle.
     factor : float
-        Radius of the inner circle, in the same unit. At least 0 and below 1.
+        Radius of the inner circle, relative to the outer circle. At least 0 and below 1.
     random_state : int or numpy.random.Generator
-        Determines the rows.
+        Seed or generator of the rows.
 
     Returns
     -------
     X : ndarray of shape (n_rows, 2)
-        Circles of scikit-learn, divided by 1.5. Rows outside the unit ball are projected onto it.
+        Rows of ``sklearn.datasets.make_circles``, divided by 1.5 and projected onto the unit ball.
     y : ndarray of shape (n_rows,)
-        1 on the inner circle, -1 on the outer one.
+        1 for the inner circle, and -1 for the outer circle.
 
     Raises
     ------
@@ -260,14 +260,14 @@ def synthetic(
     """Draw Gaussian inputs labelled by a hyperplane through the origin (A, section X).
 
     The coordinates are independent with mean zero and variance ``data_norm**2 / n_features``. Rows
-    outside the ball are projected onto it, which changes no label.
+    outside the ball are projected onto it. The projection does not change labels.
 
     Parameters
     ----------
     n_sellers, n_features : int
         Numbers of sold rows and of columns. At least 1.
     random_state : int or numpy.random.Generator
-        Determines the hyperplane and the rows.
+        Seed or generator of the hyperplane and the rows.
     n_validation, n_test : int
         Numbers of public rows and of test rows.
     data_norm : float
@@ -276,11 +276,11 @@ def synthetic(
     Raises
     ------
     ParameterError
-        If a number is too small.
+        If a number is out of range.
     """
     if min(n_sellers, n_features) < 1 or min(n_validation, n_test) < 0:
         raise ParameterError(
-            "n_sellers and n_features must be at least 1, n_validation and n_test not negative"
+            "n_sellers and n_features must be at least 1, and n_validation and n_test nonnegative"
         )
     check_positive("data_norm", data_norm)
     rng = np.random.default_rng(random_state)
@@ -303,7 +303,7 @@ def synthetic(
     )
 
 
-#: Public ranges of the medical data. They do not depend on these rows.
+#: Public ranges of the medical data, which do not depend on the rows.
 MEDICAL_RANGES = {
     "age": (18.0, 64.0),
     "bmi": (15.0, 55.0),
@@ -319,7 +319,7 @@ MEDICAL_CATEGORIES = {
 
 
 def medical_table() -> pd.DataFrame:
-    """Load the medical cost data as published: 1,338 persons and their yearly charges.
+    """Load the published medical cost data of 1,338 persons and their yearly charges.
 
     The columns are age, sex, bmi, children, smoker, region and charges (US dollars). Source: Brett
     Lantz, Machine Learning with R, 2013; Database Contents License 1.0.
@@ -333,17 +333,17 @@ def medical(
     train_fraction: float = 0.8,
     random_state: int | np.random.Generator = 0,
 ) -> RegressionData:
-    """Load the medical cost data: 12 features of a person, and the yearly charges as label.
+    """Load the medical cost data with 12 features, and the yearly charges as labels.
 
-    Numbers and labels are scaled to [0, 1]. Each category has one column, and a constant column
-    represents the intercept (Acharya, Boenisch, Naidu and Ziani, section 4).
+    Numeric features and labels are scaled to [0, 1]. Each category has one column, and a constant
+    column represents the intercept (Acharya, Boenisch, Naidu and Ziani, section 4).
 
     Parameters
     ----------
     train_fraction : float
         Share of sold rows, in (0, 1).
     random_state : int or numpy.random.Generator
-        Determines the split.
+        Seed or generator of the random split.
 
     Examples
     --------
@@ -390,7 +390,7 @@ def synthetic_regression(
     n_rows, n_features : int
         Total number of rows, at least 2, and number of columns d, at least 1.
     random_state : int or numpy.random.Generator
-        Determines the model, the rows and the split.
+        Seed or generator of the model, the rows and the split.
     train_fraction : float
         Share of sold rows, in (0, 1).
     label_noise : float
@@ -418,7 +418,7 @@ def synthetic_regression(
 def _finite_matrix(X: ArrayLike) -> Array:
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or not np.all(np.isfinite(rows)):
-        raise DataError("X must be a matrix of finite numbers: no missing values, no infinities")
+        raise DataError("X must be a matrix of finite numbers, without missing values")
     return rows
 
 

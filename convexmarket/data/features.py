@@ -1,7 +1,7 @@
-"""Transform tables into rows of a ball by declared, public ranges and categories.
+"""Transform tables into rows of a ball, with declared public ranges and categories.
 
-The parameters of a scaler fitted to private rows depend on these rows, and no guarantee covers
-them.
+A scaler that is fitted to private rows has parameters that depend on these rows. No guarantee
+covers such parameters.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ Column: TypeAlias = tuple[float, float] | list[Any]
 #: The category of all undeclared values.
 OTHER = "other"
 WRONG_NUMBER = "is not a number; write 1234.5, and leave the cell of a missing number empty"
-#: Relative distance of rows from the boundary of the ball, larger than rounding errors.
+#: Factor that keeps rows in the ball despite rounding errors.
 INSIDE = 1.0 - 2.0**-48
 
 
 class PublicFeatures(TransformerMixin, BaseEstimator):
-    r"""Transform a table into rows of a public ball by declared ranges and categories.
+    r"""Transform a table into rows of a ball, with declared public ranges and categories.
 
     Parameters
     ----------
     columns : mapping of str to pair of floats or list
-        Public facts about each feature column, in order: a tuple (low, high) is the range of a
-        number; a list contains categories, where ``"other"`` represents all undeclared values.
-        Other columns are not used.
+        Public range or categories of each feature column, in order. A tuple (low, high) is the
+        range of a number. A list contains categories, and ``"other"`` represents all undeclared
+        values. Undeclared columns are ignored.
     missing : {"error", "middle", "indicator"}, default "error"
-        Treatment of an empty cell: ``"middle"`` replaces it by the middle of the range, or by no
-        category. ``"indicator"`` also adds a feature to every column, which is 1 if the cell is
-        empty.
+        Treatment of empty cells. ``"middle"`` replaces a number by the middle of its range, and a
+        category by zeros. ``"indicator"`` also adds a feature for each column, which is 1 if the
+        cell is empty.
     intercept : bool, default True
         Whether to append a constant feature, which replaces the intercept of a model.
     data_norm : float or None, default 1.0
-        Euclidean radius R of the ball that contains every row. ``None`` leaves every feature in
+        Euclidean radius R of the ball that contains every row. With ``None``, every feature is in
         [-1, 1].
 
     Attributes
@@ -67,15 +67,15 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    A number becomes ``2 * (x - low) / (high - low) - 1``, clipped to [-1, 1]. A category becomes a
-    one-hot vector. Each column therefore adds at most 1 to the squared norm of a row. All features
-    are multiplied by :math:`R / \sqrt{k}`, where k is the number of columns, including the
-    intercept.
+    A number is transformed to ``2 * (x - low) / (high - low) - 1`` and clipped to [-1, 1]. A
+    category is transformed to a one-hot vector. Each column therefore adds at most 1 to the squared
+    norm of a row. All features are multiplied by :math:`R / \sqrt{k}`, where k is the number of
+    columns, including the intercept.
 
-    ``fit`` uses no rows. A transformed row depends only on the row itself, so a guarantee for
-    transformed rows also covers the original rows. An undeclared category raises an error, which
-    reveals to the user that a row contains one. If sellers enter free text, declare ``"other"``;
-    then every category is accepted.
+    ``fit`` does not use rows. A transformed row depends only on the original row, so a guarantee
+    for transformed rows also covers the original rows. An undeclared category raises an error,
+    which reveals that a row contains such a category. If sellers enter free text, declare
+    ``"other"`` to accept every category.
 
     Examples
     --------
@@ -112,12 +112,12 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> NDArray[np.float64]:
-        """Transform every row of a table into a row of the ball.
+        """Transform every row of a table into a row in the ball.
 
         Parameters
         ----------
         X : DataFrame, or a table of Polars or pyarrow, of shape (n_rows, n_columns)
-            Table with all declared columns. Other columns are ignored.
+            Table with all declared columns. Undeclared columns are ignored.
 
         Returns
         -------
@@ -127,9 +127,9 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         Raises
         ------
         DataError
-            If a column is missing, a cell is not a number, its category is not declared, or it is
-            empty under ``missing="error"``; the message names the rows by the index of the table,
-            and the column, not the content.
+            If a column is missing, or a cell is not a number, has an undeclared category, or is
+            empty with ``missing="error"``. The message contains the column and the index of the
+            rows, but not the content of cells.
         """
         parts = self._features(X)
         scale = 1.0
@@ -140,8 +140,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     def transform_to_box(self, X: Any) -> NDArray[np.float64]:
         """Transform the rows into features in [0, 1] for ridge regression.
 
-        Parameters, shape and errors are as in :meth:`transform`. A number becomes
-        ``(x - low) / (high - low)``, and a missing number becomes 0.5.
+        Parameters, shape and errors are as in :meth:`transform`. A number is transformed to
+        ``(x - low) / (high - low)``, and a missing number to 0.5.
         """
         rows, numbers = self._features(X), self._numbers()
         rows[:, numbers] = (rows[:, numbers] + 1.0) / 2.0
@@ -154,8 +154,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         absent = [name for name in self.columns if name not in table.columns]
         if absent:
             raise DataError(
-                f"the table has no column {absent[0]!r}, which is declared as a feature; it has"
-                f" {', '.join(map(repr, table.columns))}"
+                f"the table has no column {absent[0]!r}, which is declared as a feature; its "
+                f"columns are {', '.join(map(repr, table.columns))}"
             )
         parts = [self._part(table[name], name, public) for name, public in self.columns.items()]
         if self.intercept:
@@ -163,7 +163,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         return np.column_stack(parts)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
-        """Return the names of the features of a transformed row. No argument is used."""
+        """Return the names of the features of a transformed row. The argument is ignored."""
         names: list[str] = []
         for name, public in self.columns.items():
             names += [name] if isinstance(public, tuple) else [f"{name}={word}" for word in public]
@@ -199,7 +199,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
         is_empty, what = cells.isna(), f"the cell of the column {name!r}"
         place = str(cells.index.name or "row")
         if self.missing == "error":
-            why = 'is empty; leave such rows out, or choose missing, "indicator" or "middle"'
+            why = 'is empty; omit such rows, or set missing to "indicator" or "middle"'
             refuse(place, is_empty, why, what)
         empty, filled = is_empty.to_numpy(bool), cells[~is_empty]
         if isinstance(public, tuple):
@@ -209,7 +209,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
             else:
                 numbers = pd.to_numeric(filled, errors="coerce").astype(np.float64)
             refuse(place, numbers.isna(), WRONG_NUMBER, what)
-            # Halves, so that the widest of ranges does not overflow.
+            # Halve the bounds first, because the width of the range can overflow.
             middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
             part = np.zeros(len(cells))
             part[~empty] = (numbers.clip(low, high) - middle) / half
@@ -221,8 +221,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
             if OTHER in public:
                 part[others, list(public).index(OTHER)] = 1.0
             why = (
-                "is not among its categories; declare it as the column writes it, or "
-                f"{OTHER!r}, the category of all undeclared values"
+                "is not among the declared categories; declare it as written in the column, or "
+                f"declare {OTHER!r} for all undeclared values"
             )
             wrong = pd.Series(others & (OTHER not in public), cells.index)
             refuse(place, wrong, why, what)
@@ -246,19 +246,19 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
 
 
 def _check_types(filled: pd.Series[Any], name: str, categories: list[Any]) -> None:
-    """Refuse a category of another type, which would equal no cell."""
+    """Raise an error for a category whose type differs from the type of the cells."""
     numeric = is_numeric_dtype(filled)
     if len(filled) and (numeric or is_string_dtype(filled)):
         for word in categories:
             if word != OTHER and isinstance(word, str) == numeric:
                 raise DataError(
-                    f"column {name!r} holds {'numbers' if numeric else 'words'}, and its category "
-                    f"{word!r} is of another type; declare categories as the column writes them"
+                    f"column {name!r} holds {'numbers' if numeric else 'words'}, but its category "
+                    f"{word!r} is of another type; declare categories as written in the column"
                 )
 
 
 def _fault(public: object) -> str:
-    """Return the remedy for a declaration that is neither a range nor a list of categories."""
+    """Describe how to correct a declaration, or return an empty string if it is valid."""
     if isinstance(public, tuple):
         low, high = map(as_float, public) if len(public) == 2 else (np.nan, np.nan)
         if -LARGEST <= low < high <= LARGEST and high - low >= SMALLEST:

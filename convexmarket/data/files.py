@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_parquet", "open_regular", "read_limited"]
 
-#: With this flag, opening a pipe without a writer does not block, if the system supports it.
+#: Flag with which the opening of a pipe does not block, on systems that support the flag.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 
 
@@ -36,7 +36,7 @@ def read_limited(path: str | Path, most: int) -> bytes:
     with open_regular(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise OSError(errno.EFBIG, f"holds more than {most} bytes, the most allowed", str(path))
+        raise OSError(errno.EFBIG, f"holds more than {most} bytes, which is the limit", str(path))
     return content
 
 
@@ -48,7 +48,7 @@ def open_parquet(path: str | Path) -> Iterator[ParquetFile]:
     ------
     DataError
         If the file cannot be opened, or if the block raises an error. The message does not quote
-        the file.
+        the content of the file.
     """
     from pyarrow.parquet import ParquetFile
 
@@ -57,10 +57,10 @@ def open_parquet(path: str | Path) -> Iterator[ParquetFile]:
             yield ParquetFile(file)
     except ConvexMarketError:
         raise
-    except Exception as error:  # pyarrow raises errors of a dozen types, which may quote cells
+    except Exception as error:  # errors of pyarrow have many types, and can quote cells
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"{path}: {error.strerror}; give a Parquet file") from None
         raise DataError(
-            f"{path} cannot be read as Parquet ({type(error).__name__}); give a Parquet file that "
-            "is whole"
+            f"{path} cannot be read as Parquet ({type(error).__name__}); give an intact Parquet "
+            "file"
         ) from None

@@ -1,6 +1,6 @@
-"""Lists of sellers in CSV files, Parquet files and tables.
+"""Read lists of sellers from CSV files, Parquet files and tables.
 
-An ambiguous value raises an error that names its lines, because a wrong number would lead to a
+An ambiguous value raises an error with its line numbers, because a wrong number would lead to a
 wrong payment.
 """
 
@@ -27,10 +27,10 @@ from convexmarket.errors import DataError, ParameterError
 __all__ = ["Supported", "blame", "blank", "checked_ids", "checked_list", "clipped", "column_named"]
 __all__ += ["columns_listed", "digest", "is_class", "read_list", "read_sales", "refuse"]
 
-NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
+NO_NUMBER = "is not a number, or is ambiguous; write 1234.5, and use one decimal sign throughout"
 #: Maps options of the command line to arguments of :func:`convexmarket.price`.
 _IN_PYTHON = {"--id-column": "id", "--sensitivity-column": "ask", "--group-column": "group"}
-#: The keys of a problem file by the arguments in Python.
+#: Maps arguments in Python to the keys of a problem file.
 _IN_FILES = {"id": "sellers.id", "ask": "sellers.report", "group": "sellers.group"}
 EPSILON_NAMES, PRICE_NAMES = ("epsilon", "eps"), ("payment", "price")
 #: Largest number of characters of a value in a message.
@@ -40,7 +40,7 @@ _PLAIN = "[!-~]([ -~]{0,198}[!-~])?"
 
 
 class Supported(Protocol):
-    """The interface of a distribution for checks of reports."""
+    """Interface of a distribution whose support must contain the reports."""
 
     support: tuple[float, float]
 
@@ -56,36 +56,36 @@ def read_list(
     na_values: Sequence[str] = (),
     show_cells: bool = False,
 ) -> pd.DataFrame:
-    """Read ids and sensitivities of sellers, and check them.
+    """Read and check the ids and sensitivities of sellers.
 
     Parameters
     ----------
     reports : path of a CSV file or a Parquet file (.parquet), or table
-        One row per seller. Rows in which both id and sensitivity are empty are left out.
+        One row per seller. Rows with neither an id nor a sensitivity are omitted.
     prior : Prior or None
-        The distribution of the sensitivities. If it differs between sellers, pass None; reports are
-        then not compared with its support.
+        Distribution of the sensitivities, whose support must contain the reports. Pass None if
+        sellers have different distributions.
     id_column, sensitivity_column, group_column : str, optional
-        Columns of ids and reports that have no common name, and the column of groups.
+        Columns of ids and of reports, if they do not have common names, and column of groups.
     trim : bool
-        Whether blanks around ids are removed. Otherwise, they raise an error.
+        Whether to remove blanks around ids. If False, such blanks raise an error.
     na_values : sequence of str
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
     show_cells : bool
-        Whether an error shows the text of the first wrong report. Reports are private, so error
-        messages name only lines by default.
+        Whether an error message contains the first wrong report. By default, messages contain only
+        line numbers, because reports are private.
 
     Returns
     -------
     DataFrame
-        Columns id and sensitivity, and group if its column was named. The index is the first line
-        of each row in the file, or its number from 1. Ids of a CSV file are in normal form; other
-        ids are unchanged.
+        Table with the columns id and sensitivity, and group if ``group_column`` is given. The index
+        contains the first line of each row in the file, or row numbers from 1. Ids of a CSV file
+        are in normal form. Other ids are unchanged.
 
     Raises
     ------
     DataError
-        If the file cannot be read, or rows are wrong; the message names their lines.
+        If the file cannot be read, or rows are wrong. The message contains their line numbers.
     """
 
     def choose(columns: Iterable[Any]) -> list[Any]:
@@ -126,20 +126,20 @@ def checked_list(
     show_cells: bool = False,
     is_csv: bool = False,
 ) -> pd.DataFrame:
-    """Convert the sensitivities of a list to numbers, or raise an error that names wrong lines.
+    """Convert the sensitivities of a list to numbers, or raise an error with the wrong lines.
 
-    ``table`` has those of the columns id, sensitivity and group that were named. Its index counts
-    lines or rows of ``place``, such as "rows.csv: line"; ``id_name`` is the file's column of ids.
+    ``table`` contains some of the columns id, sensitivity and group. Its index contains the line or
+    row numbers of ``place``, such as "rows.csv: line". ``id_name`` is the original column of ids.
     """
     if table.empty:
         file = place.removesuffix("line").removesuffix("row")
         raise DataError(f"{file}the list has a header but no sellers; give one row per seller")
     listed = table.copy()
-    if is_csv and "group" in table:  # few names; each is stored once
+    if is_csv and "group" in table:  # store each of the few names once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     if "sensitivity" in table:
         written = table["sensitivity"]
-        if pd.api.types.is_bool_dtype(written):  # as in a file, True is not a price
+        if pd.api.types.is_bool_dtype(written):  # True is not a price, as in a file
             written = written.astype(str)
         listed["sensitivity"] = numbers_in(written)
         cells = table["sensitivity"] if show_cells else None
@@ -147,13 +147,13 @@ def checked_list(
             refuse(place, wrong, why, "the report", cells)
     if "id" in table:
         listed["id"] = forms = _forms(table["id"], place, trim)
-        refuse(place, blank(forms), f"is no id (column {id_name!r})", cells=table["id"])
+        refuse(place, blank(forms), f"is not an id (column {id_name!r})", cells=table["id"])
         if not forms.is_unique:
             why = f"is the id of an earlier seller (column {id_name!r}); ids must be distinct"
             refuse(place, forms.duplicated(), why, cells=table["id"])
     if "group" in table:
         refuse(place, blank(table["group"]), "is missing", "the group")
-    pa.default_memory_pool().release_unused()  # the search for equal ids is slow
+    pa.default_memory_pool().release_unused()  # the search for equal ids needs most memory
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 
@@ -176,9 +176,9 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
 
 
 def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
-    """Compute the normal forms of ids. The error for missing or repeated ids names their lines."""
+    """Compute the normal forms of ids. Missing or repeated ids raise an error with their lines."""
     forms = _forms(ids, place)
-    refuse(place, blank(ids), "is no id", cells=ids)
+    refuse(place, blank(ids), "is not an id", cells=ids)
     why = "is the id of an earlier line; ids must be distinct"
     refuse(place, forms.duplicated(), why, cells=ids)
     return forms
@@ -188,7 +188,7 @@ def read_sales(path: str | Path) -> pd.DataFrame:
     """Read the columns id, epsilon and payment or price of the sales in a CSV file.
 
     The index contains the line numbers, and the column of payments is called price. Wrong rows and
-    offers that were not accepted raise a DataError that names their lines.
+    offers that were not accepted raise a DataError with their line numbers.
     """
     table, place = read_texts(path), f"{path}: line"
     if table.empty:
@@ -196,7 +196,7 @@ def read_sales(path: str | Path) -> pd.DataFrame:
     status = next((name for name in table if str(name).strip().lower() == "status"), None)
     if status is not None:
         open_offers = table[status].str.strip().str.lower() != "accepted"
-        why = "is not 'accepted': only what was accepted is sold; leave the others out"
+        why = "is not 'accepted'; list only offers that were accepted"
         refuse(place, open_offers, why, f"the cell of the column {status!r}")
     sales = {"id": checked_ids(table[column_named(table, None, ID_NAMES)], place)}
     for name, common in (("epsilon", EPSILON_NAMES), ("price", PRICE_NAMES)):
@@ -210,7 +210,7 @@ def read_sales(path: str | Path) -> pd.DataFrame:
 def _report_faults(
     numbers: pd.Series[float], prior: Supported | None
 ) -> list[tuple[pd.Series[bool], str]]:
-    """Find reports that may be wrong, with the reasons."""
+    """Find invalid or ambiguous reports, with the reasons."""
     faults = [
         (numbers.isna(), NO_NUMBER),
         (numbers < 0, "is negative, but a sensitivity must be >= 0"),
@@ -237,7 +237,7 @@ def blank(values: pd.Series[Any]) -> pd.Series[bool]:
 def column_named(
     columns: Iterable[Any], given: str | None, common: Sequence[str], option: str = ""
 ) -> Any:
-    """Return the column named by the command-line ``option``, or a column with a common name."""
+    """Return the column with the ``given`` name, or a column with a common name."""
     columns = list(columns)
     if not isinstance(given, Hashable):
         python = _IN_PYTHON.get(option, option)
@@ -262,25 +262,25 @@ def column_named(
 
 
 def columns_listed(columns: Iterable[Any]) -> str:
-    """Describe the header of a file without quoting it, because it may be a private row."""
+    """Describe the header of a file without quoting it, because it can be a private row."""
     names = [str(name) for name in columns]
     if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
         return (
-            "each line of the file is one quoted cell; in a spreadsheet, import it as "
+            "each line of the file is one quoted cell; import the file into a spreadsheet as "
             "comma-separated text, and save it again"
         )
-    return f"the first line has {len(names)} columns of other names"
+    return f"the first line has {len(names)} columns with other names"
 
 
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
-    """Test which labels equal a class, compared as numbers if the class is a number."""
+    """Test which labels equal a class. A numeric class is compared with numbers."""
     if isinstance(known, str):
         return (labels.astype(str).str.strip() == known).to_numpy()
     return (numbers_in(labels) == known).to_numpy()
 
 
 def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
-    """Describe wrong rows by ids or columns, because the content of a cell is private."""
+    """Compose an error message with the numbers of wrong rows, because cells are private."""
     more = ""
     if rows.size > 1:
         others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")
@@ -289,7 +289,7 @@ def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
 
 
 def refuse(place: str, wrong: Any, why: str, what: str = "", cells: Any = None) -> None:
-    """Refuse a table with wrong rows; ``cells`` may be shown."""
+    """Raise an error if rows are wrong. The message quotes a cell if ``cells`` is given."""
     bad = np.flatnonzero(wrong)
     if bad.size:
         cell = [] if cells is None else [clipped(cells.iloc[bad[0]])]
@@ -304,7 +304,7 @@ def clipped(value: Any) -> str:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
+    """Compute the SHA-256 digest of a file, in hexadecimal."""
     try:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -37,12 +37,12 @@ def as_frame(table: Any) -> pd.DataFrame:
 
 
 def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
-    """Convert a table, or read a CSV or Parquet file, to a DataFrame.
+    """Convert a table to a DataFrame, or read a CSV or Parquet file into a DataFrame.
 
     A path that ends in .parquet is read as Parquet, and any other path as CSV with a header. The
     separator and decimal commas of a CSV file are detected. A CSV column is numeric if each filled
-    cell is a number, and a column without a name is skipped. ``na_values`` mark empty cells of a
-    CSV file.
+    cell is a number. Columns without a name are skipped. In a CSV file, texts in ``na_values`` mark
+    empty cells.
     """
     return read_rows(table, na_values)[0]
 
@@ -50,7 +50,7 @@ def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
 def read_rows(
     table: Any, na_values: Sequence[str] = (), texts: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, pd.Index[int], str]:
-    """Read a table by :func:`read_table`. Return the table, its line numbers, and their unit.
+    """Read a table like :func:`read_table`, with row numbers and the prefix of a row number.
 
     The columns ``texts`` of a CSV file are not converted.
     """
@@ -83,7 +83,7 @@ def _typed(texts: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def read_parquet(path: str | Path, choose: Callable[[list[str]], Sequence[str]]) -> pd.DataFrame:
-    """Read the columns of a Parquet file that ``choose`` returns. The index counts rows from 1.
+    """Read the columns of a Parquet file that ``choose`` returns. Rows are numbered from 1.
 
     Raises
     ------

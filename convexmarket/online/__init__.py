@@ -1,8 +1,8 @@
 """The online market: sellers arrive one by one and receive a quote on arrival (A, section V).
 
-A policy computes a plan from the prior of the sellers (:mod:`convexmarket.online.plan`), and the
-guarantee and payment of each report from the plan (:mod:`convexmarket.online.curves`).
-:class:`OnlineMarket` runs a real market with its state in a database.
+A policy computes a plan from the prior of the sellers (:mod:`convexmarket.online.plan`). The plan
+determines the guarantee and payment for each report (:mod:`convexmarket.online.curves`).
+:class:`OnlineMarket` stores the state of a real market in a database.
 """
 
 from convexmarket.online.online_market import Offer, OnlineMarket

@@ -1,11 +1,12 @@
-r"""Approximate a prior by finitely many virtual costs, from above and from below.
+r"""Approximate a prior by finitely many virtual costs that bound the optimal loss.
 
-With R(q) = q*F^-1(q), the expected virtual cost on a cell of sensitivities is a difference of R.
-Two sets of atoms have these means: the means themselves, and the virtual costs at the ends of the
-cells, with the mass of each cell divided between its ends. A policy for the first set buys the same
-on each cell, which is feasible for the prior. Any policy for the prior corresponds to a policy for
-the second set with the same loss. The best plan for the prior is therefore between the best plans
-for both sets, whose difference is of second order in the width of the cells.
+Let R(q) = q*F^-1(q). The mean virtual cost on a cell of sensitivities is the increment of R divided
+by the mass of the cell. The first set of atoms consists of these means. The second set consists of
+the virtual costs at the ends of the cells, with the mass of each cell divided so that its mean is
+preserved. A policy for the first set is feasible for the prior, and constant on each cell. Any
+policy for the prior corresponds to a policy for the second set with the same loss. The optimal
+losses for the two sets therefore bound the optimal loss for the prior. Their difference is of
+second order in the width of the cells.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from convexmarket.priors import EmpiricalPrior, Prior
 
 Floats = NDArray[np.float64]
 
-#: Halvings of cells towards the lower end, and in probability towards both ends; evenly spaced
-#: ends; parts of each cell in the first plan.
+#: Number of halvings of cells towards the ends of the support, number of evenly spaced edges, and
+#: number of parts of each initial cell.
 _HALVINGS, _EVEN, _PARTS = 40, 129, 4
-#: Smallest probability of a cell, relative to the probabilities below and above; and absolute.
+#: Relative and absolute tolerance. Cells of smaller probability are merged with the next cell.
 _APART, _ROUNDING = 1e-9, 1e-15
 
 
@@ -40,10 +41,10 @@ class Shape(NamedTuple):
 
 
 class Atoms:
-    """Nondecreasing virtual costs and their probabilities, which may sum to less than one.
+    """Nondecreasing virtual costs and their probabilities, whose sum can be less than one.
 
-    ``lowest`` is the smallest cost, ``unit`` a typical distance above it, and ``above`` the costs
-    less the smallest.
+    ``lowest`` is the smallest cost, ``above`` contains the costs minus ``lowest``, and ``unit`` is
+    a typical value of ``above``.
     """
 
     def __init__(self, costs: Floats, masses: Floats) -> None:
@@ -54,7 +55,7 @@ class Atoms:
         self._sums = np.concatenate((np.zeros((3, 1)), np.cumsum(masses * powers, axis=1)), axis=1)
 
     def shape(self, price: Floats, width: Floats) -> Shape:
-        """Compute the moments of ``v = (p - psi)_+`` cut at w, for p relative to ``lowest``."""
+        """Compute the moments for ``v = (p - psi)_+`` at prices p relative to ``lowest``."""
         full, below, below2 = self._sums[:, np.searchsorted(self.above, price - width, "right")]
         share, mean, square = self._sums[:, np.searchsorted(self.above, price, "right")]
         share, mean, square = share - full, mean - below, square - below2  # costs between
@@ -68,7 +69,7 @@ class Atoms:
 
 
 class Cells:
-    """A prior with a density, divided into cells from the lower end of its support."""
+    """Cells of the support of a prior with a density, starting at the lower end."""
 
     def __init__(self, prior: Prior, edges: Floats) -> None:
         levels = np.asarray(prior.cdf(edges))
@@ -85,24 +86,24 @@ class Cells:
         low, high = self._costs[:-1], self._costs[1:]
         with np.errstate(invalid="ignore", divide="ignore"):
             up = np.where((low < high) & (high < np.inf), (self._means - low) / (high - low), 0.0)
-            # The variance that the ends add to the costs.
+            # Increase of the variance of the costs by moving masses to the ends of cells.
             self._spread = np.fmax(up * (high - self._means) * (high - low) * masses, 0.0)
         self._at_ends = np.append(masses * (1.0 - up), 0.0) + np.append(0.0, masses * up)
         self._at_ends[-1] += max(0.0, 1.0 - levels[-1])
 
     @property
     def inner(self) -> Atoms:
-        """Atoms at the means of cells, with a best plan that is not better than the prior's."""
+        """Atoms at the means of cells, whose optimal loss is at least the loss for the prior."""
         return Atoms(self._means, self._masses)
 
     @property
     def outer(self) -> Atoms:
-        """Atoms at the ends of cells, with a best plan that is not worse than the prior's."""
+        """Atoms at the ends of cells, whose optimal loss is at most the loss for the prior."""
         some = (self._at_ends > 0) & np.isfinite(self._costs)
         return Atoms(self._costs[some], self._at_ends[some])
 
     def refined(self, size: int, low: float, high: float) -> Cells:
-        """Add about ``size`` cells where virtual costs between ``low`` and ``high`` vary most."""
+        """Add about ``size`` cells where the virtual costs in [``low``, ``high``] vary most."""
         touched = (self._costs[1:] > low) & (self._costs[:-1] < high)
         need = np.where(touched, np.cbrt(self._spread), 0.0)
         parts = 1 + np.ceil(size * need / max(float(need.sum()), 1e-300))
@@ -110,7 +111,7 @@ class Cells:
 
 
 def _divided(edges: Floats, parts: NDArray[np.int_] | int) -> Floats:
-    """Return the edges of equal parts of each cell."""
+    """Divide each cell into a number of equal parts, and return all edges."""
     number = np.broadcast_to(parts, edges.size - 1)
     left = np.repeat(edges[:-1], number)
     step = np.repeat(np.diff(edges) / number, number)
@@ -120,7 +121,7 @@ def _divided(edges: Floats, parts: NDArray[np.int_] | int) -> Floats:
 
 @lru_cache(maxsize=16)
 def cells_of(prior: Prior) -> Cells:
-    """Create cells that are narrow near the cheapest sellers."""
+    """Create cells of a prior that are narrowest near the lowest sensitivities."""
     low, high = prior.support
     halves = 0.5 ** np.arange(1.0, _HALVINGS)
     middle = float(prior.quantile(0.5))
@@ -139,6 +140,6 @@ def cells_of(prior: Prior) -> Cells:
 
 
 def atoms_of(prior: EmpiricalPrior) -> Atoms:
-    """Return the atoms of a sample."""
+    """Return the virtual costs of an empirical prior and their probabilities as atoms."""
     costs, place = np.unique(prior.ironed_virtual_cost(prior.values), return_inverse=True)
     return Atoms(costs, np.bincount(place, prior.masses).astype(float))

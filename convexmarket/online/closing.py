@@ -1,4 +1,4 @@
-"""Charge the model of an online market before its training."""
+"""Charge the privacy cost of the model of an online market before training."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from convexmarket.ledger.book import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
 from convexmarket.privacy import Guarantee
 
-#: Name of a failed attempt. The failure may depend on the rows.
+#: Prefix of the names of failed attempts, whose failures can depend on the rows.
 _FAILED = f"{MODEL}-failed-"
 _ENTRIES = f"SELECT count(*) FROM ledger_releases WHERE name = '{MODEL}' OR name LIKE '{MODEL}-%'"
 _FAILURES = f"FROM ledger_releases WHERE name LIKE '{_FAILED}%'"
-#: Charges of attempts after the last such failure.
+#: Charges of all attempts after the last recorded failure.
 _CHARGED = (
     "SELECT seller, sum(epsilon) FROM spending "
     f"WHERE (name = '{MODEL}' OR name LIKE '{MODEL}-%') "
     f"AND release > (SELECT coalesce(max(number), 0) {_FAILURES}) GROUP BY seller"
 )
-#: Errors of a release that rejects its input before noise is drawn.
+#: Errors by which a release rejects its input before it draws noise.
 _NOTHING_DRAWN = (DataError, ParameterError, ProblemFileError)
 
 
 def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
-    """Return the largest guarantee of a model of these offers."""
+    """Return the guarantee of a model that uses the full epsilon of each accepted offer."""
     epsilon = accepted["epsilon"].to_numpy(dtype=float)
     return Guarantee(epsilon, 0.0, "the model of the market", "all that was sold", ())
 
@@ -37,11 +37,11 @@ def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
 def charge_model(
     connection: sqlite3.Connection, accepted: pd.DataFrame, guarantee: Guarantee
 ) -> None:
-    """Charge the model of a market, less the charges of attempts since the last failure.
+    """Charge a model to the ledger, minus the charges of attempts since the last failure.
 
-    A market stores the result of at most one attempt. Attempts that were killed, or that rejected
-    their input before noise was drawn, together cost as much as the most expensive attempt. Another
-    failure may depend on the noise, so free repetitions would allow a choice of noise.
+    A market stores the result of at most one attempt. Attempts that were killed or rejected their
+    input before noise was drawn cost as much in total as the most expensive attempt. Any other
+    failure can depend on the noise, so a free repetition would allow a selection of the noise.
     """
     ids, name, failures = accepted["id"].tolist(), MODEL, _failures(connection)
     if charged_at(connection, MODEL) is not None:
@@ -60,15 +60,14 @@ def charge_model(
         if not failures:
             raise
         raise BudgetExceededError(
-            f"{error} An earlier attempt failed, possibly depending on the rows, so its charge "
-            "remains and another attempt is charged in full; to end the market "
-            "without a model, "
-            "use close_without_model (on the command line: --without-model)"
+            f"{error}. The failure of an earlier attempt can depend on the rows, so its charge "
+            "remains and another attempt is charged in full; to close the market without a "
+            "model, use close_without_model (on the command line: --without-model)"
         ) from None
 
 
 def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.DataFrame) -> str:
-    """Call ``release``, and record any error except a rejected input."""
+    """Call ``release``, and record every error except the rejection of an input."""
     try:
         result = release(accepted)
     except _NOTHING_DRAWN:
@@ -83,8 +82,8 @@ def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.D
     except ValueError as error:
         _record_failure(store)
         raise ParameterError(
-            f"release returned no JSON text ({error}), so nothing was released; return "
-            "json.dumps(...) of the result, and close again"
+            f"release did not return JSON text ({error}), so nothing was released; apply "
+            "json.dumps to the result, and close the market again"
         ) from None
     return result
 

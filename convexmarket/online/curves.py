@@ -1,9 +1,10 @@
-"""Compute guarantees and payments of reports under a plan.
+"""Compute the guarantees and payments for reports under a plan.
 
-With the price p, the scale s and the largest guarantee e of a plan, a report z sells
-``eps(z) = min(s*(p - psi(z))_+, e)``. The payment in A's Eq. (8) is ``c*eps(c)`` plus the rent, the
-integral of eps from c to the upper end of the support. Rents are polynomials on cells. They are
-exact where psi is affine or a step function, and computed by a Gauss rule otherwise.
+With the price p, the scale s and the largest guarantee e of a plan, a seller who reports z sells
+``eps(z) = min(s*(p - psi(z))_+, e)``. The payment for a report c (A, Eq. 8) is ``c*eps(c)`` plus
+the rent, the integral of eps from c to the upper end of the support. On each cell, a polynomial
+represents the rent: exactly if psi is affine or a step function, and with the error of a Gauss rule
+otherwise.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from convexmarket.priors import Prior
 
 Floats = NDArray[np.float64]
 
-#: Numbers of evenly spaced nodes up to the last sale, and of halvings of cells towards it.
+#: Number of evenly spaced nodes, and number of halvings of cells towards the last sale.
 _EVEN, _HALVINGS = 1025, 50
 _BISECTIONS = 120
-#: A cell is halved if it differs from its halves by this share of the largest rent. More such cells
-#: than the second number are due to rounding.
+#: A cell is halved if its integral and the sum over its halves differ by more than this share of
+#: the largest rent. If more than _MANY cells differ, the differences are rounding errors.
 _ACCURACY, _MANY = 1e-15, 5000
-#: Nodes of a Gauss rule on [0, 1], and the map from values there to polynomial coefficients.
+#: Nodes of a Gauss rule on [0, 1], and matrix from values at the nodes to coefficients.
 _PLACES, _WEIGHTS = 0.5 * (np.array([[1.0], [0.0]]) + np.polynomial.legendre.leggauss(5))
 _TO_POWERS = np.linalg.inv(np.vander(_PLACES))
 
 
 class Curve:
-    """Guarantees and rents of reports of at least ``low``.
+    """Guarantees and rents as functions of the report, for reports of at least ``low``.
 
-    A report below the support is treated as its lower end, and a report above the support sells
-    nothing. ``error`` estimates the error of any rent. ``last`` is the largest selling report.
+    A report below the support gets the guarantee of the lower end. Nothing is bought at a report
+    above ``last``. ``error`` is an estimate of the largest error of a rent.
     """
 
     def __init__(self, prior: Prior, terms: Terms, low: float) -> None:
@@ -43,7 +44,7 @@ class Curve:
         bottom, top = prior.support
         if np.isinf(top):
             top = float(prior.quantile(0.5))
-            while float(prior.ironed_virtual_cost(top)) < terms.price:  # psi is at least c
+            while float(prior.ironed_virtual_cost(top)) < terms.price:  # ends, because psi(c) >= c
                 top *= 2.0
         kinks = [terms.price]
         if np.isfinite(terms.largest) and terms.scale > 0:
@@ -70,7 +71,7 @@ class Curve:
         self._rent = self._integral(places)
 
     def _settled(self, nodes: Floats) -> tuple[float, Floats]:
-        """Halve cells until both halves agree with the cell. Return the error and all nodes."""
+        """Halve cells until the rent converges. Return the estimated error and all nodes."""
         left, right, off = nodes[:-1], nodes[1:], 0.0
         span = self._end - nodes[0]
         largest = float(self._sold(nodes[:1])[0]) * span
@@ -94,7 +95,7 @@ class Curve:
         return self._terms.epsilon(np.asarray(self._prior.ironed_virtual_cost(counted)))
 
     def _integral(self, nodes: Floats) -> PPoly:
-        """Return the rent as a piecewise polynomial in the distance to the end of a cell."""
+        """Return the rent as a piecewise polynomial in the distance from the last sale."""
         away = (self._end - nodes)[::-1]
         width = np.diff(away)
         series = _TO_POWERS @ self._sold(_places(nodes[:-1], nodes[1:])[::-1, ::-1])
@@ -102,7 +103,7 @@ class Curve:
         return PPoly(series / width**powers, away).antiderivative()
 
     def sell(self, reports: Floats) -> tuple[Floats, Floats]:
-        """Compute guarantees and rents, both in the shape of the reports."""
+        """Compute the guarantees and rents for reports as arrays of the same shape."""
         sold = self._sold(reports)
         if self._rent is None:
             return sold, np.zeros_like(sold)
@@ -111,12 +112,12 @@ class Curve:
 
 
 def _places(left: Floats, right: Floats) -> Floats:
-    """Return the nodes of the Gauss rule in intervals, with one row per interval."""
+    """Return the nodes of the Gauss rule in each interval, with one column per interval."""
     return np.clip(left + (right - left) * _PLACES[:, None], left, right)
 
 
 def _reports_at(prior: Prior, prices: Floats, top: float) -> Floats:
-    """Return the largest reports whose virtual costs are at most the prices."""
+    """Find the largest report whose virtual cost is at most the price, for each price."""
     left, right = np.full(prices.shape, prior.support[0]), np.full(prices.shape, top)
     for _ in range(_BISECTIONS):
         middle = 0.5 * (left + right)

@@ -1,6 +1,6 @@
-"""An online market in a database, which stores quotes, answers and one release.
+"""An online market whose quotes, answers and release are stored in a database.
 
-An acceptance is a sale, which the ledger of the market records in the same transaction.
+The ledger of the market records each acceptance as a sale in the same transaction.
 :mod:`convexmarket.ledger.store` describes the guarantees of the database.
 """
 
@@ -39,7 +39,7 @@ from convexmarket.privacy import Guarantee
 Answer: TypeAlias = Literal["accepted", "declined"]
 Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
 
-#: Largest number of unanswered ids in an error.
+#: Largest number of ids of unanswered offers in an error message.
 _SHOWN = 5
 _HEAD = (
     "SELECT coalesce((SELECT max(number) FROM quotes), 0), (SELECT max(number) FROM plans), "
@@ -66,13 +66,13 @@ _TABLES = (
     policy TEXT NOT NULL,
     time TEXT NOT NULL
 )""",
-    """CREATE TABLE plans (  -- by which sellers after the first so many are quoted
+    """CREATE TABLE plans (  -- each quotes the sellers after the first ``after`` sellers
     number INTEGER PRIMARY KEY,
     after INTEGER NOT NULL UNIQUE,
     policy TEXT NOT NULL,
     time TEXT NOT NULL
 )""",
-    """CREATE TABLE quotes (  -- number: of arrival
+    """CREATE TABLE quotes (  -- in the order of arrival
     number INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     sensitivity REAL NOT NULL CHECK (typeof(sensitivity) = 'real' AND sensitivity >= 0),
@@ -86,18 +86,18 @@ _TABLES = (
     answer TEXT NOT NULL CHECK (answer IN ('accepted', 'declined')),
     time TEXT NOT NULL
 )""",
-    """CREATE TABLE endings (  -- one row, once no more sellers are quoted
+    """CREATE TABLE endings (  -- one row after the end of quoting
     number INTEGER PRIMARY KEY CHECK (number = 1),
     time TEXT NOT NULL
 )""",
-    """CREATE TABLE releases (  -- one row, once the model is trained
+    """CREATE TABLE releases (  -- one row after the release
     number INTEGER PRIMARY KEY CHECK (number = 1),
     release TEXT NOT NULL,
     time TEXT NOT NULL
 )""",
 )
 
-#: An acceptance is recorded as a sale in the transaction of the answer.
+#: Trigger that records each acceptance as a sale in the transaction of the answer.
 _ANSWERS_ARE_SALES = """CREATE TRIGGER answers_are_sales AFTER INSERT ON answers
 WHEN NEW.answer = 'accepted' BEGIN
     INSERT INTO sales SELECT 1 + coalesce((SELECT max(number) FROM sales), 0), q.id, q.epsilon,
@@ -109,7 +109,7 @@ END"""
 class Offer:
     """An offer to buy privacy ``epsilon`` from a seller for a ``payment`` (A, Eq. 8).
 
-    ``number`` is the position of arrival from 1. The status is "nothing bought" if epsilon is 0.
+    ``number`` counts arrivals from 1. The status is "nothing bought" if epsilon is 0.
 
     Examples
     --------
@@ -128,7 +128,7 @@ class Offer:
 
 
 class MarketPlan(NamedTuple):
-    """The policy of the sellers after the first ``after``. ``number`` counts plans from 1."""
+    """Policy that quotes the sellers after the first ``after``. Plan numbers start at 1."""
 
     number: int
     after: int
@@ -136,7 +136,7 @@ class MarketPlan(NamedTuple):
 
 
 class OnlineMarket:
-    """An existing market in a folder, which several processes may share.
+    """An existing market in a folder that several processes can use concurrently.
 
     Parameters
     ----------
@@ -152,10 +152,10 @@ class OnlineMarket:
 
     Notes
     -----
-    Every method is one transaction, and its result survives a crash of the process. Every method
-    may raise a DataError: if the folder contains no market, or the database is damaged, has a newer
-    version, is read-only, full, or locked for too long. Ids are compared in Unicode form NFC.
-    Threads and forked processes may share a market. A ``with`` statement closes the connection.
+    Methods write in transactions, whose results persist if the process crashes. A DataError is
+    raised if the folder contains no market, or if its database is damaged, read-only, full, too
+    new, or locked for too long. Ids are compared in the Unicode form NFC. Threads and forked
+    processes can share a market object. A ``with`` statement closes the connection.
 
     Examples
     --------
@@ -217,17 +217,17 @@ class OnlineMarket:
         return cls(folder)
 
     def _stored(self, text: str) -> Any:
-        """Read a policy from JSON text. The database may be damaged."""
+        """Read a policy from JSON text. Invalid text raises the error for a damaged database."""
         try:
             return _policy_of(text)
         except (ConvexMarketError, ValueError):
             raise damaged(self._store.path, "(a policy in it cannot be read)") from None
 
     def quote(self, id: str, sensitivity: float) -> Offer:
-        """Return the offer to a seller for its report; a new offer is stored.
+        """Compute and store the offer to a new seller, or return the stored offer.
 
-        A different report of a quoted seller raises an OfferError, and a report outside the support
-        raises a PriorError. A new seller who is too late raises a MarketClosedError.
+        A changed report raises an OfferError, and a report outside the support raises a PriorError.
+        A new seller raises a MarketClosedError after quoting has ended.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class OnlineMarket:
         return next(self.quote_many([(id, sensitivity)]))
 
     def quote_many(self, reports: Iterable[tuple[str, float]], batch: int = 100) -> Iterator[Offer]:
-        """Quote a stream of sellers in order, with ``batch`` sellers per transaction.
+        """Quote sellers in the given order, with ``batch`` sellers per transaction.
 
         Parameters
         ----------
@@ -248,8 +248,8 @@ class OnlineMarket:
         Yields
         ------
         Offer
-            Each stored offer. An error of :meth:`quote` is raised after the offers of all earlier
-            sellers.
+            The offer to each seller. If :meth:`quote` raises an error for a seller, the offers to
+            all earlier sellers are yielded first.
         """
         check_count("batch", batch)
         remaining = iter(reports)
@@ -260,7 +260,7 @@ class OnlineMarket:
                 for id, sensitivity in together:
                     try:
                         offers.append(self._quote(connection, id, sensitivity))
-                    except ConvexMarketError as error:  # nothing of this seller was stored
+                    except ConvexMarketError as error:  # the seller was not stored
                         fault = error
                         break
             yield from offers
@@ -275,7 +275,7 @@ class OnlineMarket:
             if stored.sensitivity != sensitivity:
                 raise OfferError(
                     f"seller {id!r} was quoted at the sensitivity {stored.sensitivity!r}, and now "
-                    f"reports {sensitivity!r}; a seller is quoted once; use its first report"
+                    f"reports {sensitivity!r}; each seller is quoted once; use the first report"
                 )
             return stored
         quoted, plan, ended = _first(connection, _HEAD)
@@ -286,8 +286,8 @@ class OnlineMarket:
             )
         if quoted >= self._expected:
             raise MarketClosedError(
-                f"seller {id!r} is number {quoted + 1}, but {self._expected} sellers were "
-                "expected and the market stops after them; create a new market for more sellers"
+                f"seller {id!r} is number {quoted + 1}, but the market ends after the "
+                f"{self._expected} expected sellers; create a new market for more sellers"
             )
         if quoted in self.policy.stages:
             self.policy.opening.quote(sensitivity)  # check the report before storing a plan
@@ -300,7 +300,7 @@ class OnlineMarket:
         return Offer(id, quoted + 1, sensitivity, epsilon, payment, status)
 
     def _replan(self, connection: sqlite3.Connection, quoted: int, number: int) -> int:
-        """Store a new plan after a number of quotes, and return the number of the plan."""
+        """Compute and store a new plan after ``quoted`` sellers, and return its number."""
         rows = connection.execute(
             "SELECT q.sensitivity, iif(a.answer IS 'declined', 0.0, q.epsilon) FROM quotes AS q "
             "LEFT JOIN answers AS a ON a.number = q.number ORDER BY q.number"
@@ -311,7 +311,7 @@ class OnlineMarket:
         return number
 
     def accept(self, id: str) -> Offer:
-        """Record that a seller accepts its offer, as in :meth:`answer`.
+        """Record that a seller accepts its offer; see :meth:`answer`.
 
         Parameters
         ----------
@@ -320,7 +320,7 @@ class OnlineMarket:
         return self.answer([id], "accepted")[0]
 
     def decline(self, id: str) -> Offer:
-        """Record that a seller declines its offer, as in :meth:`answer`.
+        """Record that a seller declines its offer; see :meth:`answer`.
 
         Parameters
         ----------
@@ -329,10 +329,10 @@ class OnlineMarket:
         return self.answer([id], "declined")[0]
 
     def answer(self, ids: Iterable[str], answer: Answer) -> list[Offer]:
-        """Record the same answer for several sellers, or for none if an error is raised.
+        """Record the same answer for several sellers in one transaction.
 
-        An answer may be repeated. An OfferError is raised if a seller has no quote or no offer to
-        buy, or has given the opposite answer.
+        Repeating an answer has no effect. If a seller has no offer, or gave the opposite answer, an
+        OfferError is raised and no answer is recorded.
 
         Parameters
         ----------
@@ -352,7 +352,7 @@ class OnlineMarket:
     def _answer(self, connection: sqlite3.Connection, id: str, answer: Answer) -> Offer:
         offer = _offer_to(connection, id)
         if offer is None:
-            raise OfferError(f"seller {id!r} was never quoted; check the id, or quote it first")
+            raise OfferError(f"seller {id!r} was never quoted; check the id, or quote the seller")
         if offer.status == answer:
             return offer
         if offer.status == "nothing bought":
@@ -362,25 +362,25 @@ class OnlineMarket:
             )
         if offer.status != "offered":
             raise OfferError(
-                f"seller {id!r} has {offer.status} its offer, which cannot be {answer}; "
-                "the first answer stands"
+                f"seller {id!r} has {offer.status} its offer, so it cannot be {answer}; the first "
+                "answer is final"
             )
         connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (offer.number, answer, now()))
         return replace(offer, status=answer)
 
     def offers(self) -> pd.DataFrame:
-        """Return all offers in order: id, number, sensitivity, epsilon, payment, status, plan."""
+        """Return a table of all offers in the order of arrival."""
         with self._store.reading() as connection:
             return _frame_of(connection)
 
     def plans(self) -> list[MarketPlan]:
-        """Return all plans so far, including the first."""
+        """Return all plans that the market has used."""
         with self._store.reading() as connection:
             rows = connection.execute("SELECT number, after, policy FROM plans ORDER BY number")
             return [MarketPlan(number, after, self._stored(text)) for number, after, text in rows]
 
     def counts(self) -> dict[str, int]:
-        """Count sellers by status: quoted, offered (unanswered), accepted, ..., expected."""
+        """Count sellers by status of their offers, and add the keys "quoted" and "expected"."""
         with self._store.reading() as connection:
             rows = connection.execute(f"SELECT status, count(*) FROM ({_OFFERS}) GROUP BY status")
             counts = dict.fromkeys(get_args(Status), 0) | dict(rows.fetchall())
@@ -388,13 +388,13 @@ class OnlineMarket:
 
     @property
     def is_closed(self) -> bool:
-        """Whether :meth:`close` was called, after which no sellers are quoted."""
+        """Whether :meth:`close` has ended the quoting of new sellers."""
         with self._store.reading() as connection:
             return bool(_first(connection, _HEAD)[2])
 
     @property
     def released(self) -> str | None:
-        """The result of :meth:`close`, or None before."""
+        """The result of :meth:`close`, or None if no result is stored."""
         with self._store.reading() as connection:
             return _released(connection)
 
@@ -409,29 +409,29 @@ class OnlineMarket:
         Parameters
         ----------
         release : callable
-            Function from accepted offers, as in :meth:`offers`, to JSON text, such as a private
-            model. A DataError, ParameterError or ProblemFileError must precede any noise.
+            Function from the table of accepted offers to JSON text, such as a private model. It may
+            raise DataError, ParameterError or ProblemFileError only before it draws noise.
         lapse : bool, default False
-            Whether unanswered offers count as declined. Otherwise, they raise an OfferError.
+            Whether unanswered offers count as declined. If False, they raise an OfferError.
         guarantee : callable, optional
-            Function that returns the guarantee of the result for each accepted offer without
-            reading a row. The default is the guarantees sold. If a seller sold less, or spent too
-            much elsewhere, a BudgetExceededError is raised, and the market remains open.
+            Function that computes the guarantee of the result for each accepted offer without
+            reading rows. By default, the guarantees sold. If the guarantee exceeds the unspent
+            epsilon of a seller, a BudgetExceededError is raised, and the market remains open.
 
         Returns
         -------
         str
-            The result of ``release``, or an earlier stored result.
+            The result of ``release``, or the stored result of an earlier call.
 
         Notes
         -----
         One transaction checks the stored rows, ends quoting and charges the guarantee. Then one
-        process at a time calls ``release``, and the result is stored. After a failure nothing is
-        released, the charge remains, and the market can be closed again.
+        process at a time calls ``release`` and stores the result. If ``release`` fails, the charge
+        remains, and this method can be called again.
 
         If an attempt is killed, is interrupted, or rejects its input before noise is drawn, the
-        next attempt is charged only for the epsilon by which it exceeds earlier attempts. After any
-        other error, or a result that is not JSON text, the next attempt is charged in full.
+        next attempt is charged only for the epsilon that exceeds the earlier charges. After any
+        other error, including a result that is not JSON text, the next attempt is charged in full.
         """
         stored = self.released
         if stored is not None:
@@ -453,22 +453,22 @@ class OnlineMarket:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger of sales and spending in the same database."""
+        """The ledger of sales and spending, stored in the database of the market."""
         return Ledger(self._store)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the market to a file, even while it is in use. See docs/ledger.md on restoring.
+        """Copy the market, which can be in use, to a file. docs/ledger.md describes restoring.
 
         Parameters
         ----------
         path : path
         force : bool, default False
-            Whether the complete and checked copy may replace an existing file.
+            Whether to replace an existing file when the copy is complete and checked.
         """
         back_up(self._store, path, force=force)
 
     def disconnect(self) -> None:
-        """Close the connection to the database. The next method call opens another."""
+        """Close the connection to the database. The next method call opens a new connection."""
         self._store.disconnect()
 
     def __enter__(self) -> Self:
@@ -482,7 +482,7 @@ class OnlineMarket:
 
 
 def _first(connection: sqlite3.Connection, query: str, *values: object) -> Any:
-    """Return the first row of a query, or None, and close the statement."""
+    """Return the first row of a query, or None if there is no row."""
     rows = connection.execute(query, values).fetchall()
     return rows[0] if rows else None
 
@@ -493,21 +493,21 @@ def _offer_to(connection: sqlite3.Connection, id: str) -> Offer | None:
 
 
 def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:
-    """Return a table of offers for users in the order of arrival."""
+    """Return a table of offers in the order of arrival."""
     rows = connection.execute(f"{_OFFERS} {which}ORDER BY q.number").fetchall()
     return pd.DataFrame(rows, columns=_COLUMNS).astype(_TYPES)
 
 
 def _end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
-    """End quoting after checking, or recording, an answer to every offer."""
+    """End quoting. Unanswered offers are declined with ``lapse``, and an error otherwise."""
     if _first(connection, _HEAD)[2]:
         return
     rows = connection.execute(f"SELECT number, id {_UNANSWERED} ORDER BY number").fetchall()
     if rows and not lapse:
         first = ", ".join(id for _, id in rows[:_SHOWN]) + ", ..." * (len(rows) > _SHOWN)
         raise OfferError(
-            f"offers without an answer: {len(rows)} ({first}); accept or decline them, or "
-            "close with --lapse (lapse=True in Python), which counts them as declined"
+            f"offers without an answer: {len(rows)} ({first}); record the answers, or close with "
+            "--lapse (lapse=True in Python), which counts them as declined"
         )
     when = now()
     declined = [(number, "declined", when) for number, _ in rows]

@@ -1,4 +1,4 @@
-"""Quote a stream of sellers in order of arrival, and audit quotes."""
+"""Quote sellers in order of arrival, and audit the quotes of a policy."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from convexmarket.priors.prior import Prior, as_prior
 Floats = NDArray[np.float64]
 Policy: TypeAlias = OnlinePolicy | AdaptivePolicy
 
-#: Number of quantiles of the prior that represent the expected sellers.
+#: Levels of the quantiles of the prior that represent the expected sellers.
 _TYPICAL = (np.arange(20_000) + 0.5) / 20_000
-#: Differences of payments up to this share of the largest payment are rounding errors.
+#: Tolerance for rounding errors in an audit, relative to the largest payment.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class OnlineOutcome(Shown):
-    """Sales of a policy to a stream of sellers.
+    """Quotes of a policy for sellers who all accept.
 
     Attributes
     ----------
     sensitivities, epsilon, payments : ndarray, shape (n,)
-        Values of the quoted sellers, in order of arrival.
+        Reports, guarantees and payments of the quoted sellers, in order of arrival.
     n_turned_away : int
-        Number of sellers who arrived after the expected number and were not quoted.
+        Number of sellers who were not quoted because they arrived after the last expected seller.
     buyer : Buyer
     policies : tuple of OnlinePolicy
         The policies in the order of their use.
@@ -59,12 +59,12 @@ class OnlineOutcome(Shown):
 
     @property
     def eta(self) -> float:
-        """Total privacy sold."""
+        """Sum of the guarantees sold."""
         return float(self.epsilon.sum())
 
     @property
     def weights(self) -> Floats:
-        """Weights ``epsilon/eta`` of the sellers in the model, or NaN without a sale."""
+        """Weights ``epsilon/eta`` of the sellers in the model, or NaN if nothing is sold."""
         with np.errstate(invalid="ignore"):
             return self.epsilon / self.eta
 
@@ -74,7 +74,7 @@ class OnlineOutcome(Shown):
         return int(np.count_nonzero(self.epsilon))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return report, epsilon and payment of each quoted seller, indexed by order of arrival."""
+        """Return a table of the report, epsilon and payment of each quoted seller."""
         columns = {"sensitivity": self.sensitivities, "epsilon": self.epsilon}
         return pd.DataFrame(columns | {"payment": self.payments}).rename_axis(index="arrival")
 
@@ -96,7 +96,7 @@ class OnlineOutcome(Shown):
         )
 
     def loss(self, prior: Prior) -> float:
-        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11), or inf without a sale.
+        """Compute the loss ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11), inf without sales.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class OnlineOutcome(Shown):
         return self._loss(float(costs @ self.epsilon[bought]))
 
     def paid_loss(self) -> float:
-        """Compute the loss with the payments instead of psi'eps."""
+        """Compute :meth:`loss` with the payments instead of the virtual costs psi'eps."""
         return self._loss(self.payments.sum())
 
     def _loss(self, spent: float) -> float:
@@ -116,7 +116,7 @@ class OnlineOutcome(Shown):
 
 
 def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
-    """Quote sellers in order of arrival, up to the expected number. All sellers accept.
+    """Quote sellers up to the expected number. The outcome assumes that all accept.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
 def planned(policy: OnlinePolicy) -> dict[str, float]:
     """Compute the expected outcome if all expected sellers arrive and accept.
 
-    Payments are computed at the quantiles of the prior.
+    Sales and payments are averaged over quantiles of the prior.
     """
     sellers, eta = float(policy.expected_sellers), policy.plan.eta
     epsilon, payment = policy.quote(policy.prior.quantile(_TYPICAL))
@@ -180,24 +180,24 @@ def planned(policy: OnlinePolicy) -> dict[str, float]:
 
 
 def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> IncentiveAudit:
-    """Compare the truth with every misreport for every seller, using quotes.
+    """Compute the largest gain from misreporting at each true sensitivity.
 
     Parameters
     ----------
     policy : OnlinePolicy
     reports : array_like, optional
-        True sensitivities, which are also the misreports. The default is 401 reports over the
-        support, dense where sellers sell.
+        True sensitivities, which also serve as misreports. By default, values from the whole
+        support, dense where privacy is bought.
 
     Returns
     -------
     IncentiveAudit
-        One row for each true sensitivity.
+        Table with one row for each true sensitivity.
 
     Raises
     ------
     ParameterError
-        If there are no reports.
+        If ``reports`` is empty.
 
     Examples
     --------
@@ -222,7 +222,7 @@ def audit_quotes(policy: OnlinePolicy, reports: ArrayLike | None = None) -> Ince
 
 
 def _reports(policy: OnlinePolicy) -> Floats:
-    """Return reports over the support, dense where sellers sell."""
+    """Return reports from the whole support, dense where privacy is bought."""
     (low, high), last = policy.support, policy.highest_sensitivity
     end = high if np.isfinite(high) else float(policy.prior.quantile(1.0 - 1e-6))
     top = min(high, low + 2.0 * (last - low)) if last > low else end

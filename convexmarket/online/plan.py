@@ -1,18 +1,18 @@
-r"""The plan behind quotes: the buyer's problem with expectations instead of sums.
+r"""Solve the buyer's problem with expectations instead of sums over the sellers.
 
-After a total E of privacy whose squares sum to Q (both 0 at first), the buyer minimises over the
-guarantees of the n remaining sellers
+Let E and Q be the sums of the guarantees sold so far and of their squares, initially 0. The buyer
+chooses the guarantees of the n remaining sellers to minimise
 
 .. math:: (\mu N + \sigma)/S + \gamma n E[\psi\epsilon], \qquad
           N^2 = Q + n E[\epsilon^2],\quad S = E + n E[\epsilon],\quad \epsilon \le k S/m.
 
-For a given S the optimum is ``eps = b*min(v, w)`` with the margin ``v = (p - psi)_+`` at a price p
-of privacy, ``b = gamma*S*N/mu``, and ``b*w = k*S/m`` with a cap (A, Eq. 13, in expectation). For a
-given N the width ``w`` is determined, and exactly one price is the solution, so all optima are
-found by varying N. Let G(S, r) be the minimum of ``r*mu*N + gamma*n*E[psi*eps]``, which is concave
-in r and convex in S. Hence chords in r and tangents in S bound the loss ``G(S, 1/S) + sigma/S``
-from below between two points. Intervals are divided until the best point is certified. Two sets of
-atoms bound a prior with a density (:mod:`convexmarket.online.atoms`).
+For a given S, the optimum is ``eps = b*min(v, w)`` (A, Eq. 13, in expectation). Here
+``v = (p - psi)_+`` is the margin at a price p, ``b = gamma*S*N/mu``, and ``b*w = k*S/m`` with a
+cap. N determines w and a unique price, so a search over N covers all optima. Let G(S, r) be the
+minimum of ``r*mu*N + gamma*n*E[psi*eps]``. G is concave in r and convex in S. Between two points,
+chords in r and tangents in S therefore yield a lower bound on the loss ``G(S, 1/S) + sigma/S``. The
+search divides intervals until this bound certifies the best point. For a prior with a density, two
+sets of atoms bound the loss (:mod:`convexmarket.online.atoms`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from convexmarket.priors import EmpiricalPrior, Prior
 
 Floats = NDArray[np.float64]
 
-#: Largest relative gaps of a search and of a plan; largest number of refinements of the cells.
+#: Largest relative gap of a search, largest relative gap of a plan, and number of refinements.
 _WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
-#: Powers of 4 that a search covers, parts of a divided interval, rounds of divisions, and the
-#: largest number of divided intervals, which only rounding errors can exceed.
+#: Largest power of 4 in a search, number of parts of a divided interval, number of rounds, and
+#: number of divided intervals in a round that only rounding errors can exceed.
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
 _STEPS = 100
 _ROUNDING = 8.0 * float(np.finfo(float).eps)
-#: Largest effect of the last digit of the price, relative to the largest guarantee.
+#: Largest effect of the last digit of the price on a guarantee, relative to the largest one.
 _DIGITS = 1e-7
 
 
@@ -59,44 +59,44 @@ class Buyer:
     cap: float = np.inf
 
     def loss(self, norm: Any, eta: Any, cost: Any) -> Any:
-        """Return ``mu*||eps||/eta + sigma/eta + gamma*psi'eps``.
+        """Compute ``mu*||eps||/eta + sigma/eta + gamma*psi'eps``.
 
         Parameters
         ----------
         norm : float
-            Norm of the weights.
+            Euclidean norm of the guarantees.
         eta : float > 0
         cost : float
-            Expected virtual cost per unit of eta.
+            Total virtual cost psi'eps.
         """
         return (self.mu * norm + self.sigma) / eta + self.gamma * cost
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Price (the virtual cost where sales end), guarantee per unit of margin, largest guarantee."""
+    """Virtual cost at which sales end, guarantee per unit of margin, and largest guarantee."""
 
     price: float
     scale: float
     largest: float = np.inf
 
     def epsilon(self, costs: Floats) -> Floats:
-        """Compute the guarantees at virtual costs, which may be +inf."""
+        """Compute the guarantees at virtual costs, which can be +inf."""
         return np.minimum(self.scale * np.maximum(self.price - costs, 0.0), self.largest)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The terms for the remaining sellers, and their outcome in expectation.
+    """Terms for the remaining sellers, and the expected outcome.
 
     Attributes
     ----------
     terms : Terms
     eta : float
-        Expected total of all guarantees, including those sold before.
+        Expected total of all guarantees, including guarantees sold earlier.
     objective, lower_bound : float
-        Expected loss (A, Eq. 11) without earlier payments, infinite without a purchase; and a lower
-        bound on the loss of every plan, NaN if unknown.
+        Expected loss (A, Eq. 11) without earlier payments, or inf if nothing is bought, and a lower
+        bound on the loss of every plan, or NaN if unknown.
 
     Examples
     --------
@@ -113,20 +113,20 @@ class Plan:
 
     @property
     def cutoff(self) -> float:
-        """Virtual cost at which sales end."""
+        """Virtual cost above which nothing is bought."""
         return self.terms.price
 
     @property
     def gap(self) -> float:
-        """Relative distance between objective and lower bound."""
+        """Difference of the objective and the lower bound, relative to the objective."""
         return (self.objective - self.lower_bound) / self.objective
 
 
 class _Points(NamedTuple):
-    """Points of a search, as arrays of one shape.
+    """Points of a search, as arrays of equal shape.
 
-    ``new`` is the norm of the guarantees to be bought, and ``norm`` the norm of all guarantees.
-    ``price`` is above the lowest cost, ``slope`` is dG/dS, ``error`` is the error of ``value``.
+    ``new`` is the norm of the new guarantees, and ``norm`` is the norm of all guarantees. ``price``
+    is relative to the lowest cost, ``slope`` is dG/dS, and ``error`` is the error of ``value``.
     """
 
     new: Floats
@@ -140,7 +140,7 @@ class _Points(NamedTuple):
 
 @dataclass(frozen=True)
 class _Market:
-    """A buyer and n remaining sellers, given the total and the sum of squares of earlier sales."""
+    """Problem of a buyer and n remaining sellers, given the sums of earlier sales and squares."""
 
     atoms: Atoms
     buyer: Buyer
@@ -149,7 +149,7 @@ class _Market:
     squares: float
 
     def walk(self) -> tuple[Plan, float]:
-        """Return the best plan for the atoms, and its price relative to the lowest cost."""
+        """Find the best plan for the atoms. Return it with its price relative to ``lowest``."""
         buyer, points = self.buyer, self._start()
         if not points.new.size:
             raise _too_far_apart(self)
@@ -171,14 +171,14 @@ class _Market:
         return replace(best_plan, terms=terms, lower_bound=bound), price
 
     def _start(self) -> _Points:
-        """Return points over all scales, and the point without new purchases."""
+        """Return initial points over all scales, and the point without new purchases."""
         atoms, buyer = self.atoms, self.buyer
         first = atoms.shape(np.array([atoms.unit]), np.array([np.inf])).first
         powers = 4.0 ** np.arange(-_REACH, _REACH + 1.0)
         new = buyer.mu / (buyer.gamma * self.n * first) * powers
         if self.total == 0:
             return self._at(new)
-        if self.is_limited:  # at the last point all remaining sellers are at the cap
+        if self.is_limited:  # at the last point, the cap binds for all remaining sellers
             part = buyer.cap / buyer.m
             eta = self.total / (1.0 - part * self.n * atoms.masses.sum())
             most = np.array([part * eta * np.sqrt(self.n * atoms.masses.sum())])
@@ -196,9 +196,9 @@ class _Market:
         return self.buyer.cap * self.n * float(self.atoms.masses.sum()) < self.buyer.m
 
     def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:
-        """Return the points with these norms that the cap allows, or at the cap with ``at_most``.
+        """Compute the points for norms ``new`` if the cap allows, or at the cap with ``at_most``.
 
-        The search for prices starts at the prices of ``near``.
+        The search for prices starts from the prices of ``near``.
         """
         buyer, n = self.buyer, self.n
         norm = np.hypot(np.sqrt(self.squares), new)
@@ -252,10 +252,10 @@ class _Market:
         return np.where(reached, price, np.nan)
 
     def _bounds(self, points: _Points) -> tuple[Floats, float]:
-        """Return lower bounds on the loss between neighbouring points, and on every loss."""
+        """Compute lower bounds on the loss between neighbouring points and on any loss."""
         sigma = self.buyer.sigma
         value, slope, rate = points.value - points.error, points.slope, 1.0 / points.total
-        level = value - sigma * rate - slope * points.total  # value of the tangent at S = 0
+        level = value - sigma * rate - slope * points.total  # intercept of the tangent
         left, right = slice(None, -1), slice(1, None)
         step = rate[left] - rate[right]
         with np.errstate(all="ignore"):
@@ -266,7 +266,7 @@ class _Market:
             part = (rate[left] - at) / step
             between = (1.0 - part) * (level[left] + slope[left] / at) + sigma * at
             between += part * (level[right] + slope[right] / at)
-            # G is concave in r and nonnegative, so it is above r times its tangent at the left.
+            # G is concave in r and G(S, 0) >= 0, so G/r is at least the left tangent over its r.
             tangent = (level[left] + slope[left] / rate[right]) / rate[left] + sigma
         between = np.fmax(between, rate[right] * tangent)
         proven = np.fmin(between, np.minimum(value[left], value[right]))
@@ -278,7 +278,7 @@ class _Market:
         return proven, float(min(*ends, proven.min(initial=np.inf)))
 
     def _polished(self, points: _Points) -> list[float]:
-        """Return the stationary point of the loss next to the best point."""
+        """Refine the best point to a stationary point of the loss."""
 
         def slope(new: float) -> float:
             at = self._at(np.array([new]), points)
@@ -296,7 +296,7 @@ class _Market:
 
 
 def _merged(some: _Points, others: _Points) -> _Points:
-    """Merge two sets of points by their norms."""
+    """Merge two sets of points in increasing order of the norm ``new``."""
     order = np.argsort(np.concatenate((some.new, others.new)), kind="stable")
     return _Points(*(np.concatenate(pair)[order] for pair in zip(some, others, strict=True)))
 
@@ -309,10 +309,10 @@ def plan(
     squares: float = 0.0,
     gap: float = 1e-9,
 ) -> Plan:
-    """Compute the best plan for n remaining sellers (by default all) and a lower bound.
+    """Compute the best plan for n remaining sellers (by default, all) and a lower bound.
 
     ``total`` and ``squares`` are the sums of the guarantees sold so far and of their squares. Cells
-    of the prior are refined until the relative gap is at most ``gap``. A sample has no cells.
+    of the prior are refined until the relative gap is at most ``gap``.
     """
     n = buyer.m if n is None else n
     if not buyer.cap > 1.0 and total == 0:
@@ -349,28 +349,28 @@ def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float)
 
 
 def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
-    """Correct the terms for the means of cells by the terms for their ends.
+    """Combine the terms for means and ends of cells into terms with smaller errors.
 
-    On a cell of width D and uniform density, the variance decreases by D^2/12 for means and
-    increases by D^2/6 for ends. Weights of 2/3 and 1/3 cancel these errors to leading order.
+    On a cell of width D with uniform density, means reduce the variance by D^2/12, and ends
+    increase it by D^2/6. Weights of 2/3 and 1/3 cancel these errors to leading order.
     """
     some, others = inner.terms, outer.terms
     if not abs(some.price - others.price) < 1e-6 * some.price or not some.scale * others.scale > 0:
-        return inner  # another root
+        return inner  # different roots
     eta = (2.0 * inner.eta + outer.eta) / 3.0
     price, scale = (2.0 * some.price + others.price) / 3.0, (2.0 * some.scale + others.scale) / 3.0
     return replace(inner, terms=Terms(price, scale, buyer.cap * eta / buyer.m), eta=eta)
 
 
 def _check(market: _Market, best: Plan) -> None:
-    """Raise an error if a plan has no optimum or too few digits in the price."""
+    """Raise an error if no optimum exists or the price of the plan is too inaccurate."""
     atoms, buyer, terms = market.atoms, market.buyer, best.terms
     free = float(atoms.masses[0]) if atoms.lowest == 0 and market.total == 0 else 0.0
     if free * buyer.cap >= 1 and best.objective >= buyer.mu / np.sqrt(free * buyer.m):
         raise UnattainedOptimumError(
             "no optimum exists: sellers with virtual cost 0 can have all the weight, and more "
-            "privacy from them always decreases the loss; give a prior whose "
-            "support starts above 0, or a tighter cap"
+            "privacy from these sellers always decreases the loss; give a prior whose support "
+            "starts above 0, or a smaller cap"
         )
     largest = min(terms.scale * (terms.price - atoms.lowest), terms.largest)
     lost = np.spacing(terms.price) * terms.scale
@@ -387,7 +387,7 @@ def _too_far_apart(market: _Market) -> SolverError:
 
 
 def algorithm_3(prior: Prior, buyer: Buyer, density: float) -> Plan:
-    """Compute A's Algorithm 3, the leading order of the plan for many sellers without a cap.
+    """Compute the plan of A's Algorithm 3, an approximation for many sellers without a cap.
 
     ``density`` is the density of the virtual cost at 0.
     """
@@ -400,7 +400,7 @@ def algorithm_3(prior: Prior, buyer: Buyer, density: float) -> Plan:
 
 
 def _outcome(market: _Market, terms: Terms) -> Plan:
-    """Compute the expected outcome of terms by sums over the atoms."""
+    """Compute the expected outcome of given terms by sums over the atoms."""
     atoms, n = market.atoms, market.n
     epsilon = terms.epsilon(atoms.lowest + atoms.above)
     sold = n * atoms.masses * epsilon

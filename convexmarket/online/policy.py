@@ -1,13 +1,13 @@
-"""Quotes for arriving sellers from the prior, their report and the history (A, section V).
+"""Compute quotes from the prior, the report of a seller and the history (A, section V).
 
-An adaptive policy computes new plans, for the remaining sellers or with a prior learnt from the
-reports. New plans use the history but not the report that is quoted, and their times are fixed in
-advance. So a seller cannot improve its quote by misreporting. Sellers who choose their time of
-arrival, or misreport to benefit later sellers, are not covered.
+An adaptive policy computes new plans for the remaining sellers, or from a prior that is learnt from
+the reports. A new plan depends on the history but not on the report that is quoted, and the times
+of new plans are fixed in advance. Therefore, a seller cannot improve its quote by misreporting.
+This excludes sellers who choose their time of arrival, or misreport to benefit later sellers.
 
-The learnt prior is the sample of the reports so far and of some quantiles of the initial prior. The
-ironed expected-cost curve is the convex hull of the sample's curve (Grenander's estimator in
-quantile space). It needs no bandwidth, and makes guarantees decrease with the report.
+The learnt prior is the empirical distribution of the reports so far and some quantiles of the
+initial prior. Its ironed curve of expected costs is the convex hull of the empirical curve
+(Grenander's estimator in quantile space). The estimator needs no bandwidth.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from convexmarket.priors.prior import as_prior
 Floats = NDArray[np.float64]
 Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 
-#: Keys of :meth:`OnlinePolicy.to_dict`: numbers of a plan, and arguments besides the prior.
+#: Keys of :meth:`OnlinePolicy.to_dict`: entries of a plan, and arguments except the prior.
 _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
-#: Quantiles near zero at which Assumption IV.3 is checked.
+#: Levels of the quantiles near zero at which Assumption IV.3 is checked.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
-#: Earlier reports below this share of their median are replaced by this share.
+#: Earlier reports are raised to at least this share of their median.
 _FREE = 1e-6
-#: Relative gap of new plans. It is far below sampling errors.
+#: Relative gap of new plans, which is far below sampling errors.
 _GAP = 1e-7
-#: Number of sellers before the first new plan; growth factor of this number, or of the number of
-#: remaining sellers in the second half; number of reports that represent the initial prior.
+#: Number of sellers before the first new plan, growth factor between new plans, and number of
+#: quantiles that represent the initial prior.
 _FIRST, _GROWTH, _GUESS = 10, 1.5, 20
 _OPTIONS = ("replan", "learn", "trust_guess")
 
 
 class Quote(NamedTuple):
-    """Guarantees (0 for no purchase) and payments (A, Eq. 8) in the shape of the reports.
+    """Guarantees (0 if nothing is bought) and payments (A, Eq. 8), shaped like the reports.
 
     Examples
     --------
@@ -75,30 +75,30 @@ class Quote(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class OnlinePolicy:
-    """Quotes for sellers who arrive one by one (A, Algorithm 3, and its general form).
+    """Policy for sellers who arrive one by one (A, Algorithm 3, and its general form).
 
     Parameters
     ----------
     prior : Prior or frozen scipy.stats distribution
     expected_sellers : int
-        Number m. See the notes for other numbers.
+        Number m of sellers for which the plan is computed.
     mu, sigma, gamma : float
         Weights of spread, noise and payments in the buyer's objective, all > 0 (A, Eq. 11).
     cap : float, optional
-        k > 1: no seller sells more than k/m of the expected total.
+        Factor k > 1. A seller sells at most k/m of the expected total.
     rule : {"expectation", "algorithm-3"}
-        "expectation" is A's Eq. (14) with expectations instead of sums, for any prior.
-        "algorithm-3" is A's closed form, the leading order of the first rule for many sellers. It
-        requires a prior that satisfies A's Assumption IV.3, and no cap.
+        "expectation" solves A's Eq. (14) with expectations instead of sums, for any prior.
+        "algorithm-3" is A's closed form, which approximates "expectation" for many sellers. It does
+        not support a cap, and the prior must satisfy A's Assumption IV.3.
     plan, support : optional
-        A stored plan and the range of reports. By default, a new plan and the prior's support.
+        Stored plan and range of reports. By default, a new plan and the support of the prior.
 
     Attributes
     ----------
     payment_error : float
-        Estimated quadrature error of any payment, which is 0 for closed forms and sums.
+        Estimate of the largest quadrature error of a payment, 0 if no quadrature is needed.
     highest_sensitivity : float
-        Largest report at which privacy is bought, or NaN without a purchase.
+        Largest report at which privacy is bought, or NaN if nothing is bought.
     stages : tuple of int
         Numbers of sellers after which a new plan is computed. Empty for this class.
 
@@ -111,12 +111,12 @@ class OnlinePolicy:
 
     Notes
     -----
-    Guarantees do not increase with the report, and payments follow Eq. (8). So the truth is a best
-    reply to any reports of the other sellers, and a truthful seller does not lose by accepting.
+    Guarantees do not increase with the report, and payments follow Eq. (8). Therefore, truthful
+    reporting is a dominant strategy, and a truthful seller does not lose by accepting.
 
     If a fraction xi of the expected sellers arrives, privacy and payments are xi times the planned
-    amounts, and the loss is larger (A, Theorem V.1). :class:`OnlineMarket` and :func:`run_online`
-    turn away sellers after the expected number.
+    amounts, and the loss is larger than planned (A, Theorem V.1). :class:`OnlineMarket` and
+    :func:`run_online` turn away sellers who arrive after the expected number.
 
     Examples
     --------
@@ -168,12 +168,12 @@ class OnlinePolicy:
 
     @property
     def buyer(self) -> Buyer:
-        """The buyer's objective in numbers."""
+        """The weights of the buyer's objective, the number of expected sellers and the cap."""
         cap = np.inf if self.cap is None else self.cap
         return Buyer(self.mu, self.sigma, self.gamma, self.expected_sellers, cap)
 
     def quote(self, sensitivity: ArrayLike) -> Quote:
-        """Quote a report in the support, or an array of reports.
+        """Compute the quote for a report in the support, or for an array of reports.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class OnlinePolicy:
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the policy with its plan for JSON; see :func:`policy_from_dict`."""
+        """Convert the policy and its plan to a dictionary; see :func:`policy_from_dict`."""
         plan = vars(self.plan.terms) | vars(self.plan)
         return {
             "policy": "fixed",
@@ -233,24 +233,24 @@ class AdaptivePolicy:
     ----------
     start : OnlinePolicy
         Policy for the first sellers. With ``learn``, its prior is the initial prior, and its
-        support contains all reports.
+        support must contain all reports.
     replan : bool
-        Whether a new plan covers the remaining sellers given the sales so far, or all sellers.
+        Whether new plans are for the remaining sellers given the sales so far, or for all sellers.
     learn : bool
-        Whether a new plan uses the earlier reports as the prior.
+        Whether a new plan uses a prior learnt from the earlier reports.
     trust_guess : bool
-        With ``learn``, whether the first sellers are quoted with the initial prior. Otherwise
+        With ``learn``, whether the first sellers are quoted with the initial prior. If False,
         nothing is bought before the first new plan, because a wrong prior can be expensive.
 
     Attributes
     ----------
     stages : tuple of int
-        Numbers of sellers after which a new plan is computed: 10, and then 1.5 times as many each
-        time. In the second half, the numbers of remaining sellers decrease by the same factor.
+        Numbers of sellers after which a new plan is computed: 10, and then increasing by a factor
+        of 1.5. In the second half, the numbers of remaining sellers decrease by the same factor.
     opening : OnlinePolicy
         The policy for the first sellers.
     prior, expected_sellers, support, buyer
-        The same as in ``start``.
+        Attributes of ``start``.
 
     Raises
     ------
@@ -277,20 +277,20 @@ class AdaptivePolicy:
         check_instance("start", start, OnlinePolicy)
         if start.rule != "expectation":
             raise ParameterError(
-                f'the rule of start is "{start.rule}", without a plan for later sellers or for '
+                f'the rule of start is "{start.rule}", which has no plan for later sellers or for '
                 'a sample; give a policy with rule="expectation"'
             )
         for name in _OPTIONS:
             check_instance(name, getattr(self, name), bool, "True or False")
         if not (self.replan or self.learn):
-            raise ParameterError("replan and learn are both False; use start itself")
+            raise ParameterError("replan and learn are both False; set one to True, or use start")
         self.prior, self.expected_sellers = start.prior, start.expected_sellers
         self.support, self.buyer = start.support, start.buyer
         self.stages = _stages(start.expected_sellers)
         if not self.stages:
             raise ParameterError(
-                f"{start.expected_sellers} sellers are expected, and the first new plan is made"
-                f" after {_FIRST}, at most half of them; use start itself"
+                f"the first new plan follows {_FIRST} sellers, more than half of the "
+                f"{start.expected_sellers} expected sellers; use the policy start instead"
             )
         self.opening = start
         if self.learn and not self.trust_guess:
@@ -298,7 +298,7 @@ class AdaptivePolicy:
             self.opening = replace(start, plan=nothing)
 
     def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
-        """Return the policy for the next sellers, or the opening if there is no new plan.
+        """Compute the policy for the next sellers, or return ``opening`` if no plan exists.
 
         Parameters
         ----------
@@ -314,15 +314,15 @@ class AdaptivePolicy:
         remaining = self.expected_sellers - reports.size
         if remaining < 1:
             raise ParameterError(
-                f"{reports.size} of {self.expected_sellers} expected sellers arrived; no seller "
-                "remains"
+                f"{reports.size} of {self.expected_sellers} expected sellers arrived, so no "
+                "seller remains"
             )
         buyer, prior = self.buyer, self._learnt(reports) if self.learn else self.prior
         history: dict[str, Any] = {}
         if self.replan and sold.any():
             total, squares = float(sold.sum()), float(sold @ sold)
             history = {"n": remaining, "total": total, "squares": squares}
-        elif self.replan:  # a new market, with a cap of k over the remaining sellers
+        elif self.replan:  # a new market, where k is relative to the remaining sellers
             buyer = replace(buyer, m=remaining)
         try:
             made = plan(prior, buyer, **history, gap=_GAP)
@@ -331,13 +331,13 @@ class AdaptivePolicy:
         return replace(self.start, prior=prior, plan=made)
 
     def _learnt(self, reports: Floats) -> Prior:
-        """Return the empirical prior of reports and initial prior at the corners of its hull."""
+        """Compute the empirical prior of the reports and quantiles of the initial prior."""
         levels = (np.arange(_GUESS) + 0.5) / _GUESS
         known = np.concatenate((reports, np.asarray(self.prior.quantile(levels))))
-        # After a single report near 0, the plan would wait for equally cheap sellers.
+        # Otherwise, a single report near 0 would make the plan buy only at similar reports.
         sample = EmpiricalPrior(np.maximum(known, _FREE * np.median(known)))
         low, high = sample.support
-        # Between corners the ironed virtual cost is constant, so the corners suffice.
+        # The ironed virtual cost is constant between corners, so corners represent the sample.
         corners = np.unique(np.concatenate(([low], sample.breakpoints, [high])))
         counts = np.diff(np.rint(sample.cdf(corners) * known.size), prepend=0.0)
         return EmpiricalPrior(corners, counts)
@@ -353,7 +353,7 @@ class AdaptivePolicy:
 
 
 def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePolicy:
-    """Restore a policy of either class from ``to_dict``, with identical quotes.
+    """Restore a policy with identical quotes from the result of its ``to_dict``.
 
     Parameters
     ----------
@@ -399,7 +399,7 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
 
 
 def _stages(m: int) -> tuple[int, ...]:
-    """Return geometrically increasing sizes of the history, mirrored in the second half."""
+    """Return numbers that increase geometrically up to m/2, and m minus each number."""
     sizes, size = [], float(_FIRST)
     while size <= m / 2:
         sizes.append(round(size))
@@ -418,14 +418,13 @@ def _algorithm_3(prior: Prior, buyer: Buyer) -> Plan:
         settled = np.abs(np.diff(np.log(np.maximum(near, np.finfo(float).tiny))))[-3:]
         if 0 < near[-1] < np.inf and settled.max() <= 1e-2:
             return algorithm_3(prior, buyer, 0.5 * float(near[-1]))
-        why = f"its density next to 0 is {near[-1]:.3g}, and tends to 0 or to infinity"
+        why = f"its density near 0 is {near[-1]:.3g}, and tends to 0 or to infinity"
     raise PriorError(
-        f"{prior!r} violates A's Assumption IV.3, which Algorithm 3 needs (a density at 0 that "
-        f"is positive and finite): {why}; the general rule needs no such assumption, give "
-        'rule="expectation"'
+        f"{prior!r} violates A's Assumption IV.3, which Algorithm 3 requires (a density at 0 that "
+        f'is positive and finite): {why}; for other priors, give rule="expectation"'
     )
 
 
 def _written(value: float) -> float | str:
-    """Convert a number for JSON, which has neither infinities nor NaN."""
+    """Convert a number for JSON, which supports neither infinities nor NaN."""
     return float(value) if np.isfinite(value) else str(value)

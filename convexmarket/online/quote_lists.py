@@ -1,4 +1,4 @@
-"""CSV lists of arrivals and of answers for an online market.
+"""Read CSV lists of sellers, and quote them or record their answers.
 
 The whole list is checked before the first transaction, because transactions cannot be undone.
 """
@@ -18,7 +18,7 @@ from convexmarket.data.lists import blame, blank, checked_ids, clipped, column_n
 from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.online.online_market import Answer, OnlineMarket
 
-#: Called with the stage, the number of finished steps and the number of all steps.
+#: Function of the stage, the number of finished steps and the total number of steps.
 Progress: TypeAlias = Callable[[str, int, int], None]
 #: Number of sellers of a list per transaction.
 TOGETHER = 10_000
@@ -31,16 +31,16 @@ def quote_list(
     sensitivity_column: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> tuple[pd.DataFrame, int, int]:
-    """Quote the sellers of a CSV file in its order. Earlier quotes do not change.
+    """Quote the sellers of a CSV file in file order. Earlier quotes do not change.
 
-    Return the offers, and the numbers of sellers who were quoted before and turned away. A wrong
-    row, or a seller quoted at another report, raises a DataError that names the lines.
+    Return the offers, the number of sellers who were quoted before, and the number of sellers who
+    were turned away. An invalid row or a changed report raises a DataError with the line numbers.
     """
     listed = read_list(path, market.policy.prior, id_column, sensitivity_column)
     known = market.offers().set_index("id")
     before = listed["id"].map(known["sensitivity"])
     differs = before.notna() & (before != listed["sensitivity"])
-    why = "has another sensitivity than its quote; a seller is quoted once"
+    why = "has a different sensitivity in its quote; each seller is quoted only once"
     _refuse(listed["id"][differs], f"{path}: line", why)
     new = listed[~listed["id"].isin(known.index)]
     if len(new) and market.is_closed:
@@ -67,10 +67,10 @@ def answer_list(
     id_column: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> int:
-    """Record the same answer for every seller of a CSV file, and return their number.
+    """Record the same answer for all sellers of a CSV file, and return their number.
 
     Sellers with the status "nothing bought" in the file are skipped. If a seller cannot give this
-    answer, a DataError that names the lines is raised, and no answer is recorded.
+    answer, a DataError with the line numbers is raised, and no answer is recorded.
     """
     table, place = read_texts(path), f"{path}: line"
     ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
@@ -97,6 +97,6 @@ def answer_list(
 
 
 def _refuse(ids: pd.Series[Any], place: str, why: str) -> None:
-    """Raise an error about ids, indexed by line, unless there are none."""
+    """Raise an error with the lines of the ids, unless ``ids`` is empty."""
     if len(ids):
         raise DataError(blame(place, ids.index.to_numpy(), clipped(ids.iloc[0]), why))

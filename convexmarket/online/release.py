@@ -1,4 +1,4 @@
-"""The model that an online market releases under the guarantees sold when it closes."""
+"""Train and release the model of an online market under the guarantees that were sold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convexmarket.privacy import Guarantee, PrivacyAccountant, Simulation
 
 Floats = NDArray[np.float64]
 
-#: The release of a market that was closed without a model.
+#: Stored release of a market that was closed without a model.
 WITHOUT_MODEL = '{"model": null}'
 ASSUMPTIONS = (
     "arrivals, reports and answers do not depend on the rows: weights and eta follow from reports "
@@ -32,11 +32,11 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, eq=False)
 class MarketRows:
-    """Private rows by the id of their owner, and optional public rows for tests.
+    """Private rows with the ids of their owners, and optional public rows for tests.
 
     Labels are -1 or 1, and ``classes`` are the original labels. ``data_norm`` is the public bound
-    on the Euclidean norm of every row, and ``description`` the source of the rows. ``reports`` are
-    the owners' reports in the same file, and ``features`` is the preprocessing.
+    on the Euclidean norm of every row, and ``description`` states the source of the rows.
+    ``reports`` are the reports in the same file, and ``features`` is the preprocessing of the rows.
     """
 
     ids: Sequence[str]
@@ -52,7 +52,7 @@ class MarketRows:
     features: PublicFeatures | None = None
 
     def of(self, ids: Sequence[str]) -> tuple[Floats, Floats]:
-        """Return the rows of owners in order. A missing row raises a DataError."""
+        """Return features and labels of owners in order. A missing row raises a DataError."""
         places = pd.Index(self.ids).get_indexer(pd.Index(ids))
         if missing := [owner for owner, place in zip(ids, places, strict=True) if place < 0]:
             first = ", ".join(missing[:5]) + ", ..." * (len(missing) > 5)
@@ -69,7 +69,7 @@ def check_closing(
     rows: Callable[[], MarketRows],
     leave_out: Sequence[str] = (),
 ) -> None:
-    """Check that a market can close with a model, without training or closing.
+    """Check that a market can be closed with a model, without training the model.
 
     The budgets of the sellers are checked before ``rows`` reads their rows.
     """
@@ -80,7 +80,7 @@ def check_closing(
 
 
 def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
-    """Close a market without training. The payments of accepted offers remain due."""
+    """Close a market without a model. The payments of accepted offers remain due."""
 
     def nothing(accepted: pd.DataFrame) -> Guarantee:
         return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
@@ -97,7 +97,7 @@ def model_guarantee(
 ) -> Guarantee:
     """Compute the guarantee of the model for each accepted offer, without reading a row.
 
-    The guarantee includes the Jacobian and the second noise. It is zero for omitted sellers.
+    The guarantee includes the Jacobian term and the second noise, and is zero for omitted sellers.
     """
     used = accepted["id"].isin(_usable(accepted, leave_out)["id"]).to_numpy()
     if not used.any():
@@ -111,8 +111,8 @@ def model_guarantee(
         promised = learner.promise(accepted["epsilon"].to_numpy(dtype=float)[used])
     except ParameterError as error:
         raise ParameterError(
-            f"{error} Nothing was trained; close with another --regularization (regularization in "
-            "Python), chosen independently of the rows"
+            f"{error}. No model was trained; close with another --regularization (regularization "
+            "in Python), chosen independently of the rows"
         ) from None
     epsilon[used] = promised.epsilon
     return Guarantee(epsilon, 0.0, promised.mechanism, promised.accounting, ASSUMPTIONS)
@@ -122,8 +122,8 @@ def _usable(accepted: pd.DataFrame, leave_out: Sequence[str]) -> pd.DataFrame:
     """Return the accepted offers except those of ``leave_out``, who must have accepted."""
     if wrong := [seller for seller in leave_out if seller not in set(accepted["id"])]:
         raise ParameterError(
-            f"leave_out has {wrong[0]!r}, who accepted no offer; name sellers with missing rows "
-            "who accepted"
+            f"leave_out contains {wrong[0]!r}, who accepted no offer; list only sellers who "
+            "accepted and have no row"
         )
     return accepted[~accepted["id"].isin(list(leave_out))]
 
@@ -136,7 +136,7 @@ def release_model(
     *,
     seed: np.random.SeedSequence | None = None,
 ) -> str:
-    """Train on the rows of the sellers who accepted, and return the model as JSON text.
+    """Train a model on the rows of sellers who accepted, and return it as JSON text.
 
     The text contains the coefficients, the classes of ``rows``, the guarantees and their
     assumptions, and the error on public rows. Use a ``seed`` of the noise only for experiments.
@@ -146,11 +146,11 @@ def release_model(
     X, y = rows.of(ids)
     model = clone(learner).set_params(classes=tuple(rows.classes))
     source = None if seed is None else Simulation(seed)
-    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # charged to the market's ledger
+    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # the market's ledger is charged
     labels = np.asarray(rows.classes)[(y > 0).astype(int)]
     model.fit(X, labels, epsilon=sold, accountant=paid, random_state=source)
     test = _measured(model.coef_, rows)
-    if test is not None and seed is not None:  # in a simulation, even without noise
+    if test is not None and seed is not None:  # a simulation, so also test without noise
         none = np.zeros(X.shape[1])
         objective = PerturbedObjective(X, y, sold / sold.sum(), none, model.regularization_)
         test["without_noise"] = _measured(minimise(objective, 1e-9), rows)
@@ -189,7 +189,7 @@ def model_text(released: dict[str, Any]) -> str:
 
 
 def _measured(coef: Floats, rows: MarketRows) -> dict[str, Any] | None:
-    """Compute error and AUC on public rows, if any, and the error of a constant class."""
+    """Compute the error and AUC on the public rows, and the error of the majority class."""
     positive = rows.y_test > 0
     if not positive.size:
         return None

@@ -1,8 +1,8 @@
-r"""Bounds on the error of released predictions: the theorems of the papers with constants.
+r"""Compute bounds on the error of released predictions, with explicit constants.
 
-The theorems of Jain and Thakurta omit constants. The derivations with constants are in
-docs/theory.md, section 12. Bounds depend only on public numbers, so they can be computed before
-data are collected.
+Jain and Thakurta omit constants in their theorems. Section 12 of docs/theory.md derives the bounds
+with constants. The bounds depend only on public numbers, so they can be computed before data are
+collected.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from convexmarket.release.scales import (
 
 
 class SemiInteractiveBound(NamedTuple):
-    """Mean absolute error of a fit at its points, and the additional error at a fresh point."""
+    """Bounds on the mean absolute error at the fitted points, and its increase at a fresh point."""
 
     fit: float
     generalization: float
 
     @property
     def total(self) -> float:
-        """Mean absolute error at a fresh point."""
+        """Bound on the mean absolute error at a fresh point."""
         return self.fit + self.generalization
 
 
@@ -52,21 +52,21 @@ class ErrorBounds:
     sensitivity : float
         Positive bound S on the change of a prediction when one row is replaced.
     epsilon, delta : float
-        Guarantee of the whole release. Delta may be zero for Laplace noise at given points and for
+        Guarantee of the whole release. Delta can be zero for Laplace noise at given points and for
         rounds on a net.
     max_norm : float, default 1.0
-        Public bound C on the norms of the model and of a fit. Bounds for interactive answers do not
-        use it.
+        Public bound C on the norms of the model and of a fit. The bound for interactive answers
+        does not depend on C.
     feature_bound : float, default 1.0
-        R_phi.
+        Bound R_phi on the norm of features.
     failure_probability : float, default 0.05
-        beta: a bound holds with probability ``1 - failure_probability``.
+        Probability beta with which the error may exceed a bound.
     accounting : {"tight", "paper"}, default "tight"
 
     Raises
     ------
     ParameterError
-        If an argument is out of range. Every method may raise this error.
+        If an argument is out of range. Every method can raise this error.
 
     Examples
     --------
@@ -107,33 +107,34 @@ class ErrorBounds:
         r"""Bound the error of every answer of an interactive release (K, Theorems 3 and 10).
 
         The bound is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, where
-        s is the scale of the noise. It is the threshold plus the largest noise, and holds while
-        updates remain.
+        s is the scale of the noise. The bound is the sum of the threshold and the largest noise,
+        and holds as long as updates remain.
 
         Parameters
         ----------
         max_queries : int
-        max_updates : int, optional
+        max_updates : int
         """
         return 1.25 * self._threshold(max_queries, max_updates)
 
     def suggest_updates(self, max_queries: int) -> int:
         r"""Compute the smallest sufficient number B of updates (K, Theorem 3).
 
-        The squared distance of the public model is at most :math:`C^2` initially, and every update
-        decreases it by at least :math:`\tau^2/(2R_\phi^2)`. So at most :math:`2R_\phi^2C^2/\tau^2`
-        updates are needed, where the threshold :math:`\tau` increases with B.
+        The squared distance of the public model from the true model is at most :math:`C^2`
+        initially, and every update decreases it by at least :math:`\tau^2/(2R_\phi^2)`. Therefore,
+        at most :math:`2R_\phi^2C^2/\tau^2` updates are needed. The threshold :math:`\tau` increases
+        with B.
 
         Parameters
         ----------
         max_queries : int
-            T.
+            Number T of questions.
 
         Returns
         -------
         int
-            At least 1. With the probability of the bound, no :class:`UpdatesExhaustedError` is
-            raised.
+            Number of updates, at least 1. With probability ``1 - failure_probability``, no
+            :class:`UpdatesExhaustedError` is raised.
 
         Raises
         ------
@@ -161,8 +162,8 @@ class ErrorBounds:
     ) -> SemiInteractiveBound:
         r"""Bound the error of the predictor of a test-set release (K, Theorems 5 and 13).
 
-        The error of an L-Lipschitz loss is at most L times larger. Half of the failure probability
-        is for the noise, and half for the draw of the points.
+        For an L-Lipschitz loss, multiply the bound by L. Half of the failure probability is
+        assigned to the noise, and half to the random points.
 
         Parameters
         ----------
@@ -175,15 +176,16 @@ class ErrorBounds:
         -------
         SemiInteractiveBound
             ``fit`` is :math:`2\nu\log(2T/\beta)` for few points, with the scale :math:`\nu`, as in
-            the paper. For many points, where noise averages, it is :math:`2\sqrt{Cr/T}` with
-            :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`. For
-            "process" it is :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. ``generalization`` is
+            the paper. For many points, the noise averages out, and ``fit`` is :math:`2\sqrt{Cr/T}`
+            with :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and
+            :math:`\ell = \log(4/\beta)`. For "process" it is
+            :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. ``generalization`` is
             :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
 
         Notes
         -----
-        The scale is for the worst case, in which all predictions change equally.
-        :class:`~convexmarket.TestSetRelease` computes the scale for given points.
+        The bound assumes the worst case, in which all predictions change equally.
+        :class:`~convexmarket.TestSetRelease` computes the scale of the noise for given points.
         """
         check_count("n_points", n_points)
         if noise is None:
@@ -204,7 +206,7 @@ class ErrorBounds:
         return SemiInteractiveBound(float(fit), float(fresh))
 
     def suggest_test_size(self, largest: int = 1_000_000, noise: NoiseKind | None = None) -> int:
-        """Compute the number of points, up to ``largest``, with the smallest total error.
+        """Compute the number of points, up to ``largest``, with the smallest bound on the error.
 
         Parameters
         ----------
@@ -222,7 +224,7 @@ class ErrorBounds:
         Parameters
         ----------
         rounds : int
-            B.
+            Number B of rounds.
         net_size : float
             Number N of points of the net.
         net_radius : float
@@ -236,8 +238,8 @@ class ErrorBounds:
             :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/M}`. Here s is the scale of the noise,
             M = B + 1 the number of models, :math:`x = s\log(2M/\beta)` a bound on the noise, and
             :math:`g = s\log(2MN/\beta)` a bound on the loss by selection (four times as large for
-            "paper"). With the best B the error decreases as :math:`n^{-1/2}`. The printed rate
-            :math:`n^{-2/3}` does not follow.
+            "paper"). With the best B, the error decreases as :math:`n^{-1/2}`. The rate
+            :math:`n^{-2/3}` of the paper does not follow.
         """
         check_count("rounds", rounds)
         check_positives(
@@ -251,7 +253,7 @@ class ErrorBounds:
     def on_net(self, scale: float, rounds: int, net_size: float, between: float) -> float:
         """Compute :meth:`non_interactive` for a given scale of the noise.
 
-        ``between`` bounds the additional disagreement of the models between points of the net.
+        ``between`` bounds the increase of the error between the points of the net.
         """
         log = np.log(2.0 * (rounds + 1) / self.failure_probability)
         missed = scale * (log + np.log(net_size)) / selection_factor(self.accounting)
@@ -261,7 +263,7 @@ class ErrorBounds:
     def suggest_rounds(
         self, net_size: float, net_radius: float, feature_lipschitz: float, largest: int = 1_000_000
     ) -> int:
-        """Compute the number of rounds, up to ``largest``, with the smallest error.
+        """Compute the number of rounds, up to ``largest``, with the smallest bound on the error.
 
         Parameters
         ----------
@@ -275,7 +277,7 @@ class ErrorBounds:
     def function(self, n_queries: int) -> float:
         r"""Bound the error of T = ``n_queries`` answers of a function release.
 
-        The bound is :math:`s\sqrt{2\log(2T/\beta)}`, where s is the scale of the noise, for
+        The bound is :math:`s\sqrt{2\log(2T/\beta)}`, where s is the scale of the noise. It requires
         questions that do not depend on the answers.
         """
         check_count("n_queries", n_queries)
@@ -298,7 +300,7 @@ class ErrorBounds:
 
 
 def _best_count(value: Callable[[int], float], largest: int) -> int:
-    """Search for the count with the smallest value on successively finer grids."""
+    """Minimise a function of a count by search on successively finer grids."""
     low, high = 1, check_count("largest", largest)
     while True:
         grid = np.unique(np.geomspace(low, high, 60).round().astype(int))

@@ -1,4 +1,4 @@
-"""The common base of all releases: a fitted model, calibrated noise, and the guarantee."""
+"""Base classes of releases, which contain a fitted model, calibrated noise and a guarantee."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 
 class Release(Shown):
-    """A released object, its noise and its guarantee."""
+    """Base class of all releases."""
 
     guarantee: Guarantee
     scale: float
@@ -49,7 +49,7 @@ class Release(Shown):
     ) -> Floats:
         """Copy a fitted model, and return the largest epsilon of each row, shape (n_rows,).
 
-        ``why_delta`` is the reason for a positive delta, or empty if zero is allowed.
+        ``why_delta`` states why delta must be positive. It is empty if delta can be zero.
         """
         if not isinstance(erm, KernelERM):
             raise DataError(f"erm must be a fitted KernelERM, got {erm!r}")
@@ -60,7 +60,7 @@ class Release(Shown):
         self._erm, self._names = deepcopy(erm), None
         if hasattr(self._erm, "feature_names_in_"):
             self._names = tuple(self._erm.feature_names_in_.tolist())
-            del self._erm.feature_names_in_  # rows are arrays from now on
+            del self._erm.feature_names_in_  # all later rows are arrays
         self._delta, self._accounting = delta, accounting
         n_rows = erm.row_sensitivities_.size
         if erm._labels is not None:
@@ -77,8 +77,8 @@ class Release(Shown):
         unsold = np.count_nonzero((sold == 0) & (erm.row_sensitivities_ > 0))
         if unsold:
             raise ParameterError(
-                f"{unsold} rows have epsilon 0 but a positive weight, which no noise can protect; "
-                "fit erm with epsilon 0 for them"
+                f"{unsold} rows have epsilon 0 but a positive weight, so no noise protects these "
+                "rows; fit erm with epsilon 0 for them"
             )
         check_delta(delta, positive=bool(why_delta), why=why_delta)
         check_choice("accounting", accounting, Composition)
@@ -93,7 +93,7 @@ class Release(Shown):
         rows: ArrayLike | None,
         random_state: RandomSource,
     ) -> np.random.Generator:
-        """Set the guarantee, charge it in full, and return the source of the noise.
+        """Set the guarantee, charge it in full, and return the random generator of the noise.
 
         If a budget is exceeded, nothing is charged and ``random_state`` does not advance.
         """
@@ -124,7 +124,7 @@ class Release(Shown):
     def _public(
         self, points: Floats | None = None, coefficients: Floats | None = None
     ) -> PublicPredictor:
-        """Return a combination of kernels as a predictor. The default is zero everywhere."""
+        """Return a linear combination of kernels as a predictor, which is zero by default."""
         erm = self._erm
         if points is None or coefficients is None:
             points, coefficients = np.zeros((0, erm.n_features_in_)), np.zeros(0)
@@ -138,20 +138,20 @@ class Release(Shown):
 
 
 class FixedRelease(Release):
-    """A release that is one public predictor."""
+    """A release that consists of a public predictor."""
 
     predictor: PublicPredictor
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return predictions for any rows, shape (n_samples,), without additional cost."""
+        """Predict at any rows without additional privacy cost, shape (n_samples,)."""
         return self.predictor.predict(X)
 
 
 class SingleCopy(Release):
-    """A release with secret noise as its state, which must not be copied."""
+    """A release that contains secret noise and therefore must not be copied."""
 
     def _check_process(self) -> None:
-        """Raise an error in a forked process."""
+        """Raise an error if this object was created in another process."""
         if os.getpid() != self._process_id:
             raise NotSupportedError(
                 f"this {type(self).__name__} was created in another process, which draws the same "
@@ -167,10 +167,10 @@ class SingleCopy(Release):
 
 
 def bounded_predictions(erm: KernelERM, points: Floats) -> Floats:
-    """Compute a model's predictions, clipped to their public bound, shape (n_points,).
+    """Compute the predictions of a model, clipped to their public bound, shape (n_points,).
 
-    Clipping does not increase the distance between the predictions of two models. NaN is treated as
-    0, because an error would reveal the rows.
+    Clipping does not increase the distance between the predictions of two models. NaN is replaced
+    by 0, because an error would reveal the rows.
     """
     largest = erm.feature_bound_ * erm.norm_bound_
     return np.clip(np.nan_to_num(erm.decision_function(points), nan=0.0), -largest, largest)

@@ -1,11 +1,11 @@
-r"""The fit of a public model to noisy predictions (K, Algorithm 2).
+r"""Fit a public model to noisy predictions (K, Algorithm 2).
 
 .. math:: \min_f\; \sum_{t} (f(z_t) - p_t)^2 \quad\text{s.t.}\quad \|f\|_{\mathcal H} \le C
 
 By the representer theorem, f is a combination of kernels at the points. With the kernel matrix
 :math:`K = U\,\mathrm{diag}(d)\,U^\top`, :math:`\beta = \mathrm{diag}(\sqrt d)\,U^\top c` are the
 coordinates of :math:`f = \sum_s c_s k(z_s, \cdot)` in an orthonormal basis, so that
-:math:`\|f\|_{\mathcal H} = \|\beta\|`. (The objective in K is the mean instead of the sum.)
+:math:`\|f\|_{\mathcal H} = \|\beta\|`. (K minimises the mean instead of the sum.)
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Floats = NDArray[np.float64]
 class KernelBasis:
     """An orthonormal basis of the span of the kernels at T points.
 
-    ``roots`` are the square roots of the eigenvalues above the rounding errors, shape (rank,), and
-    ``vectors`` are the eigenvectors, shape (T, rank).
+    ``roots`` are the square roots of the eigenvalues that exceed rounding errors, shape (rank,),
+    and ``vectors`` are the eigenvectors, shape (T, rank).
     """
 
     def __init__(self, gram: Floats) -> None:
@@ -31,15 +31,15 @@ class KernelBasis:
         self.vectors: Floats = vectors[:, positive]
 
     def values(self, beta: Floats) -> Floats:
-        """Return the values of a function at the points, shape (T,)."""
+        """Evaluate a function with coordinates ``beta`` at the points, shape (T,)."""
         return self.vectors @ (self.roots * beta)
 
     def coefficients(self, beta: Floats) -> Floats:
-        """Return the kernel coefficients of a function at the points, shape (T,)."""
+        """Convert coordinates of a function to its kernel coefficients, shape (T,)."""
         return self.vectors @ (beta / self.roots)
 
     def fit(self, predictions: Floats, max_norm: float) -> Floats:
-        r"""Compute the coordinates of the best function.
+        r"""Compute the coordinates of the constrained least-squares fit.
 
         Let nu be the multiplier of the bound on the norm. The coordinates are
         :math:`\beta_i = \sqrt{d_i}\,u_i^\top p / (d_i + \nu)`. The norm decreases in nu, so nu is

@@ -1,9 +1,9 @@
-r"""Release the whole prediction function with the noise of a Gaussian process.
+r"""Release the whole prediction function by adding a Gaussian process.
 
 Replacing row i changes the model by at most :math:`2LR_\phi a_i/\lambda` in the RKHS, in any
 direction. A Gaussian process with the kernel as covariance is isotropic in this space, so any
-number of answers, even to adaptive questions, has the cost of one answer. This model is not in Jain
-and Thakurta.
+number of answers, even to adaptive questions, costs as much as one answer. Jain and Thakurta do not
+consider this release.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 class FunctionRelease(SingleCopy):
-    r"""Private predictions at up to 5,000 points at the cost of one prediction.
+    r"""Private predictions at up to 5,000 points for the privacy cost of one prediction.
 
     Parameters
     ----------
@@ -48,7 +48,8 @@ class FunctionRelease(SingleCopy):
     Notes
     -----
     The noise is drawn at each new point and stored. It is exact discrete Gaussian noise in the
-    coordinates of the model, and covers the rounding error. The epsilon is exact (Balle and Wang).
+    coordinates of the model, and its scale covers rounding errors. The epsilon is exact (Balle and
+    Wang).
 
     References
     ----------
@@ -93,7 +94,7 @@ class FunctionRelease(SingleCopy):
         self._lock = Lock()
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Answer questions.
+        """Predict at rows, which are questions to the release.
 
         Parameters
         ----------
@@ -103,7 +104,7 @@ class FunctionRelease(SingleCopy):
         Returns
         -------
         ndarray of shape (n_questions,)
-            Released predictions. Their signs are the labels of a classifier.
+            Released predictions. Their signs are the predicted labels of a classifier.
 
         Raises
         ------
@@ -116,7 +117,7 @@ class FunctionRelease(SingleCopy):
         points = self._checked_points(X)
         keys = [(row + 0.0).tobytes() for row in points]  # -0.0 is 0.0
         with self._lock:
-            fresh = dict(zip(keys, range(len(keys)), strict=True))  # each new point once
+            fresh = dict(zip(keys, range(len(keys)), strict=True))  # count each new point once
             fresh = {key: place for key, place in fresh.items() if key not in self._places}
             if fresh:
                 self._ask(points[list(fresh.values())], list(fresh))
@@ -135,7 +136,7 @@ class FunctionRelease(SingleCopy):
 
     @property
     def predictor(self) -> PublicPredictor:
-        """Public function fitted to all answers so far."""
+        """Public predictor that is fitted to all answers so far."""
         with self._lock:
             points, answers = self._process.points, self._answers
         if not len(points):

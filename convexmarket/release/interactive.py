@@ -1,9 +1,9 @@
-r"""Interactive answers, most of them without cost (K, Algorithm 1).
+r"""Answer questions interactively, most of them without privacy cost (K, Algorithm 1).
 
 The prediction of a public model is compared with the true prediction plus Laplace noise. If the
 difference is within a threshold, the answer is the public prediction. Otherwise, the answer is the
-noisy prediction, and the public model is updated. Only updates cost privacy, and their number is at
-most B.
+noisy prediction, and the public model is updated. Only updates have a privacy cost, and at most B
+updates are allowed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class InteractiveRelease(SingleCopy):
     erm : KernelERM
         Fitted model.
     epsilon : float or array_like of shape (n_rows,)
-        Cost of the whole release in nats, as one number or one for each row.
+        Privacy cost of the whole release, as one number or one number for each row.
     delta : float
         Strictly between 0 and 1.
     max_queries : int
@@ -56,14 +56,14 @@ class InteractiveRelease(SingleCopy):
     accounting : {"tight", "paper"}, default "tight"
         Bound for the scale of the noise. ``"paper"`` is ``200*sqrt(B)*S*log(4/delta)/epsilon`` (K,
         Theorem 9, which prints S inside the root). ``"tight"`` uses the moments of the privacy
-        loss, and is hundreds of times smaller (docs/theory.md, section 12).
+        loss. Its scale is hundreds of times smaller (docs/theory.md, section 12).
     threshold : float, optional
-        Difference that causes an update. The default is ``4*scale*log(2*T/failure_probability)``,
-        as in the paper. The guarantee does not depend on the threshold. A lower value uses updates
-        faster.
+        Difference above which the public model is updated. The default is
+        ``4*scale*log(2*T/failure_probability)``, as in the paper. The guarantee does not depend on
+        the threshold. A lower threshold causes more updates.
     accountant : Account, optional
-        Account that is charged in full before noise is drawn. The default is all open accounts; see
-        :func:`convexmarket.privacy.account`.
+        Account that is charged in full before noise is drawn. By default, all open accounts are
+        charged; see :func:`convexmarket.privacy.account`.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
     random_state : None, Simulation or another source, default None
@@ -75,21 +75,21 @@ class InteractiveRelease(SingleCopy):
     scale, threshold : float
         Public scale of the Laplace noise, and threshold, in units of the predictions.
     error_bound : float
-        Bound on the error of all answers with probability ``1 - failure_probability``. It is the
-        threshold plus a quarter of the default threshold.
+        Bound on the error of all answers with probability ``1 - failure_probability``. The bound is
+        the threshold plus a quarter of the default threshold.
     predictor : PublicPredictor
-        The public model, a combination of at most B kernels at the points of updates. It may be
+        The public model, a combination of at most B kernels at the points of updates. It can be
         published and evaluated at any points.
 
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        If an argument is out of its range, the model is not fitted, or the accountant refuses.
+        If an argument is out of range, the model is not fitted, or a budget is exceeded.
 
     Notes
     -----
-    Rounds without an update have no cost. With the privacy loss L of the transcript and U updates,
-    :math:`e^{\lambda L - \kappa U}` is a supermartingale, and U is at most B.
+    Rounds without an update have no cost. Let L be the privacy loss of the transcript and U the
+    number of updates. Then :math:`e^{\lambda L - \kappa U}` is a supermartingale with U at most B.
 
     References
     ----------
@@ -153,12 +153,12 @@ class InteractiveRelease(SingleCopy):
 
     @property
     def spent(self) -> Counts:
-        """Questions and updates so far. The cost covers the whole release."""
+        """Numbers of questions and updates so far. The guarantee covers the whole release."""
         return Counts(self._queries, self._updates)
 
     @property
     def remaining(self) -> Counts:
-        """Remaining questions and updates."""
+        """Numbers of remaining questions and updates."""
         return Counts(self._max_queries - self._queries, self._max_updates - self._updates)
 
     def predict(self, X: ArrayLike) -> Floats:
@@ -172,22 +172,22 @@ class InteractiveRelease(SingleCopy):
         Returns
         -------
         ndarray of shape (n_questions,)
-            Released predictions; their signs are the labels of a model that classifies.
+            Released predictions. Their signs are the predicted labels of a classifier.
 
         Raises
         ------
         DataError
-            If a row is malformed or outside the domain. No question is answered then.
+            If a row is malformed or outside the domain. In this case, no question is answered.
         QueriesExhaustedError
-            If there are more rows than remaining questions. No question is answered then.
+            If there are more rows than remaining questions. In this case, no question is answered.
         UpdatesExhaustedError
-            If no update remains. The attribute ``answers`` has the answers of this call.
+            If no update remains. Its attribute ``answers`` contains the answers of this call.
         """
         self._check_process()
         points = self._checked_points(X)
         if not len(points):
             return np.zeros(0)
-        free = "The public model in .predictor answers any number at no cost; a new release costs"
+        free = ".predictor answers any number of questions at no cost; a new release costs"
         values = self._noise.rounded(bounded_predictions(self._erm, points)).tolist()
         answers: list[float] = []
         with self._lock:

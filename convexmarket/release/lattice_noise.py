@@ -1,12 +1,11 @@
-r"""Exact noise of releases on a lattice with a step far below the sensitivity.
+r"""Draw exact noise for releases on a lattice whose step is far below the sensitivity.
 
 Values are rounded to multiples of a power of two, and the noise is drawn as integers
 (:mod:`convexmarket.privacy.lattice`). There are two kinds of noise:
 
-- *Laplace* noise in single predictions;
-- a *process*: independent discrete Gaussian noise in the coordinates of the model in an orthonormal
-  basis of the functions at public points. The answers are a public function of the noisy
-  coordinates.
+- *Laplace* noise is added to single predictions;
+- a *process* adds independent discrete Gaussian noise to the coordinates of the model in an
+  orthonormal basis for public points. The noisy coordinates determine the answers.
 
 Let L be the Cholesky factor of :math:`K + JR^2 I`, where K is the kernel matrix of the points. The
 coordinates of a model with predictions p are :math:`L^{-1}p`, and new points only add rows to L. If
@@ -33,17 +32,17 @@ from convexmarket.release.scales import Calibration, calibrate, function_epsilon
 
 Floats = NDArray[np.float64]
 
-#: Bound on the error of a computed prediction, in sensitivities. Measured errors are a million
-#: times smaller.
+#: Bound on the error of a computed prediction, relative to the sensitivity. Measured errors are a
+#: million times smaller.
 ARITHMETIC = 1e-8
-#: Variance of independent noise added to a process, over the squared bound on features.
+#: Variance of independent noise added to a process, relative to the squared feature bound.
 JITTER = 1e-6
 MOST_POINTS = 5_000  # number of points with correlated noise
-#: Steps as shares of the smaller of sensitivity and scale.
+#: Steps, relative to the smaller of sensitivity and scale.
 LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
-LEAST_STEP = 2.0**-43  # smallest share of the scale, to limit its number of steps
-FINEST = 2.0**-50  # share of the largest value
-#: Largest relative increase of a sensitivity, and of a scale, due to a step, for scales up to ten
+LEAST_STEP = 2.0**-43  # smallest step, relative to the scale
+FINEST = 2.0**-50  # smallest step, relative to the largest value
+#: Largest relative increase of a sensitivity and of a scale by a lattice, for scales up to ten
 #: million sensitivities.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
 CONDITION = 1.01  # bound on the norm of the inverse factor, relative to 1 / (R sqrt(J))
@@ -60,10 +59,10 @@ class Noise:
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row
     profile: Profile  # profile of the privacy loss; Gaussian for a process
-    accounting: str = ""  # name of the bound on epsilon, unless the release names it
+    accounting: str = ""  # name of the bound on epsilon, if the release does not name it
 
     def rounded(self, values: Floats) -> Floats:
-        """Round values to the lattice, so that noise drawn for zeros may be added."""
+        """Round values to the lattice, so that noise drawn for zeros can be added."""
         return np.rint(values / self.step) * self.step
 
     def added_to(self, values: Floats, generator: np.random.Generator) -> Floats:
@@ -75,7 +74,7 @@ class Noise:
 def noise_scale(
     sensitivity: float, epsilon: float, calibration: Calibration, slack: float
 ) -> float:
-    """Bound the scale of noise of a release if a lattice adds a slack to sensitivity and scale."""
+    """Bound the scale of noise if a lattice increases sensitivity and scale by a slack."""
     shift, sold = np.array([[sensitivity * (1.0 + slack)], [epsilon]], dtype=float)
     return calibrate(shift, sold, calibration)[0] * (1.0 + slack)
 
@@ -85,7 +84,7 @@ def laplace_noise(
 ) -> Noise:
     """Calibrate Laplace noise from public quantities.
 
-    ``spread`` is the effect of errors of all predictions relative to a change of one prediction.
+    ``spread`` is the effect of errors in all predictions, relative to an error in one prediction.
     """
     moved = erm.row_sensitivities_
     scale, _ = calibrate(moved, sold, epsilon_of)
@@ -100,7 +99,7 @@ def laplace_noise(
 def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
     """Calibrate the noise of a process from public quantities.
 
-    The calibration allows errors of :data:`ARITHMETIC` sensitivities in predictions and residuals
+    The calibration covers errors of :data:`ARITHMETIC` sensitivities in predictions and residuals
     at every point, for both neighbouring data sets.
     """
     moved = erm.row_sensitivities_ / erm.feature_bound_
@@ -117,10 +116,9 @@ def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
 
 
 class Process:
-    """Answers with the noise of a process, each conditional on all earlier answers.
+    """Predictions with the noise of a process, drawn conditionally on all earlier answers.
 
-    The released ``coordinates`` are in the basis of the functions at ``points``, and determine
-    answers.
+    The released ``coordinates`` refer to a basis for ``points`` and determine the answers.
     """
 
     def __init__(self, erm: KernelERM, noise: Noise, generator: np.random.Generator) -> None:
@@ -134,7 +132,7 @@ class Process:
         self._triangle: Floats = np.zeros((0, 0))  # Cholesky factor of the points' covariance
 
     def at(self, points: Floats, predictions: Floats) -> Floats:
-        """Return the answers at more points, shape (n_points,).
+        """Draw the answers at additional points, shape (n_points,).
 
         Raises
         ------
@@ -169,7 +167,7 @@ class Process:
 
 
 def _step(share: float, sensitivity: float, scale: float, largest: float) -> float:
-    """Choose a step that can represent values up to the largest."""
+    """Choose a step for a lattice that can represent values up to ``largest``."""
     step = lattice_step(max(share * min(sensitivity, scale), LEAST_STEP * scale, FINEST * largest))
     check_reach(largest, step)
     return step

@@ -1,8 +1,8 @@
-r"""A public predictor fitted before any query (K, Algorithm 3, the non-interactive model).
+r"""Release a public predictor before any query (K, Algorithm 3, the non-interactive model).
 
-In every round, the exponential mechanism selects a point of a net of the public ball where the
-predictions of the public and the true model differ. The true prediction at this point is measured
-with noise, and the public model is updated.
+In every round, the exponential mechanism selects a point of a net at which the predictions of the
+public model and the true model differ. The net covers the public ball. The true prediction at the
+selected point is measured with noise, and the public model is updated.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from convexmarket.release.scales import non_interactive_epsilon, selection_facto
 Floats = NDArray[np.float64]
 
 CHUNK = 2_000_000  # number of kernel entries computed together
-MOST_BYTES = 8e9  # kernel entries between a net and the points of the rounds
-BLOCK = 65_536  # number of points tried together
-FINEST = 100_000  # points of the default net
+MOST_BYTES = 8e9  # limit for the kernel entries between a net and the selected points
+BLOCK = 65_536  # number of points proposed together
+FINEST = 100_000  # largest number of points of the default net
 MOST_NET = 1_000_000
 
 
@@ -47,14 +47,14 @@ class PublicRelease(FixedRelease):
     rounds : int
         Number B of rounds. See :func:`~convexmarket.release.ErrorBounds.suggest_rounds`.
     net_radius : float, optional
-        Largest distance nu of a point of the ball from the net. By default the error of the net
-        equals the error of the noise, or the net has 100,000 points. A net has at most a million
-        points.
+        Largest distance nu of a point of the ball from the net. By default, the error of the net
+        equals the error of the noise, or the net has about 100,000 points. A net has at most a
+        million points.
     failure_probability : float, default 0.05
         Probability beta that the error exceeds ``error_bound``.
     accounting : {"tight", "paper"}, default "tight"
-        Bound for the scale of the noise. ``"paper"`` is as for
-        :class:`~convexmarket.InteractiveRelease`, with a quarter of the exponent in selections (K,
+        Bound for the scale of the noise. ``"paper"`` uses the bound of
+        :class:`~convexmarket.InteractiveRelease`, and a quarter of the exponent in selections (K,
         Theorem 7). ``"tight"`` uses the moments of the privacy loss.
 
     Attributes
@@ -73,7 +73,7 @@ class PublicRelease(FixedRelease):
     Raises
     ------
     ParameterError, DataError, BudgetExceededError
-        If an argument is out of its range, the model is not fitted, or the accountant refuses.
+        If an argument is out of range, the model is not fitted, or a budget is exceeded.
     NotSupportedError
         If the net is too large, or the features of the kernel are not Lipschitz.
 
@@ -169,7 +169,7 @@ class PublicRelease(FixedRelease):
 
 
 def _selected(values: Floats, step: float, scale: int, generator: np.random.Generator) -> int:
-    """Draw a position of probability proportional to ``exp(value / (scale * step))``, exactly.
+    """Draw a position exactly, with probability proportional to ``exp(value / (scale * step))``.
 
     Values are rounded to whole steps. Uniform proposals are accepted with a probability that
     depends on the distance to the largest value.
@@ -186,7 +186,7 @@ def _selected(values: Floats, step: float, scale: int, generator: np.random.Gene
 def _net(
     n_features: int, data_norm: float, radius: float | None, wanted: float, rounds: int
 ) -> tuple[float, Floats]:
-    """Return the radius and the points of a net that is not too large."""
+    """Compute the radius and the points of a net of limited size."""
     if radius is not None:
         check_scales(net_radius=radius)
     else:
@@ -199,7 +199,7 @@ def _net(
         return float(radius), ball_net(n_features, data_norm, radius)
     raise NotSupportedError(
         f"a net of radius {radius:.3g} of the ball in {n_features} dimensions has about {size:.3g} "
-        f"points ({MOST_NET:,} at most): each would take 8 bytes for every round, "
+        f"points ({MOST_NET:,} at most): each point takes 8 bytes for every round, "
         f"{8e-9 * size * rounds:.3g} GB for {rounds:,} rounds ({1e-9 * MOST_BYTES:g} GB at most). "
         "Use fewer features (three at most in practice), a larger net_radius, fewer rounds, or a "
         "TestSetRelease on public points"
@@ -209,7 +209,7 @@ def _net(
 def net_size(n_features: int, data_norm: float, radius: float) -> float:
     """Estimate the number of points of :func:`ball_net`.
 
-    The estimate is the volume of the ball, enlarged by the radius, over the volume of a cube.
+    The estimate divides the volume of the ball, enlarged by the radius, by the volume of a cube.
 
     >>> round(net_size(2, 1.0, 0.5))
     14
@@ -221,7 +221,7 @@ def net_size(n_features: int, data_norm: float, radius: float) -> float:
 
 
 def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
-    """Return points of a ball within a radius of every point of the ball.
+    """Compute points such that every point of a ball is within ``radius`` of one of the points.
 
     The points are the centres of a grid of cubes. Centres outside the ball are projected onto it.
 
@@ -245,7 +245,7 @@ def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
     axis = side * np.arange(-steps, steps + 1)
 
     points: Floats = np.zeros((1, 0))
-    for _ in range(n_features):  # add a coordinate, and drop points that are too far away
+    for _ in range(n_features):  # add a coordinate, and drop points outside the enlarged ball
         column = np.tile(axis, len(points))[:, None]
         points = np.hstack([np.repeat(points, len(axis), axis=0), column])
         points = points[np.linalg.norm(points, axis=1) <= data_norm + radius]

@@ -2,7 +2,7 @@ r"""Calibrate the noise of releases.
 
 The privacy loss of a row depends on the change of a prediction when that row is replaced, in units
 of the scale of the noise. A :data:`Calibration` is a function from this change to an epsilon. A
-root finder computes the smallest scale for the epsilons of all rows.
+root finder computes the smallest scale at which no row exceeds its epsilon.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Calibration: TypeAlias = Callable[[Floats], Floats]
 #: Independent Laplace noise in every prediction, or one draw of a Gaussian process.
 NoiseKind: TypeAlias = Literal["laplace", "process"]
 
-#: Largest logarithm of the scale, in units of the smallest scale for one epsilon.
+#: Largest range of the logarithm of the scale in a search.
 LARGEST_LOG = 100.0
-#: Largest change of a prediction or epsilon, and inverse of the smallest one.
+#: Largest change of a prediction and largest epsilon. The inverse is the smallest one.
 EXTREME = 1e150
 ROUNDING = 1e-9  # relative increase of every scale, for rounding errors
 MOST_UPDATES = 10**12
@@ -60,8 +60,8 @@ def semi_interactive_epsilon(
 ) -> Calibration:
     """Return the calibration of T independently noisy predictions at given points.
 
-    ``effective`` is the largest eigenvalue of the kernel matrix over R_phi^2, from 1 to T. Only
-    "tight" uses this number.
+    ``effective`` is the largest eigenvalue of the kernel matrix divided by R_phi^2, from 1 to T.
+    Only "tight" depends on this number.
     """
     if accounting == "paper":
         if delta == 0.0:
@@ -81,9 +81,9 @@ def semi_interactive_epsilon(
 
 
 def non_interactive_epsilon(rounds: int, delta: float, accounting: Composition) -> Calibration:
-    """Return the calibration of rounds with a selection and a measurement each.
+    """Return the calibration of rounds that each consist of a selection and a measurement.
 
-    The exponent of a selection is ``|difference| / scale``, or a quarter of it for "paper".
+    The exponent of a selection is ``|difference| / scale``, or a quarter of this ratio for "paper".
     """
     sharpness = selection_factor(accounting)
 
@@ -98,7 +98,7 @@ def non_interactive_epsilon(rounds: int, delta: float, accounting: Composition) 
 
 
 def selection_factor(accounting: Composition) -> float:
-    """Return the exponent of a selection times the scale of the noise."""
+    """Return the exponent of a selection, divided by ``|difference| / scale``."""
     return 0.25 if accounting == "paper" else 1.0
 
 
@@ -114,10 +114,10 @@ def _published(count: int, delta: float, proven: Calibration) -> Calibration:
 
 
 def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[float, Floats]:
-    """Compute the smallest scale of noise for the epsilons of all rows, and the epsilons.
+    """Compute the smallest scale of noise that all rows permit, and their actual epsilons.
 
-    ``shifts`` are the changes of a prediction when a row is replaced, and zero for unused rows.
-    ``sold`` are the largest epsilons, and positive for used rows.
+    ``shifts`` contains the change of a prediction when each row is replaced, zero for unused rows.
+    ``sold`` contains the largest epsilon of each row, positive for used rows.
     """
     pairs, places = np.unique(np.column_stack([shifts, sold]), axis=0, return_inverse=True)
     used = pairs[:, 0] > 0
@@ -126,9 +126,9 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
         raise ParameterError(
             f"epsilon from {bounds.min():g} to {bounds.max():g} needs noise beyond the range of "
             f"floating point, for changes of {moves.min():g} to {moves.max():g}; use "
-            "another epsilon, or leave out the smallest"
+            "another epsilon, or leave out the rows with the smallest epsilon"
         )
-    # Few rows determine the scale, so add the most violated row until no row is violated.
+    # Few rows determine the scale, so add the row that exceeds its epsilon most, repeatedly.
     ratios = np.log(moves) - np.log(bounds)
     deciding = [int(np.argmax(ratios))]
     scale = 0.0

@@ -1,7 +1,7 @@
-r"""Noisy predictions at public points, and a public model fitted to them.
+r"""Release noisy predictions at public points, and fit a public model to them.
 
-(K, Algorithm 2, the semi-interactive model.) All predictions are released together, so any function
-of them is public.
+This is K's Algorithm 2 (the semi-interactive model). All predictions are released together, so any
+function of the predictions is public.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 class TestSetRelease(FixedRelease):
-    r"""Private predictions at given points, and a public predictor.
+    r"""Private predictions at given points, and a public predictor fitted to them.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class TestSetRelease(FixedRelease):
     delta : float
         At least 0 and below 1. With zero, the epsilons of all predictions add up.
     noise : {"laplace", "process"}, optional
-        ``"process"`` is a Gaussian process with the kernel as covariance, and the default for a
-        positive delta. ``"laplace"`` is independent noise in every prediction, as in the paper, and
-        the default for delta zero. It increases with the number of points.
+        ``"process"``, the default for a positive delta, adds a Gaussian process with the kernel as
+        covariance. ``"laplace"``, the default for delta zero, adds independent noise to every
+        prediction, as in the paper. This noise increases with the number of points.
     accounting : {"tight", "paper"}, default "tight"
         Bound for the scale of Laplace noise. ``"paper"`` uses advanced composition (K, Theorem 11).
         ``"tight"`` uses moments of the privacy loss and the kernel matrix of the points.
@@ -54,7 +54,7 @@ class TestSetRelease(FixedRelease):
     coordinates : ndarray of shape (n_points,), optional
         Coordinates of a process, in multiples of the step.
     predictor : PublicPredictor
-        The public fit, which solver studies declare in CVXPY.
+        Public predictor fitted to the noisy predictions.
 
     Raises
     ------
@@ -107,12 +107,12 @@ class TestSetRelease(FixedRelease):
         check_scales(max_norm=bound)
         points = self._checked_points(X)
         if not len(points):
-            raise ParameterError("X has no points; give at least one")
+            raise ParameterError("X has no points; give at least one point")
         if len(points) > MOST_POINTS:
             raise NotSupportedError(
                 f"X has {len(points):,} points, whose dense kernel matrix would have "
-                f"{len(points) ** 2:,} entries; give at most {MOST_POINTS:,}, and use the"
-                " predictor for the others"
+                f"{len(points) ** 2:,} entries; give at most {MOST_POINTS:,}, and use the "
+                "predictor for the other points"
             )
         basis = KernelBasis(erm.kernel_(points, points))
         if noise == "process":

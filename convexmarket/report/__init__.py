@@ -1,6 +1,6 @@
-"""Reports of any experiment as Markdown, HTML and images, and the comparison of two of them.
+"""Reports of experiments as Markdown, HTML and images, and comparisons of two reports.
 
-The tables of a report are stored to the last bit in ``results.json``.
+The tables of a report are stored with exact values in ``results.json``.
 """
 
 from convexmarket.report.comparison import Comparison, compare, compare_reports

@@ -1,4 +1,4 @@
-"""Differences between two reports, and between two sets of draws for a headline."""
+"""Compare two reports, or two sets of draws for a headline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from convexmarket.report.table_formats import format_number
 
 #: Tolerances for rounding: absolute for cells, relative to the larger number for draws.
 _ROUNDING, _OF_DRAWS = 1e-15, 1e-12
-#: Columns that measure the machine; they are not compared.
+#: Columns of times and memory, which are not compared.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
 _PARTS = ("result", "setting", "version")
 ABSENT = "not in this report"
@@ -33,8 +33,8 @@ def compare_reports(
 ) -> pd.DataFrame:
     """Compare the tables, settings and versions of two reports, except times and memory.
 
-    Rows of a table are matched by their keys, and without common keys by position. The result has a
-    row for each difference, verdicts first, then by size: its ``part`` ("result", "setting" or
+    Rows of a table are matched by keys, or by position without common keys. The result contains a
+    row for each difference, with verdicts first. The columns are ``part`` ("result", "setting" or
     "version"), ``table``, ``row``, ``column``, values ``a`` and ``b``, and ``relative`` size.
 
     Parameters
@@ -80,7 +80,7 @@ def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
 
 
 def _relative_difference(a: Any, b: Any) -> float:
-    """Return a difference relative to the larger number; infinite if cells are not comparable."""
+    """Compute a difference relative to the larger number, or inf if cells are not comparable."""
     if a == b or (pd.isna(a) and pd.isna(b)):
         return 0.0
     if not {type(a), type(b)} <= {int, float} or not (math.isfinite(a) and math.isfinite(b)):
@@ -89,7 +89,7 @@ def _relative_difference(a: Any, b: Any) -> float:
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Flatten nested settings to values by key path."""
+    """Flatten nested settings to a mapping from key paths to values."""
     if isinstance(value, Mapping):
         items = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
     elif isinstance(value, list):
@@ -103,7 +103,7 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 class Comparison:
     """The difference ``estimate = mean_a - mean_b``, and the ends of its 95 % interval.
 
-    ``n_pairs`` counts pairs, or the smaller number of values where they are not paired.
+    ``n_pairs`` is the number of pairs, or the smaller number of values without pairs.
 
     Examples
     --------
@@ -121,12 +121,12 @@ class Comparison:
 
     @property
     def verdict(self) -> Literal["lower", "higher", "tie"]:
-        """Verdict on a compared with b; a tie if the interval contains zero."""
+        """Verdict on a compared with b, which is "tie" if the interval contains zero."""
         return "higher" if self.low > 0 else "lower" if self.high < 0 else "tie"
 
     @property
     def interval(self) -> str:
-        """The interval as text: of the absolute difference, unless the verdict is a tie."""
+        """Text of the interval, which is for the absolute difference except in a tie."""
         if self.n_pairs == 1 and self.low == self.high:
             return "exact"
         ends = [self.low, self.high]
@@ -153,20 +153,20 @@ class Comparison:
 def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     """Compare the means of two sets of finite numbers by a paired t-test, or by Welch's test.
 
-    The interval of a single draw is infinite, unless a and b are the same number.
+    The interval of a single draw is infinite, unless a and b are equal.
 
     Parameters
     ----------
     a, b : array_like, shape (n,)
         One number for each draw.
     paired : bool, default True
-        Whether ``a[i]`` and ``b[i]`` come from the same draw.
+        Whether ``a[i]`` and ``b[i]`` are from the same draw.
     """
     left, right = checked_numbers("a", a), checked_numbers("b", b)
     if paired and left.shape != right.shape:
         raise ParameterError(f"a has {left.size} draws, b has {right.size}; pass paired=False")
     if not (left.size and right.size and np.isfinite([left.sum(), right.sum()]).all()):
-        raise ParameterError("a and b must hold finite numbers, at least one each; leave out NaN")
+        raise ParameterError("a and b must contain finite numbers, at least one each; omit NaN")
     n_pairs, estimate = min(left.size, right.size), float(left.mean() - right.mean())
     spread = (left - right).std() if paired else max(left.std(), right.std())
     rounding = _OF_DRAWS * max(np.abs(left).max(), np.abs(right).max())

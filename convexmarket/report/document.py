@@ -34,13 +34,13 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
 _CLAIMS, _COLUMNS = "claims", ["claim", "verdict", "source", "detail"]
 _FIELDS = ("title", "question", "finding", "settings", "versions")
-#: Most words of text, figures, tables and claims on a page; most labels in a verdict.
+#: Largest numbers of words, figures, tables and claims on a page, and of labels in a verdict.
 _WORDS, _FIGURES, _TABLES, _CLAIMED, _NAMED = 400, 3, 2, 8, 5
 
 
 @dataclass(frozen=True)
 class Text:
-    """Markdown."""
+    """A block of Markdown text."""
 
     markdown: str
     appendix: bool = False
@@ -80,14 +80,14 @@ Block: TypeAlias = Text | Figure | Table
 
 
 class Report:
-    """A report of any experiment, built block by block.
+    """A report of an experiment, which consists of blocks.
 
     A page shows at most 400 words of text, 3 figures and 2 tables, in the order of their addition.
-    The table of claims comes first; of more than 8 claims, it has the claims that do not hold.
-    The appendix has the other blocks.
+    The 2 tables include the table of claims. If there are more than 8 claims, this table contains
+    only the claims that do not hold. The appendix contains the remaining blocks.
 
-    Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown:
-    put :func:`escape_markdown` around names that come from data. HTML in it is shown as text.
+    Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown,
+    in which HTML is shown as text. Apply :func:`escape_markdown` to names from data.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Report:
     question : str, optional
         The question that the experiment answers.
     settings : mapping, optional
-        Inputs that :func:`compare_reports` compares: parameters, seeds, the text of a problem file.
+        Inputs for :func:`compare_reports`: parameters, seeds and the text of a problem file.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class Report:
         self.attachments: dict[str, bytes] = {}
 
     def headline(self, finding: str) -> None:
-        """Set the headline: the finding in one sentence, such as :meth:`Comparison.sentence`.
+        """Set the headline, a finding in one sentence such as :meth:`Comparison.sentence`.
 
         Parameters
         ----------
@@ -150,25 +150,25 @@ class Report:
         Parameters
         ----------
         block : str, DataFrame, matplotlib Figure or object
-            Markdown; a table; a figure; or an object with at least one of the methods
-            ``statements()``, ``plot()`` and ``to_frame()``, all of which are used.
+            Markdown, a table, a figure, or an object with some of the methods ``statements()``,
+            ``plot()`` and ``to_frame()``. All available methods are used.
         caption, name, alt : str, optional
-            The caption of a table or figure; the stem of its files, by default ``table-1``; the
-            text alternative of a figure, by default the caption.
+            Caption of a table or figure, stem of its files (by default, such as ``table-1``), and
+            text alternative of a figure (by default, the caption).
         keys : sequence of str
-            Columns that identify the rows of a table; by default named levels of the index, or
+            Columns that identify the rows of a table. By default, named levels of the index, or
             ``frame.attrs["keys"]``.
         formats, headers : mapping of str to str, optional
             Format specifications and headers of columns.
         appendix, rows : bool, int
-            Whether the block belongs to the appendix; number of rows of a table to show, by default
-            8, and 15 in the appendix.
+            Whether the block belongs to the appendix, and number of rows of a table to show (by
+            default, 8, or 15 in the appendix).
 
         Raises
         ------
         ParameterError
-            If the block has another type, a name is taken or not a file name, a key, format or
-            header names an unknown column, or the keys do not identify the rows.
+            If the block has another type, a name is invalid or not unique, a key, format or header
+            refers to an unknown column, or the keys do not identify the rows.
         """
         if isinstance(block, str):
             self.blocks.append(Text(block, appendix))
@@ -222,12 +222,12 @@ class Report:
         Parameters
         ----------
         text, source : str
-            The claim, a different text for each, and its source, such as "A, Fig. 2".
+            Unique text of the claim, and its source, such as "A, Fig. 2".
         holds : bool, sequence of bool or None
-            Whether the results confirm the claim; None if it was not tested. For several values
-            the verdict counts the True ones, and for a Series the detail lists the False labels.
+            Whether the results confirm the claim, or None if it was not tested. For several values,
+            the verdict counts True values. For a Series, the detail lists labels of False values.
         detail : str
-            The numbers behind the verdict.
+            Numbers that support the verdict.
         """
         verdict, exceptions = _verdict(holds)
         row = [_text("text", text, {*self.claims.claim}), verdict, source]
@@ -238,7 +238,7 @@ class Report:
         self.blocks += [table] if len(frame) == 1 else []
 
     def attach(self, name: str, content: str | bytes) -> None:
-        """Add a file to the folder.
+        """Add a file to the folder of the report.
 
         Parameters
         ----------
@@ -327,23 +327,23 @@ class Report:
     def write(
         self, folder: str | Path, formats: Collection[Format] = ("md", "html"), force: bool = False
     ) -> Path:
-        """Write the report as a folder, atomically; return ``index.html`` or ``report.md`` in it.
+        """Write the report to a folder atomically, and return the path of its main page.
 
         Parameters
         ----------
         folder : path
-            A report in it is replaced.
+            An existing report in the folder is replaced.
         formats : collection of {"md", "html", "csv", "tex", "svg", "pdf"}
             Pages as Markdown and HTML, tables as CSV and LaTeX, figures as SVG and PDF. PNG files
             and ``results.json`` are always written.
         force : bool, default False
-            Whether a folder that holds something else may be replaced, with all files in it.
+            Whether to replace a folder with other content, including all of its files.
 
         Raises
         ------
         ParameterError, DataError
-            If the folder holds files and no report, or a format is unknown; if the folder cannot
-            be written. Its former content is unchanged.
+            If the folder contains files but no report, a format is unknown, or the folder cannot be
+            written. The former content of the folder is unchanged.
         """
         check_list("formats", formats, "formats such as csv")
         for each in formats:
@@ -367,7 +367,7 @@ class Report:
         return target / ("index.html" if "html" in formats else "report.md")
 
     def _files(self, formats: Collection[Format]) -> dict[str, bytes]:
-        """Return the content of all files by their names in the folder."""
+        """Return the content of all files, keyed by file names."""
         files: dict[str, str | bytes] = dict(self.attachments)
         for md, html, appendix in (("report", "index", False), ("appendix", "appendix", True)):
             if self._shown(appendix) or not appendix:
@@ -399,7 +399,7 @@ class Report:
 
 
 def read_report(folder: str | Path) -> Report:
-    """Read a report from its folder, with figures as PNG; raise a DataError for damaged files.
+    """Read a report with figures as PNG from its folder. Damaged files raise a DataError.
 
     Parameters
     ----------
@@ -439,18 +439,18 @@ def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
 
 
 def write_index(reports: str | Path, *, force: bool = True) -> Path:
-    """Write an index of the reports in a folder, as ``README.md`` and the returned ``index.html``.
+    """Write ``README.md`` and ``index.html`` as an index of the reports in a folder.
 
     Parameters
     ----------
     reports : path
-        A folder with reports as sub-folders. The index marks reports that cannot be read.
+        Folder whose subfolders contain reports. The index marks reports that cannot be read.
     force : bool, default True
-        Whether an existing index may be replaced.
+        Whether to replace an existing index.
     """
     folder = Path(reports).resolve()
     if not folder.is_dir() or (folder / RESULTS).exists():
-        raise ParameterError(f"{folder} is not a folder of reports; name the folder above them")
+        raise ParameterError(f"{folder} is not a folder of reports; name the parent folder")
     lines = ""
     for file in sorted(folder.glob(f"*/{RESULTS}")):
         name = file.parent.name
@@ -467,7 +467,7 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
 
 
 def check_folder(folder: Path, *, force: bool = False) -> None:
-    """Refuse a path to a file, to a folder without a report, or above the working directory."""
+    """Refuse a file, a folder without a report, or a parent of the working directory."""
     target = folder.resolve()
     if target.exists() and not target.is_dir():
         raise ParameterError(f"{target} is a file; name a folder for the report")
@@ -476,7 +476,7 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     other = min((path.name for path in target.glob("*")), default="")
     if other and not (force or results.is_report(target)):
         remedy = "choose another folder, or pass --force (force=True in Python) to replace it all"
-        raise ParameterError(f"{target} holds {other!r} and no {RESULTS} of a report; {remedy}")
+        raise ParameterError(f"{target} contains {other!r} and no {RESULTS} of a report; {remedy}")
 
 
 def _file_name(name: object, pattern: re.Pattern[str]) -> str:

@@ -1,4 +1,4 @@
-"""The style of figures in reports, whose series colour-blind readers can distinguish."""
+"""Draw figures in the style of reports, with series that colour-blind readers can distinguish."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from convexmarket.errors import ParameterError
 from convexmarket.report.table_formats import format_number
 
-WIDTH = 6.0  # inches: the width of a page; labels are legible on a phone
+WIDTH = 6.0  # width of a page in inches, with labels that are legible on a phone
 INK, MUTED, RULE = "#22272e", "#59636e", "#d5dae0"
 _COLORS = ["0072b2", "d55e00", "00785a", "a03f7a", "9a6a00", "4b4b4b", "3a9bd9", "b3261e"]
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)))
@@ -41,12 +41,12 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False, "svg.fonttype": "none", "pdf.fonttype": 42,
 }
 # fmt: on
-#: Largest ratio of the ends of a log axis with linear ticks; markers on a line of many points.
+#: Largest ratio of the ends of a log axis with linear ticks, and markers on a long line.
 _NARROW, _MARKERS = 8.0, 25
 
 
 def report_style(name: str = "figure") -> AbstractContextManager[None]:
-    """Return a context in the style of reports; ``name`` seeds the ids of an SVG file."""
+    """Return a context with the style of reports. ``name`` seeds the ids of an SVG file."""
     return style.context({**STYLE, "svg.hashsalt": name}, after_reset=True)
 
 
@@ -67,8 +67,8 @@ def lines(
 ) -> Figure:
     """Draw lines over x, with bands between ``low`` and ``high`` and horizontal ``levels``.
 
-    ``hue`` is the column of at most eight series, ``panels`` the column of panels with common axes,
-    ``log`` has the logarithmic axes of "xy", and ``joined`` is False for points without lines.
+    ``hue`` is the column of at most eight series, and ``panels`` the column of panels with common
+    axes. ``log`` contains the logarithmic axes. Without ``joined``, only points are drawn.
     """
     groups, series, levels = _groups(frame, panels), _series(frame, hue), levels or {}
     with report_style():
@@ -124,7 +124,7 @@ def bars(
 def _scale(
     axes: Axes, which: str, values: pd.Series, *, log: bool = False, panels: int = 1
 ) -> None:
-    """Scale an axis and set round numbers as its ticks, fewer if panels are side by side."""
+    """Scale an axis, and set round ticks, fewer for panels that are side by side."""
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     values = values.astype(float)
     values = values[np.isfinite(values) & ((values > 0) | (not log))]
@@ -145,7 +145,7 @@ def _scale(
 
 
 def _log_ticks(values: pd.Series, most: int) -> list[float]:
-    """Return the densest ticks at round numbers that are few enough and far enough apart."""
+    """Choose the densest ticks at round numbers that are few enough and far enough apart."""
     low, high = float(values.min()), float(values.max())
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in (range(1, 10), (1, 2, 5), (1, 3), (1,)):
@@ -162,15 +162,15 @@ def drawn(plot: Callable[[], Any]) -> Figure:
     with report_style():
         axes = np.asarray(plot(), dtype=object).ravel()[0]
     figure = getattr(axes, "figure", axes)
-    if "matplotlib.pyplot" in sys.modules:  # the registry would keep the figure forever
+    if "matplotlib.pyplot" in sys.modules:  # remove the figure from the registry
         sys.modules["matplotlib.pyplot"].close(figure)
     return figure
 
 
 def saved(figure: Figure, kind: str, name: str) -> bytes:
-    """Return a figure as the content of a PNG, SVG or PDF file, equal for equal figures.
+    """Return the content of a PNG, SVG or PDF file, which is equal for equal figures.
 
-    Default logarithmic ticks get the labels of reports, and covered lines become visible.
+    Default logarithmic ticks are labelled as in reports, and covered lines are made visible.
     """
     omitted = {"png": ["Software"], "svg": ["Date", "Creator"]}
     metadata = dict.fromkeys(omitted.get(kind, ["CreationDate", "Creator", "Producer"]))
@@ -198,7 +198,7 @@ def saved(figure: Figure, kind: str, name: str) -> bytes:
 
 
 def _show_covered(axes: Axes, points_per_pixel: float) -> None:
-    """Draw a line wide and pale if later lines hide it."""
+    """Draw a line wide and transparent if later lines hide it."""
     axes.get_xlim(), axes.get_ylim()  # autoscale the axes
     size = points_per_pixel * np.array(axes.get_window_extent().size)
     paths: list[tuple[Any, NDArray[np.float64]]] = []
@@ -214,7 +214,7 @@ def _show_covered(axes: Axes, points_per_pixel: float) -> None:
 
 
 def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
-    """Check that a path is within a point of another path; both run from left to right."""
+    """Test whether a path is within one point of another path, if both run from left to right."""
     if min(len(above), len(path)) < 2 or (np.diff(above[:, 0]) < 0).any():
         return False
     points = np.concatenate([path, (path[1:] + path[:-1]) / 2])
@@ -223,7 +223,7 @@ def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
 
 
 def _label(name: object) -> str:
-    """Return a name with blanks for underscores; a legend omits names that begin with one."""
+    """Replace underscores in a name by blanks. Legends omit names that begin with underscores."""
     text = str(name).replace("_", " ")
     return text if len(text) <= 60 else f"{text[:59]}…"
 
@@ -243,7 +243,7 @@ def _series(frame: pd.DataFrame, hue: str | None) -> dict[str, dict[str, Any]]:
 
 
 def _legend(figure: Figure) -> None:
-    """Name each series once above the figure, if it has several series."""
+    """Add a legend with one entry per series above a figure that has several series."""
     handles: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

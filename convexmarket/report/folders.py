@@ -1,8 +1,8 @@
-"""Hidden folders, in which reports are built before an atomic replacement.
+"""Build reports in hidden folders before an atomic replacement.
 
 The target is missing only between two renames. If the process is killed at that time, the hidden
-folder contains the complete former report, which the next process that uses the report restores.
-A process holds a lock on its hidden folder.
+folder contains the complete former report. The next process that uses the report restores it. A
+process holds a lock on its hidden folder.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import IO
 
 
 def lock(file: IO[bytes] | int, *, wait: bool = False) -> bool:
-    """Lock an open file until it is closed; return whether no other process holds the lock."""
+    """Lock an open file until it is closed, and return whether the lock was acquired."""
     try:
         from fcntl import LOCK_EX, LOCK_NB, flock
-    except ImportError:  # Windows has no such lock
+    except ImportError:  # Windows does not support this lock
         return True
     try:
         flock(file, LOCK_EX if wait else LOCK_EX | LOCK_NB)
@@ -41,7 +41,7 @@ def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Create a hidden folder that replaces a report at the end, or leaves it unchanged."""
+    """Create a hidden folder that replaces a report unless an error is raised."""
     target.parent.mkdir(parents=True, exist_ok=True)
     put_back(target)
     try:
@@ -56,7 +56,7 @@ def replacing(target: Path) -> Iterator[Path]:
                 if target.exists():
                     os.replace(target, place / "former")
                 os.replace(fresh, target)
-    finally:  # an interrupt may come after a rename that took effect
+    finally:  # an interrupt can occur after a successful rename
         put_back(target)
 
 
@@ -69,7 +69,7 @@ def put_back(target: Path) -> None:
             for place in places:
                 with _locked(place) as abandoned:
                     if abandoned and (former := place / "former").is_dir():
-                        # Move the folder before the removal, so that no part of it is restored.
+                        # Move the folder before the removal, so that it is not restored in part.
                         os.replace(former, place / "rest" if target.exists() else target)
                     if abandoned:
                         shutil.rmtree(place, ignore_errors=True)

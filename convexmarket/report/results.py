@@ -1,7 +1,7 @@
-"""The file ``results.json`` of a report, with its text and the exact values of its tables.
+"""Read and write ``results.json`` of a report, with texts and the exact values of tables.
 
-A table is stored as its columns, dtypes and rows; NaN is null and infinities are text. A long table
-is stored as Parquet in ``tables/``, and its checksum in ``results.json``.
+A table is stored as columns, dtypes and rows. NaN is stored as null, and infinities as text. A long
+table is stored as Parquet in ``tables/``, with a checksum in ``results.json``.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from convexmarket.errors import DataError, ParameterError
 
 RESULTS = "results.json"
 FORMAT = "convexmarket-report/1"
-#: Number of cells above which a table is stored as Parquet; largest file in bytes.
+#: Number of cells above which a table is stored as Parquet, and largest file in bytes.
 MOST_CELLS, LARGEST_FILE = 2_000, 500_000_000
 _EXACT = ("bool", "int", "uint", "float", "str")
 
 
 def is_report(folder: Path) -> bool:
-    """Test whether a folder has the ``results.json`` of a report."""
+    """Test whether a folder contains the ``results.json`` of a report."""
     with suppress(OSError), open(folder / RESULTS, "rb") as content:
         return b'"format": "convexmarket-' in content.read(100)
     return False
 
 
 def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with named index levels as columns; cells of other types become text."""
+    """Convert named index levels to columns, and cells of other types to text."""
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
     columns = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in frame]
     if not columns or len(set(columns)) < len(columns):
-        raise ParameterError(f"the table {name!r} has no columns, or two columns of one name")
+        raise ParameterError(f"the table {name!r} has no columns, or two equal column names")
     frame = frame.set_axis(columns, axis=1).reset_index(drop=True)
     for column in columns:
         if not str(frame.dtypes[column]).startswith(_EXACT):
@@ -65,7 +65,7 @@ def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
 
 
 def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
-    """Read a table from its description; raise a DataError if its Parquet file was changed."""
+    """Restore a table from its description. A changed Parquet file raises a DataError."""
     if described.get("data") is not None:
         frame = pd.DataFrame(described["data"], columns=described["columns"], dtype=object)
         return frame.astype(dict(zip(described["columns"], described["dtypes"], strict=True)))
@@ -76,7 +76,7 @@ def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.
 
 
 def plain(value: Any) -> Any:
-    """Convert settings to plain values of strict JSON; other objects become their text."""
+    """Convert settings to plain values of strict JSON. Other objects are converted to text."""
     if isinstance(value, pd.DataFrame):
         return plain(value.to_dict("records"))
     if isinstance(value, Mapping):
@@ -99,7 +99,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
-    """Read ``results.json`` as plain values; raise a DataError if it is missing or damaged."""
+    """Read ``results.json`` as plain values. A missing or damaged file raises a DataError."""
     text = read_bytes(file)
     try:
         content = dict(json.loads(text))

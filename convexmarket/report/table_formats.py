@@ -1,4 +1,4 @@
-"""Formats of numbers and tables for readers: HTML, Markdown, and LaTeX by pandas' Styler."""
+"""Format numbers and tables as HTML, Markdown, and LaTeX by the Styler of pandas."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _CONTROL = re.compile(
 )
 _BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space is kept
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-#: Beginnings of a heading, a rule or a list: '# x', '---', '- x', '1. x'.
+#: Pattern of the start of a heading, a rule or a list: '# x', '---', '- x', '1. x'.
 _BLOCK_START = re.compile(r"^(?:(#+|[+=-])|(\d+)(?=[.)]))(?=[.)]?(?:[ =-]|$))")
-#: Characters escaped in LaTeX; "[" and "*" at the beginning of a row would be arguments.
+#: Escapes of characters in LaTeX. At the start of a row, "[" and "*" would be arguments.
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -35,7 +35,7 @@ _LATEX = str.maketrans(
 
 
 def format_number(value: float | int | None, digits: int = 3) -> str:
-    """Format a number with significant digits and without trailing zeros: 1,234 or 2.5 × 10⁻⁹."""
+    """Format a number, such as 1,234 or 2.5 × 10⁻⁹, with significant digits."""
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):
@@ -55,7 +55,7 @@ def _trimmed(digits: str) -> str:
 
 
 def format_cell(value: Any, spec: str = "") -> str:
-    """Format one cell of a table; a missing value becomes a dash."""
+    """Format one cell of a table, with a dash for a missing value."""
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if value is None or not isinstance(value, int | float | np.number):
@@ -70,14 +70,14 @@ def printable(text: str) -> str:
 
 
 def escape_markdown(value: object) -> str:
-    """Escape text, such as names from data, so that Markdown shows it unchanged, in one line."""
+    """Escape text, such as names from data, so that Markdown shows it unchanged on one line."""
     text = printable(_BLANKS.sub(" ", escape(str(value), quote=False)).strip(" "))
     text = _SPECIAL.sub(r"\\\1", text)
     return _BLOCK_START.sub(lambda start: f"\\{start[1]}" if start[1] else f"{start[2]}\\", text)
 
 
 def html_of(markdown: str) -> str:
-    """Render Markdown with scrolling tables; HTML in it is shown as text."""
+    """Render Markdown with scrolling tables. HTML in Markdown is shown as text."""
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     renderer.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0"><table>')
     renderer.add_render_rule("table_close", lambda *_: "</table></div>")
@@ -85,7 +85,7 @@ def html_of(markdown: str) -> str:
 
 
 def _decimals(values: pd.Series) -> str:
-    """Return a format with the same number of decimals, or none if magnitudes differ much."""
+    """Return a format with a fixed number of decimals, or "" if magnitudes differ too much."""
     sizes = np.abs(values.to_numpy(float)) if is_float_dtype(values) else np.empty(0)
     sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
     if not sizes.size:
@@ -98,7 +98,7 @@ def _decimals(values: pd.Series) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of a report; :meth:`Report.add` describes the attributes."""
+    """A table of a report. :meth:`Report.add` describes the attributes."""
 
     name: str
     caption: str

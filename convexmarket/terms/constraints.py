@@ -45,7 +45,7 @@ class Cap(Constraint):
         if not isinstance(self.k, cp.Parameter) and np.mean(self.k) < 1:
             raise ParameterError(
                 f"cap is {np.mean(self.k):g} on average, but weights of at most cap/m can only sum "
-                "to one if cap >= 1; give larger numbers, or leave the cap out"
+                "to one if cap >= 1; give larger numbers, or omit the cap"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -58,7 +58,7 @@ class Cap(Constraint):
 
 @record
 class MaxEpsilon(Constraint):
-    """Each guarantee is at most ``epsilon``: a number, ``cvxpy.Parameter``, or one for each seller.
+    """Each guarantee is at most ``epsilon``, a number, a parameter, or one number for each seller.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class MaxEpsilon(Constraint):
             raise ParameterError("the largest epsilon is 0 for every seller; give one number > 0")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        m = quantities.weights.size  # the left side is of order one
+        m = quantities.weights.size  # scale the left side to order one
         bound = self.epsilon if np.ndim(self.epsilon) else self.epsilon * np.ones(m)
         return [m * quantities.weights <= (m * bound) * quantities.inverse_eta]
 
@@ -87,7 +87,7 @@ class MaxEpsilon(Constraint):
 
 @record
 class GivenEpsilon(MaxEpsilon):
-    """Guarantees that the sellers have granted, shape (m,): a_i*eta <= eps_i (A, Algorithm 1).
+    """Limits that the sellers have set on their guarantees, a_i*eta <= eps_i (A, Algorithm 1).
 
     Examples
     --------
@@ -102,7 +102,7 @@ class GivenEpsilon(MaxEpsilon):
 class Budget(Constraint):
     """The expected payments of linear costs are at most ``amount``, a number or cvxpy.Parameter.
 
-    Truthful prices may not exist next to other pieces; see :func:`~convexmarket.calibrate_gamma`.
+    With other pieces, truthful prices can be missing; see :func:`~convexmarket.calibrate_gamma`.
 
     Examples
     --------
@@ -132,10 +132,10 @@ class Budget(Constraint):
 
 @record
 class GroupShare(Constraint):
-    """Bounds on the share of each group in the weight, or equal shares.
+    """Bounds on the total weight of each group, or equal total weights.
 
-    ``groups`` gives the group of each seller. ``at_least`` and ``at_most`` map groups to shares in
-    [0, 1]; with ``equal``, all groups have the same share.
+    ``groups`` contains the group of each seller. ``at_least`` and ``at_most`` map groups to shares
+    in [0, 1]. With ``equal``, all groups have the same share.
 
     Examples
     --------
@@ -190,7 +190,7 @@ class GroupShare(Constraint):
 
     @property
     def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:  # type: ignore[override]
-        """Group of each seller by number, and the smallest and largest share of each group."""
+        """Group number of each seller, and smallest and largest share of each group."""
         names, group = np.unique(self.groups, return_inverse=True)
         least = [self.at_least.get(name, 0.0) for name in names.tolist()]
         most = [self.at_most.get(name, 1.0) for name in names.tolist()]
@@ -202,7 +202,7 @@ class GroupShare(Constraint):
 class EtaRange(Constraint):
     """The total privacy bought lies between two public numbers, low <= eta <= high.
 
-    It makes a degenerate market well posed (the papers' naive model, mu = sigma = 0).
+    A market with mu = sigma = 0, the naive model of the papers, requires this constraint.
 
     Examples
     --------
@@ -232,9 +232,9 @@ class EtaRange(Constraint):
 class Moments(Constraint):
     """Weighted averages of public features match targets: ``|A'a - b| <= tol``, entry by entry.
 
-    With the averages of a population as b, this is the calibration of survey weights (Deville
-    and Sarndal, 1992). ``A``, dense or sparse, has the k public features of each seller in a row.
-    ``b``, shape (k,), has the targets, and ``tol`` the largest deviations: one or k numbers >= 0.
+    If b contains the averages of a population, this constraint calibrates survey weights (Deville
+    and Sarndal, 1992). A row of ``A``, dense or sparse, contains the k public features of a seller.
+    ``b``, shape (k,), contains targets. ``tol`` is one largest deviation >= 0, or k deviations.
 
     Examples
     --------
@@ -262,7 +262,7 @@ class Moments(Constraint):
         return f"|A'a - b| <= {tol}" if np.any(self.tol) else "A'a = b"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        # Each feature is scaled to a largest value of one.
+        # Scale each feature to a largest value of one.
         largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
         unit = np.where(largest > 0, largest, 1.0)
         off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
@@ -289,6 +289,6 @@ class EffectiveSize(Constraint):
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         m = quantities.weights.size
-        if self.n == m:  # a ball of a single point
+        if self.n == m:  # the ball contains a single point
             return [m * quantities.weights == 1]
         return [cp.norm(m * quantities.weights) <= m / np.sqrt(self.n)]

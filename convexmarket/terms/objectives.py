@@ -1,4 +1,4 @@
-"""Terms of the objective, and the cost of lost privacy to a seller."""
+"""Terms of the objective, and the privacy costs of sellers."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ Rule = Literal["minimax"]
 class Spread(Term):
     """A norm of the weights, ||a||_p, which penalises reliance on few sellers.
 
-    With p = 2 it is the term ``mu * ||a||`` of A, Theorem II.4. With a public ``reference`` q,
-    shape (m,), it is the distance ``||a - q||_p`` from target weights, such as the design weights
-    of a survey. p lies between 1.01 and 40, or is inf (the largest weight); it is rounded to a
-    fraction with a numerator of at most 1024, which cones can represent.
+    With p = 2, this is the term ``mu * ||a||`` of A, Theorem II.4. With a public ``reference`` q,
+    shape (m,), the term is the distance ``||a - q||_p`` from target weights, such as the design
+    weights of a survey. p is in [1.01, 40], or inf (the largest weight). A finite p is rounded to a
+    fraction with a numerator of at most 1024, so that cones can represent the norm.
 
     Examples
     --------
@@ -72,13 +72,13 @@ class Spread(Term):
 
     @property
     def adds_to(self) -> str | None:  # type: ignore[override]
-        """The field "mu" for the Euclidean norm, or None."""
+        """The field "mu" for the Euclidean norm without a reference, and None otherwise."""
         return "mu" if self.p == 2 and self.reference is None else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
-        """Compute ``min weight * ||a||_p + costs'a``: the largest tau of a dual feasible point.
+        """Compute the minimum of ``weight * ||a||_p + costs'a`` over the simplex by its dual.
 
-        The dual constraint is ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1.
+        The dual maximises tau subject to ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1.
         """
         if self.reference is not None:
             return None
@@ -92,7 +92,7 @@ class Spread(Term):
 
 
 def _level(costs: Floats, q: float) -> Floats:
-    """Solve ``||(tau - costs)_+||_q = 1`` for tau by Newton's method; the smallest cost is 0."""
+    """Solve ``||(tau - costs)_+||_q = 1`` for tau by Newton's method, if the smallest cost is 0."""
     tau = np.ones(costs.shape[:-1])
     for _ in range(200):
         norm, slope = _dual_norm(tau, costs, q)
@@ -104,7 +104,7 @@ def _level(costs: Floats, q: float) -> Floats:
 
 
 def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
-    """Return ``||(tau - costs)_+||_q``, which is above 0, and its derivative, at least 1."""
+    """Compute ``||(tau - costs)_+||_q``, which is positive, and its derivative, at least 1."""
     margin = np.maximum(tau[..., None] - costs, 0.0)
     norm = (margin**q).sum(axis=-1) ** (1.0 / q)
     slope = np.where(margin > 0, margin ** (q - 1), 0.0).sum(axis=-1) / norm ** (q - 1)
@@ -129,7 +129,7 @@ class SquaredSpread(Term):
         return cp.sum_squares(quantities.weights)
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
-        """Compute the minimum of ``weight * ||a||^2 + costs'a`` by its dual, ``sum a = 1``."""
+        """Compute the minimum of ``weight * ||a||^2 + costs'a`` over the simplex by its dual."""
         least = costs.min(axis=-1)
         scaled = (costs - least[..., None]) / (2 * weight)
         tau = _level(scaled, 1.0)
@@ -141,8 +141,8 @@ class SquaredSpread(Term):
 class QuadraticSpread(Term):
     """A quadratic form of the weights, ``a' Sigma a``, such as the variance of an average.
 
-    Sigma, shape (m, m), is public, symmetric and positive semidefinite, such as the covariance of
-    the sellers' rows. Blocks (households) of a sparse matrix are factored separately.
+    Sigma, shape (m, m), is public, symmetric and positive semidefinite. An example is the
+    covariance of the sellers' rows. Diagonal blocks of a sparse matrix are factored separately.
 
     Examples
     --------
@@ -163,7 +163,7 @@ class QuadraticSpread(Term):
 
 
 def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
-    """Factor Sigma as ``F'F``; the rows of F are scaled eigenvectors of the blocks."""
+    """Factor Sigma as ``F'F``, where the rows of F are scaled eigenvectors of the blocks."""
     largest = float(abs(Sigma).max())
     if len(set(Sigma.shape)) > 1 or not 0 < largest >= 1e9 * abs(Sigma - Sigma.T).max():
         raise ParameterError(
@@ -172,7 +172,7 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
         )
     whole = sparse.csr_array((Sigma + Sigma.T) / 2)
     label = connected_components(whole, directed=False)[1]
-    order = np.argsort(label, kind="stable")  # sellers, block by block
+    order = np.argsort(label, kind="stable")  # sellers sorted by block
     blocks = [
         np.linalg.eigh(whole[members][:, members].toarray())
         for members in np.split(order, np.cumsum(np.bincount(label))[:-1])
@@ -191,10 +191,10 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
 
 @record
 class NegativeEntropy(Term):
-    """The negative entropy of the weights, sum a_i log a_i, under which every seller sells.
+    """The negative entropy of the weights, sum a_i log a_i, which makes every seller sell.
 
-    With a reference q, positive with sum one, it is the Kullback-Leibler divergence ``sum a_i
-    log(a_i/q_i)`` from target weights, such as shares in a population (Shimodaira, 2000).
+    With a positive reference q of sum one, it is the Kullback-Leibler divergence
+    ``sum a_i log(a_i/q_i)`` from target weights, such as shares in a population (Shimodaira, 2000).
 
     Examples
     --------
@@ -204,7 +204,7 @@ class NegativeEntropy(Term):
 
     reference: Floats | None = checked(records.target, each=True, positive=True, default=None)
     separable = True
-    is_smooth = False  # near 0, rounding of a weight changes the gradient much
+    is_smooth = False  # near 0, rounding errors of weights change the gradient considerably
 
     @property
     def formula(self) -> str:
@@ -276,9 +276,9 @@ class Losses(Term):
 
 
 class PrivacyCost(Record):
-    """A privacy cost u of all sellers: a seller with sensitivity c has the cost ``c * u(eps)``.
+    """A function u such that a seller with sensitivity c has the privacy cost ``c * u(eps)``.
 
-    A subclass defines :meth:`expression`, elementwise convex and increasing with u(0) = 0.
+    A subclass defines :meth:`expression`, which is elementwise convex, increasing and 0 at 0.
 
     Examples
     --------
@@ -297,7 +297,7 @@ class PrivacyCost(Record):
 
     @abstractmethod
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
-        """Return u(eps), entry by entry, as a convex CVXPY expression.
+        """Return u(eps), elementwise, as a convex CVXPY expression.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ class PrivacyCost(Record):
         """
 
     def __call__(self, epsilon: ArrayLike) -> Floats:
-        """Return u(eps) for numbers eps >= 0; same shape as ``epsilon``."""
+        """Evaluate u elementwise at numbers eps >= 0."""
         value = np.asarray(epsilon, dtype=float)
         return np.asarray(self.expression(cp.Constant(value.ravel())).value).reshape(value.shape)
 
@@ -314,13 +314,13 @@ class PrivacyCost(Record):
         return costs @ self.expression(epsilon)
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
-        """Compute u'(eps) and u''(eps) at positive guarantees; None if unknown."""
+        """Compute u'(eps) and u''(eps) at positive guarantees, or return None if unknown."""
         return None
 
 
 @record
 class PowerCost(PrivacyCost):
-    """u(eps) = eps ** power, with a power of at least 1; the linear cost has power 1.
+    """The power cost u(eps) = eps ** power, where ``power`` is at least 1.
 
     Examples
     --------
@@ -348,7 +348,7 @@ class PowerCost(PrivacyCost):
 
 @record
 class LinearCost(PowerCost):
-    """u(eps) = eps (A, section II).
+    """The linear cost u(eps) = eps (A, section II).
 
     Examples
     --------
@@ -362,7 +362,7 @@ class LinearCost(PowerCost):
 
 @record
 class ExponentialCost(PrivacyCost):
-    """u(eps) = exp(eps) - 1: the largest relative increase of an adversary's odds.
+    """The cost u(eps) = exp(eps) - 1, the largest relative increase of an adversary's odds.
 
     Examples
     --------
@@ -391,9 +391,9 @@ class ExponentialCost(PrivacyCost):
 
 @record
 class TieredCost(PrivacyCost):
-    """A piecewise linear u, such as the tariffs of a contract: ``u'(eps) = slopes[k]`` in tier k.
+    """A piecewise linear cost, such as a contract tariff, where ``u'(eps) = slopes[k]`` in tier k.
 
-    The slopes are > 0 and nondecreasing; the thresholds are the ends of all tiers but the last.
+    The slopes are > 0 and nondecreasing. The thresholds are the ends of all tiers except the last.
 
     Examples
     --------
@@ -466,11 +466,11 @@ class Payments(Term):
 
 @record
 class CVaR(Term):
-    """The average of the worst ``1 - level`` of the sellers (Rockafellar and Uryasev, 2000).
+    """The average over the worst fraction ``1 - level`` of sellers (Rockafellar and Uryasev, 2000).
 
-    It limits the loss of privacy of a few sellers or, with ``of="payments"``, their expected
-    payments psi_i*eps_i. The ``level`` is in [0, 1): level 0 gives the average over all sellers,
-    and levels of at least ``1 - 1/m`` give the largest value.
+    The term limits the largest guarantees, or with ``of="payments"`` the largest expected payments
+    psi_i*eps_i. The ``level`` is in [0, 1). Level 0 yields the average over all sellers, and levels
+    of at least ``1 - 1/m`` yield the largest value.
 
     Examples
     --------
@@ -494,7 +494,7 @@ class CVaR(Term):
 
 @record
 class Fairness(Term):
-    """The largest average guarantee of any of the groups ("minimax" fairness, after Rawls).
+    """The largest of the groups' average guarantees ("minimax" fairness, after Rawls).
 
     Examples
     --------
@@ -514,15 +514,15 @@ class Fairness(Term):
 
 @record
 class RobustCosts(Term):
-    """The largest expected payments if virtual costs are known up to ``r_i = radius_i * psi_i``.
+    """The largest expected payments if virtual costs have errors up to ``r_i = radius_i * psi_i``.
 
-    - "box": every cost deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973);
-    - "budget": at most ``budget`` costs deviate, ``psi'eps`` plus the sum of the ``budget`` largest
-      ``r_i*eps_i`` (Bertsimas and Sim, 2004);
+    - "box": every cost can deviate by up to r_i, ``(psi + r)'eps`` (Soyster, 1973);
+    - "budget": at most ``budget`` costs can deviate, ``psi'eps`` plus the sum of the ``budget``
+      largest ``r_i*eps_i`` (Bertsimas and Sim, 2004);
     - "ellipsoid": ``psi'eps + ||r*eps||`` (Ben-Tal and Nemirovski, 1999).
 
-    ``radius`` is a number >= 0, or one for each seller. The term replaces :class:`Payments`;
-    ``market.incentives`` is then "unknown".
+    ``radius`` is a number >= 0, or one number for each seller. This term replaces
+    :class:`Payments`, and makes ``market.incentives`` "unknown".
 
     Examples
     --------

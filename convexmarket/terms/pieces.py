@@ -1,4 +1,4 @@
-"""Base classes of terms and constraints, the weighted sum of terms, and a market in numbers."""
+"""Base classes of terms and constraints, weighted sums of terms, and markets in numbers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["Constraint", "MarketNumbers", "Objective", "Quantities", "Term"]
 
 Floats = NDArray[np.float64]
-#: A number, or an expression in parameters.
+#: A number, or a CVXPY expression in parameters.
 Number: TypeAlias = float | cp.Expression
 
 
 def value_of(number: Any) -> Any:
-    """Return a number or a vector, or the current value of an expression in parameters."""
+    """Return the current value of an expression in parameters. Numbers are unchanged."""
     if not isinstance(number, cp.Expression):
         return number
     for each in number.parameters():
@@ -42,10 +42,10 @@ def value_of(number: Any) -> Any:
 
 @dataclass(frozen=True)
 class Quantities:
-    """Quantities that a piece depends on: CVXPY expressions, or constants to evaluate the piece.
+    """Quantities on which a piece depends, as CVXPY expressions or as constants.
 
-    They are the weights a and the guarantees eps = eta * a, shape (m,), the scalar 1/eta, and the
-    virtual costs psi, an array or parameter of shape (m,).
+    The quantities are the weights a and the guarantees eps = eta * a, shape (m,), the scalar 1/eta,
+    and the virtual costs psi, an array or parameter of shape (m,).
 
     Examples
     --------
@@ -61,30 +61,30 @@ class Quantities:
 
     @classmethod
     def at(cls, weights: Floats, eta: float, virtual_costs: Floats) -> Quantities:
-        """Create constant quantities, at which terms evaluate to numbers."""
+        """Create constant quantities for the evaluation of terms."""
         a = np.asarray(weights)
         return cls(cp.Constant(a), cp.Constant(eta * a), cp.Constant(1.0 / eta), virtual_costs)
 
     @classmethod
     def unknown(cls, virtual_costs: Any) -> Quantities:
-        """Create three separate variables; a piece must be convex in all three."""
+        """Create three separate variables, in which a piece must be jointly convex."""
         m = virtual_costs.size
         weights, epsilon = (cp.Variable(m, nonneg=True, name=x) for x in ("weights", "epsilon"))
         return cls(weights, epsilon, cp.Variable(nonneg=True, name="inverse_eta"), virtual_costs)
 
 
 class Piece(Record):
-    """Base class of terms and constraints; undeclared attributes are read from expressions."""
+    """Base class of terms and constraints, which derives undeclared attributes from expressions."""
 
-    #: How reports enter: as ``psi'u(eps)`` in the objective, or as ``psi'eps`` under a budget.
+    #: How a piece uses reports: in payments ``psi'u(eps)``, or in a budget for ``psi'eps``.
     reports: ClassVar[Literal["price", "budget"] | None] = None
-    #: Whether the piece is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
+    #: Whether the piece is a sum over sellers or a cap on each seller (docs/theory.md, 9.4).
     separable: ClassVar[bool] = False
-    #: Labels of the pandas columns among its arguments, by argument name or position.
+    #: Labels of the pandas arguments, by name or position of the argument.
     column_labels: dict[str, pd.Index[Any] | None]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Store the labels of pandas arguments, for a comparison with the sellers' labels."""
+        """Store the labels of pandas arguments to compare them with the labels of sellers."""
         piece = super().__new__(cls)
         named = {f"argument {place}": value for place, value in enumerate(args, 1)} | kwargs
         labels = {name: labels_of(value) for name, value in named.items()}
@@ -92,14 +92,14 @@ class Piece(Record):
         return piece
 
     def quantities_used(self, n_sellers: int) -> set[str]:
-        """Return the names of the :class:`Quantities` that the piece uses; all names if unknown."""
+        """Return the names of the :class:`Quantities` that a piece uses (all names if unknown)."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
         quantities = Quantities.unknown(costs)
         try:
             items = getattr(self, self.definition)(quantities)
             items = items if isinstance(items, list) else [items]
             leaves = {id(x) for item in items for x in (*item.variables(), *item.parameters())}
-        except Exception:  # numpy functions do not take a parameter
+        except Exception:  # numpy functions do not accept parameters
             return set(vars(quantities))
         return {name for name, known in vars(quantities).items() if id(known) in leaves}
 
@@ -110,7 +110,7 @@ class Piece(Record):
 
 
 class Summand(Written, ABC):
-    """Base class of terms and objectives; weighted sums of these are objectives."""
+    """Base class of terms and objectives, whose weighted sums are objectives."""
 
     __array_ufunc__ = None  # numpy delegates products with its numbers to this class
     #: The weighted terms.
@@ -130,7 +130,7 @@ class Summand(Written, ABC):
         if is_number(other) and other == 0:  # sum() starts from 0
             return Objective(self.parts)
         raise ParameterError(
-            f"{other!r} cannot be added to {self!r}: leave constants out, and give constraints to "
+            f"{other!r} cannot be added to {self!r}: omit constants, and pass constraints to "
             "Market(...)"
         )
 
@@ -142,15 +142,15 @@ class Summand(Written, ABC):
     def __sub__(self, other: Summand) -> Objective:
         return self + (-other if isinstance(other, Summand) else other)
 
-    def __float__(self) -> float:  # CVXPY calls it in ``parameter * term``
+    def __float__(self) -> float:  # CVXPY calls this method in ``parameter * term``
         raise ParameterError(f"{self!r} is not a number; write term * parameter, in this order")
 
 
 class Term(Piece, Summand):
-    """A term of a buyer's objective, convex in the quantities that it uses.
+    """A convex term of a buyer's objective.
 
-    A subclass defines :meth:`expression`, without other variables or random numbers. Objectives are
-    sums of ``weight * term`` and ``term * parameter``.
+    A subclass defines :meth:`expression`, which must not use other variables or random numbers.
+    Objectives are sums of ``weight * term`` and ``term * parameter``.
 
     Examples
     --------
@@ -164,7 +164,7 @@ class Term(Piece, Summand):
     definition = "expression"
     #: Name of the field of :class:`MarketNumbers` to which the weight of the term is added.
     adds_to: str | None = None
-    #: The privacy cost of the sellers; None for a term without payments.
+    #: The privacy cost of the sellers, or None for a term without payments.
     privacy_cost: PrivacyCost | None = None
     #: Whether the term is a strictly convex norm of the weights.
     is_norm: bool = False
@@ -181,7 +181,7 @@ class Term(Piece, Summand):
         """
 
     def _sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return the expression, checked to be scalar and convex."""
+        """Return the expression after checks that it is scalar and convex."""
         plain = self.expression(quantities)
         if not (isinstance(plain, cp.Expression) and plain.is_scalar()):
             raise ParameterError(f"{shown(self)} returned {shown(plain)}; give a scalar expression")
@@ -195,14 +195,14 @@ class Term(Piece, Summand):
         return weight * self.expression(quantities)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this term to a market in numbers; return None if numbers cannot express it."""
+        """Add this term to a market in numbers, or return None if this is not possible."""
         name = self.adds_to
         return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Compute the minimum of ``weight * term + costs'a`` over the simplex, or return None.
 
-        A certificate keeps the curvature of one such term. ``costs`` has shape (..., m).
+        A certificate uses the exact minimum of one such term. ``costs`` has shape (..., m).
         """
         return None
 
@@ -215,8 +215,8 @@ class Term(Piece, Summand):
 class Constraint(Piece):
     """A constraint on a market, convex in the weights a and 1/eta, or in the guarantees eps.
 
-    Write a linear bound on the guarantees, such as ``eps_i <= e``, as ``a_i <= e * inverse_eta``:
-    a market without payments then stays one convex program.
+    Write a linear bound on the guarantees, such as ``eps_i <= e``, as ``a_i <= e * inverse_eta``,
+    so that a market without payments remains one convex program.
 
     Examples
     --------
@@ -228,7 +228,7 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    #: Groups of the sellers, and bounds on their shares; None for other constraints.
+    #: Groups of the sellers and bounds on group shares, or None for other constraints.
     shares: tuple[NDArray[np.intp], Floats, Floats] | None = None
 
     @abstractmethod
@@ -241,7 +241,7 @@ class Constraint(Piece):
         """
 
     def _sides(self, quantities: Quantities) -> list[cp.Expression]:
-        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, checked to be convex."""
+        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0`` after checks of convexity."""
         items = self.constraints(quantities)
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
         for item in items if isinstance(items, list | tuple) else [[items]]:
@@ -261,18 +261,18 @@ class Constraint(Piece):
         return [item.expr for item in items]
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers | None:
-        """Add this constraint to a market in numbers; return None if numbers cannot express it."""
+        """Add this constraint to a market in numbers, or return None if this is not possible."""
         return None
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
-        """Return the prices of the constraint's numbers from the multipliers of its comparisons."""
+        """Convert multipliers of the CVXPY constraints to shadow prices of the bounds."""
         return multipliers
 
 
 _ONE_EXPRESSION = "write an inner optimum as one expression, such as log_sum_exp or sum_largest"
 _MIXED_INTEGER = (
-    "integers make a market nonconvex: add the restriction to the constraints of declare(market, "
-    "eta), whose `quantities` are expressions, and solve it with a mixed-integer solver"
+    "integer variables make a market nonconvex: add the restriction to the constraints of "
+    "declare(market, eta), whose `quantities` are expressions, and use a mixed-integer solver"
 )
 
 
@@ -311,7 +311,7 @@ class WeightedTerm(Written):
         return not isinstance(self.weight, cp.Expression) and self.weight == 0
 
     def times(self, factor: Any) -> WeightedTerm:
-        """Multiply the weight."""
+        """Multiply the weight by a factor."""
         first = WeightedTerm(factor, self.term)  # checks the factor
         weight: Any = self.weight
         plain = not isinstance(weight, cp.Expression) and weight == 1
@@ -353,7 +353,7 @@ class Objective(Summand):
 
     @property
     def without_noise(self) -> Objective:
-        """The objective without its noise."""
+        """The objective without its noise term."""
         return Objective(tuple(part for part in self.parts if part.term.adds_to != "sigma"))
 
     @property
@@ -365,7 +365,7 @@ class Objective(Summand):
 
 
 def _strange(expression: Any, known: set[int]) -> list[Any]:
-    """List the variables and the problems inside an expression that are not quantities."""
+    """List the variables and inner problems of an expression that are not quantities."""
     if isinstance(expression, Atom):
         return [each for side in expression.args for each in _strange(side, known)]
     allowed = id(expression) in known or not isinstance(expression, cp.Variable)
@@ -403,13 +403,13 @@ def check_convex(pieces: Iterable[Any], costs: Floats | cp.Parameter) -> None:
 
 @dataclass(frozen=True, eq=False)
 class MarketNumbers:
-    """A market in numbers, without terms of weight 0.
+    """Numeric form of a market, without terms of weight 0.
 
     ``mu``, ``mu_squared``, ``sigma`` and ``gamma`` are the weights of ``||a||``, ``||a||^2``, 1/eta
-    and ``psi'eps``, and ``payments`` has those of ``psi'u(eps)`` with other u; ``losses`` are per
-    unit of weight. Bounds are numbers or have shape (m,); a missing bound is ``inf``, 0 or 1.
-    ``others`` has the pieces that numbers cannot express. In a ``parametric`` market, a number is
-    a parameter, whose value may change.
+    and ``psi'eps``, and ``payments`` contains the weights of ``psi'u(eps)`` with other u.
+    ``losses`` are costs per unit of weight. Bounds are numbers or have shape (m,). A missing bound
+    is ``inf``, 0 or 1. ``other_terms`` and ``other_constraints`` are pieces that numbers cannot
+    express. In a ``parametric`` market, a number is a parameter, whose value can change.
 
     Examples
     --------
@@ -436,7 +436,7 @@ class MarketNumbers:
     def plus(
         self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
     ) -> MarketNumbers:
-        """Add the parts of an objective and constraints."""
+        """Add weighted terms and constraints."""
         form, given = self, list[Any]()
         for part in parts:
             given += [part.weight, *vars(part.term).values()]
@@ -457,19 +457,19 @@ class MarketNumbers:
 
     @property
     def standard(self) -> StandardForm | None:
-        """The papers' problem (A, Eq. 11); None if the market has another piece."""
+        """These numbers if they form the papers' problem (A, Eq. 11), or None otherwise."""
         return None if self.is_bounded else self.exact
 
     @property
     def exact(self) -> StandardForm | None:
-        """The papers' problem, possibly with one largest guarantee; None for other markets."""
+        """These numbers if they form the papers' problem, possibly with one largest guarantee."""
         others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
         each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
         unsolved = others or self.budgets or each or not self.gamma
         return None if unsolved or (self.is_bounded and not self.mu) else self
 
     def expected_cost(self, weights: Floats) -> float:
-        """Return psi'a, the expected payment per unit of privacy bought."""
+        """Compute psi'a, the expected payment per unit of privacy bought."""
         return float(np.where(weights > 0, self.virtual_costs, 0.0) @ weights)  # not 0 * inf
 
     def objective(self, weights: Floats, eta: float) -> float:
@@ -489,7 +489,7 @@ class MarketNumbers:
 
     @property
     def is_budgeted(self) -> bool:
-        """Whether only a budget limits the total privacy, and every seller has a cost."""
+        """Whether a budget is the only limit on privacy and every seller has a positive cost."""
         others = self.rest or self.total_gamma or self.eta_range != (0, np.inf)
         free = np.any(self.virtual_costs == 0) or np.any(np.isfinite(self.max_epsilon))
         return bool(self.budgets and self._has_one_spread and not others and not free)
@@ -506,7 +506,7 @@ class MarketNumbers:
 
     @property
     def eta_range(self) -> tuple[float, float]:
-        """The range of eta; 0 and inf without a bound."""
+        """The range of eta, which is (0, inf) without bounds."""
         return self.eta_low, self.eta_high
 
     @property
@@ -527,7 +527,7 @@ class MarketNumbers:
 
     @property
     def budget(self) -> float:
-        """The smallest budget; inf without a budget."""
+        """The smallest budget, or inf without a budget."""
         return min((value_of(amount) for amount in self.budgets), default=np.inf)
 
     @property
@@ -537,18 +537,18 @@ class MarketNumbers:
         active = np.isfinite(self.virtual_costs) & (largest > 0)
         if not active.any():
             raise InfeasibleMarketError(
-                "every seller has an infinite virtual cost or a bound of zero; let one sell"
+                "every seller has an infinite virtual cost or a zero bound; allow one to sell"
             )
         return active
 
     def restricted(self) -> tuple[MarketNumbers, NDArray[np.bool_]]:
-        """Restrict the numbers to the active sellers; also return the mask."""
+        """Restrict the numbers to the active sellers, and return the mask of these sellers too."""
         active = self.active
         vectors: Any = {name: v for name, v in vars(self).items() if isinstance(v, np.ndarray)}
         return replace(self, **{name: v[active] for name, v in vectors.items()}), active
 
     def limit(self, eta: float) -> float | Floats:
-        """Compute the bound on each weight at an eta."""
+        """Compute the upper bound on each weight for a given eta."""
         return np.minimum(self.max_weight, self.max_epsilon / eta)
 
     @property
@@ -563,5 +563,5 @@ class MarketNumbers:
         return min([limit for limit in limits if 0 < limit < np.inf], default=float(costs.size))
 
 
-#: The papers' problem in numbers: a market whose ``form.exact`` is not None.
+#: Numbers of the papers' problem, which have an ``exact`` form.
 StandardForm = MarketNumbers

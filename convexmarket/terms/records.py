@@ -39,15 +39,15 @@ _TOKEN = re.compile(
 
 
 class Written:
-    """An object with a formula: ``str`` returns the formula, and a notebook typesets it."""
+    """An object with a formula, which ``str`` returns and notebooks typeset."""
 
-    #: The formula, with fields in braces; by default, the name of the class.
+    #: The formula, with fields in braces. By default, the name of the class.
     formula_template: ClassVar[str] = ""
     _argument: ClassVar[str] = ""
 
     @property
     def formula(self) -> str:
-        """The formula, one line of plain text."""
+        """The formula as one line of plain text."""
         fields = {name: written(value, f"{name[0]}_i") for name, value in vars(self).items()}
         formula = self.formula_template.format_map(fields)
         return formula or named(type(self).__name__) + self._argument
@@ -67,7 +67,7 @@ def checked(
     default: Any = MISSING,
     **how: Any,
 ) -> Any:
-    """Create a field with the value that ``check(label or name, value, **how)`` returns.
+    """Create a field whose value is ``check(label or name, value, **how)``.
 
     With ``each``, an array has one entry or row per seller.
     """
@@ -84,7 +84,7 @@ def record(kind: type[T]) -> type[T]:
 class Record(Written, ABC):
     """A dataclass with checked fields, a defining method, and shortcuts for this method.
 
-    A subclass that overrides the defining method gets the neutral shortcuts of the base class.
+    A subclass that overrides the defining method inherits the shortcuts of the base class only.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
@@ -105,7 +105,7 @@ class Record(Written, ABC):
 
     @classmethod
     def _fields(cls) -> list[Field[Any]]:
-        """Return the fields of the constructor; an empty list unless it is a dataclass."""
+        """Return the fields of the constructor, which is an empty list without a dataclass."""
         known = getattr(cls, "__dataclass_fields__", {})
         return [each for each in known.values() if each.init]
 
@@ -146,7 +146,7 @@ class Record(Written, ABC):
 
 
 def _latex(token: re.Match[str]) -> str:
-    """Write one token of a formula in LaTeX."""
+    """Convert one token of a formula to LaTeX."""
     text, (mantissa, exponent, sign, script) = token[0], token.groups()
     if mantissa:
         return rf"{mantissa} \times 10^{{{int(exponent)}}}"
@@ -159,13 +159,13 @@ def _latex(token: re.Match[str]) -> str:
 
 
 def named(name: object) -> str:
-    """Write a name, in quotes unless it looks like a symbol."""
+    """Format a name, with quotes unless it resembles a symbol."""
     text = " ".join(str(name).replace('"', "'").split())
     return text if re.fullmatch("[A-Za-z]+(_[A-Za-z0-9])?", text) else f'"{text}"'
 
 
 def written(value: Any, each: str) -> str:
-    """Write a number, or an expression in parameters; ``each`` stands for an entry of a vector."""
+    """Format a number or an expression in parameters. A vector is written as ``each``."""
     if isinstance(value, cp.Expression):
         return named(value.name() if isinstance(value, cp.Parameter) else f"({value})")
     return f"{value:g}" if isinstance(value, Real) else each
@@ -182,7 +182,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _brief(value: Any) -> str:
-    """Write a value for a repr: an array as its size, with the range of a vector of numbers."""
+    """Format a value for a repr, with the size of an array and the range of a vector."""
     if isinstance(value, cp.Parameter):
         return f"parameter {value.name()!r}"
     shape = getattr(value, "shape", ())
@@ -194,7 +194,7 @@ def _brief(value: Any) -> str:
 
 
 def in_interval(name: str, value: Any, interval: str, also: float = np.nan) -> Any:
-    """Check a number in an interval such as ``"[0, 1)"``, or equal to ``also``."""
+    """Check that a number is in an interval, such as ``"[0, 1)"``, or equal to ``also``."""
     given, (low, high) = as_float(value), map(float, interval[1:-1].split(","))
     closed = (given == low and interval[0] == "[") or (given == high and interval[-1] == "]")
     if not (low < given < high or closed or given == also):
@@ -206,7 +206,7 @@ def in_interval(name: str, value: Any, interval: str, also: float = np.nan) -> A
 def vector(
     name: str, value: Any, of: str = "a vector of finite numbers", least: float = -np.inf
 ) -> Floats:
-    """Check for finite numbers of at least ``least``; ``of`` describes them in a message."""
+    """Check a vector of finite numbers >= ``least``, which ``of`` describes in messages."""
     array = numbers_of(value)
     if array is None or array.ndim != 1 or array.size == 0:
         raise ParameterError(f"{name} must be {of}, got {shown(value)}")
@@ -216,9 +216,9 @@ def vector(
 def one_or_each(
     name: str, value: Any, example: str = "", zero: bool = False
 ) -> float | Floats | cp.Parameter:
-    """Check a positive number such as ``example``, or a vector of numbers >= 0.
+    """Check a positive number, such as ``example``, or a vector of numbers >= 0.
 
-    With ``zero``, the number may be 0, and parameters are refused.
+    With ``zero``, the number can be 0, and parameters are refused.
     """
     if isinstance(value, cp.Parameter) and not zero:
         if value.ndim > 1 or not (value.ndim or example) or not value.is_nonneg():
@@ -236,7 +236,7 @@ def one_or_each(
 
 
 def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
-    """Check a matrix of finite numbers, which stays dense or sparse; ``of`` describes it."""
+    """Check a dense or sparse matrix of finite numbers, which ``of`` describes in messages."""
     if hasattr(value, "tocsr"):  # sparse
         array: Any = sparse.csr_array(value).astype(float)
         array.sum_duplicates()
@@ -253,14 +253,14 @@ def matrix(name: str, value: Any, of: str) -> Floats | sparse.csr_array:
 
 
 def target(name: str, value: Any, positive: bool = False) -> Floats | None:
-    """Check target weights; None is accepted."""
+    """Check target weights, which are optional."""
     if value is None:
         return None
     weights = vector(name, value, "a vector of target weights, one for each seller", least=0.0)
     if abs(weights.sum() - 1.0) > 1e-6 or (positive and not weights.all()):
         raise ParameterError(
             f"{name} must be target weights {'> 0 ' * positive}with the sum 1, got {shown(value)}; "
-            "divide by the sum, and leave out sellers without weight"
+            "divide by the sum, and omit sellers without weight"
         )
     return weights
 
@@ -269,5 +269,5 @@ def groups(name: str, value: Any) -> NDArray[Any]:
     """Check the group of each seller."""
     labels = label_array(value)
     if labels.ndim != 1 or labels.size == 0:
-        raise ParameterError(f"{name} must name the group of each seller: a column or a list")
+        raise ParameterError(f"{name} must be a column or a list with the group of each seller")
     return labels

@@ -80,7 +80,7 @@ def test_sellers_come_from_a_column_of_a_parquet_folder(tmp_path):
     np.testing.assert_allclose(offers["epsilon"], expected.epsilon, rtol=1e-9, atol=1e-12)
     # Dask may merge small files; the error message counts the actual files.
     pd.DataFrame({"c": [0.05, 9.0], "name": ["t0", "t1"]}).to_parquet(tmp_path / "3.parquet")
-    with pytest.raises(SellersError, match="row 1 of partition 3 holds"):
+    with pytest.raises(SellersError, match="row 1 of partition 3 contains"):
         partitions.sellers(dd.read_parquet(tmp_path)["c"], PRIOR)
 
 
@@ -89,7 +89,7 @@ def test_errors_name_the_partition_and_the_row():
     for bad in (np.nan, 0.2, -0.05, np.inf):
         changed = reports.copy()
         changed[7] = bad
-        with pytest.raises(SellersError, match="row 1 of partition 2 holds no number in"):
+        with pytest.raises(SellersError, match="row 1 of partition 2 contains no number in"):
             partitions.sellers(da.from_array(changed, chunks=3), PRIOR)
     with pytest.raises(SellersError, match="all partitions are empty"):
         partitions.sellers(dd.from_pandas(pd.Series([], dtype=float), npartitions=1), PRIOR)
@@ -133,5 +133,5 @@ def test_markets_without_support_for_partitions_are_refused():
         cm.allocate(cm.Market(sellers, objective, [cm.MaxEpsilon(1.0)]))
     market = cm.Market(sellers, objective)
     for unable in (cm.declare, lambda m: cm.allocate(m, "line_search")):
-        with pytest.raises(NotSupportedError, match="for anything else give Sellers"):
+        with pytest.raises(NotSupportedError, match="for other uses, give Sellers"):
             unable(market)

@@ -179,7 +179,7 @@ def test_quote_prints_the_offer_as_text_and_as_json():
 def test_a_refused_quote_prints_one_line_and_changes_nothing():
     done("quote", "m", "--id", "a", "--sensitivity", "1.1")
     for arguments, words in [
-        (["--id", "a", "--sensitivity", "1.2"], "a seller is quoted once"),
+        (["--id", "a", "--sensitivity", "1.2"], "each seller is quoted once"),
         (["--id", "z", "--sensitivity", "0.5"], "not in the support [1, 5]"),
         (["--id", "z", "--sensitivity", "nan"], "sensitivity must be a finite number >= 0, got"),
         (["--id", " z", "--sensitivity", "2"], "begins or ends with a blank"),
@@ -220,9 +220,9 @@ def test_an_invalid_list_quotes_no_seller(opened):
         (ARRIVALS + "z,abc\n", "arrivals.csv: line 7: the report is not a number"),
         (ARRIVALS + "z,0.5\n", "line 7: the report is outside the support"),
         (ARRIVALS + "a,1.1\n", "line 7: 'a' is the id of an earlier seller"),
-        (ARRIVALS + ",1.1\n", "line 7: '' is no id"),
+        (ARRIVALS + ",1.1\n", "line 7: '' is not an id"),
         (ARRIVALS + "z ,1.1\n", "line 7: id 'z ' begins or ends with a blank"),
-        (ARRIVALS + "first,1.3\n", "line 7: 'first' has another sensitivity than its quote"),
+        (ARRIVALS + "first,1.3\n", "line 7: 'first' has a different sensitivity in its quote"),
         ("id,sensitivity\n", "the list has a header but no sellers"),
     ]:
         (opened / "arrivals.csv").write_text(text)
@@ -242,7 +242,7 @@ def test_sellers_beyond_the_expected_number_are_refused_and_counted(opened):
         assert result.exit_code == 3, result.output
         assert "3 sellers were turned away" in said(result.stderr)
         assert list(pd.read_csv("offers.csv")["id"]) == [f"s{k}" for k in range(8)]
-    assert "8 sellers were expected" in refused("quote", "m", "--id", "z", "--sensitivity", "2")
+    assert "the 8 expected sellers" in refused("quote", "m", "--id", "z", "--sensitivity", "2")
     assert "full: answers are accepted" in done("status", "m")
 
 
@@ -285,7 +285,7 @@ def test_answers_are_recorded_once():
     assert "The seller has declined" in done("answer", "m", "--decline", "--id", "b")
     assert quoted()["status"].tolist() == ["accepted", "declined"]
     for options, words in [
-        (["--decline", "--id", "a"], "the first answer stands"),
+        (["--decline", "--id", "a"], "the first answer is final"),
         (["--accept", "--id", "z"], "never quoted"),
         (["--accept"], "give --id of a seller, or --csv"),
         (["--id", "a"], "give the answer, --accept or --decline"),
@@ -383,7 +383,7 @@ def test_a_market_stays_open_without_an_acceptance_or_an_answer():
     done(*LIST)
     assert "no seller accepted an offer" in refused("close", "m", "--lapse")
     done("answer", "m", "--accept", "--id", "a")
-    assert "offers without an answer: 3 (b, c, e); accept" in refused("close", "m")
+    assert "offers without an answer: 3 (b, c, e); record" in refused("close", "m")
     assert "and no results.json of a report" in refused("close", "m", "--lapse", "--out", "m")
     with OnlineMarket("m") as market:
         assert not market.is_closed
@@ -396,7 +396,7 @@ def test_a_seller_without_a_row_is_named_and_can_be_left_out(opened):
     (opened / "rows.csv").write_text("\n".join(ROWS.splitlines()[:3]) + "\n")
     assert "2 of 4 sellers who accepted have no row (c, e)" in refused("close", "m")
     for id, words in [
-        ("z", "leave_out has 'z', who accepted no offer"),
+        ("z", "leave_out contains 'z', who accepted no offer"),
         ("c", "1 of 3 sellers who accepted have no row (e)"),
     ]:
         assert words in refused("close", "m", "--leave-out", id)

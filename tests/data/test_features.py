@@ -82,7 +82,7 @@ def test_text_in_a_numeric_column_is_refused_without_quoting_it():
 def test_an_undeclared_category_is_refused_or_counted_as_other():
     declared = {"smoker": ["no", "yes"]}
     with pytest.raises(
-        DataError, match="row Eve: the cell of the column 'smoker' is not among its"
+        DataError, match="row Eve: the cell of the column 'smoker' is not among the"
     ) as no:
         cm.PublicFeatures(declared).transform(PATIENTS)
     assert "sometimes" not in str(no.value)
@@ -119,9 +119,9 @@ def test_an_invalid_declaration_is_refused(columns, words):
 @pytest.mark.parametrize(
     ("cells", "categories", "words"),
     [
-        ([1, 2, 3], ["1", "2", "3"], "holds numbers, and its category '1' is"),
-        ([1.0, np.nan, 3.0], [1, "2", 3], "holds numbers, and its category '2' is"),
-        (["1", "2", None], [1, 2, 3], "holds words, and its category 1 is"),
+        ([1, 2, 3], ["1", "2", "3"], "holds numbers, but its category '1' is"),
+        ([1.0, np.nan, 3.0], [1, "2", 3], "holds numbers, but its category '2' is"),
+        (["1", "2", None], [1, 2, 3], "holds words, but its category 1 is"),
     ],
 )
 def test_categories_of_another_type_than_the_column_are_refused(cells, categories, words):
@@ -131,7 +131,7 @@ def test_categories_of_another_type_than_the_column_are_refused(cells, categorie
 
 
 def test_a_declared_column_that_is_missing_is_named():
-    with pytest.raises(DataError, match=r"no column 'age'.*it has 'smoker'"):
+    with pytest.raises(DataError, match=r"no column 'age'.*columns are 'smoker'"):
         cm.PublicFeatures(COLUMNS).transform(PATIENTS.drop(columns="age"))
 
 

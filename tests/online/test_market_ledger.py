@@ -200,7 +200,7 @@ def test_a_failed_model_is_not_drawn_again_without_remaining_budget(market, rele
         market.close(release)
     for _ in range(2):
         with pytest.raises(
-            BudgetExceededError, match=r"An earlier attempt failed.*--without-model"
+            BudgetExceededError, match=r"The failure of an earlier attempt.*--without-model"
         ):
             OnlineMarket(market.folder).close(never)
     assert len(market.ledger.releases()) == 2
@@ -275,7 +275,7 @@ def test_missing_rows_are_not_charged_and_a_failed_fit_is(opened, tmp_path, monk
         with pytest.raises(SolverError, match="gradient norm"):
             close_market(market)
     assert market.ledger.releases()["name"].tolist() == ["market-model", "market-model-failed-1"]
-    with pytest.raises(BudgetExceededError, match="An earlier attempt failed"):
+    with pytest.raises(BudgetExceededError, match="The failure of an earlier attempt"):
         close_market(market)
     close_without_model(market)
     assert market.released == WITHOUT_MODEL

@@ -73,7 +73,7 @@ def test_refusals_name_the_seller_and_the_reason(tmp_path):
     for words, call in refused.items():
         with pytest.raises(OfferError, match=words):
             call()
-    with pytest.raises(MarketClosedError, match="'new' is number 4, but 3 sellers were expected"):
+    with pytest.raises(MarketClosedError, match="number 4, but the market ends after the 3"):
         market.quote("new", BOUGHT)
     market.close(lengths)
     with pytest.raises(MarketClosedError, match=r"'new' arrives too late: .* after 3 sellers"):
@@ -137,7 +137,7 @@ def test_new_plans_depend_only_on_sellers_before_the_stage(tmp_path):
 
 @pytest.mark.parametrize("result", [{"weights": []}, "not JSON", None, b"{}"])
 def test_a_release_that_is_not_json_is_refused(market, result):
-    with pytest.raises(ParameterError, match="release returned no JSON"):
+    with pytest.raises(ParameterError, match="release did not return JSON"):
         market.close(lambda accepted: result)
     assert market.released is None
     assert market.close(lengths) == '{"sellers": 0}'

@@ -270,7 +270,7 @@ REFUSED = {
             BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))
         ),
         rf"Bad.*{CLOSED}": lambda: market_with(Bad(partly)),
-        rf"BadConstraint\(\) uses .*, but {CLOSED}; integers .* nonconvex: {COUNTS}": lambda: (
+        rf"BadConstraint\(\) uses .*, but {CLOSED}; integer .* nonconvex: {COUNTS}": lambda: (
             market_with(BadConstraint(lambda q: q.weights <= cp.Variable(M, boolean=True)))
         ),
         rf"BadConstraint\(\) returned .*FiniteSet.* nonconvex: {COUNTS}": lambda: market_with(

@@ -48,7 +48,7 @@ def test_sums_and_multiples_of_terms_have_the_stated_weights(objective, expected
 @pytest.mark.parametrize("sum_", [cm.Spread(), 1 * cm.Spread()], ids=["term", "objective"])
 def test_only_terms_can_be_added(other, sum_):
     for add in (lambda: sum_ + other, lambda: other + sum_, lambda: sum_ - other):
-        with pytest.raises(ParameterError, match=r"cannot be added to .*Spread\(\): leave const"):
+        with pytest.raises(ParameterError, match=r"cannot be added to .*Spread\(\): omit const"):
             add()
 
 
@@ -126,7 +126,7 @@ WRONG = {
         r"weight of Spread\(\) must be .*, got nan": lambda: np.nan * cm.Spread(),
         r"weight of Noise\(\) must be .*, got '2'": lambda: cm.Noise() * "2",
         r"Noise\(\) must be .*, got Spread\(\)": lambda: cm.Noise() * cm.Spread(),
-        "cap is 0.99.*give larger numbers, or leave": lambda: cm.Cap(0.99),
+        "cap is 0.99.*give larger numbers, or omit": lambda: cm.Cap(0.99),
         "cap must .*, got '5'": lambda: cm.Cap("5"),
         "cap is 0.75 on average.*cap >= 1": lambda: cm.Cap([1.0, 0.5]),
         "eta range is 0, 1; give.*0 < low <= high": lambda: cm.EtaRange(0, 1),

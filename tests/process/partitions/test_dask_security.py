@@ -101,7 +101,9 @@ def test_no_other_process_runs_code_on_local_workers(tmp_path):
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1"])
 def test_a_scheduler_without_certificates_must_be_trusted_explicitly(address):
-    with pytest.raises(ParameterError, match=r"no TLS: .* runs code as you; .*--trust-scheduler"):
+    with pytest.raises(
+        ParameterError, match=r"no TLS: .* can run code as you; .*--trust-scheduler"
+    ):
         workers(address)
     with pytest.raises(ParameterError, match="no scheduler answers"):
         workers(address, trust_scheduler=True)

@@ -85,7 +85,7 @@ def test_groups_are_read_for_the_sellers(tmp_path):
         ("ask", "", "line 7: the report is not a number"),
         ("age", "7654x", "line 7: the cell of the column 'age' is not a number"),
         ("bmi", "NA", "leave the cell of a missing number empty"),
-        ("smoker", "7654", "line 7: the cell of the column 'smoker' is not among its"),
+        ("smoker", "7654", "line 7: the cell of the column 'smoker' is not among the"),
         (
             "ill",
             "7654",
@@ -122,7 +122,7 @@ def test_empty_cells_are_refused_unless_the_file_gives_their_meaning(tmp_path):
     first = table["bmi"].isna().argmax()
     message = refusal(tmp_path, table, text)
     assert f"line {first + 2}: the cell of the column 'bmi' is empty" in message
-    assert "choose missing" in message
+    assert "set missing" in message
 
 
 @for_each(
@@ -133,7 +133,7 @@ def test_empty_cells_are_refused_unless_the_file_gives_their_meaning(tmp_path):
         (lambda table: table.iloc[:0], "the file has no rows"),
         (lambda table: table.iloc[:1], "1 rows are too few"),
         (lambda table: table.rename({"P0001": "P0000"}), "is the id of an earlier seller"),
-        (lambda table: table.rename({"P0001": " "}), "is no id"),
+        (lambda table: table.rename({"P0001": " "}), "is not an id"),
     ]
 )
 def test_an_invalid_table_is_refused(change, words):
