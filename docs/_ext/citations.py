@@ -1,4 +1,4 @@
-"""Replace the letters of the cited papers by authors and year."""
+"""Replace the letters that stand for the cited papers by authors and year."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["PAPERS", "spelled_out"]
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper with authors, year, title and link."""
+    """Authors, year, title and link of a paper."""
 
     authors: str
     year: str
@@ -39,7 +39,7 @@ PAPERS = {
         "Learning with Kernels", "https://proceedings.mlr.press/v28/jain13.html",
     ),
 }  # fmt: skip
-#: A letter in a context that identifies a paper.
+#: Pattern of a letter in a context that identifies a paper.
 CITED = re.compile(
     r"(?<![\w“\"‘'-])(?P<key>[ABRK])(?P<own>['’]s(?= [A-Za-z$]))?"
     r"(?(own)|(?=,?\s(?:and [ABRK], )?(?:Eq|Fig|Theorem|Lemma|Algorithm|Table|Remark|Assumption|"
@@ -58,7 +58,7 @@ def spelled_out(text: str, *, links: bool = False) -> str:
 
 
 def _name(found: re.Match[str]) -> str:
-    """Write "Jain and Thakurta (2013)"; within parentheses, omit those of the year."""
+    """Format a citation. Within parentheses, the year has no parentheses."""
     paper = PAPERS[found["key"]]
     if found["own"]:
         return f"{paper.authors}'s ({paper.year})"
