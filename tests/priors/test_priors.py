@@ -399,7 +399,10 @@ def test_parse_prior_accepts_a_mixture():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Mixture([1], [Uniform(0, 1)] * 2), r"weights of shape \(1,\) for .*a weight for each component"),
+        (
+            lambda: Mixture([1], [Uniform(0, 1)] * 2),
+            r"weights of shape \(1,\) for .*a weight for each",
+        ),
         (lambda: Mixture([1, -1], [Uniform(0, 1)] * 2), r"weights\[1\] must be a finite"),
         (lambda: Mixture([1], Uniform(0, 1).cdf), r"components\[0\] is <bound .*not a prior"),
         (lambda: Mixture([1], [EmpiricalPrior([1])]), "give .* components with a density"),
