@@ -31,7 +31,7 @@ from convexmarket.privacy.random_sources import Simulation
 __all__ = ["LEAK", "Mechanism", "View", "audit_draws", "audit_learner", "draw_seeds", "quietly"]
 
 Floats = NDArray[np.float64]
-#: Function from a data set to a function from a seed to a release.
+#: Function that maps a data set to a function from seeds to releases.
 Mechanism = Callable[[Floats, NDArray[Any]], Callable[[int], Any]]
 #: Function from a release to its published numbers.
 View = Callable[[Any], ArrayLike]

@@ -1,8 +1,7 @@
 """Audit incentives: measure gains of single and joint misreports, and losses of sellers.
 
-An audit solves the market again at every misreport. It compares the payment and the guarantee with
-the payment and the guarantee at the true report. Errors due to the gaps of the solves are
-subtracted from each gain.
+An audit solves the market again at every misreport. It compares payments and guarantees with the
+values at the true report. Errors due to the gaps of the solves are subtracted from each gain.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ def audit_incentives(
     coalitions: int = 0,
     random_state: np.random.Generator | int = 0,
 ) -> IncentiveAudit:
-    """Measure how much sellers can gain by misreports, for all sellers or a sample of sellers.
+    """Measure the gains from misreports for all sellers or for a sample of sellers.
 
     One seller misreports at a time, while all other sellers report the truth.
 
@@ -171,8 +170,8 @@ def audit_incentives(
     allocation : Allocation or PartedAllocation, optional
         Result of ``allocate(market)``, if it was already computed.
     build : callable, optional
-        Function from the reports of all sellers, shape (m,), to their market. It is required if
-        numbers in the market depend on the reports, such as ``Losses(-20 * reports)``. The audit
+        Function from the reports of all sellers, shape (m,), to their market. ``build`` is required
+        if numbers in the market depend on the reports, such as ``Losses(-20 * reports)``. The audit
         then builds the market and computes the payments at every misreport.
     rule : callable, optional
         Payment rule to audit, Eq. (8) by default. The function computes payments from the reports
@@ -383,7 +382,7 @@ def _reports(
 ) -> Floats:
     """Return the truth, reports between the low end and ``end``, and reports near the truth.
 
-    Near reports move at most half of the distance to the ends of the support.
+    Reports near the truth move at most half of the distance to the ends of the support.
     """
     (low, high), at = prior.support, truth[:, None]
     near = np.clip(at * np.asarray(factors), 0.5 * (at + low), 0.5 * (at + high))

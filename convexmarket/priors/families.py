@@ -76,7 +76,7 @@ class Uniform(Family):
 
 
 class Power(Family):
-    """F(c) = (c/high)**exponent on [0, high], with psi(c) = (1 + 1/exponent)*c.
+    """Power distribution F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
 
     The exponent is positive. A larger exponent makes sensitive sellers more common.
 
@@ -117,7 +117,7 @@ class Exponential(Family):
 class Beta(Family):
     """Beta distribution with shapes a, b > 0, scaled to [low, high].
 
-    psi is affine for b = 1 and increasing for b >= 1. For b < 1, it decreases near ``high``.
+    psi is affine for b = 1 and increasing for b >= 1. For b < 1, psi decreases near ``high``.
 
     Examples
     --------

@@ -232,7 +232,7 @@ class Prior(ABC):
     def virtual_cost(self, c: ArrayLike) -> FloatArray:
         """Compute Myerson's virtual cost psi(c) = c + F(c)/f(c) (A, Assumption III.1), not ironed.
 
-        It is +inf above the support. NaN and entries below the support raise a PriorError.
+        psi is +inf above the support. NaN and entries below the support raise a PriorError.
 
         Parameters
         ----------
@@ -243,9 +243,10 @@ class Prior(ABC):
     def ironed_virtual_cost(self, c: ArrayLike) -> FloatArray:
         """Compute the ironed virtual cost, which is nondecreasing in ``c``.
 
-        It is the slope of the convex hull of R(q) = q * F^-1(q), the best nondecreasing cost for
-        the buyer (Myerson, 1981, section 6; A, Lemma III.2). It equals psi for a regular prior.
-        Other continuous priors are ironed at about 6000 sensitivities and interpolated linearly.
+        The ironed psi is the slope of the convex hull of R(q) = q * F^-1(q), the best nondecreasing
+        cost for the buyer (Myerson, 1981, section 6; A, Lemma III.2). A regular prior is not
+        ironed. Other continuous priors are ironed at about 6000 sensitivities and interpolated
+        linearly.
 
         Parameters
         ----------

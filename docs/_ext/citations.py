@@ -25,7 +25,7 @@ PAPERS = {
         "https://arxiv.org/abs/2309.10340",
     ),
     "B": Paper(
-        "Anjarlekar et al.", "2023a", "The earlier version of the former: Striking A Balance, An "
+        "Anjarlekar et al.", "2023a", "Earlier version of the paper above: Striking A Balance, An  "
         "Optimal Mechanism Design For Heterogenous Differentially Private Data Acquisition For "
         "Logistic Regression", "https://openreview.net/forum?id=9D4rvCnbqt",
     ),
@@ -48,7 +48,7 @@ CITED = re.compile(
 
 
 def spelled_out(text: str, *, links: bool = False) -> str:
-    """Return a text that names papers by author and year, in Markdown with links to them."""
+    """Cite the papers in a text by authors and year, optionally with Markdown links."""
 
     def name(found: re.Match[str]) -> str:
         words = _name(found)
