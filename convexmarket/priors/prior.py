@@ -245,8 +245,7 @@ class Prior(ABC):
 
         The ironed psi is the slope of the convex hull of R(q) = q * F^-1(q), the best nondecreasing
         cost for the buyer (Myerson, 1981, section 6; A, Lemma III.2). A regular prior is not
-        ironed. Other continuous priors are ironed at about 6000 sensitivities and interpolated
-        linearly.
+        ironed. Other continuous priors are interpolated linearly between about 6000 nodes.
 
         Parameters
         ----------
