@@ -368,7 +368,7 @@ def _built(
 
 
 def _top(prior: Prior, least: Floats) -> Floats:
-    """Return the highest misreports: the top of the support, or a high quantile if infinite."""
+    """Return the highest misreports: the top of a finite support, or a high quantile."""
     low, high = prior.support
     if np.isinf(high):
         return np.maximum(prior.quantile(0.999), 2.0 * least)

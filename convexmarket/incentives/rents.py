@@ -295,7 +295,7 @@ class SolvedCurve:
         return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
 
     def _end_of_sales(self, prior: Prior, seller: int, report: float) -> float:
-        """Return the top of the support or, if infinite, a report at which nothing is sold."""
+        """Return the top of a finite support, or a report at which the seller sells nothing."""
         top = prior.support[1]
         if np.isfinite(top):
             return top

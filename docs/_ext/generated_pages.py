@@ -50,7 +50,7 @@ def public(module: str) -> dict[str, Any]:
 
 
 def documented() -> dict[str, dict[str, Any]]:
-    """Return the objects of each module. The top level omits objects of other modules."""
+    """Return the public objects of each module, with each object in only one module."""
     pages: dict[str, dict[str, Any]] = {}
     seen = set[int]()
     for module in [*list(MODULES)[1:], *list(MODULES)[:1]]:
