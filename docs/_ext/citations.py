@@ -25,9 +25,9 @@ PAPERS = {
         "https://arxiv.org/abs/2309.10340",
     ),
     "B": Paper(
-        "Anjarlekar et al.", "2023a", "Earlier version of the paper above: Striking A Balance, An  "
-        "Optimal Mechanism Design For Heterogenous Differentially Private Data Acquisition For "
-        "Logistic Regression", "https://openreview.net/forum?id=9D4rvCnbqt",
+        "Anjarlekar et al.", "2023a", "Earlier version of Anjarlekar et al. 2023b: Striking A "
+        "Balance, An Optimal Mechanism Design For Heterogenous Differentially Private Data "
+        "Acquisition For Logistic Regression", "https://openreview.net/forum?id=9D4rvCnbqt",
     ),
     "R": Paper(
         "Acharya et al.", "2024", "Krishna Acharya, Franziska Boenisch, Rakshit Naidu and Juba "
