@@ -1,4 +1,4 @@
-"""Names in docs/statements.toml exist; ``python -m tests.test_statements`` writes its page."""
+"""Check the names in docs/statements.toml. ``python -m tests.test_statements`` writes the page."""
 
 import ast
 import re
@@ -25,21 +25,21 @@ PAPERS = {
 VERDICTS = ["holds", "holds, with our constant", "in part", "wrong"]
 INTRODUCTION = """# Statements of the papers
 
-The table lists every statement of the four papers that can be computed, with a verdict, the code
-that computes it, and the test and the report that show it. Papers and symbols are as in the
-[theory](theory.md); names of code are below `convexmarket`.
+The table lists the statements of the four papers that can be tested by computation. Each row
+contains a verdict, the code that computes the statement, a test and, in many cases, a report. The
+[theory](theory.md) defines papers and symbols. Names of code are relative to `convexmarket`.
 
-- *holds*: true as stated.
-- *holds, with our constant*: true, and a better constant is proven.
-- *in part*: true under a further condition, or in some cases.
-- *wrong*: refuted by a proof, a counterexample or a run.
+- *holds*: the statement is true as stated.
+- *holds, with our constant*: the statement is true, and a better constant is proven.
+- *in part*: the statement is true under a further condition, or in some cases.
+- *wrong*: a proof, a counterexample or a run refutes the statement.
 
 `python -m tests.test_statements` writes this page from [statements.toml](statements.toml).
 """
 
 
 def row(key: str, entry: dict[str, str]) -> str:
-    """Return a row of the table with verdict, statement, comment and evidence."""
+    """Format a table row with the verdict, the statement, the comment and the evidence."""
     path, _, test = entry.get("test", "").partition("::test_")
     report, why = entry.get("report", ""), entry.get("why", "")
     statement = f"{escape_markdown(key[3:])}: “{escape_markdown(entry['says'])}”"

@@ -42,33 +42,33 @@ def audit_privacy(
 ) -> PrivacyAudit:
     r"""Attack the guarantee of a learner or of a release.
 
-    If the privacy loss has a formula, the audit maximises it over outputs and neighbouring data
-    sets, and tests the conditions of the formula by running the mechanism. Otherwise, the
+    If the privacy loss has a formula, the audit maximises the loss over outputs and neighbouring
+    data sets, and runs the mechanism to test the conditions of the formula. Otherwise, the
     frequencies of an event in releases on neighbouring data sets prove a lower bound on epsilon.
     Timing and floating-point digits are not tested.
 
     Parameters
     ----------
     mechanism : Learner, or callable
-        A learner, fitted or not. Learners with objective or output perturbation are attacked by
-        formula. Any other :class:`~convexmarket.learners.Learner` is attacked by the numbers in
-        attributes whose names end in ``_``. For a release, pass a function ``mechanism(X, y)`` that
-        fits all parts without noise and returns a function from an integer seed to a release.
+        A fitted or unfitted learner. Learners with objective or output perturbation are audited by
+        formula. For any other :class:`~convexmarket.learners.Learner`, the audit uses the numbers
+        in attributes whose names end in ``_``. For a release, pass a function ``mechanism(X, y)``
+        that fits all parts without noise and returns a function from an integer seed to a release.
     X, y : array_like of shape (n_rows, n_features) and (n_rows,)
         Rows in the public domain of the mechanism, and labels.
     epsilon : array_like of shape (n_rows,) or float, optional
         The epsilons that are passed to ``fit`` of a learner.
     view, points : callable, array_like, optional
-        For draws: a function from a release to its published numbers, or the points to predict.
+        For statistical audits, a function from a release to its numbers, or the points to predict.
     guarantee : Guarantee, optional
-        The claim of a release that does not state a guarantee.
+        Claimed guarantee of a release that does not state its guarantee.
     replacements : pair of array_like, optional
-        For draws: rows and labels that replace an audited row. The default uses the data.
+        For statistical audits, rows and labels that replace an audited row.
     rows, n_rows : array_like of int, int, optional
         Positions of the audited rows, or their number. The default is 5 used rows with small to
-        large guarantees, or for draws the row with the largest guarantee.
+        large guarantees. For a statistical audit, it is the row with the largest guarantee.
     draws : int, default 200
-        Number of releases drawn on each data set. They prove at most about ``log(draws / 10)``.
+        Number of releases on each data set, which can prove an epsilon of about ``log(draws/10)``.
     confidence : float, default 0.999
         Probability with which each check and each statistical bound is correct.
     random_state : None, int, SeedSequence or Generator, default None
@@ -100,7 +100,7 @@ def audit_privacy(
     passed = {name: value for name, value in options.items() if value is not None}
     if unknown := [name for name in passed if name not in names]:
         raise ParameterError(
-            f"{unknown[0]}= is not for this mechanism; use one of {', '.join(names)}"
+            f"{unknown[0]}= is not supported for this mechanism; use one of {', '.join(names)}"
         )
     vectors = {"epsilon": passed.pop("epsilon")} if epsilon is not None else {}
     X, y, *given = aligned(X=X, y=y, **vectors)
@@ -108,7 +108,7 @@ def audit_privacy(
     matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
     labels = np.array(y)
     if matrix.ndim != 2 or labels.shape != matrix.shape[:1] or not np.isfinite(matrix).all():
-        raise DataError(f"X must be a finite table with one label each, not of {labels.shape}")
+        raise DataError(f"X must be a finite table with one label per row, got {labels.shape}")
     check_share("confidence", confidence)
     draws, n_rows = check_count("draws", draws), check_count("n_rows", n_rows)
     if "n_rows" in names:
@@ -122,7 +122,7 @@ def audit_privacy(
 
 
 def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, ...]]:
-    """Return the audit of a mechanism, and the names of its options."""
+    """Return the audit function for a mechanism, and the names of its options."""
     if isinstance(mechanism, PersonalizedRidge):
         centred = mechanism.perturbation == "output" and mechanism.fit_intercept
         if centred or mechanism.perturbation == "statistics":

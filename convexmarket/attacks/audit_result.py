@@ -1,4 +1,4 @@
-"""The result of an audit, with claims, measured losses and checks."""
+"""Result of a privacy audit: claimed epsilons, measured losses and checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDING = 1e-9  # relative amount by which a measured loss may exceed its claim
 
 
 class AuditCheck(NamedTuple):
-    """A condition for the measured losses to be losses of the mechanism."""
+    """Check of a condition under which the measured losses are losses of the mechanism."""
 
     name: str
     passed: bool
@@ -39,14 +39,14 @@ class Neighbours(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PrivacyAudit(Shown):
-    """The largest measured privacy losses of rows and their claims.
+    """Claimed epsilons and largest measured privacy losses of rows.
 
-    An audit gives lower bounds, so it can refute a guarantee but not prove one.
+    Measured losses are lower bounds. An audit can refute a guarantee, but it cannot prove one.
 
     Attributes
     ----------
     mechanism, method : str, {"exact", "statistical"}
-        exact" if the loss is a formula evaluated at a witness, "statistical" for frequencies.
+        "exact" if a formula gives the loss of a witness, "statistical" if frequencies bound it.
     rows, claimed, measured : ndarray of shape (n_audited,)
         Positions of the audited rows, their epsilons, and the largest measured losses, in nats.
     delta, confidence : float
@@ -76,23 +76,23 @@ class PrivacyAudit(Shown):
 
     @property
     def witness(self) -> Neighbours:
-        """Pair of data sets with the largest ratio."""
+        """Pair of neighbouring data sets with the largest ratio of measured loss to claim."""
         return self.witnesses[int(np.argmax(self.ratios))]
 
     @property
     def ratios(self) -> Floats:
-        """Measured losses over their claims, shape (n_audited,), where zero over zero is zero."""
+        """Ratios of measured losses to claims, shape (n_audited,). A ratio of 0 to 0 is 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.measured == 0.0, 0.0, self.measured / self.claimed)
 
     @property
     def ratio(self) -> float:
-        """Largest measured loss over its claim. A ratio above one refutes a guarantee."""
+        """Largest ratio of a measured loss to its claim. A ratio above one refutes a guarantee."""
         return float(self.ratios.max())
 
     @property
     def passed(self) -> bool:
-        """Whether no claim was exceeded and every check passed."""
+        """Whether no measured loss exceeds its claim and every check passed."""
         return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
 
     def to_frame(self) -> pd.DataFrame:
@@ -102,10 +102,10 @@ class PrivacyAudit(Shown):
 
     def statement(self) -> str:
         """Describe the result in text, with one line for each check."""
-        kind = "a lower bound with confidence" if self.method == "statistical" else "exact; checks"
-        verdict = "holds against what was tried" if self.passed else "is REFUTED"
-        largest = f"Largest measured loss over its claim: {self.ratio:.3f} ({kind} at"
-        largest += f" {self.confidence:g}), of {self.rows.size} rows audited."
+        kind = "lower bound" if self.method == "statistical" else "exact loss, checks"
+        verdict = "was not refuted" if self.passed else "is REFUTED"
+        largest = f"Largest ratio of a measured loss to its claim: {self.ratio:.3f} ({kind} with"
+        largest += f" confidence {self.confidence:g}; {self.rows.size} audited rows)."
         lines = [f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.detail}" for c in self.checks]
         return "\n".join([f"{self.mechanism}: the guarantee {verdict}.", largest, *lines])
 

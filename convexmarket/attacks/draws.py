@@ -1,7 +1,7 @@
-"""Audit by draws, with events that separate releases on neighbouring data sets.
+"""Audit mechanisms statistically by the frequencies of events on neighbouring data sets.
 
-A third of the draws determine the linear statistic and threshold that separate the data sets best.
-The frequency of this event in the other draws proves a lower bound on epsilon.
+One third of the draws determines the linear statistic and the threshold that best separate the data
+sets. The frequencies of this event in the remaining draws prove a lower bound on epsilon.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from convexmarket.privacy.random_sources import Simulation
 __all__ = ["LEAK", "Mechanism", "View", "audit_draws", "audit_learner", "draw_seeds", "quietly"]
 
 Floats = NDArray[np.float64]
-#: Function from a data set to releases by seed.
+#: Function that maps a data set to a function from seeds to releases.
 Mechanism = Callable[[Floats, NDArray[Any]], Callable[[int], Any]]
 #: Function from a release to its published numbers.
 View = Callable[[Any], ArrayLike]
 Replacements = tuple[ArrayLike, ArrayLike] | None
 Rows = tuple[Floats, NDArray[Any]]
 
-PILOT = 0.025  # share of the draws that choose two versions of a row
+PILOT = 0.025  # share of the draws for the choice of the two versions of a row
 LEAK = "the mechanism warns that private data leak"
 THRESHOLDS = 40
 
@@ -49,7 +49,7 @@ def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
 
 
 def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
-    """Run a fit without warnings. Return its result, and whether it warned of a leak."""
+    """Run a fit without displaying warnings. Return the result, and whether it warned of a leak."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fit()
@@ -65,14 +65,14 @@ def audit_learner(
     view: View | None = None,
     replacements: Replacements = None,
 ) -> PrivacyAudit:
-    """Audit a learner by its published numbers."""
+    """Audit a learner statistically by its published numbers."""
     requested = getattr(mechanism, "epsilon", None) if epsilon is None else epsilon
     granted = Granted.of(X, requested).epsilon
     simulates = "random_state" in signature(mechanism.fit).parameters
 
     def release(X: Floats, y: NDArray[Any], seed: int) -> Learner:
         source: dict[str, Any] = {"random_state": Simulation(seed)}
-        if not simulates:  # draws are not published, so they are not charged to open accounts
+        if not simulates:  # draws are not published, so open accounts are not charged
             source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
         return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
 
@@ -80,8 +80,8 @@ def audit_learner(
     audit = audit_draws(lambda *data: partial(release, *data), X, y, *terms, **options)
     claimed = quietly(lambda: release(X, y, 0))[0].guarantee_.epsilon
     over = np.count_nonzero(claimed > granted * (1.0 + ROUNDING))
-    detail = f"{over} of {granted.size} rows exceed it"
-    check = AuditCheck("the guarantee is at most what each row granted", not over, detail)
+    detail = f"{over} of {granted.size} rows exceed their epsilon"
+    check = AuditCheck("the guarantee is at most the granted epsilon", not over, detail)
     return replace(audit, checks=(*audit.checks, check))
 
 
@@ -111,7 +111,7 @@ def audit_draws(
 ) -> PrivacyAudit:
     """Audit one row at a time; see :func:`~convexmarket.audit_privacy`."""
     if view is None and points is None:
-        raise ParameterError("pass points=, at which releases predict, or view= from a release")
+        raise ParameterError("pass points=, the points to predict, or view=, a function")
     look = view or partial(_answers, np.asarray(points, dtype=np.float64))
 
     def draw(data: Rows, count: int) -> Floats:
@@ -125,7 +125,7 @@ def audit_draws(
     claim: Any = stated if guarantee is None else guarantee
     if not isinstance(claim, Guarantee) or claim.epsilon.size != len(X):
         raise ParameterError(
-            f"guarantee must be a Guarantee of {len(X)} rows, or be stated, got {claim!r:.80}"
+            f"guarantee= or the release must give a Guarantee of {len(X)} rows, got {claim!r:.80}"
         )
     if rows is None:
         rows = np.array([int(np.argmax(claim.epsilon))])
@@ -137,15 +137,15 @@ def audit_draws(
         witnesses.append(Neighbours(row, *sides[0], *sides[1]))
     losses = np.full(rows.size, np.inf) if leaked else np.array([loss for loss, _ in bounds])
     best = bounds[int(np.argmax(losses / np.maximum(claim.epsilon[rows], LEAST)))][1]
-    warned = LEAK if leaked else "the mechanism gives no such warning"
-    leak = AuditCheck("no public quantity is read from private rows", not leaked, warned)
+    warned = LEAK if leaked else "the mechanism does not warn of a leak"
+    leak = AuditCheck("no public quantity is computed from private rows", not leaked, warned)
     checks = leak, AuditCheck("frequency of the best event", True, best)
     claims = rows, claim.epsilon[rows], losses, claim.delta, confidence
     return PrivacyAudit(claim.mechanism, "statistical", *claims, checks, tuple(witnesses))
 
 
 def _answers(questions: Floats, release: Any) -> Floats:
-    """Return the predictions of a release and their number, which is also an answer."""
+    """Return the predictions of a release, and their number, which is also published."""
     try:
         answers = release.predict(questions)
     except Exhausted as error:
@@ -177,11 +177,11 @@ def _best_neighbours(
     for version in versions:
         side = X.copy(), y.copy()
         side[0][row], side[1][row] = version
-        with suppress(DataError):  # neighbours are in the domain of the mechanism
+        with suppress(DataError):  # skip versions outside the domain of the mechanism
             samples.append(draw(side, few))
             sides.append(side)
     if len(sides) < 2:
-        raise DataError("the mechanism accepts no replacement of a row; pass rows that differ")
+        raise DataError("the mechanism accepts no replacement of a row; pass other replacements")
 
     def distance(pair: tuple[int, int]) -> float:
         here, there = (samples[place] for place in pair)
@@ -193,13 +193,13 @@ def _best_neighbours(
 
 
 def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[float, str]:
-    """Bound epsilon from below by the best event, and describe its counts."""
+    """Bound epsilon from below by the best event, and describe the counts of this event."""
     third = len(pair[0]) // 3
     learn, count = [sample[:third] for sample in pair], [sample[third:] for sample in pair]
     centre = (learn[0].mean(axis=0) + learn[1].mean(axis=0)) / 2.0
     spread = learn[0].var(axis=0) + learn[1].var(axis=0)
     apart = learn[0].mean(axis=0) - learn[1].mean(axis=0)
-    # A direction without noise separates the data sets fully, so its weight must be limited.
+    # A direction without noise separates the data sets completely, so its weight is limited.
     direction = apart / np.maximum(spread, 1e-12 * float(spread.max()) or 1.0)
     scores = [[(sample - centre) @ direction for sample in part] for part in (learn, count)]
     every = np.sort(np.concatenate(scores[0]))
@@ -211,20 +211,20 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
         sizes, each = [side.size for side in scores[::sign]], 1.0 - (1.0 - confidence) / 2.0
         return loss_of_frequencies(here, sizes[0], there, sizes[1], delta, each), here, there
 
-    best, words = 0.0, "no event was more likely under one data set"
+    best, words = 0.0, "no event was significantly more frequent on one data set"
     for sign in (1, -1):
         cut = max((proved(scores[0], sign, cut)[0], cut) for cut in cuts.tolist())[1]
         loss, here, there = proved(scores[1], sign, cut)
         if loss > best:
             total, best = len(count[0]), loss
-            words = f"{here} of {total} under one data set, {there} of {total} under the other"
+            words = f"{here} of {total} on one data set, {there} of {total} on the other"
     return best, words
 
 
 def loss_of_frequencies(
     count: int, draws: int, other_count: int, other_draws: int, delta: float, confidence: float
 ) -> float:
-    """Compute the epsilon that two frequencies of an event prove (Clopper and Pearson)."""
+    """Compute the epsilon that two frequencies of an event prove by Clopper-Pearson bounds."""
     tail = (1.0 - confidence) / 2.0
     low = float(stats.beta.ppf(tail, count, draws - count + 1)) if count else 0.0
     high = 1.0

@@ -1,13 +1,13 @@
-r"""Audits by formula of objective and output perturbation, and tests of the formulas.
+r"""Audit objective and output perturbation by formulas, and test the formulas.
 
-The noise of many releases is computed from the data, and compared with the claimed distribution and
-with the noise on neighbouring data. Under objective perturbation, the loss at the output w is then
-:math:`\frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J'` with gradients v and Hessians J
-of the noiseless objectives. For output noise of rate r, the loss is r times the distance of the
-models.
+The audit computes the noise of many releases from the data. It compares this noise with the claimed
+distribution and with the noise on neighbouring data. Under objective perturbation, the privacy loss
+at the output w is :math:`\frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J'` with
+gradients v and Hessians J of the noiseless objectives. For output noise of rate r, the loss is r
+times the distance of the models.
 
-By symmetry, the search considers w on the first axis and rows of a ball in the plane of the first
-two axes. In a box, features form at most three equal blocks. Other rows form two equal groups.
+By symmetry, the search places w on the first axis, and rows of a ball in the plane of the first two
+axes. In a box, features form at most three equal blocks. The other rows form two equal groups.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Check = tuple[AuditCheck, float]
 
 REFERENCE = 40  # draws of the claimed distribution for each release
 AGREEMENT = 1e-5  # relative tolerance between two computations of the same noise
-LARGEST_ALLOWED = 0.1  # allowed difference of two computations, in units of the noise
+LARGEST_ALLOWED = 0.1  # largest tolerance of the comparison, in units of the noise
 #: Attributes of fitted learners that must not depend on rows.
 PUBLIC = ("classes_", "data_norm_", "eta_", "noise_rate_", "regularization_", "rounding_")
 SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": False}
 SEARCH |= {"vectorized": True, "updating": "deferred"}
 STARTS = 2
-SHORTEST, LONGEST = -2.0, 2.5  # outputs, decimal logarithms in units of the largest row
-BLOCKS, LINES = 3, 6  # LINES: number of projections, and of axes
+SHORTEST, LONGEST = -2.0, 2.5  # decimal logarithms of output lengths in units of 1/data_norm_
+BLOCKS, LINES = 3, 6  # numbers of feature blocks, and of random projections and axes
 
 
 def audit_by_formula(
@@ -64,12 +64,12 @@ def audit_by_formula(
     granted = mechanism._granted(Granted.of(X, requested))
     if np.isinf(granted.epsilon).any():
         raise ParameterError(
-            "epsilon is infinite, so there is no guarantee to audit; make it finite"
+            "epsilon is infinite, so there is no guarantee to audit; give a finite epsilon"
         )
     if isinstance(mechanism, PersonalizedRidge):
         if mechanism.perturbation == "output":
             return _OutputAudit(mechanism, X, y, granted).run(n_rows, *terms)
-        # This is a Huber regression on the unit scale with rows in the ball around the box.
+        # The mechanism is a Huber regression on the unit scale, with rows in a ball around the box.
         domain = mechanism._domain(X.shape[1], X, y)
         plan: Any = mechanism._plan(granted, X.shape[1], domain)
         X, y = mechanism._checked(X, y, granted, domain)
@@ -79,7 +79,7 @@ def audit_by_formula(
 
 
 class _ObjectiveAudit:
-    """Objective perturbation with rows in a ball on one data set, attacked row by row."""
+    """Audit of objective perturbation on one data set, with rows in a ball."""
 
     scale = 1.0  # relative size of the noise
 
@@ -109,7 +109,7 @@ class _ObjectiveAudit:
         confidence: float,
         rng: np.random.Generator,
     ) -> PrivacyAudit:
-        """Audit some rows."""
+        """Audit the given rows, or rows with small to large claims."""
         data = self.X, self.y
         self.model: Any = self.fit(*data, draw_seeds(rng, 1)[0])
         claim = self.model.guarantee_
@@ -134,7 +134,7 @@ class _ObjectiveAudit:
         return PrivacyAudit(claim.mechanism, "exact", *claims, checks, tuple(witnesses))
 
     def fit(self, X: Floats, y: NDArray[Any], seed: int) -> Any:
-        """Release on a data set with a seed of the noise."""
+        """Fit the mechanism to a data set with the noise of a seed."""
         terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(seed)}
         return quietly(lambda: clone(self.mechanism).fit(X, y, **terms))[0]
 
@@ -149,13 +149,13 @@ class _ObjectiveAudit:
         return -model.eta_ / (2.0 * self.loss.lipschitz * model.data_norm_) * gradient
 
     def reference(self, count: int, rng: np.random.Generator) -> Floats:
-        """Draw from the claimed distribution, shape (count, n_features)."""
+        """Draw noise vectors from the claimed distribution, shape (count, n_features)."""
         return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
 
     def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return points (4, dimensions, n_candidates), labels and output lengths of candidates.
+        """Convert numbers in [0, 1] to candidates: points, labels and output lengths.
 
-        The points are both versions of the row and one row of each group.
+        Points (4, dimensions, n_candidates) are both versions of the row and one of each group.
         """
         loss, bounds = self.loss, self.domain.labels.numbers(self.labels)
         length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / self.model.data_norm_
@@ -175,7 +175,7 @@ class _ObjectiveAudit:
         return np.stack([x, z], axis=1), y, length
 
     def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
-        """Compute the loss of each candidate with the weights of the four points."""
+        """Compute the privacy loss of each candidate, given the weights of the four points."""
         weights = weights[:, None]
         _, slopes, curvatures = self.loss.derivatives(length * x[:, 0], y)
         pulls = (weights * slopes)[:, None] * x
@@ -192,7 +192,7 @@ class _ObjectiveAudit:
         return values[0] - values[1]
 
     def loss_at(self, witness: Any) -> float:
-        """Compute the loss between two data sets."""
+        """Compute the privacy loss between the two data sets of a witness."""
         model, values = self.model, []
         terms = model.eta_ / self.scale, model.regularization_, model.data_norm_, self.loss
         for X, y in ((witness.X, witness.y), (witness.X_other, witness.y_other)):
@@ -214,7 +214,7 @@ class _ObjectiveAudit:
     def without_second_noise(
         self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ObjectiveAudit, list[AuditCheck]]:
-        """Return the audit without the second noise, and a check of the second noise."""
+        """Return an audit of the mechanism without its second noise, and a check of this noise."""
         if not getattr(self.model, "solver_epsilon_", None):
             return self, []
         model, data, seeds = self.model, (self.X, self.y), draw_seeds(rng, draws)
@@ -231,8 +231,8 @@ class _ObjectiveAudit:
         return first, [check._replace(passed=bool(check.passed and on_lattice))]
 
     def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
-        """Compare the noise of one seed on neighbouring data for audited and some other rows."""
-        name, seed = "rows do not change the noise, by their weights", draw_seeds(rng, 1)[0]
+        """Compare the noise of one seed on neighbouring data, for audited and other rows."""
+        name, seed = "replacing a row does not change the noise", draw_seeds(rng, 1)[0]
         noise = self.noise((self.X, self.y), seed)
         allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self.rounding
         if allowed > LARGEST_ALLOWED:
@@ -247,7 +247,7 @@ class _ObjectiveAudit:
         return AuditCheck(name, max(shifts) <= allowed, detail)
 
     def worst(self, row: int, rng: np.random.Generator) -> tuple[float, Neighbours]:
-        """Search for the largest loss of a row, and return it with its witness."""
+        """Search for the largest privacy loss of a row, and return the loss with its witness."""
         weight, data = float(self.weights[row]), (self.X, self.y)
         if not weight:  # no output distinguishes versions of an unused row
             return 0.0, Neighbours(row, *data, *data)
@@ -274,21 +274,21 @@ class _ObjectiveAudit:
         return self.loss_at(witness), witness
 
     def published(self, rows: NDArray[np.intp]) -> AuditCheck:
-        """Compare facts published without noise on neighbours, including the ends of the domain."""
-        name, tried = "nothing else that is published depends on rows", 0
+        """Check that numbers published without noise are the same on neighbouring data sets."""
+        name, tried = "numbers published without noise do not depend on rows", 0
         flat = np.tile(self.extremes[0], (len(self.X), 1)), np.full(len(self.X), self.labels[0])
         few = np.union1d(rows[:3], [np.argmax(self.weights)]).tolist()
         for (X, y), row in product((flat, (self.X, self.y)), few):
             facts = [self._facts(*side) for side in self._sides(X, y, row)]
             changed = next((each for each in facts if each != facts[0]), "")
             if changed or LEAK in facts:
-                detail = f"one row changes it from {facts[0]:.100} to {changed:.100}"
+                detail = f"one row changes the numbers from {facts[0]:.100} to {changed:.100}"
                 return AuditCheck(name, False, LEAK if LEAK in facts else detail)
             tried += len(facts)
-        return AuditCheck(name, True, f"the same on {tried} data sets, which differ by one row")
+        return AuditCheck(name, True, f"equal on {tried} data sets that differ in one row")
 
     def _sides(self, X: Floats, y: NDArray[Any], row: int) -> list[Rows]:
-        """Return copies of the data with other versions of a row, including ends of the domain."""
+        """Return copies of the data with different versions of a row, including domain ends."""
         versions = list(product((X[row], *self.extremes), self.labels))
         sides = [(X.copy(), y.copy()) for _ in versions]
         for side, (x, label) in zip(sides, versions, strict=True):
@@ -296,7 +296,7 @@ class _ObjectiveAudit:
         return sides
 
     def _facts(self, X: Floats, y: NDArray[Any]) -> str:
-        """Describe the facts of a fit that are published without noise, or its error."""
+        """Describe the numbers that a fit publishes without noise, or the error of the fit."""
         terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(0)}
         try:
             model, leaked = quietly(lambda: clone(self.mechanism).fit(X, y, **terms))
@@ -312,7 +312,7 @@ class _ObjectiveAudit:
 
 
 class _OutputAudit(_ObjectiveAudit):
-    """Output perturbation of ridge regression, with models compared on the unit scale."""
+    """Audit of ridge regression with output perturbation, on the unit scale."""
 
     rounding = 0.0
 
@@ -385,7 +385,7 @@ def law_check(name: str, noises: Floats, reference: Floats, confidence: float) -
     passed = bool(p_values.min() >= (1.0 - confidence) / p_values.size)
     size = float(sizes.mean() / expected.mean())
     detail = (
-        f"mean size {size:.3f} of the claimed one, over {len(noises)} releases (smallest p-values:"
+        f"mean size {size:.3f} times the claim, over {len(noises)} releases (smallest p-values:"
         f" sizes {p_values[0]:.2g}, {len(lines)} projections {p_values[1:].min():.2g})"
     )
     error = stats.norm.isf((1.0 - confidence) / 2.0) * sizes.std() / np.sqrt(len(noises))

@@ -31,8 +31,8 @@ def audit_mechanisms(
 ) -> pd.DataFrame:
     """Attack the guarantee of every mechanism of the package on the breast cancer data.
 
-    The table has one line for each mechanism and setting, with the row of the largest ratio.
-    ``mechanisms`` are names of mechanisms or settings.
+    The table has one line for each mechanism and setting, for the audited row with the largest
+    ratio. ``mechanisms`` selects mechanisms or settings by name.
     """
     market, rng = wdbc(), np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(len(market.X_train), 4.0))

@@ -1,7 +1,7 @@
 """Payments that make truthful reports the best reply of each seller, and their audits.
 
-Payments follow from the allocation and from rents at other reports (A, Eq. 8). Audits measure the
-gains of single and of joint misreports. Calibration chooses the weight of payments for a budget.
+A payment consists of the seller's privacy cost and a rent (A, Eq. 8). Audits measure the gains of
+misreports of single sellers and of pairs. Calibration computes the weight of payments for a budget.
 """
 
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives

@@ -1,7 +1,7 @@
-"""Audits of incentives: gains of single and joint misreports, and losses of truthful sellers.
+"""Audit incentives: measure gains of single and joint misreports, and losses of sellers.
 
-An audit solves the market again at every misreport, and compares payment and guarantee with those
-of the true report. Errors that the gaps of the solves may cause are subtracted from each gain.
+An audit solves the market again at every misreport. It compares payments and guarantees with the
+values at the true report. Errors due to the gaps of the solves are subtracted from each gain.
 """
 
 from __future__ import annotations
@@ -31,32 +31,34 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Curve = ExactCurve | SolvedCurve
 
-#: A function from the reports of all sellers, shape (m,), to their market.
+#: Function from the reports of all sellers, shape (m,), to the market of these sellers.
 Build = Callable[[Floats], Market]
 
-#: A payment rule, as in :func:`audit_incentives`.
+#: Payment rule, as described for the parameter ``rule`` of :func:`audit_incentives`.
 PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
-#: Relative gap of inexact solves; rounding of exact and of other gains; multiples of the truth.
+#: Relative gap of inexact solves, rounding tolerances of exact and inexact gains, and multiples of
+#: the truth that serve as misreports.
 _GAP, _EXACT, _SOLVED, _NEAR = 1e-8, 1e-9, 1e-6, (0.99, 1.01)
-#: Misreports of pairs, as shares of the support and multiples of the truth: inexact, and exact.
+#: Misreports of pairs for inexact and exact solves: shares of the support, multiples of the truth.
 _PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
 
 @dataclass(frozen=True, eq=False)
 class IncentiveAudit(Shown):
-    """Results of an audit of single misreports and, if requested, of coalitions.
+    """Results of an incentive audit of single misreports and, if requested, of pairs.
 
     Attributes
     ----------
     n_sellers, n_misreports : int
-        Number of sellers of the market, and of misreports tried for each audited seller.
+        Number of sellers in the market, and number of misreports of each audited seller.
     tolerance : float
-        Largest gain or loss that counts as rounding, in the currency of the payments.
+        Largest gain or loss that is treated as rounding, in the currency of the payments.
     coalitions : DataFrame or None
-        One row per pair, if requested, indexed by the ids ``first`` and ``second``: surplus
-        (payments less costs of both, at the truth), max_gain (largest increase of the surplus by a
-        joint misreport, less errors), first_report, second_report (of that gain) and share.
+        Table with one row for each pair, indexed by the ids ``first`` and ``second``. The columns
+        are surplus (payments less costs of the pair at the truth), max_gain (largest increase of
+        the surplus by a joint misreport, less errors), first_report and second_report (the reports
+        with this gain), and share (max_gain divided by surplus).
 
     Examples
     --------
@@ -75,14 +77,15 @@ class IncentiveAudit(Shown):
     coalitions: pd.DataFrame | None = None
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per audited seller, indexed by id.
+        """Return a table with one row for each audited seller, indexed by id.
 
         Returns
         -------
         DataFrame
-            sensitivity, epsilon, payment, surplus (payment less cost), max_gain (largest increase
-            of the surplus by a misreport, less errors), best_misreport and max_rise (largest
-            increase of the guarantee from one report to the next higher one, beyond errors).
+            Columns: sensitivity, epsilon, payment, surplus (payment less cost), max_gain (largest
+            increase of the surplus by a misreport, less errors), best_misreport and max_rise
+            (largest increase of the guarantee from a report to the next higher report, less
+            errors).
         """
         return self._table.copy()
 
@@ -96,31 +99,31 @@ class IncentiveAudit(Shown):
 
     @property
     def max_gain(self) -> float:
-        """Largest gain of a single audited seller from any misreport tried."""
+        """Largest gain of any audited seller from a single misreport."""
         return float(self._table["max_gain"].max())
 
     @property
     def min_surplus(self) -> float:
-        """Smallest surplus of any audited seller at its truthful report."""
+        """Smallest surplus of any audited seller at the true report."""
         return float(self._table["surplus"].min())
 
     @property
     def max_rise(self) -> float:
-        """Largest increase of an audited seller's guarantee with its report; 0 if monotone."""
+        """Largest increase of a guarantee with the seller's report, or 0 if monotone."""
         return float(self._table["max_rise"].max())
 
     @property
     def is_incentive_compatible(self) -> bool:
-        """Whether no single misreport gained more than rounding errors."""
+        """Whether no single misreport gains more than the tolerance."""
         return self.max_gain <= self.tolerance
 
     @property
     def is_individually_rational(self) -> bool:
-        """Whether no audited seller loses more than rounding errors by participating."""
+        """Whether no audited seller loses more than the tolerance by participating."""
         return self.min_surplus >= -self.tolerance
 
     def summary(self) -> dict[str, Any]:
-        """Return the results as plain values for JSON."""
+        """Return the results as a JSON-compatible dictionary."""
         return {
             "sellers": self.n_sellers,
             "sellers_audited": len(self._table),
@@ -156,35 +159,37 @@ def audit_incentives(
     coalitions: int = 0,
     random_state: np.random.Generator | int = 0,
 ) -> IncentiveAudit:
-    """Measure the gains of misreports of every seller, or of a sample.
+    """Measure the gains from misreports for all sellers or for a sample of sellers.
 
-    One seller misreports at a time, while all others report the truth.
+    One seller misreports at a time, while all other sellers report the truth.
 
     Parameters
     ----------
     market : Market
-        The market at the true reports, of sellers with known priors.
+        Market at the true reports. The sellers must have priors.
     allocation : Allocation or PartedAllocation, optional
-        The result of ``allocate(market)``, if it was computed before.
+        Result of ``allocate(market)``, if it was already computed.
     build : callable, optional
-        Function from the reports of all sellers, shape (m,), to their market. It is needed if
-        numbers in the market depend on the reports, such as ``Losses(-20 * reports)``. The market
-        is then built and paid at every misreport.
+        Function from the reports of all sellers, shape (m,), to their market. ``build`` is required
+        if numbers in the market depend on the reports, such as ``Losses(-20 * reports)``. The audit
+        then builds the market and computes the payments at every misreport.
     rule : callable, optional
-        Payment rule to audit: a function from report z, privacy cost u(eps(z)), rent (the integral
-        of u(eps) from z to the top of the support) and virtual cost psi(z), each of shape (n,), to
-        payments; Eq. (8) by default.
+        Payment rule to audit, Eq. (8) by default. The function computes payments from the reports
+        z, the privacy costs u(eps(z)), the rents (integrals of u(eps) from z to the top of the
+        support) and the virtual costs psi(z), each of shape (n,).
     misreports : int, optional
-        Number of reports per seller, in addition to the top of the support and two near the truth:
-        33 for the papers' problem, evenly spaced over reports at which the seller sells; 9 with
-        projections and 3 otherwise, up to 4 times the truth; 12 with ``build``, over the support.
+        Number of misreports of each seller, in addition to the top of the support and two reports
+        near the truth. The default for the papers' problem is 33, evenly spaced over the reports at
+        which the seller sells. With ``build``, it is 12, over the support. Otherwise, it is 9 if
+        projections solve the market, or else 3, up to 4 times the truth.
     max_sellers : int, optional
-        Number of sampled sellers: 200 for the papers' problem, 16 with projections, 12 otherwise.
+        Largest number of audited sellers. The default is 200 for the papers' problem, 16 if
+        projections solve the market, and 12 otherwise.
     coalitions : int
-        Number of random pairs with joint misreports: 80 for the papers' problem (deviations of 1 %
-        and 10 %, quarters of the support), 8 otherwise (deviations of 10 %).
+        Number of random pairs. A pair makes 80 joint misreports in the papers' problem (deviations
+        of 1 % and 10 %, quarters of the support), and 8 in other markets (deviations of 10 %).
     random_state : numpy.random.Generator or int, default 0
-        Source of the sample and of the pairs.
+        Random numbers for the sample of sellers and for the pairs.
 
     Returns
     -------
@@ -207,17 +212,19 @@ def audit_incentives(
     check_instance("market", market, Market)
     if allocation is not None:
         kinds = (Allocation, PartedAllocation)
-        check_instance("allocation", allocation, kinds, "what allocate(market) returned")
+        check_instance("allocation", allocation, kinds, "the result of allocate(market)")
     check_callable("build", build)
     check_callable("rule", rule)
     check_count("coalitions", coalitions, 0)
     sellers, parts, m = market.sellers, market.sellers.parts, len(market.sellers)
     if parts is not None and (build is not None or coalitions):
         raise NotSupportedError(
-            "build and coalitions are for sellers in memory, Sellers(reports.compute(), prior)"
+            "build and coalitions require sellers in memory, Sellers(reports.compute(), prior)"
         )
     if coalitions and m < 2:
-        raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
+        raise ParameterError(
+            f"coalitions is {coalitions}, but the market has one seller; omit coalitions"
+        )
     exact = parts is not None or (market.form.exact is not None and build is None)
     usual = (33, 200) if exact else (12, 12)
     if not exact and build is None:
@@ -226,7 +233,7 @@ def audit_incentives(
     most = check_count("max_sellers", usual[1] if max_sellers is None else max_sellers)
     rng = generator_of(random_state)
     who = np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
-    shares = np.linspace(0.5 / count, 1.0, count)  # not the bottom, where privacy may be free
+    shares = np.linspace(0.5 / count, 1.0, count)  # omit the bottom, where privacy can be free
     if parts is not None:
         whole: Any = allocate(market) if allocation is None else allocation
         some, ids = parts.take(who)
@@ -261,8 +268,8 @@ def audit_incentives(
         same = np.allclose(trial.virtual[:, 0], costs, rtol=1e-9)
         if not same or not np.allclose(trial.epsilon[:, 0], sold, 1e-2, 1e-2 * sold.max()):
             raise ParameterError(
-                "market must be build(true reports), with the same priors, but build returns "
-                f"another: seller {who[0]} sells {trial.epsilon[0, 0]:.6g} instead of {sold[0]:.6g}"
+                "market must be build(true reports), with the same priors, but in the result of "
+                f"build, seller {who[0]} sells {trial.epsilon[0, 0]:.6g} instead of {sold[0]:.6g}"
             )
     if coalitions:
         first = rng.choice(np.flatnonzero(allocation.epsilon > 0), coalitions)
@@ -275,7 +282,7 @@ def audit_incentives(
 
 
 class _Trial(NamedTuple):
-    """Outcomes of reports, shape (n, k), with a row for each seller and the truth first."""
+    """Outcomes of reports, shape (n, k), with one row for each seller and the truth first."""
 
     report: Floats
     virtual: Floats
@@ -302,7 +309,7 @@ def _joined(trials: list[_Trial], axis: int = 0) -> _Trial:
 def _all_alone(
     curve: Curve, groups: Iterable[tuple[Prior, Ints]], who: Ints, truth: Floats, shares: Floats
 ) -> _Trial:
-    """Try single misreports; each group consists of a prior and the positions of its sellers."""
+    """Evaluate single misreports. Each group is a prior and the positions of its sellers."""
     trials, places = [], []
     for prior, place in groups:
         ceases = curve.last_sale(prior, who[place], truth[place])
@@ -317,7 +324,7 @@ def _all_alone(
 def _answers(
     curve: Curve, prior: Prior, seller: Ints, z: Floats, tolerance: Floats | float
 ) -> _Trial:
-    """Return the answers and rents of one market at reports z, a row for each seller."""
+    """Compute guarantees and rents in one market at the reports z, one row for each seller."""
     who, reports = np.repeat(seller, z.shape[1]), z.ravel()
     virtual = np.asarray(prior.ironed_virtual_cost(reports))
     epsilon, sold, doubt = curve.answers(who, virtual)
@@ -329,7 +336,7 @@ def _answers(
 
 
 def _tried(curve: Curve, prior: Prior, seller: Ints, z: Floats) -> _Trial:
-    """Return answers whose rents come from one integral, so that errors at the truth cancel."""
+    """Compute outcomes with rents from one integral, so that the errors at the truth cancel."""
     trial = _answers(curve, prior, seller, z, np.inf)
     return trial._replace(rent_error=np.abs(trial.rent_error - trial.rent_error[:, :1]))
 
@@ -337,7 +344,7 @@ def _tried(curve: Curve, prior: Prior, seller: Ints, z: Floats) -> _Trial:
 def _built(
     build: Build, truth: Floats, seller: int, z: Floats, lies: Mapping[int, float]
 ) -> _Trial:
-    """Build, solve and pay the market at each report of one seller."""
+    """Build and solve the market, and compute payments, at each report of one seller."""
     trials, who = [], np.array([seller])
     for report in z.tolist():
         reports = truth.copy()
@@ -361,11 +368,11 @@ def _built(
 
 
 def _top(prior: Prior, least: Floats) -> Floats:
-    """Return the highest misreports: the top of the support or, if infinite, a high quantile."""
+    """Return the highest misreports: the top of a finite support, or a high quantile."""
     low, high = prior.support
     if np.isinf(high):
         return np.maximum(prior.quantile(0.999), 2.0 * least)
-    if np.isinf(prior.ironed_virtual_cost(high)):  # the market may be infeasible there
+    if np.isinf(prior.ironed_virtual_cost(high)):  # the market can be infeasible there
         high = low + 0.999 * (high - low)
     return np.full(least.size, high)
 
@@ -373,9 +380,9 @@ def _top(prior: Prior, least: Floats) -> Floats:
 def _reports(
     prior: Prior, truth: Floats, end: Floats, shares: ArrayLike, factors: ArrayLike
 ) -> Floats:
-    """Return the truth, shares of the way to the end, and multiples of the truth, shape (n, k).
+    """Return the truth, reports between the low end and ``end``, and reports near the truth.
 
-    Multiples are at most half of the distance to the ends of the support.
+    Reports near the truth move at most half of the distance to the ends of the support.
     """
     (low, high), at = prior.support, truth[:, None]
     near = np.clip(at * np.asarray(factors), 0.5 * (at + low), 0.5 * (at + high))
@@ -423,7 +430,7 @@ def _pair(
     rule: PaymentRule | None,
     grids: dict[int, Floats],
 ) -> dict[str, Any]:
-    """Try all joint misreports of two sellers, given the reports of both with the truth first."""
+    """Evaluate all joint misreports of two sellers. Each grid of reports begins with the truth."""
     (i, firsts), (j, seconds) = grids.items()
     sums = np.zeros((2, firsts.size, seconds.size))  # surpluses, errors
     for k, lie in enumerate(seconds.tolist()):

@@ -1,8 +1,8 @@
-"""Calibration of the weight of payments to a budget, from the prior only.
+"""Calibrate the weight of payments to a budget, based only on the prior.
 
-A budget constraint depends on the reports and may raise a seller's guarantee with its report. A
-weight gamma that depends only on the prior keeps prices truthful. The budget holds on average
-over markets, not in each market.
+A budget constraint depends on the reports, so a seller's guarantee can increase with the report. If
+the weight gamma depends only on the prior, truthful payments exist. The payments then equal the
+budget on average over markets, but not in each market.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Relative gap of inexact solves; factor between values of gamma in the bracketing, their number.
+#: Relative gap of inexact solves, and factor and largest number of steps of the bracketing.
 _GAP, _FACTOR, _STEPS = 1e-6, 4.0, 42
 
 
 @dataclass(frozen=True)
 class GammaCalibration:
-    """A weight of payments and the expected payments under it.
+    """Weight of payments, and the expected payments with this weight.
 
     Attributes
     ----------
     gamma, budget : float
     expected_payment, standard_error : float
-        Average of sum psi(c_i) u(eps_i) over the draws, and its standard error. The average equals
-        the budget, unless the payments of the drawn markets are discontinuous there.
+        Average of sum psi(c_i) u(eps_i) over the drawn markets, and its standard error. The average
+        equals the budget, unless the payments are discontinuous at ``gamma``.
     objective : Objective
-        The buyer's objective, with the payments at this weight.
+        Objective of the buyer, including the payments with the weight ``gamma``.
 
     Examples
     --------
@@ -74,8 +74,8 @@ def calibrate_gamma(
 ) -> GammaCalibration:
     """Compute the weight of payments at which the expected payments equal the budget.
 
-    Unlike a :class:`Budget`, the weight does not depend on the reports, so truthful prices exist.
-    Payments equal the budget on average over sellers of the prior (A, Eq. 9).
+    Unlike a :class:`Budget`, the weight does not depend on the reports, so truthful payments exist.
+    Payments equal the budget on average over sellers drawn from the prior (A, Eq. 9).
 
     Parameters
     ----------
@@ -88,9 +88,9 @@ def calibrate_gamma(
     constraints : iterable of Constraint
         Constraints that do not depend on the reports.
     privacy_cost : PrivacyCost, optional
-        u; linear by default.
+        Privacy cost u, linear by default.
     draws : int
-        Number of markets to average over, at least 2.
+        Number of drawn markets, at least 2.
     random_state : numpy.random.Generator or int, default 0
 
     Returns
@@ -100,7 +100,7 @@ def calibrate_gamma(
     Raises
     ------
     ParameterError
-        If the market is not truthful at any weight, or no weight meets the budget.
+        If payments are not truthful for any weight, or no weight satisfies the budget.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def calibrate_gamma(
     if sigma == 0 or any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
             f"the objective {shown(objective)} must have Noise(), which gives privacy a value, and "
-            "no payments, whose weight is computed; give privacy_cost=... instead"
+            "no payments, because their weight is computed; give privacy_cost=... instead"
         )
     term = Payments() if privacy_cost is None else Payments(privacy_cost)
     drawn = [Sellers.draw(n_sellers, prior, rng, groups=groups) for _ in range(draws)]
@@ -132,7 +132,7 @@ def calibrate_gamma(
 
     @cache
     def spending(log_gamma: float) -> Floats:
-        """Compute the virtual costs of all purchases, which equal payments in expectation."""
+        """Compute each market's total virtual cost, which equals its payments in expectation."""
         whole, spent = objective + float(np.exp(log_gamma)) * term, []
         for sellers in drawn:
             market = Market(sellers, whole, first.constraints)
@@ -145,7 +145,7 @@ def calibrate_gamma(
     def excess(log_gamma: float) -> float:
         return float(np.log(max(spending(log_gamma).mean(), np.finfo(float).tiny) / budget))
 
-    # Without a spread, sigma/eta = gamma*psi*eta, and psi*eta is the budget.
+    # Without a spread, sigma/eta = gamma*psi*eta at the optimum, and psi*eta is the budget.
     typical = float(np.median(np.concatenate([sellers.virtual_costs for sellers in drawn])))
     log_gamma = float(np.log(sigma * typical) - 2.0 * np.log(budget))
     step = np.copysign(np.log(_FACTOR), excess(log_gamma))

@@ -1,4 +1,4 @@
-"""Vectorised integrals of many functions of one variable, and their first roots."""
+"""Vectorised quadrature and root finding for many functions of one variable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_DEPTH, _SHORTEST = 60, 1e-12
 
 
 def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
-    """Return the Clenshaw-Curtis rule on [-1, 1]: n + 1 nodes, including the ends."""
+    """Return the n + 1 nodes and the weights of the Clenshaw-Curtis rule on [-1, 1]."""
     j, k = np.arange(n + 1), np.arange(1, n // 2 + 1)
     share = np.where(2 * k == n, 1.0, 2.0) / (4.0 * k * k - 1.0)
     weights = (2.0 - 2.0 * np.cos(2.0 * np.pi * np.outer(j, k) / n) @ share) / n
@@ -27,7 +27,7 @@ def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
     return -np.cos(np.pi * j / n), weights
 
 
-#: Nested rules of 6, 12 and 24 steps. The ends are nodes, so a jump near an end changes each rule.
+#: Nested rules with 6, 12 and 24 steps. The ends are nodes, so jumps near an end change each rule.
 NODES = _clenshaw_curtis(24)[0]
 _RULES = np.zeros((NODES.size, 3))
 for _k, _stride in enumerate((4, 2, 1)):
@@ -44,8 +44,8 @@ def adaptive(
 ) -> tuple[Floats, Floats]:
     """Integrate ``f(k, z)`` over z in [start[k], end[k]], for every k, and bound the errors.
 
-    Intervals are cut at breakpoints and halved until three rules agree (two may agree by chance),
-    the length around a jump is negligible, or a part has ``most`` intervals.
+    Intervals are cut at breakpoints. An interval is halved until three rules agree (two rules can
+    agree by chance), its length is negligible, or a part has ``most`` intervals.
     """
     total, error = np.zeros((2, start.size))
     owner, low, high = cut(start, end, np.asarray(breakpoints))
@@ -71,7 +71,7 @@ def adaptive(
 
 
 def cut(start: Floats, end: Floats, breakpoints: Floats) -> tuple[Ints, Floats, Floats]:
-    """Cut every interval at the breakpoints inside it; return owner, low and high of each part."""
+    """Cut intervals at interior breakpoints, and return the owner and the ends of each part."""
     first = np.searchsorted(breakpoints, start, side="right")
     inside = np.maximum(np.searchsorted(breakpoints, end) - first, 0)
     owner = np.repeat(np.arange(start.size), inside + 1)
@@ -85,9 +85,9 @@ def cut(start: Floats, end: Floats, breakpoints: Floats) -> tuple[Ints, Floats, 
 def first_root(
     f: Callable[[Floats, Any], Floats], which: NDArray[Any], start: Floats, top: float, step: float
 ) -> Floats:
-    """Return the smallest z from start to the top at which f(z, which) is not below 0, for all k.
+    """Compute, for each k, the smallest z in [start[k], top] with f(z, which[k]) >= 0.
 
-    ``f`` is nondecreasing in z. Where the top is infinite, the search begins with the given step.
+    ``f`` is nondecreasing in z. If ``top`` is infinite, the search begins with the given step.
     """
     root = start.copy()
     below = np.flatnonzero(f(start, which) < 0)

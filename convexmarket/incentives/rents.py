@@ -1,15 +1,17 @@
 r"""Rents of truthful sellers: the integrals of u(eps(z)) over all higher reports z (A, Eq. 8).
 
-A *curve* gives the guarantees and rents of one seller at other reports: :class:`ExactCurve` for
-the papers' problem and :class:`SolvedCurve` for any other market.
+A *curve* computes the guarantees and rents of sellers at other reports. :class:`ExactCurve` is the
+curve of the papers' problem, and :class:`SolvedCurve` the curve of any other market.
 
-Let F(y) be the buyer's optimal objective when the seller's virtual cost is y. F is concave, and its
-slope is gamma*u(eps(y)), with gamma the weight of the payments. Where psi is affine with slope k,
-the rent is the difference of two optimal objectives divided by gamma*k. Elsewhere the papers'
-problem is integrated by adaptive quadrature, to 11 digits. Other markets need a solve at each
-report, and psi is replaced by the chord between two reports. Let o(y) be the distance of psi's
-inverse from the chord. The remainder is the integral of -o(y)*u'(y), for an affine u the drop of u
-times the mean of o. The error is at most the drop times the largest distance from that mean.
+Let F(y) be the buyer's optimal objective if the seller's virtual cost is y. F is concave, and its
+slope is gamma*u(eps(y)), where gamma is the weight of the payments. Where psi is affine with slope
+k, the rent is the difference of two optimal objectives divided by gamma*k. Elsewhere, the curve of
+the papers' problem is integrated by adaptive quadrature, to 11 digits. Other markets require a
+solve at each report, so psi is replaced by its chord between two reports. Let o(y) be the distance
+of psi's inverse from the inverse of the chord. The remainder of the rent is the integral of
+-o(y)*u'(y). For an affine u, this remainder is the decrease of u times the mean of o. In general,
+the error of this product is at most the decrease of u times the largest deviation of o from its
+mean.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ __all__ = ["ExactCurve", "SolvedCurve"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Relative accuracy of exact integrals, of those under a largest guarantee, whose curve has many
-#: kinks, and of interpolation between integrals.
+#: Relative accuracy of exact integrals, of integrals under a largest guarantee (whose curve has
+#: many kinks), and of interpolation between integrals.
 ACCURACY, ACCURACY_BOUNDED, _ACCURACY_BETWEEN = 1e-11, 1e-8, 3e-11
 #: Numbers of sellers above which rents are interpolated, and the smallest number of nodes.
 _MANY, _MANY_AFFINE, _FEWEST = 256, 10_000, 16
@@ -49,21 +51,21 @@ _TABLE, _FEW, _MOST_SOLVES, _MOST_PIECES = 16385, 8, 100, 12
 
 
 class ExactCurve:
-    """Curve of the papers' problem: exact, and vectorised over reports."""
+    """Exact curve of the papers' problem, vectorised over reports."""
 
     def __init__(self, curve: OwnReportCurve) -> None:
         self.curve = curve
         self.accuracy = ACCURACY_BOUNDED if curve.form.max_epsilon < np.inf else ACCURACY
 
     def answers(self, seller: Ints, virtual_cost: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return guarantees at other virtual costs, u of them, and bounds on the errors of u."""
+        """Return guarantees at other virtual costs, their costs u, and error bounds for u."""
         epsilon = self.curve(seller, virtual_cost).epsilon
         return epsilon, epsilon, np.zeros(epsilon.size)
 
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the rents and their errors; the tolerance is not used."""
+        """Return rents and bounds on their errors. The tolerance is not used."""
         curve, form, top = self.curve, self.curve.form, prior.support[1]
         least = np.min(form.virtual_costs, initial=np.inf, where=form.virtual_costs > 0)
         if 0 < form.mu < _LOST * np.sqrt(form.sigma) * np.sqrt(form.gamma * least) < np.inf:
@@ -89,11 +91,11 @@ class ExactCurve:
         return rents, errors
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Return approximately the smallest report at which each seller sells nothing."""
+        """Compute approximately the smallest report at which each seller sells nothing."""
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
             return np.full(seller.size, top)
-        level = curve(seller, np.full(seller.size, np.inf)).level  # usually the cost there
+        level = curve(seller, np.full(seller.size, np.inf)).level  # usually the virtual cost there
 
         def above(z: Floats, level: Floats) -> Floats:
             return np.asarray(prior.ironed_virtual_cost(z)) - level
@@ -111,7 +113,7 @@ class ExactCurve:
         return self.curve(seller, np.asarray(prior.ironed_virtual_cost(z))).epsilon
 
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
-        """Integrate the curve up to its end, cut at kinks of psi."""
+        """Integrate the guarantees up to the last sale, with cuts at kinks of psi."""
         end = self.last_sale(prior, seller, reports)
         if prior.is_step:  # constant on each piece
             owner, low, high = cut(reports, end, prior.breakpoints)
@@ -126,16 +128,16 @@ class ExactCurve:
         return adaptive(epsilon, reports, end, tolerance, prior.breakpoints)
 
     def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
-        """Return a lower bound on each payment: the rent is at least eps(z)*(z - c) at any z."""
+        """Return a lower bound on each payment. The rent is at least eps(z)*(z - c) for any z."""
         reach = np.outer(end - reports, 0.5 ** np.array([1, 2, 4, 8, 16, 32]))
         z = (reports[:, None] + reach).ravel()
         further = self._sold(prior, np.repeat(seller, reach.shape[1]), z).reshape(reach.shape)
         return reports * self._sold(prior, seller, reports) + np.max(reach * further, axis=1)
 
     def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Integrate the curves of some truthful sellers, and interpolate the rents of the others.
+        """Integrate the curves of some truthful sellers, and interpolate the other sellers' rents.
 
-        Between kinks, rents are interpolated from every other integral, and checked at the others.
+        Between kinks, a polynomial through every second integral is checked at the other integrals.
         """
         places, first, place = np.unique(reports, return_index=True, return_inverse=True)
         sold, rents = self.curve.truth[seller[first]], np.full(places.size, np.nan)
@@ -182,7 +184,7 @@ def _endless(prior: Prior, why: str) -> NotSupportedError:
 
 
 class _Point(NamedTuple):
-    """Bounds on the optimal objective at one virtual cost of a seller, and its guarantee."""
+    """Bounds on the optimal objective, and the seller's guarantee, at one virtual cost."""
 
     upper: float
     lower: float
@@ -191,7 +193,7 @@ class _Point(NamedTuple):
 
 
 class _Cell(NamedTuple):
-    """The integral of u(eps) over a cell, and errors due to certificates and to curvature."""
+    """Integral of u(eps) over a cell, and errors due to certificates and to curvature."""
 
     value: float
     gap: float
@@ -199,10 +201,10 @@ class _Cell(NamedTuple):
 
 
 class SolvedCurve:
-    """Curve of any market, solved at each report on demand to a relative gap, and stored.
+    """Curve of any market. It solves the market at each requested report, and stores the results.
 
-    Rents come from optimal objectives ("envelope"), the highest report ("constant"), or guarantees
-    ("quadrature").
+    Rents are computed from optimal objectives ("envelope"), the highest report ("constant"), or
+    guarantees ("quadrature").
     """
 
     def __init__(
@@ -214,7 +216,7 @@ class SolvedCurve:
         self._points: dict[tuple[int, float], _Point] = {}
 
     def answers(self, seller: Ints, virtual_cost: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return guarantees at other virtual costs, u of them, and bounds on the errors of u."""
+        """Return guarantees at other virtual costs, their costs u, and error bounds for u."""
         points = [self._at(int(i), float(y)) for i, y in zip(seller, virtual_cost, strict=True)]
         doubts = [self._doubt(point, y) for point, y in zip(points, virtual_cost, strict=True)]
         epsilon, sold = np.array([point[2:] for point in points]).reshape(-1, 2).T
@@ -223,7 +225,7 @@ class SolvedCurve:
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return rents and their errors; all rents of one seller come from one integral."""
+        """Return rents and bounds on their errors. Rents of one seller use the same integral."""
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
             some = seller == i
@@ -259,7 +261,7 @@ class SolvedCurve:
         return np.array([self._at(seller, float(y)).sold for y in costs])
 
     def _at(self, seller: int, virtual_cost: float) -> _Point:
-        """Solve the market at a virtual cost, or without the seller at +inf; store the point."""
+        """Solve the market at a virtual cost (+inf excludes the seller), and store the point."""
         key = seller, virtual_cost
         if key not in self._points:
             try:
@@ -274,7 +276,7 @@ class SolvedCurve:
         return self._points[key]
 
     def _solve(self, seller: int, virtual_cost: float) -> CertifiedPurchase:
-        """Solve the market at another virtual cost, starting at the last allocation."""
+        """Solve the market at a different virtual cost, starting at the previous allocation."""
         market = self.market
         if virtual_cost == market.sellers.virtual_costs[seller]:
             return self._truth
@@ -293,7 +295,7 @@ class SolvedCurve:
         return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
 
     def _end_of_sales(self, prior: Prior, seller: int, report: float) -> float:
-        """Return the top of the support or, if it is infinite, a report that sells nothing."""
+        """Return the top of a finite support, or a report at which the seller sells nothing."""
         top = prior.support[1]
         if np.isfinite(top):
             return top
@@ -309,7 +311,7 @@ class SolvedCurve:
     def _by_chords(
         self, prior: Prior, seller: int, reports: Floats, end: float, tolerance: float
     ) -> tuple[Floats, Floats]:
-        """Return the integrals of u(eps) from each report to the end, and their errors."""
+        """Return the integrals of u(eps) from each report to the end, and error bounds."""
         z, y, cuts = _table(prior, reports, end)
         cell = cache(partial(self._cell, seller, z, y))
         nodes = np.unique([*np.searchsorted(z, cuts), z.size - 1]).tolist()
@@ -324,7 +326,7 @@ class SolvedCurve:
             k = int(np.argmax(np.where(divisible, bends, -1.0)))
             a, b = nodes[k : k + 2]
             middle = (a + b) // 2
-            if y[a] < y[b] < np.inf:  # the report where psi is farthest from its chord
+            if y[a] < y[b] < np.inf:  # the report at which psi is farthest from its chord
                 middle = a + 1 + int(np.argmax(np.abs(_off_chord(z, y, a, b)[1:-1])))
             nodes.insert(k + 1, middle)
         sums = np.array([[c.value, c.gap + c.bend] for c in cells] + [[0.0, 0.0]])
@@ -337,7 +339,7 @@ class SolvedCurve:
         return values, errors
 
     def _cell(self, seller: int, z: Floats, y: Floats, a: int, b: int) -> _Cell:
-        """Integrate from objectives or from guarantees at the ends, with the smaller error."""
+        """Integrate over a cell from objectives or guarantees, depending on the smaller error."""
         left, right = self._at(seller, float(y[a])), self._at(seller, float(y[b]))
         width, drop = float(z[b] - z[a]), max(0.0, left.sold - right.sold)
         doubt = width * self._doubt(left, float(y[a]))
@@ -355,12 +357,12 @@ class SolvedCurve:
 
 
 def _off_chord(z: Floats, y: Floats, a: int, b: int) -> Floats:
-    """Return the distances of reports from the points of the chord with equal virtual costs."""
+    """Return the distances of reports from points on the chord with the same virtual costs."""
     return z[a : b + 1] - (z[a] + (z[b] - z[a]) / (y[b] - y[a]) * (y[a : b + 1] - y[a]))
 
 
 def _table(prior: Prior, reports: Floats, end: float) -> tuple[Floats, Floats, Sequence[float]]:
-    """Return reports from the lowest to the end, their virtual costs, and the initial cuts."""
+    """Return a table of reports up to the end, their virtual costs, and the initial cuts."""
     start = float(reports.min())
     end = max(start, end)
     cuts = [*reports, end]
@@ -369,7 +371,7 @@ def _table(prior: Prior, reports: Floats, end: float) -> tuple[Floats, Floats, S
         # The bottom of the support of a sample is also a step, but not a breakpoint.
         kinks = np.append(prior.breakpoints, [prior.support[0]] * prior.is_step)
         kinks = kinks[(kinks >= start) & (kinks < end)]
-        kinks = np.concatenate((kinks, np.nextafter(kinks, np.inf)))  # psi may jump there
+        kinks = np.concatenate((kinks, np.nextafter(kinks, np.inf)))  # psi can jump there
         closer = start + (end - start) * np.geomspace(1e-6, 1.0, _TABLE)
         inside = np.concatenate((np.linspace(start, end, _TABLE), closer, kinks, cuts))
         z = np.unique(inside[(inside >= start) & (inside <= end)])

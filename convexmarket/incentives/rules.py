@@ -1,7 +1,7 @@
 """Payments under which a truthful report is each seller's best reply (A, Eq. 8).
 
-The payment for a report c is ``c*u(eps(c)) + integral of u(eps(z)) dz from c to c_hi``: the cost,
-and the rent up to the upper end of the support (:mod:`convexmarket.incentives.rents`).
+The payment for a report c is ``c*u(eps(c)) + integral of u(eps(z)) dz from c to c_hi``. The first
+term is the seller's cost, and the second term the rent (:mod:`convexmarket.incentives.rents`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ += ["reports_of", "scales"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Target and largest relative error of payments in markets without an exact curve.
+#: Target, largest relative error and smallest gap of payments without an exact curve.
 ACCURACY, _LARGEST_ERROR, _SMALLEST_GAP = 1e-4, 1e-2, 1e-9
 
 
@@ -39,11 +39,11 @@ class PaymentEstimate:
     Attributes
     ----------
     amounts, errors, sellers : ndarray, shape (n,)
-        Payments, in the currency of the sensitivities, bounds on their errors at given guarantees,
-        and the positions of the sellers.
+        Payments in the currency of the sensitivities, bounds on their errors at given guarantees,
+        and positions of the sellers.
     method : str
-        "exact" (the papers' problem), "constant" (reports do not matter), "envelope" (differences
-        of optimal objectives) or "quadrature" (of u(eps)).
+        "exact" (the papers' problem), "constant" (purchases do not depend on reports), "envelope"
+        (differences of optimal objectives) or "quadrature" (of u(eps)).
     incentives : Incentives
         Whether a truthful report is the best reply of each seller under these payments.
     n_solves : int
@@ -68,7 +68,7 @@ class PaymentEstimate:
 
     def __post_init__(self) -> None:
         if not np.all(np.isfinite(self.amounts)):
-            raise AllocationError("payments overflow on the support; choose another prior")
+            raise AllocationError("payments overflow on the support; use a different prior")
 
     def __repr__(self) -> str:
         return (
@@ -82,14 +82,14 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     """Compute the payment of every seller under A's Eq. (8), with B's convex privacy cost u.
 
     Payments are exact for the papers' problem. Other markets are solved again at other reports, as
-    in :func:`estimate_payments`; errors above one percent are refused.
+    in :func:`estimate_payments`. An estimated error above one per cent raises an error.
 
     Parameters
     ----------
     market : Market
-        A market with truthful prices (``market.incentives``), and sellers with a prior.
+        Market with truthful payments (see ``market.incentives``), and sellers with a prior.
     allocation : Allocation
-        The global optimum of ``market``.
+        Global optimum of ``market``.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     ------
     SellersError, AllocationError, NotSupportedError
         If the sellers have no prior, the allocation is not certified to be the optimum of this
-        market, or the market is not known to have truthful prices.
+        market, or truthful payments are not known to exist.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
         whole: Any = allocation
         if not (isinstance(whole, PartedAllocation) and whole.is_of(market.sellers)):
             raise _another("other sellers")
-        whole.curve(np.empty(0))  # raises before anything is computed
+        whole.curve(np.empty(0))  # raises errors before payments are computed
         return parts.column(partial(part_payments, whole), "payment")
     estimate = estimate_payments(market, allocation)
     if np.any(estimate.errors > _LARGEST_ERROR * scales(market, allocation)):
@@ -129,7 +129,7 @@ def payments(market: Market, allocation: Allocation) -> Floats:
 
 
 def part_payments(allocation: PartedAllocation, reports: Floats) -> Floats:
-    """Return the payments of sellers with given reports under an allocation in partitions."""
+    """Compute the payments of sellers with given reports under an allocation in partitions."""
     curve = allocation.curve(reports)
     bought, paid = np.flatnonzero(curve.truth > 0), reports * curve.truth
     rents = ExactCurve(curve).rents(allocation.prior, bought, reports[bought], np.zeros(0))
@@ -154,9 +154,9 @@ def estimate_payments(
     tol : float
         Target error, relative to the larger of the payment and the average cost of a seller.
     sellers : array_like of int, optional
-        Positions of the sellers to be paid; all by default.
+        Positions of the sellers to be paid, all sellers by default.
     assume_monotone : bool
-        Integrate even where the market is not known to have truthful prices.
+        Compute Eq. (8) even if truthful payments are not known to exist.
 
     Returns
     -------
@@ -191,7 +191,7 @@ def estimate_payments(
     amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances, gap = tol * scales(market, allocation), _SMALLEST_GAP
     if method in ("envelope", "quadrature"):
-        # Errors of objectives have the order of the gap; errors of guarantees, of its square root.
+        # Errors of objectives are of the order of the gap, and errors of guarantees of its root.
         if method == "quadrature":
             gap = tol * tol / 8
         elif all(prior.is_regular for prior in market.sellers.priors):
@@ -220,7 +220,7 @@ def estimate_payments(
 
 
 def curve_of(market: Market, allocation: Allocation, gap: float) -> ExactCurve | SolvedCurve:
-    """Return the curve of a market, with or without truthful prices."""
+    """Return the curve of a market, even if truthful payments are not known to exist."""
     method = _method_of(market, assume_monotone=True)
     if method == "exact":
         return ExactCurve(OwnReportCurve(market.form.exact))  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def curve_of(market: Market, allocation: Allocation, gap: float) -> ExactCurve |
 
 
 def _method_of(market: Market, assume_monotone: bool) -> str:
-    """Return the method for the payments of a market, or refuse payments without a guarantee."""
+    """Return the method for payments, or raise an error if truthfulness is not guaranteed."""
     if market.form.exact is not None:
         return "exact"
     if market.incentives != "by construction" and not assume_monotone:
@@ -237,15 +237,15 @@ def _method_of(market: Market, assume_monotone: bool) -> str:
             f"{market.incentives.reason}. Use audit_incentives to test misreports, or "
             "estimate_payments(..., assume_monotone=True) to compute Eq. (8) in any case"
         )
-    # Under a budget, reports enter through a constraint, not through the objective.
+    # Under a budget, reports occur in a constraint instead of the objective.
     if market.incentives != "by construction" or market.form.budgets:
         return "quadrature"
     return "envelope" if market.form.total_gamma > 0 else "constant"
 
 
 def _check_allocation(market: Market, allocation: Allocation) -> None:
-    """Check that an allocation is certified, and belongs to this market."""
-    check_instance("allocation", allocation, Allocation, "what allocate(market) returned")
+    """Check that an allocation is certified, and that it is an optimum of this market."""
+    check_instance("allocation", allocation, Allocation, "the result of allocate(market)")
     if not allocation.gap < 1e-3:
         raise AllocationError(
             f"the allocation has a gap of {allocation.gap:.1e}, but truthful payments need the "
@@ -256,7 +256,7 @@ def _check_allocation(market: Market, allocation: Allocation) -> None:
     costs = np.where(allocation.weights > 0, market.sellers.virtual_costs, 0.0)
     value = market.objective.value(allocation.weights, allocation.eta, costs)
     if not abs(value - allocation.objective) <= 1e-6 * abs(allocation.objective):
-        raise _another(f"the objective {value:.10g} there")
+        raise _another(f"the objective {value:.10g} at these weights")
 
 
 def _another(what: str) -> AllocationError:
@@ -266,10 +266,10 @@ def _another(what: str) -> AllocationError:
 
 
 def scales(market: Market, allocation: Allocation) -> Floats:
-    """Return the scale of payment errors: the larger of the seller's and the average cost."""
+    """Return the scale of payment errors, the larger of the seller's and the average cost."""
     lost, reports = np.asarray(market.privacy_cost(allocation.epsilon)), reports_of(market)
     costs = reports * lost
-    # If all reports of sales are zero, use the average report.
+    # If all sellers who sell report zero, use the average report of all sellers.
     total = float(costs.sum()) or float(reports.mean() * lost.sum())
     return np.maximum(costs, total / max(1, allocation.n_bought))
 

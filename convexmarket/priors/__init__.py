@@ -1,8 +1,8 @@
 """Distributions of the sellers' sensitivities.
 
-A prior turns a reported sensitivity c into the virtual cost psi(c) = c + F(c)/f(c) of the buyer's
-problem (A, Assumption III.1). Truthful payments need a nondecreasing psi. Where psi decreases, it
-is *ironed* (Myerson, 1981).
+A prior determines the virtual cost psi(c) = c + F(c)/f(c) of a reported sensitivity c in the
+buyer's problem (A, Assumption III.1). Truthful payments require a nondecreasing psi. Where psi
+decreases, it is *ironed* (Myerson, 1981).
 """
 
 from convexmarket.priors import families, parsing

@@ -1,4 +1,4 @@
-"""Named families of priors with proven regularity, priors of samples, and mixtures."""
+"""Named families of priors, empirical priors, and mixtures of priors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Beta", "EmpiricalPrior", "Exponential", "Gamma", "LogNormal", "Mixtu
 __all__ += ["Power", "TruncatedNormal", "Uniform"]
 
 _ANY, _POSITIVE = (-np.inf, np.inf), (SMALLEST, np.inf)
-#: For shapes and scales out of this range, the logarithm of a density has too few digits.
+#: Ranges of parameters. Outside these ranges, the logarithm of a density is inaccurate.
 _RANGES = {
     **dict.fromkeys(("low", "high"), _ANY),
     **dict.fromkeys(("a", "b", "shape"), (SMALLEST, 1e8)),
@@ -36,7 +36,7 @@ class Family(ScipyPrior):
     _parameters: dict[str, float]
 
     def _checked(self, **given: Any) -> tuple[float, ...]:
-        """Store parameters as floats after checking their ranges; by default, positive numbers."""
+        """Check the ranges of the parameters, store them as floats, and return their values."""
         self._parameters = {name: self._number(name, given[name]) for name in given}
         low, high = self._parameters.get("low", 0.0), self._parameters.get("high", np.inf)
         if not 0 <= low < high:
@@ -76,7 +76,7 @@ class Uniform(Family):
 
 
 class Power(Family):
-    """F(c) = (c/high)**exponent on [0, high], with psi(c) = (1 + 1/exponent)*c.
+    """Power distribution F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
 
     The exponent is positive. A larger exponent makes sensitive sellers more common.
 
@@ -117,7 +117,7 @@ class Exponential(Family):
 class Beta(Family):
     """Beta distribution with shapes a, b > 0, scaled to [low, high].
 
-    psi is affine for b = 1 and increasing for b >= 1. For b < 1, it decreases near ``high``.
+    psi is affine for b = 1 and increasing for b >= 1. For b < 1, psi decreases near ``high``.
 
     Examples
     --------
@@ -193,7 +193,7 @@ class Gamma(Family):
 
 
 class EmpiricalPrior(Prior):
-    """Discrete distribution of a sample: each distinct value has its frequency as probability.
+    """Discrete distribution of a sample. The probability of each value is its frequency.
 
     Let v_1 < ... < v_n be the distinct values, f_k their frequencies and F_k = f_1 + ... + f_k. The
     virtual costs are psi(v_1) = v_1 and psi(v_k) = v_k + (v_k - v_{k-1})*F_{k-1}/f_k. A report
@@ -204,7 +204,7 @@ class EmpiricalPrior(Prior):
     samples : array_like
         At least one sensitivity.
     counts : array_like of int, same shape, optional
-        Number of times that each sample occurs; 1 by default.
+        Number of occurrences of each sample, 1 by default.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class EmpiricalPrior(Prior):
         if not times.size == drawn.size > 0 or not np.all((times >= 1) & (times % 1 == 0)):
             raise PriorError(
                 "samples must not be empty, and counts must be a whole number of at least 1 for "
-                f"each of them, got {drawn.size} samples and {shown(counts)}"
+                f"each sample, got {drawn.size} samples and {shown(counts)}"
             )
         self.values, place = np.unique(drawn, return_inverse=True)
         self.counts = np.bincount(place, times).astype(np.int64)
@@ -247,7 +247,7 @@ class EmpiricalPrior(Prior):
         self._hull = isotonic_regression(self._raw, weights=self.counts).x
         self.support = float(self.values[0]), float(self.values[-1])
         mean = np.average(self.values, weights=self.counts)
-        self.mean = float(np.clip(mean, *self.support))  # rounding can move the mean outside
+        self.mean = float(np.clip(mean, *self.support))  # the rounded mean can be outside
         self.is_regular = bool(np.all(np.diff(self._raw) > 0))
 
     @property
@@ -278,7 +278,7 @@ class EmpiricalPrior(Prior):
         raise PriorError(f"{self!r} is discrete and has no density; use cdf, or a continuous prior")
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        # The quotients are those of cdf, so that quantile(cdf(v)) is v for any rounding.
+        # The quotients equal those in cdf, so that quantile(cdf(v)) is exactly v.
         return self.values[np.searchsorted(self._below / self.size, u, side="left")]
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
@@ -303,13 +303,13 @@ class EmpiricalPrior(Prior):
 class Mixture(Prior):
     """Mixture of the priors of several populations. The population of a seller is not observed.
 
-    If the population is observed, give each group a prior instead. Between two modes psi decreases
-    and is ironed.
+    If the populations are observed, use one prior for each group instead. psi can decrease between
+    two modes, and is then ironed.
 
     Parameters
     ----------
     weights : array_like, shape (k,)
-        Positive shares of the populations. They are divided by their sum.
+        Positive shares of the populations, which are divided by their sum.
     components : sequence of k continuous priors or frozen scipy.stats distributions
         The union of their supports must be one interval.
 
@@ -335,10 +335,10 @@ class Mixture(Prior):
         )
         if shares.shape != (len(parts),) or not parts or any(part.is_step for part in parts):
             raise PriorError(
-                f"Mixture: weights of shape {shares.shape} for the components {parts}; give one "
-                "weight for each of at least one component, and components with a density"
+                f"Mixture: weights of shape {shares.shape} for the components {parts}; give at "
+                "least one component, a weight for each component, and components with a density"
             )
-        # Shares that sum to one are not divided, so that to_dict describes the same prior.
+        # Shares that sum to one are not divided, so that to_dict describes exactly this prior.
         self._weights = shares if abs(shares.sum() - 1.0) < 1e-12 else shares / shares.sum()
         self._components = tuple(parts)
         lows, highs = zip(*(part.support for part in parts), strict=True)

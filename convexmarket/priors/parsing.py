@@ -19,7 +19,7 @@ __all__ = ["parse_prior", "prior_from_dict"]
 
 _KINDS: list[type[Prior]] = [vars(families)[name] for name in families.__all__]
 _FAMILIES = {kind.family: kind for kind in _KINDS}
-#: Distributions whose quantiles take minutes.
+#: Distributions whose quantiles take minutes to compute.
 _SLOW = ("gausshyper", "geninvgauss", "irwinhall", "ksone", "kstwo", "studentized_range")
 _EXAMPLES = "; ".join(kind.example for kind in _FAMILIES.values())
 
@@ -30,8 +30,8 @@ def parse_prior(text: str) -> Prior:
     Parameters
     ----------
     text : str
-        A family, a colon, and its parameters in order. ``empirical:FILE.csv`` reads the samples
-        from the first numeric column, and ``mixture:`` has ``WEIGHT*PRIOR`` between semicolons.
+        Family, colon, and parameters in order. ``empirical:FILE.csv`` reads samples from the first
+        numeric column. ``mixture:`` precedes entries ``WEIGHT*PRIOR``, separated by semicolons.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def _from_scipy_name(distribution: str, args: Any = (), kwds: Any = None) -> Pri
 
 
 def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prior:
-    """Call ``build``. Parameters that it does not accept raise a PriorError."""
+    """Call ``build``, and raise a PriorError for parameters that it does not accept."""
     try:
         return build(*values, **parameters)
     except PriorError:
@@ -115,7 +115,7 @@ def _family(name: object) -> type[Prior]:
 
 
 def _number(word: str) -> Any:
-    """Convert a word to a number if possible. The constructor of the prior checks other words."""
+    """Convert a word to a number if possible. The constructor of the prior rejects other words."""
     try:
         return float(word)
     except ValueError:
@@ -133,6 +133,6 @@ def _first_numeric_column(path: str) -> FloatArray:
         if numbers.size and not np.isnan(numbers).any():
             return numbers
     raise PriorError(
-        f"prior 'empirical:{path}': no column holds a number in every row; "
+        f"prior 'empirical:{path}': no column contains a number in every row; "
         "give a CSV file with a column of sensitivities"
     )

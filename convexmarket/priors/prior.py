@@ -1,4 +1,4 @@
-"""The base class of priors, ironing, and the prior of a frozen ``scipy.stats`` distribution."""
+"""Base class of priors with ironing, and priors of frozen ``scipy.stats`` distributions."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _TAIL, _SMALLEST_CELL = 1e-9, 1e-7
 
 
 class Prior(ABC):
-    """A distribution of sensitivities c >= 0 that the buyer and the sellers share.
+    """Distribution of sensitivities c >= 0, known to the buyer and to the sellers.
 
-    Every argument ``prior`` accepts a named family (:class:`Uniform`, :class:`Beta`, ...), an
-    :class:`EmpiricalPrior`, or a frozen continuous ``scipy.stats`` distribution. For another
-    distribution, subclass ``Prior``: set :attr:`support`, the interval [c_lo, c_hi] of possible
-    sensitivities, and write :meth:`cdf` and :meth:`pdf`. The upper end c_hi may be infinite.
+    Every parameter ``prior`` accepts a named family (:class:`Uniform`, :class:`Beta`, ...), an
+    :class:`EmpiricalPrior`, or a frozen continuous ``scipy.stats`` distribution. For other
+    distributions, derive a class from ``Prior``, set :attr:`support` to the interval [c_lo, c_hi]
+    of possible sensitivities, and define :meth:`cdf` and :meth:`pdf`. c_hi can be infinite.
 
-    Priors are immutable. Named families compare by value, and other priors by identity.
+    Priors are immutable. Named families are compared by value, and other priors by identity.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Prior(ABC):
     array([0.3, 0.9])
     """
 
-    #: Name in problem files and on the command line, and an example of the parameters.
+    #: Name of the family in problem files and on the command line, and an example of its use.
     family: ClassVar[str] = "custom"
     example: ClassVar[str] = ""
 
@@ -70,15 +70,15 @@ class Prior(ABC):
     virtual_cost_slope: float | None = None
     #: Whether the ironed psi is constant between breakpoints, as for a sample.
     is_step: ClassVar[bool] = False
-    #: Sensitivities inside the support where the density may jump. They are nodes of the ironing.
+    #: Sensitivities inside the support where the density can jump. They are nodes of the ironing.
     _jumps: FloatArray = np.empty(0)
 
     @staticmethod
     def from_scipy(frozen: Any) -> Prior:
         """Convert a frozen continuous ``scipy.stats`` distribution to a prior.
 
-        The density must be positive and finite on one interval of sensitivities. A custom
-        distribution is fast if it defines ``_cdf`` and ``_ppf``.
+        The density must be positive and finite on one interval of sensitivities. Computations are
+        fast if a custom distribution defines ``_cdf`` and ``_ppf``.
 
         Parameters
         ----------
@@ -151,11 +151,11 @@ class Prior(ABC):
         """Compute psi on the support."""
         if (slope := self.virtual_cost_slope) is not None:
             return np.maximum(slope * c - (slope - 1) * self.support[0], c)
-        # Use logarithms, because in the tails F or f underflows long before their ratio does.
+        # Use logarithms, because F and f can underflow in the tails although their ratio does not.
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             log_cdf, log_pdf = self._logs(c)
             ratio = np.exp(log_cdf - log_pdf)
-        # At the bottom of the support, F/f tends to 0 for any density.
+        # At the lower end of the support, F/f tends to 0 for any density.
         return c + np.where(np.isneginf(log_cdf), 0.0, ratio)
 
     def _ironed_virtual_cost(self, c: FloatArray) -> FloatArray:
@@ -190,8 +190,8 @@ class Prior(ABC):
         nodes, levels = self._nodes[chosen], levels[chosen]
         mass = np.diff(levels)
         slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
-        # At a node the hull may have any slope between the slopes of its two cells. Use psi if it
-        # lies between them. This is exact outside the ironed intervals, and constant on them.
+        # At a node, the slope of the hull is between the slopes of the two cells. Psi is clipped to
+        # this range, so the result is exact outside the ironed intervals and constant on them.
         lower, upper = np.append(-np.inf, slopes), np.append(slopes, np.inf)
         costs = np.clip(self._virtual_cost(nodes), lower, upper)
         nodes, costs = nodes[np.isfinite(costs)], costs[np.isfinite(costs)]
@@ -207,12 +207,12 @@ class Prior(ABC):
             low, high = self.support
             raise PriorError(
                 f"{self!r}: the density is {self.pdf(bad[0])} at c = {bad[0]:.6g}, inside the "
-                f"support [{low:g}, {high:g}]; it must be positive and finite there. Give another "
-                "distribution, or EmpiricalPrior(samples)"
+                f"support [{low:g}, {high:g}]; the density must be positive and finite there. "
+                "Give a different distribution, or EmpiricalPrior(samples)"
             )
 
     def quantile(self, u: ArrayLike) -> FloatArray:
-        """Compute the smallest sensitivity c of the support with F(c) >= u.
+        """Compute the smallest sensitivity c in the support with F(c) >= u.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class Prior(ABC):
     def virtual_cost(self, c: ArrayLike) -> FloatArray:
         """Compute Myerson's virtual cost psi(c) = c + F(c)/f(c) (A, Assumption III.1), not ironed.
 
-        It is +inf above the support. NaN and entries below the support raise a PriorError.
+        psi is +inf above the support. NaN and entries below the support raise a PriorError.
 
         Parameters
         ----------
@@ -243,9 +243,9 @@ class Prior(ABC):
     def ironed_virtual_cost(self, c: ArrayLike) -> FloatArray:
         """Compute the ironed virtual cost, which is nondecreasing in ``c``.
 
-        It is the slope of the convex hull of R(q) = q * F^-1(q), the best nondecreasing cost for
-        the buyer (Myerson, 1981, section 6; A, Lemma III.2). It is psi for a regular prior. Other
-        continuous priors are ironed on about 6000 sensitivities, with linear interpolation.
+        The ironed psi is the slope of the convex hull of R(q) = q * F^-1(q), the best nondecreasing
+        cost for the buyer (Myerson, 1981, section 6; A, Lemma III.2). A regular prior is not
+        ironed. Other continuous priors are interpolated linearly between about 6000 nodes.
 
         Parameters
         ----------
@@ -254,7 +254,7 @@ class Prior(ABC):
         return self._over_support(self._ironed_virtual_cost, c)
 
     def _over_support(self, cost: Callable[[FloatArray], FloatArray], c: ArrayLike) -> FloatArray:
-        """Apply ``cost`` on the support, and return +inf above it."""
+        """Evaluate ``cost`` on the support, and return +inf above the support."""
         reports, (low, high) = self.check_reports(c, above=True), self.support
         above = (reports > high) | np.isinf(reports)
         return np.where(above, np.inf, cost(np.where(above, low, reports)))[()]
@@ -262,14 +262,14 @@ class Prior(ABC):
     def check_reports(
         self, c: ArrayLike, name: Callable[[int], str] = "c[{}]".format, *, above: bool = False
     ) -> FloatArray:
-        """Check that reports are in the support, or above it if ``above``, and return them.
+        """Check that reports are in the support, and return them. ``above`` permits larger reports.
 
-        The message names the first wrong report by ``name``. Reports are private and not quoted.
+        The error message contains the name of the first invalid report, but no private report.
 
         Raises
         ------
         PriorError
-            If a report is out of range.
+            If a report is outside the permitted range.
         """
         reports, (low, high) = checked_numbers("c", c), self.support
         outside = ~((reports >= low) & (above | ((reports <= high) & np.isfinite(reports))))
@@ -283,7 +283,7 @@ class Prior(ABC):
         return reports
 
     def contains(self, reports: FloatArray) -> bool:
-        """Test whether the prior is a sample that contains each report at least as often."""
+        """Check whether the prior is a sample in which each report occurs at least as often."""
         return False
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
@@ -314,9 +314,9 @@ class Prior(ABC):
 
 
 class ScipyPrior(Prior):
-    """The prior of a frozen continuous distribution. It is the base class of named families.
+    """Prior of a frozen continuous distribution, and base class of the named families.
 
-    The parameters are empty if the distribution has no name with numeric parameters.
+    ``_parameters`` is empty if the distribution has no name with numeric parameters.
     """
 
     family = "scipy"
@@ -361,7 +361,7 @@ class ScipyPrior(Prior):
 def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = PriorError) -> Prior:
     """Return a prior, or convert a frozen distribution of scipy.stats to a prior.
 
-    Any other object raises an error of the given type, which names the argument.
+    Any other object raises an ``error`` whose message contains ``name``.
     """
     if isinstance(given, Prior):
         return given
@@ -382,8 +382,8 @@ def _converted(frozen: Any) -> Prior:
     if tiny or np.ndim(low) or np.ndim(high) or not 0 <= low < high:
         raise PriorError(
             f"scipy.stats.{frozen.dist.name} has support [{low}, {high}], which must be one "
-            "interval of sensitivities >= 0; give one valid value of each parameter, zero or "
-            f"beyond {SMALLEST:.0g}, truncate or shift it"
+            "interval of sensitivities >= 0; give each parameter one valid value, which is zero "
+            f"or beyond {SMALLEST:.0g}, or truncate or shift the distribution"
         )
     prior, name = ScipyPrior(), str(frozen.dist.name)
     prior._frozen, prior._parameters, prior.support = frozen, {}, (float(low), float(high))

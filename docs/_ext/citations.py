@@ -1,4 +1,4 @@
-"""Replace the letters of the cited papers by authors and year."""
+"""Replace the letters that stand for the cited papers by authors and year."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["PAPERS", "spelled_out"]
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper with authors, year, title and link."""
+    """Authors, year, title and link of a paper."""
 
     authors: str
     year: str
@@ -25,9 +25,9 @@ PAPERS = {
         "https://arxiv.org/abs/2309.10340",
     ),
     "B": Paper(
-        "Anjarlekar et al.", "2023a", "The earlier version of the former: Striking A Balance, An "
-        "Optimal Mechanism Design For Heterogenous Differentially Private Data Acquisition For "
-        "Logistic Regression", "https://openreview.net/forum?id=9D4rvCnbqt",
+        "Anjarlekar et al.", "2023a", "Earlier version of Anjarlekar et al. 2023b: Striking A "
+        "Balance, An Optimal Mechanism Design For Heterogenous Differentially Private Data "
+        "Acquisition For Logistic Regression", "https://openreview.net/forum?id=9D4rvCnbqt",
     ),
     "R": Paper(
         "Acharya et al.", "2024", "Krishna Acharya, Franziska Boenisch, Rakshit Naidu and Juba "
@@ -39,7 +39,7 @@ PAPERS = {
         "Learning with Kernels", "https://proceedings.mlr.press/v28/jain13.html",
     ),
 }  # fmt: skip
-#: A letter in a context that identifies a paper.
+#: Pattern of a letter in a context that identifies a paper.
 CITED = re.compile(
     r"(?<![\w“\"‘'-])(?P<key>[ABRK])(?P<own>['’]s(?= [A-Za-z$]))?"
     r"(?(own)|(?=,?\s(?:and [ABRK], )?(?:Eq|Fig|Theorem|Lemma|Algorithm|Table|Remark|Assumption|"
@@ -48,7 +48,7 @@ CITED = re.compile(
 
 
 def spelled_out(text: str, *, links: bool = False) -> str:
-    """Return a text that names papers by author and year, in Markdown with links to them."""
+    """Cite the papers in a text by authors and year, optionally with Markdown links."""
 
     def name(found: re.Match[str]) -> str:
         words = _name(found)
@@ -58,7 +58,7 @@ def spelled_out(text: str, *, links: bool = False) -> str:
 
 
 def _name(found: re.Match[str]) -> str:
-    """Write "Jain and Thakurta (2013)"; within parentheses, omit those of the year."""
+    """Format a citation. Within parentheses, the year has no parentheses."""
     paper = PAPERS[found["key"]]
     if found["own"]:
         return f"{paper.authors}'s ({paper.year})"

@@ -23,26 +23,26 @@ GENERATED = DOCS / "reference" / "generated"
 
 #: Public modules and their contents.
 MODULES = {
-    "convexmarket": "The names that most programs use; each is described with its module",
+    "convexmarket": "The names that most programs use, documented in their modules",
     "convexmarket.terms": "Objective terms and constraints",
     "convexmarket.priors": "Distributions of sensitivities, and virtual costs",
     "convexmarket.allocation": "Weights, privacy losses and eta of a market",
     "convexmarket.incentives": "Payments, their audits, and the calibration of gamma",
     "convexmarket.privacy": "Noise, guarantees and accounts",
     "convexmarket.learners": "Private scikit-learn estimators",
-    "convexmarket.joint": "Model and purchases chosen together, without a guarantee",
+    "convexmarket.joint": "Joint optimisation of model and purchases, without a privacy guarantee",
     "convexmarket.online": "Sellers who arrive one by one",
     "convexmarket.release": "Private predictions instead of a private model",
-    "convexmarket.attacks": "Attacks on the guarantees",
+    "convexmarket.attacks": "Attacks on privacy guarantees",
     "convexmarket.ledger": "Privacy losses that were sold and spent",
     "convexmarket.data": "Tables, public preprocessing, and the included data sets",
-    "convexmarket.partitions": "Sellers and rows in the partitions of Dask; optional",
+    "convexmarket.partitions": "Sellers and rows in Dask partitions (requires the optional Dask)",
     "convexmarket.errors": "Exceptions and warnings",
 }
 
 
 def public(module: str) -> dict[str, Any]:
-    """Return the objects that a module exports by name, without submodules."""
+    """Return the public objects of a module by name, without submodules."""
     package = importlib.import_module(module)
     names = sorted(name for name in package.__all__ if not name.startswith("_"))
     members = {name: getattr(package, name) for name in names}
@@ -50,7 +50,7 @@ def public(module: str) -> dict[str, Any]:
 
 
 def documented() -> dict[str, dict[str, Any]]:
-    """Return the objects of each module, and for the top level those not exported elsewhere."""
+    """Return the public objects of each module, with each object in only one module."""
     pages: dict[str, dict[str, Any]] = {}
     seen = set[int]()
     for module in [*list(MODULES)[1:], *list(MODULES)[:1]]:
@@ -98,7 +98,7 @@ def returned_by() -> dict[str, list[str]]:
 def name_sources(
     app: Sphinx, what: str, name: str, _object: object, _options: object, lines: list[str]
 ) -> None:
-    """List the functions that return a class, if its docstring has no example."""
+    """List the functions that return a class in its docstring if the docstring has no example."""
     functions = app.returned_by.get(name.rpartition(".")[2], [])
     if what == "class" and functions and ".. rubric:: Examples" not in lines:
         lines += ["", f"Returned by {', '.join(functions)}.", ""]
@@ -107,12 +107,12 @@ def name_sources(
 def name_papers(
     _app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]
 ) -> None:
-    """Replace the letters of the papers in a docstring by authors and year."""
+    """Replace the letters of papers in a docstring by authors and year."""
     lines[:] = spelled_out("\n".join(lines)).split("\n")
 
 
 def lengthen_help(command: Any) -> None:
-    """Show the whole first paragraph of each command in the lists of commands."""
+    """Use the first paragraph of each command's help in the lists of commands."""
     for subcommand in getattr(command, "commands", {}).values():
         subcommand.short_help = (subcommand.help or "").split("\n\n")[0].replace("\n", " ")
         lengthen_help(subcommand)
@@ -150,17 +150,17 @@ def value_of(schema: dict[str, Any]) -> str:
 
 
 def table_name(definition: str) -> str:
-    """Name a table of the schema, with its module if the name is not unique."""
+    """Return the title of a schema's table, with its module if the name is not unique."""
     *path, name = definition.split("__")
     return f"{path[-1].capitalize()}{name}" if path else name
 
 
-#: Longer defaults are whole tables, which are described in sections of the page.
+#: Largest number of characters of a default in a table. Longer defaults are nested tables.
 LONGEST_DEFAULT = 40
 
 
 def table_of(schema: dict[str, Any]) -> str:
-    """Write the keys of a table of a problem file, one per line."""
+    """Write a Markdown table of the keys of a problem file's table."""
     lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for key, field in schema["properties"].items():
         required = key in schema.get("required", [])
@@ -193,20 +193,20 @@ def problems_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-#: The questions that reports answer, by the first words of their names.
+#: The question that each group of reports answers, by the beginnings of the reports' names.
 QUESTIONS = {
     "quickstart synthetic wdbc medical-market limits": "What does privacy cost a buyer?",
     "variants": "How do norms, costs, limits and priors change the market?",
-    "joint": "Does a buyer gain by using the data to choose purchases?",
-    "online": "What is lost when sellers arrive one by one?",
+    "joint": "Does a buyer gain by choosing purchases from the data?",
+    "online": "How much does a buyer lose if sellers arrive one by one?",
     "ridge": "Are the published tables of private ridge regression reproduced?",
     "release": "How accurate are released predictions?",
-    "solver-study": "Which solver, and which formulation?",
+    "solver-study": "Which solver and which formulation are fast and accurate?",
 }
 
 
 def finding(report: Path) -> str:
-    """Extract the finding: the sentence with which a report begins."""
+    """Extract the finding of a report, which is its first sentence."""
     text = report.read_text(encoding="utf-8")
     first = text.split("\n## ")[1] if "\n## Summary" in text else text
     match = re.search(r"^\*\*(.+)\*\*$", first, re.M) or re.search(r"^(At .+?\.)[ \n]", first, re.M)
@@ -228,7 +228,7 @@ def gallery_page() -> str:
 
 
 def write_pages(_app: Sphinx) -> None:
-    """Write only the pages that have changed, so that Sphinx does not read the others again."""
+    """Write the generated pages that have changed, so that Sphinx only reads these pages."""
     GENERATED.mkdir(exist_ok=True)
     pages = {
         **api_pages(),
@@ -247,14 +247,14 @@ def write_pages(_app: Sphinx) -> None:
 
 
 def present(path: str) -> str:
-    """Return a path in the repository, and warn if it does not exist."""
+    """Return a path in the repository, and warn if the path does not exist."""
     if not (ROOT / path).exists():
         getLogger(__name__).warning("a link leads to %s, which does not exist", path)
     return path
 
 
 def link_into_repository(app: Sphinx, name: str, source: list[str]) -> None:
-    """Resolve links to reports and to files of the repository, and spell out papers."""
+    """Resolve links to reports and to files of the repository, and cite papers by authors."""
     up = "../" * name.count("/")
     markdown = str(app.env.doc2path(name)).endswith(".md")
     source[0] = spelled_out(source[0], links=markdown)
@@ -272,7 +272,7 @@ def link_into_repository(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def copy_reports(app: Sphinx, failed: Exception | None) -> None:
-    """Copy the reports into the site."""
+    """Copy the reports into the HTML site."""
     if failed is None and app.builder.name == "html":
         target = Path(app.outdir) / "reports"
         ignored = shutil.ignore_patterns("*.json", "*.parquet", "tables")
@@ -280,7 +280,7 @@ def copy_reports(app: Sphinx, failed: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Connect the functions above to the build."""
+    """Connect the functions of this module to the Sphinx build."""
     app.returned_by = returned_by()
     app.connect("autodoc-process-docstring", name_sources, priority=900)
     app.connect("autodoc-process-docstring", name_papers)

@@ -1,4 +1,4 @@
-"""Convert formulas to MathML when the site is built, without scripts or fonts."""
+"""Convert formulas to MathML when the site is built, so that pages need no scripts or fonts."""
 
 import re
 
@@ -12,12 +12,12 @@ NAME = r'<mo lspace="0.17em" rspace="{}em">\2</mo>'
 
 
 def mathml(latex: str, display: str) -> str:
-    """Return a formula of LaTeX as an element of MathML."""
+    """Convert a LaTeX formula to a MathML element."""
     try:
         written = convert(latex, display=display)
-        # Stretched bars need a partner in the same group; norms with an index have none.
+        # Stretched bars need a partner in the same group. Norms with an index have no partner.
         written = re.sub(r"<mo[^>]*>(&#x0*2016;|‖)", r'<mo stretchy="false">\1', written)
-        # Space around the name of a function, except before a bracket.
+        # Add space around the name of a function, except before a bracket.
         written = re.sub(
             r"<m([io])>([A-Za-z]{2,})</m\1>(?=<mo[^>]*>&#x00028;)", NAME.format(0), written
         )
@@ -41,7 +41,7 @@ def visit_displayed(self: HTML5Translator, node: nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the renderer as the one for HTML."""
+    """Register the functions of this module as the renderer of formulas in HTML."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_displayed, None))
     app.config["html_math_renderer"] = "mathml"
     return {"parallel_read_safe": True}

@@ -2,8 +2,8 @@
 Price a list of sellers
 =======================
 
-Three people state their cost of one unit of epsilon. How much privacy should a buyer purchase from
-each person, and for what payment?
+Three people report their cost per unit of epsilon. This tutorial computes how much privacy a buyer
+should purchase from each person, and at what price.
 """
 
 import pandas as pd
@@ -13,8 +13,9 @@ import convexmarket as cm
 asks = pd.DataFrame({"name": ["ada", "ben", "cleo"], "ask": [0.031, 0.047, 0.090]})
 
 # %%
-# The prior is the public distribution of such costs. The objective contains the errors of the
-# model from few sellers (``Spread``) and from noise (``Noise``), and ``gamma`` times the payments.
+# The prior is the public distribution of these costs. The objective has three terms: the sampling
+# error from few sellers (``Spread``), the error from noise (``Noise``), and ``gamma`` times the
+# payments.
 deal = cm.price(
     asks,
     id="name",
@@ -26,18 +27,21 @@ deal = cm.price(
 deal.offers.round(3)
 
 # %%
-# Ada reports the lowest cost, so she sells the most: her row may be used under 1.01-differential
-# privacy. Her cost is 0.031 * 1.01 = 0.031, and she receives 0.082. The surplus of 0.051 is
-# necessary for truthful reports. Without it, a higher report would be profitable.
+# Ada reports the lowest cost, so she sells the most privacy: the buyer may use her row under
+# 1.01-differential privacy. Her cost is 0.031 * 1.01 = 0.031, and she receives 0.082. The surplus
+# of 0.051 is necessary for truthful reports. Without this surplus, a higher report would be
+# profitable.
 #
-# ``gap`` is the relative distance from the best purchase. It is 0 up to rounding errors, because
-# all stationary points were enumerated:
+# ``gap`` bounds the relative distance of the objective from the optimum. The gap is 0 up to
+# rounding errors, because the solver enumerates all stationary points:
 deal.certificate["gap"]
 
 # %%
-# The audit solves the market again at many false reports per seller. None of them is profitable:
+# The audit solves the market again for many false reports of each seller. No false report is
+# profitable:
 deal.audit().max_gain
 
 # %%
-# The plot shows that a seller with a higher ask sells less, and that each payment exceeds the cost:
+# The plot shows that sellers with higher asks sell less, and that each payment exceeds the seller's
+# cost:
 deal.plot()

@@ -2,7 +2,8 @@
 Buy a regression
 ================
 
-A model of treatment costs is learned from 1,000 people, with a different epsilon for each.
+In this tutorial, a model of treatment costs is learned from 1,000 people. Each person has an
+individual epsilon.
 """
 
 import matplotlib.pyplot as plt
@@ -10,12 +11,13 @@ import matplotlib.pyplot as plt
 import convexmarket as cm
 
 table, prior = cm.datasets.medical_table(), cm.Uniform(0.02, 0.10)
-sold, published = table[:1000], table[1000:]  # the others agreed to publication
+sold, published = table[:1000], table[1000:]  # the remaining people agreed to publication
 public = cm.PublicFeatures({"age": (18, 64), "bmi": (15, 55), "smoker": ["no", "yes"]})
 
 # %%
-# ``target_range=`` makes it a regression. The regularization depends on public numbers: the
-# epsilons bought, the numbers of rows and features, and the ranges. No row is used to choose it.
+# The parameter ``target_range`` selects a regression. The regularization depends on public numbers
+# only: the epsilons bought, the numbers of rows and features, and the ranges. It does not depend on
+# the rows.
 people = sold.assign(ask=prior.sample(len(sold), random_state=0))
 deal = cm.buy(
     people,
@@ -30,13 +32,13 @@ deal = cm.buy(
 print(f"standard deviation of the noise in a prediction: {deal.expected_error:,.0f} dollars")
 
 # %%
-# This number is computed before training. After training, the errors of the model and of the best
-# constant prediction are measured on the published rows:
+# The standard deviation is computed before training. After training, ``test_errors`` contains the
+# errors of the model and of the best constant prediction on the published rows:
 print({name: f"{error:,.0f} dollars" for name, error in deal.test_errors.items()})
 
 # %%
-# More privacy costs more money and gives a better model. The noise decreases with the budget, but
-# the other errors of the model do not:
+# With a larger budget, the buyer purchases more privacy and obtains a better model. A larger budget
+# decreases the noise, but not the other errors of the model:
 budgets, noise = (3, 10, 30, 100), []
 for budget in budgets:
     offers = cm.price(

@@ -2,7 +2,7 @@
 Budgets, quotas, fairness
 =========================
 
-A variant of a market has other terms in its objective, or other constraints.
+This tutorial adds a quota, a fairness term and a budget to a market.
 """
 
 import cvxpy as cp
@@ -18,8 +18,9 @@ sellers = cm.Sellers(asks, prior=cm.Uniform(0.02, 0.10))
 base = cm.Spread() + 10 * cm.Noise() + 0.1 * cm.Payments()
 
 # %%
-# Sellers in the country ask for more, so few of them sell. A quota (``GroupShare``) reserves
-# 40 % of the weight for them. ``Fairness`` penalises the larger of the two groups' mean epsilons.
+# Sellers in the country have higher asks, so few of these sellers sell privacy. A quota
+# (``GroupShare``) reserves 40 % of the weight for sellers in the country. ``Fairness`` penalises
+# the larger of the two groups' mean epsilons.
 markets = {
     "free": cm.Market(sellers, base),
     "quota": cm.Market(sellers, base, [cm.GroupShare(site, at_least={"country": 0.4})]),
@@ -38,13 +39,13 @@ ax.legend()
 fig.tight_layout()
 
 # %%
-# All three markets have truthful payments, because neither the quota nor the term depends on the
-# reports:
+# Payments in all three markets are truthful, because neither the quota nor the fairness term
+# depends on the reports:
 print([str(market.incentives) for market in markets.values()])
 
 # %%
-# A budget can replace gamma. The market reads the value of a parameter at each allocation. Twenty
-# times the budget reduces the errors to a quarter:
+# A budget can replace gamma. If the budget is a CVXPY parameter, each allocation uses its current
+# value. A budget that is twenty times as large reduces the errors to a quarter:
 budget = cp.Parameter(nonneg=True, name="budget")
 market = cm.Market(sellers, cm.Spread() + 10 * cm.Noise(), [cm.Budget(budget)])
 budgets = [1, 2, 5, 10, 20]

@@ -2,8 +2,8 @@
 Sellers who arrive one by one
 =============================
 
-A seller arrives and expects an instant quote. The quote depends on the seller's report and on the
-prior, because later sellers are unknown.
+Sellers arrive one by one, and each seller receives a quote immediately. Because later sellers are
+unknown, the quote depends only on the seller's report and on the prior.
 """
 
 import matplotlib.pyplot as plt
@@ -17,8 +17,8 @@ epsilon, payment = policy.quote(1.05)
 print(f"a report of 1.05 sells epsilon = {epsilon:.3f} for {payment:.3f}")
 
 # %%
-# A higher report sells less, and a report of 1.12 or more sells nothing. The payment exceeds the
-# report times epsilon, so no seller loses by accepting:
+# A seller with a higher report sells less, and a seller with a report of 1.12 or more sells
+# nothing. The payment exceeds the report times epsilon, so no seller loses by accepting the quote:
 reports = np.linspace(1, 1.2, 200)
 sold, paid = policy.quote(reports)
 fig, ax = plt.subplots()
@@ -30,12 +30,14 @@ ax.legend()
 fig.tight_layout()
 
 # %%
-# The quotes are fixed before a seller reports, so a truthful report is the best reply:
+# The quotes for all reports are fixed before a seller reports. Therefore a truthful report is the
+# best reply:
 cm.online.audit_quotes(policy).is_incentive_compatible
 
 # %%
-# How much is lost because later sellers are unknown? The baseline is a buyer who knows all 2,000
-# reports. The adaptive policy computes new plans while sellers arrive:
+# The last example measures how much the buyer loses because later sellers are unknown. The baseline
+# is the optimum for a buyer who knows all 2,000 reports. The adaptive policy computes new plans
+# while sellers arrive:
 arrivals = prior.sample(2_000, np.random.default_rng(0))
 fixed = cm.run_online(policy, arrivals)
 adaptive = cm.run_online(cm.online.AdaptivePolicy(policy), arrivals)

@@ -2,8 +2,8 @@
 Predictions instead of a model
 ==============================
 
-No line separates two concentric circles. A kernel model separates them, but consists of the
-sellers' rows and cannot be released. Its predictions can be released.
+A linear model cannot separate two concentric circles, but a kernel model can. A kernel model
+contains the sellers' rows, so the model cannot be released. Its predictions can be released.
 """
 
 import matplotlib.pyplot as plt
@@ -17,15 +17,16 @@ erm = cm.KernelERM(gamma=4.0, regularization=0.01, data_norm=1.0).fit(X, y)
 print(f"one row changes a prediction by at most {erm.sensitivity_}")
 
 # %%
-# Noise hides this change at 100 public points, with epsilon = 4 for each row. A second model is
-# fitted to the 100 noisy answers. It predicts at any point without additional privacy loss.
+# The release adds noise to the predictions at 100 public points. The noise is calibrated to epsilon
+# = 4 for each row. A second model is fitted to the 100 noisy predictions. This model predicts at
+# any point without additional privacy loss.
 account = cm.PrivacyAccountant(np.full(len(X), 5.0), delta=1e-5)
 points, _ = datasets.circles(100, random_state=2)
 release = cm.TestSetRelease(erm, points, epsilon=4.0, delta=1e-6, accountant=account)
 print(f"epsilon {release.guarantee.epsilon.max():.2f}, delta {release.guarantee.delta}")
 
 # %%
-# Finally, measure the accuracy on new rows and plot the predicted classes:
+# The accuracy is measured on new rows, and the plot shows the predicted classes:
 X_test, y_test = datasets.circles(1_000, random_state=3)
 predicted = release.predictor.classify(X_test)
 print(f"accuracy: {(predicted == y_test).mean():.1%}")

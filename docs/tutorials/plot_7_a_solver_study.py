@@ -2,8 +2,8 @@
 A solver study
 ==============
 
-Each subproblem of a market is a CVXPY problem, so any solver of CVXPY applies. Which answers are
-accurate, and how long do they take?
+Each subproblem of a market is a CVXPY problem, so every CVXPY solver that supports the problem can
+be used. This tutorial compares the accuracy and the time of several solvers.
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ market = cm.Market.standard(sellers, mu=1, sigma=100, gamma=0.001, cap=5)
 exact = cm.allocate(market)
 
 # %%
-# The problem at a fixed eta has three formulations. The last column is the largest error of a
-# weight in units of the average weight:
+# The problem at a fixed eta has three formulations. The last column of the table is the largest
+# error of a weight, in units of the average weight:
 rows = []
 for formulation, solver in (("primal", "CLARABEL"), ("dual", "CLARABEL"), ("projection", "OSQP")):
     problem = cm.declare(market, eta=exact.eta, formulation=formulation)
@@ -27,16 +27,17 @@ for formulation, solver in (("primal", "CLARABEL"), ("dual", "CLARABEL"), ("proj
 pd.DataFrame(rows, columns=["formulation", "solver", "status", "error of the weights"])
 
 # %%
-# The certified search does not rely on the status of a solver, because its lower bound is valid for
-# any answer.
+# The certified search does not rely on the status that a solver returns, because the lower bound of
+# the search is valid for any solution, accurate or not.
 certified = cm.allocate(market, method="line_search", formulation="projection", solver="OSQP")
 print("bound <= exact optimum:", certified.lower_bound <= exact.objective)
 print("gap below 1e-6:", certified.gap < 1e-6)
 
 # %%
-# ``cm.compare_solvers`` measures solvers and formulations on drawn instances, with limits on time
-# and memory. Residuals decide whether an answer is correct. OSQP solves quadratic programs only, so
-# the primal form, a cone program, is "unsupported":
+# ``cm.compare_solvers`` measures solvers and formulations on random instances, with limits on time
+# and memory. It computes residuals to check whether each solution is correct. The primal
+# formulation is a cone program. OSQP only solves quadratic programs, so the outcome of OSQP for
+# this formulation is "unsupported":
 runs = cm.compare_solvers(
     {"market": market},
     solvers=["exact", "CLARABEL", "OSQP"],
@@ -47,6 +48,7 @@ runs = cm.compare_solvers(
 runs.to_frame()[["solver", "formulation", "outcome", "total_s", "accuracy"]]
 
 # %%
-# The plot compares the times. ``runs.report("Which solver?").write("out/study")`` writes a
-# report, and ``convexmarket compare problems/*.toml`` does the same for problem files.
+# The plot compares the solution times. ``runs.report("Which solver?").write("out/study")`` writes a
+# report. The command ``convexmarket compare problems/*.toml`` writes such a report for problem
+# files.
 runs.plot()

@@ -2,7 +2,7 @@
 A user-defined term
 ===================
 
-A term is a class with one method, which returns a convex CVXPY expression.
+A user-defined term is a class with a method that returns a convex CVXPY expression.
 """
 
 from dataclasses import dataclass
@@ -16,19 +16,20 @@ import convexmarket as cm
 
 @dataclass(frozen=True)
 class WorstImbalance(cm.Term):
-    """The largest distance between a weighted average of a feature and its plain average."""
+    """Largest distance between the weighted and the unweighted average of a feature."""
 
     features: np.ndarray
 
     def expression(self, quantities):
-        """Return the term in CVXPY."""
+        """Return the term as a CVXPY expression."""
         distance = self.features.T @ quantities.weights - self.features.mean(axis=0)
         return cp.max(cp.abs(distance))
 
 
 # %%
-# The term is added like any other term, and the answer is certified although the term has kinks.
-# With a larger weight, the purchased rows become more representative, and the other terms increase:
+# The term is added to the objective like any other term. The solution is certified although the
+# term has kinks. If the weight of the term increases, the purchased rows become more
+# representative, and the other terms increase:
 rng = np.random.default_rng(0)
 sellers = cm.Sellers(rng.uniform(1, 5, 60), prior=cm.Uniform(1, 5))
 features = rng.normal(size=(60, 3))
@@ -51,5 +52,6 @@ fig.tight_layout()
 print(market.incentives)
 
 # %%
-# ``objective=`` of ``cm.price`` and ``cm.buy`` also accepts the term. A user-defined constraint is
-# a :class:`convexmarket.terms.Constraint` with a method that returns CVXPY constraints.
+# The parameter ``objective`` of ``cm.price`` and ``cm.buy`` also accepts user-defined terms. To
+# define a constraint, derive a class from :class:`convexmarket.terms.Constraint` with a method that
+# returns CVXPY constraints.

@@ -3,10 +3,10 @@ A user-defined learner
 ======================
 
 A learner is any class with ``risk``, ``fit(X, y, *, epsilon, ...)`` and, after fitting,
-``guarantee_``. It does not need a base class. This example is noisy gradient descent for a linear
-model or a network with one hidden layer. In each step the gradient of every row is clipped,
-weighted by the epsilon of the row and rounded to integers. Exact discrete Gaussian noise is added
-to the sum. docs/theory/noisy-descent.md proves the privacy loss of a row.
+``guarantee_``. It does not need a base class. This example implements noisy gradient descent for a
+linear model or for a network with one hidden layer. In each step, the gradient of every row is
+clipped, weighted by the epsilon of the row and rounded to integers. Exact discrete Gaussian noise
+is added to the sum. docs/theory/noisy-descent.md bounds the privacy loss of each row.
 """
 
 import matplotlib.pyplot as plt
@@ -25,15 +25,15 @@ from convexmarket.privacy.lattice import (
     discrete_gaussian,
 )
 
-DEVIATION = 2**36  # of the noise, in whole steps, so that rounding costs far less
+DEVIATION = 2**36  # standard deviation of the noise in steps; much larger than rounding errors
 
 
 class NoisyDescent(ClassifierMixin, BaseEstimator):
-    """Binary classification by noisy gradient descent, for rows that are an array of numbers.
+    """Binary classification by noisy gradient descent on a numeric array.
 
     ``hidden`` is the number of hidden units, or 0 for a linear model. ``max_norm`` is the largest
-    distance of the parameters from their initial values. Longer gradients are shortened to
-    ``clip``.
+    distance of the parameters from their initial values. Gradients with a norm above ``clip`` are
+    scaled to this norm.
     """
 
     def __init__(self, hidden=0, *, steps=50, max_norm=10.0, clip=1.0, delta=1e-6, classes=(-1, 1)):
@@ -41,10 +41,10 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         self.clip, self.delta, self.classes = clip, delta, classes
 
     def risk(self, n_features, *, failure_probability=0.05):
-        """Return mu and sigma, the effects of spread and noise on the linear model.
+        """Return mu and sigma, the weights of spread and noise in the linear model's error bound.
 
-        With noise of variance v in d coordinates of the gradients, the mean excess loss over the
-        best model of norm D is at most ``D * sqrt((C**2 + d * v) / T)``.
+        If the noise in the gradients has variance v in each of d coordinates, the mean excess loss
+        over the best model of norm D is at most ``D * sqrt((C**2 + d * v) / T)``.
         """
         reach = self.max_norm * self.clip
         loss, chances = cm.learners.LogisticLoss(), (failure_probability, 0.5)
@@ -53,10 +53,10 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         return mu, 2.0 * reach * np.sqrt(self.size(n_features)) / (rate * np.log(2.0))
 
     def fit(self, X, y, *, epsilon, rows=None, accountant=None, random_state=None):
-        """Fit to rows with one epsilon each. Rows with epsilon 0 are not read."""
+        """Fit the model to rows with individual epsilons. Rows with epsilon 0 are not read."""
         epsilon = np.broadcast_to(np.asarray(epsilon, dtype=float), len(y))
         used = epsilon > 0
-        if np.isinf(epsilon).any():  # use only rows without a limit, which need no noise
+        if np.isinf(epsilon).any():  # only use rows without a privacy limit, which need no noise
             used = np.isinf(epsilon)
         noisy = bool(np.isfinite(epsilon[used]).all())
         radii = self.radii(epsilon[used], self.size(np.shape(X)[1]), noisy)
@@ -101,7 +101,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         return self.hidden * (n_features + 1) if self.hidden else n_features
 
     def radii(self, epsilon, size, noisy):
-        """Return the largest norm of the integer vector of each row in a step."""
+        """Compute the largest permitted norm of each row's integer vector in a step."""
         if not noisy:
             return np.full(epsilon.size, float(DEVIATION))
         deviation = np.sqrt(float(DEVIATION) ** 2 - 9.0)
@@ -116,7 +116,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         return radii
 
     def descend(self, X, signs, radii, noisy, rng):
-        """Return the mean of the second half of the iterates."""
+        """Run noisy gradient descent and return the mean of the second half of the iterates."""
         size, total = self.size(X.shape[1]), radii.sum()
         start = rng.normal(size=size) * bool(self.hidden) / np.sqrt(max(self.hidden, 1))
         noise = size * (DEVIATION / total) ** 2 if noisy else 0.0
@@ -153,8 +153,8 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
 
 
 # %%
-# The audit fits the learner many times on neighbouring data and compares the published numbers,
-# that is, all numbers in attributes with names that end in ``_``.
+# The audit fits the learner many times on neighbouring data sets and compares the published
+# numbers. These are all numbers in attributes with names that end in ``_``.
 rng = np.random.default_rng(0)
 X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
 corners = ([[1.0], [1.0]], [-1, 1])  # corners of the domain of a row
@@ -162,8 +162,8 @@ learner = NoisyDescent(steps=2, delta=1e-3)
 print(cm.audit_privacy(learner, X, y, epsilon=2.0, rows=[0], replacements=corners, draws=300))
 
 # %%
-# The market uses mu and sigma of ``risk``. The classes are in opposite quadrants, which no linear
-# model separates:
+# The market uses the mu and sigma that ``risk`` returns. Each class occupies two opposite
+# quadrants, so a linear model cannot separate the classes:
 prior = cm.Uniform(0.02, 0.10)
 people = pd.DataFrame(rng.uniform(-1, 1, (400, 2)), columns=["east", "north"])
 people["ask"], people["one"] = prior.sample(400, rng), 1.0
@@ -174,7 +174,7 @@ accuracy = (deal.model.predict(people[["east", "north", "one"]]) == people["insi
 print(f"payments {deal.offers['payment'].sum():.0f}, accuracy {accuracy:.2f}")
 
 # %%
-# Plot the predicted classes:
+# The plot shows the predicted classes:
 fig, ax = plt.subplots(figsize=(4, 4))
 predicted = deal.model.predict(people[["east", "north", "one"]])
 for label, marker in ((-1, "o"), (1, "x")):

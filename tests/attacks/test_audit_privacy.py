@@ -378,7 +378,7 @@ def test_invalid_data_are_refused():
         cm.audit_privacy(3, [[0.1]], [1])
     with pytest.raises(ParameterError, match="points="):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0])
-    with pytest.raises(ParameterError, match="guarantee must be a Guarantee"):
+    with pytest.raises(ParameterError, match="must give a Guarantee"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, [[0.1], [0.2]], [1, 0], view=float)
 
 
@@ -386,11 +386,11 @@ def test_errors_name_missing_and_unsupported_arguments():
     X, y, _ = rows()
     with pytest.raises(ParameterError, match="epsilon is missing"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y)
-    with pytest.raises(ParameterError, match=r"points= is not for.* use one of epsilon"):
+    with pytest.raises(ParameterError, match=r"points= is not supported for.* use one of epsilon"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y, points=X)
-    with pytest.raises(ParameterError, match="epsilon= is not for"):
+    with pytest.raises(ParameterError, match="epsilon= is not supported for"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, epsilon=1.0)
-    with pytest.raises(ParameterError, match="guarantee must be a Guarantee"):
+    with pytest.raises(ParameterError, match="must give a Guarantee"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, guarantee=1.0, view=lambda a: [a])
 
 

@@ -167,8 +167,8 @@ WRONG_BUILDS = {
     r"build returned Market\(2 sellers": lambda c: smooth(c[:2]),
     "a Market of sellers with these reports": lambda _: smooth(TRUTH),
     r"returned .* 1 \* Spread": lambda c: cm.Market(cm.Sellers(virtual_costs=c), cm.Spread()),
-    "but build returns another: seller 0 sells .* instead of": standard,
-    "with the same priors, but build returns another": lambda c: cm.Market(
+    "but in the result of build, seller 0 sells .* instead of": standard,
+    "with the same priors, but in the result of build": lambda c: cm.Market(
         cm.Sellers(c, cm.Uniform(0.0, 1.0)), smooth(c).objective
     ),
 }

@@ -90,7 +90,7 @@ GOOD = {
         ({"objective": 3}, "objective must be a sum of terms"),
         (
             {"objective": cm.Spread() + cm.Noise() + cm.Payments()},
-            "must have .* no payments, whose weight is computed",
+            "must have .* no payments, because their weight is computed",
         ),
         ({"objective": cm.Spread()}, r"must have Noise\(\), which gives privacy a value"),
         ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),

@@ -72,7 +72,7 @@ def test_a_rule_independent_of_reports_has_a_fixed_coalition_surplus():
 
 
 def test_invalid_numbers_of_coalitions_are_refused():
-    with pytest.raises(ParameterError, match="coalitions is 2, and there is one seller"):
+    with pytest.raises(ParameterError, match="coalitions is 2, but the market has one seller"):
         cm.audit_incentives(standard([0.4]), coalitions=2)
     with pytest.raises(ParameterError, match=r"coalitions must .*, got -1"):
         cm.audit_incentives(standard([0.4, 0.5]), coalitions=-1)

@@ -353,7 +353,7 @@ def test_parse_prior_names_the_mistake(text, words):
 def test_parse_prior_refuses_a_file_without_a_full_numeric_column(tmp_path, content):
     path = tmp_path / "costs.csv"
     path.write_text(content)
-    with pytest.raises(PriorError, match="no column holds a number in every row"):
+    with pytest.raises(PriorError, match="no column contains a number in every row"):
         parse_prior(f"empirical:{path}")
 
 
@@ -399,7 +399,10 @@ def test_parse_prior_accepts_a_mixture():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Mixture([1], [Uniform(0, 1)] * 2), r"weights of shape \(1,\) for .*give one"),
+        (
+            lambda: Mixture([1], [Uniform(0, 1)] * 2),
+            r"weights of shape \(1,\) for .*a weight for each",
+        ),
         (lambda: Mixture([1, -1], [Uniform(0, 1)] * 2), r"weights\[1\] must be a finite"),
         (lambda: Mixture([1], Uniform(0, 1).cdf), r"components\[0\] is <bound .*not a prior"),
         (lambda: Mixture([1], [EmpiricalPrior([1])]), "give .* components with a density"),
@@ -421,7 +424,7 @@ def test_parse_prior_accepts_a_mixture():
         (lambda: Prior.from_scipy(stats.poisson(3)), "not a prior; give .*EmpiricalPrior"),
         (lambda: Prior.from_scipy(stats.gamma), "not a prior; give .*a frozen continuous"),
         (lambda: Prior.from_scipy(stats.norm(1, 1)), r"\[-inf, inf\].*truncate or shift"),
-        (lambda: Prior.from_scipy(stats.gamma(-1)), "one valid value of each parameter"),
+        (lambda: Prior.from_scipy(stats.gamma(-1)), "each parameter one valid value"),
         (lambda: histogram([1, 0, 1], [0, 1, 2, 3]), r"density is 0.0 at c = 1.*\[0, 3\]"),
         (
             lambda: Prior.from_scipy(_Spiked(a=0, b=1)()),
