@@ -1,4 +1,4 @@
-"""Budgets of the main flow in Python functions and calls, which do not depend on the machine."""
+"""Limit the Python functions and calls of the main functions, independently of the machine."""
 
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ def standard_market():
 
 
 def functions_entered(call):
-    """Return the functions of the package that a second call enters."""
+    """Return the functions of the package that are entered when ``call`` runs a second time."""
     call()
     entered = set()
     sys.setprofile(lambda frame, event, _: event == "call" and entered.add(frame.f_code))
@@ -51,7 +51,7 @@ def price(sellers):
 
 
 def test_price_with_a_largest_epsilon_makes_at_most_60_000_calls_in_python():
-    """Calls in dependencies count, too; counting stops at the budget (1,850,000 at d0bbf466)."""
+    """The count includes calls in dependencies and stops at the limit (1,850,000 at d0bbf466)."""
     price(2)  # imports
     calls = 0
 

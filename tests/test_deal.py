@@ -1,4 +1,4 @@
-"""buy and price give the same offers as their separate steps."""
+"""``buy`` and ``price`` give the same offers as separate calls of the steps."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_deal_is_written_into_a_private_folder(tmp_path):
 
 def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
     class Own(cm.PrivateLogisticRegression):
-        """A user-defined learner that is not registered."""
+        """User-defined learner that is not registered."""
 
     deal(patients(), learner=Own(features=PUBLIC)).write(tmp_path)
     assert not (tmp_path / "model.json").exists()
@@ -308,7 +308,7 @@ def test_one_wrong_cell_among_decimal_commas_is_named_without_the_good_cells(
 
 
 def houses(count, seed=0):
-    """Return rows whose price is nearly linear in three public features."""
+    """Draw houses whose price is nearly linear in two public features."""
     rng = np.random.default_rng(seed)
     table = pd.DataFrame(
         {"size": rng.uniform(40, 250, count), "age": rng.uniform(0, 100, count)}

@@ -1,4 +1,4 @@
-"""Offers from CSV files: certificates, atomic writes, budgets and groups."""
+"""Test certificates, atomic writes, budgets and groups of offers from CSV files."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ def file_with(tmp_path, text, encoding="utf-8"):
     return path
 
 
-#: Former offers.
+#: Text of an earlier offers file.
 OLD = "id,epsilon\nsomebody,0.5\n"
 
 
@@ -63,7 +63,7 @@ def test_the_certificate_names_its_input(tmp_path):
 def test_both_files_are_written_or_neither(offers, tmp_path):
     target = tmp_path / "offers.csv"
     target.write_text(OLD)
-    (tmp_path / "offers.certificate.json").mkdir()  # so that the second file cannot be written
+    (tmp_path / "offers.certificate.json").mkdir()  # a folder in place of the second file
     with pytest.raises(DataError, match="nothing was written"):
         offers.write(target, force=True)
     assert target.read_text() == OLD

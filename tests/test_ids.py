@@ -1,4 +1,4 @@
-"""Valid ids, and the normal form in which accounts, ledgers and markets compare them."""
+"""Ids are validated, and accounts, ledgers and markets compare ids in a normal form."""
 
 import numpy as np
 import pandas as pd
@@ -72,9 +72,9 @@ def test_checking_a_list_equals_checking_each_id(ids):
         assert forms_of(ids) == expected
 
 
-# ------------------------------------------------------------------ one id in several spellings
+# ------------------------------------------------------------------ spellings of an id
 
-#: Two lists of the same ids, as two programs may write them.
+#: Pairs of lists in which two programs could write the same ids.
 SPELLINGS = {
     "numbers and text": ([11, 12], ["11", "12"]),
     "numbers of NumPy and text": (np.array([11, 12]), ["11", "12"]),
@@ -109,7 +109,7 @@ def test_budgets_match_any_spelling_of_the_index(spellings):
 
 
 def test_a_permuted_index_spends_an_account_once():
-    """The first row becomes the third: positions do not identify rows."""
+    """The first row becomes the third row, because positions do not identify rows."""
     table = pd.DataFrame({"age": [0.2, 0.7, 0.4]})
     backwards = table.iloc[::-1].reset_index(drop=True)
     with account(budget=1.0):

@@ -1,4 +1,4 @@
-"""Public objects print a description in a console and in a notebook, and convert to tables."""
+"""Public objects have text and HTML representations and can be converted to tables."""
 
 from __future__ import annotations
 

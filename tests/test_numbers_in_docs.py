@@ -1,4 +1,4 @@
-"""Recompute numbers of the documentation that neither reports nor code blocks show."""
+"""Recompute numbers of the documentation that do not come from reports or code blocks."""
 
 import re
 

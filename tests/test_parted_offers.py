@@ -1,4 +1,4 @@
-"""Offers in partitions equal those in memory and are written completely or not at all."""
+"""Offers in partitions equal offers in memory, and a failed write leaves no files."""
 
 import json
 
@@ -25,7 +25,7 @@ def at_once():
 
 
 def listed(folder, change=lambda table: table):
-    """Write 300 sellers as two files, the first with several row groups."""
+    """Write 300 sellers to two files, of which the first has several row groups."""
     reports = PRIOR.sample(300, np.random.default_rng(0))
     table = change(pd.DataFrame({"id": [f"s{k}" for k in range(300)], "cost": reports}))
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Sellers are validated and immutable, and errors name a remedy."""
+"""Sellers are validated and immutable, and errors state a remedy."""
 
 import cvxpy as cp
 import numpy as np
@@ -117,7 +117,7 @@ def test_drawn_sellers_follow_their_own_priors():
     assert each.sensitivities[0] < 1 < each.sensitivities[1]
 
 
-#: Refused calls, by the error and a pattern of its message.
+#: Calls that raise an error, by the class of the error and a pattern of the message.
 BAD = {
     SellersError: {
         "give either sensitivities .* got neither": lambda: cm.Sellers(),
@@ -203,7 +203,7 @@ def test_every_public_function_accepts_a_frozen_distribution():
 
 
 def own_sample(reports):
-    """Build a market whose prior is the sample of its reports."""
+    """Build a market whose prior is the empirical distribution of the reports."""
     sellers = cm.Sellers(reports, cm.EmpiricalPrior(reports))
     return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
 
@@ -225,9 +225,9 @@ def test_a_prior_computed_from_the_reports_warns_and_is_not_truthful():
         ([0.2, 0.3], [0.2, 0.3], True),
         ([0.2, 0.3], [0.1, 0.2, 0.3, 0.4], True),
         ([0.3, 0.3], [0.2, 0.3, 0.3], True),
-        ([0.3, 0.3], [0.2, 0.3], False),  # the sample contains only one of them
+        ([0.3, 0.3], [0.2, 0.3], False),  # the sample contains one of the two equal reports
         ([0.2, 0.25], [0.2, 0.3], False),
-        ([0.2], [0.2, 0.3], False),  # one seller
+        ([0.2], [0.2, 0.3], False),  # there is only one seller
     ],
 )
 def test_a_sample_that_contains_all_reports_may_be_computed_from_them(

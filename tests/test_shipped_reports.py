@@ -1,4 +1,4 @@
-"""The reports in the repository agree with its problem files and scripts, and are small."""
+"""The stored reports agree with their problem files and scripts, and they are small."""
 
 import json
 import re
@@ -135,11 +135,11 @@ def test_no_chosen_candidate_is_at_the_end_of_its_grid(name):
     problem, tables = load_file(FILES[name]), read_tables(REPORTS / name)
     curve, runs = tables["curve"], tables["runs"]
     bought = curve[curve.model == "mechanism"]
-    assert problem.objective.mu is None  # the constant of the risk bound
+    assert problem.objective.mu is None  # the weight is the constant of the risk bound
     assert set(bought.sigma).isdisjoint(
         [min(problem.objective.sigma), max(problem.objective.sigma)]
     )
-    # Beyond the second largest Lambda, errors change by at most 2 %.
+    # Between the two largest values of Lambda, the errors decrease by less than 0.02.
     *_, second, last = sorted(problem.learner.regularization)
     keys = ["scenario", "gamma", "sigma"]
     errors = runs.merge(bought[keys]).pivot_table("test_error", keys, "regularization")

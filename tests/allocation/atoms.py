@@ -1,4 +1,4 @@
-"""Convex expressions of a vector with 12 or more entries: kinked atoms and compositions."""
+"""CVXPY atoms and compositions as convex functions of a vector with 12 or more entries."""
 
 import cvxpy as cp
 import numpy as np
@@ -10,7 +10,7 @@ def drawn(v, rows):
 
 
 def off(v):
-    """Return the vector minus targets of order one, so that its entries have both signs."""
+    """Subtract targets of order one from a vector, so that the differences have both signs."""
     return v - np.linspace(0.5, 1.5, v.size)
 
 
@@ -20,14 +20,14 @@ def table(v):
 
 
 def symmetric(v):
-    """Return a symmetric matrix whose symmetry CVXPY cannot infer."""
+    """Return a symmetric matrix expression whose symmetry CVXPY cannot infer."""
     data = drawn(v, 9).reshape(3, 3, v.size)
     data = (data + data.swapaxes(0, 1)).reshape(9, v.size, order="F")
     return cp.reshape(data @ v, (3, 3), order="F")
 
 
 def each(size):
-    """Return distinct positive weights of the entries."""
+    """Return evenly spaced positive weights, one for each entry."""
     return np.linspace(0.2, 1.0, size)
 
 

@@ -1,4 +1,4 @@
-"""Markets with one user-defined expression, each compared with brute force."""
+"""Build markets with one user-defined expression and compare them with brute force."""
 
 from collections import namedtuple
 from functools import cache
@@ -14,7 +14,7 @@ from tests.allocation.builders import Bound, Own, check_feasible
 GAP = 1e-6
 ATOMS = {**KINKS, **OTHERS}
 PLACES = ["term in a", "term in eps", "constraint in a", "constraint in eps"]
-#: Terms that decrease without bound in epsilon, faster than payments increase.
+#: Atoms that decrease faster in epsilon than the payments increase.
 FALLING = ["lambda_max", "lambda_min", "lambda_sum_largest", "geo_mean", "weighted geo_mean"]
 FALLING += [
     "piecewise linear",
@@ -23,7 +23,7 @@ FALLING += [
     "rel_entr",
     "rel_entr with a number",
 ]
-#: Other terms of the objective: a strictly convex spread, linear terms only, a convex cost.
+#: Spread and payments of the objective: strictly convex spread, linear terms, or convex cost.
 OTHERS = {
     "spread": (cm.Spread(), cm.Payments()),
     "lines": (0.0 * cm.Spread(), cm.Payments()),
@@ -33,7 +33,7 @@ OTHERS = {
 
 @cache
 def plain(others, m):
-    """Return sellers, the other terms, and the allocation without the expression."""
+    """Return the sellers, the objective and the allocation without the user-defined expression."""
     rng = np.random.default_rng(m)
     sellers = cm.Sellers(rng.uniform(0.1, 1, m), prior=cm.Uniform(0.1, 1))
     spread, payments = OTHERS[others]
@@ -42,7 +42,7 @@ def plain(others, m):
 
 
 def level(g, at, largest):
-    """Return a bound between the minimum of g and its value at a point, or near the minimum."""
+    """Choose a feasible upper bound on g that binds at a point, if the point is not a minimum."""
     x = cp.Variable(at.size, nonneg=True)
     bounds = [cp.sum(x) == at.size] if largest is None else [cp.sum(x) <= largest]
     least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL", **ACCURATE)
@@ -52,7 +52,7 @@ def level(g, at, largest):
 
 
 def market_with(name, place, others, m=12):
-    """Return a market in which the expression changes the optimum."""
+    """Return a market whose optimum depends on the user-defined expression."""
     g = ATOMS[name]
     sellers, objective, free = plain(others, m)
     in_weights = place.endswith(" a")
@@ -70,12 +70,12 @@ def market_with(name, place, others, m=12):
     return cm.Market(sellers, objective, [Bound(lambda q: [g(of(q)) <= bound])])
 
 
-#: Reported figures of a battery.
+#: Excess and above are the objective and the lower bound minus the optimum, relative to it.
 Figures = namedtuple("Figures", ["gap", "solves", "excess", "above"])
 
 
 def figures(market, points=24):
-    """Compare an allocation with brute force: excess and bound, relative to the optimum."""
+    """Compute an allocation and compare its objective and lower bound with brute force."""
     result = cm.allocate(market, gap=GAP)
     best = BruteForce(market).minimum(result.eta, points)
     check_feasible(market, result)

@@ -1,6 +1,6 @@
 """The search finds every attained optimum, for any eta and any terms.
 
-The stored optima come from a grid over eta of problems declared here directly in CVXPY.
+The stored optima are minima over a grid of eta. The tests declare these problems in CVXPY.
 """
 
 import cvxpy as cp
@@ -38,10 +38,10 @@ def drawn(a, eps, s):
     return np.array([-5.0, 0.0, 0.0]) @ a
 
 
-#: The term of the package for each term above.
+#: Terms of the package that equal the functions above.
 SHIPPED = {norm: cm.Spread(), noise: cm.Noise(), paid: cm.Payments()}
 
-#: Optimum and terms; the campaign computes the optimum again on a grid over eta.
+#: Optimum and terms of each market. The campaign recomputes the optimum on a grid of eta.
 CASES = {
     "total variation": (-3.000000001, noise, drawn, lambda a, eps, s: cp.tv(eps)),
     "standard deviation": (-3.626821905, noise, drawn, lambda a, eps, s: cp.std(eps)),
@@ -99,7 +99,7 @@ def market_of(terms, sellers):
 
 
 def best_of_grid(terms):
-    """Return the best objective over a grid of eta, from problems declared here."""
+    """Minimise the optimal objective of a CVXPY declaration over a grid of eta."""
     a = cp.Variable(M, nonneg=True)
 
     def at(log_eta):
@@ -166,7 +166,7 @@ def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
 @pytest.mark.parametrize("tiny", [1e-9, 1e-15, 1e-20])
 @pytest.mark.parametrize("paid", [cm.Payments(), cm.Payments(cm.PowerCost(2))], ids=repr)
 def test_an_optimum_at_a_very_large_eta_is_attained(tiny, paid):
-    """Payments have a tiny weight: the search stops long before the optimal eta."""
+    """Payments have a tiny weight, so the search reaches the gap far below the optimal eta."""
     result = cm.allocate(
         cm.Market(SELLERS, cm.Spread() + cm.Noise() + tiny * paid), "branch_and_bound"
     )
@@ -174,7 +174,7 @@ def test_an_optimum_at_a_very_large_eta_is_attained(tiny, paid):
 
 
 def test_a_limit_along_no_ray_gives_a_warning_and_a_valid_bound():
-    """The infimum is 0.43026: the second guarantee stays finite as eta grows."""
+    """The infimum is 0.43026. The second guarantee remains finite as eta tends to infinity."""
     sellers = cm.Sellers(virtual_costs=np.array([0.0, 1.0]))
     objective = 0.1 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
     market = cm.Market(sellers, objective + Own(lambda q: cp.exp(-q.epsilon[1])))

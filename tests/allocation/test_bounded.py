@@ -1,4 +1,4 @@
-"""The papers' problem with one upper bound on all guarantees, against other methods."""
+"""With one upper bound on all guarantees, the exact method agrees with the projections."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ DIGITS = st.integers(0, 2**32 - 1)
 
 
 def drawn(seed, most=7):
-    """Draw costs with ties, zeros and clusters, weights of any ratio, and a bound."""
+    """Draw costs with ties, zeros or clusters, weights of the terms, and an upper bound."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, most))
     psi = [
@@ -32,7 +32,7 @@ def declared(psi, weights, *constraints):
 
 
 @given(DIGITS)
-@example(532047)  # the optimum is a kink; a former bound between two cuts exceeded it
+@example(532047)  # the optimum is a kink; the bound of an earlier version exceeded it
 def test_projections_confirm_the_optimum_under_caps_and_ranges(seed):
     rng, psi, weights, bound = drawn(seed, most=40)
     constraints = [cm.MaxEpsilon(bound)]

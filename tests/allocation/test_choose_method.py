@@ -1,4 +1,4 @@
-"""The choice of a method for a market, the solvers of the methods, and their results."""
+"""Choice of the method for a market, calls of the solvers, and returned allocations."""
 
 import warnings
 from dataclasses import replace
@@ -68,7 +68,7 @@ def test_invalid_arguments_raise_an_error_before_any_work(arguments, message):
 
 
 class Stub:
-    """A stub of a problem that records its calls and returns the given statuses in order."""
+    """Stub of a CVXPY problem that records its calls and returns the given statuses in order."""
 
     def __init__(self, *answers):
         self.answers, self.calls, self.status = list(answers), [], None
@@ -120,7 +120,7 @@ def test_an_exception_of_a_solver_becomes_a_status(error):
 
 
 def test_an_atom_that_fails_to_compile_with_values_is_solved():
-    """If its argument has a value, CVXPY's sum_largest slices by k, which may be fractional."""
+    """CVXPY's sum_largest slices by a fractional k if its argument has a value."""
     x = cp.Variable(4, nonneg=True, value=np.ones(4))
     problem = cp.Problem(cp.Minimize(cp.sum_largest(x - 1, 2.5)), [cp.sum(x) == 4])
     assert run_solver(problem, "CLARABEL") == "optimal"

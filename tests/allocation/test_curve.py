@@ -1,4 +1,4 @@
-"""The curve over a seller's own report equals separate solutions of the changed markets."""
+"""OwnReportCurve equals the separate solutions of the markets with changed reports."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def with_cost(form, seller, y):
 
 @st.composite
 def questions(draw, count=4):
-    """Draw a market, some of its sellers, and other reports of these sellers."""
+    """Draw a market, the indices of some sellers, and changed reports of these sellers."""
     form = draw(forms())
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
     top = finite.max()
@@ -68,13 +68,13 @@ def questions(draw, count=4):
 
 
 def asked(y):
-    """Evaluate a market in which the optimum jumps as the cost of the cheap seller changes."""
+    """Return a form whose optimum jumps in the cost of the cheap seller, and two reports y."""
     form = StandardForm(np.array([0.002] + [1.0] * 44), mu=1.5, sigma=2.5, gamma=0.25)
     return form, np.array([0, 1]), np.array([y, y])
 
 
 def bounded():
-    """Evaluate a market with bounded guarantees at the truth, a tie, and low to infinite costs."""
+    """Return a form with bounded guarantees, and a seller's true, tied and extreme reports."""
     psi = np.array([0.38, 0.46, 0.3, 0.39, 0.42, 0.48])
     form = StandardForm(psi, mu=1.37, sigma=1.46, gamma=0.712, max_epsilon=0.432)
     return form, np.zeros(5, int), np.array([0.38, 0.42, 0.1, 0.7, np.inf])
@@ -109,8 +109,8 @@ def test_each_point_equals_the_solution_of_the_changed_market(question):
         except InfeasibleMarketError:
             assert (y, value, level) == (np.inf, np.inf, np.inf)
             continue
-        # Costs are stored relative to the smallest cost of the market. A report far below this
-        # cost loses one digit for each factor of ten between the two.
+        # The curve stores costs relative to the smallest cost of the market. A report that is
+        # smaller by a factor of 10**k loses k digits.
         lost = 1e-11 + 1e-15 * form.virtual_costs.min() / max(y, 1e-300)
         assert value == pytest.approx(result.objective, rel=lost, abs=1e-300)
         if form.mu == 0:  # the solution may not be unique
@@ -128,7 +128,7 @@ def test_each_point_equals_the_solution_of_the_changed_market(question):
 
 
 def is_at_a_jump(form, seller, epsilon):
-    """Whether a guarantee lies between the guarantees at slightly lower and higher costs."""
+    """Check whether a guarantee lies between the guarantees at slightly lower and higher costs."""
     costs = (form.virtual_costs[seller] * factor for factor in (1 - 1e-9, 1 + 1e-9))
     below, above = (solve_exact(with_cost(form, seller, cost)).epsilon[seller] for cost in costs)
     return above * (1 - 1e-6) <= epsilon <= below * (1 + 1e-6) and below > above * (1 + 1e-6)
@@ -153,7 +153,7 @@ def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
     """Check the integral form of the envelope theorem, which holds across jumps and kinks."""
     form, places, _ = question
     nodes, weights = np.polynomial.legendre.leggauss(4)
-    # Many short panels: the error of a kink or a jump is at most one panel.
+    # A kink or a jump causes an error of at most one of the many short panels.
     edges = np.linspace(y, 1.5 * y, 401)
     half = 0.5 * np.diff(edges)
     z = (edges[:-1, None] + half[:, None] * (nodes + 1)).ravel()

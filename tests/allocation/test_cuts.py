@@ -28,7 +28,7 @@ def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
 
 
 def solved(maker, eta):
-    """Return optimal weights at a fixed eta, the optimal value, and both kinds of multipliers."""
+    """Solve at a fixed eta; return the weights, the value and the two kinds of multipliers."""
     problem = FixedEta(maker.view, eta, kinks=True)
     problem.solve(solver="CLARABEL", **ACCURATE)
     return problem.weights, problem.value, *problem.proof()
@@ -56,7 +56,7 @@ def test_a_computed_bound_is_at_most_the_bound_in_exact_arithmetic(seed):
 
 
 def assert_cuts_are_valid(spread, cost, eta, seed):
-    """Check that cuts are valid with the solver's multipliers, without any and with random ones."""
+    """Check cuts with the solver's multipliers, without multipliers and with random ones."""
     rng, m = np.random.default_rng(seed), 5
     objective = 1.0 * cm.Noise() + 0.7 * cm.Payments(cost)
     objective += 0.5 * spread if spread else 0.1 * cm.Noise()
@@ -86,7 +86,7 @@ def assert_cuts_are_valid(spread, cost, eta, seed):
 
 @given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([cm.Spread(), None]))
 def test_blended_multipliers_bound_the_interval_between_two_cuts(seed, spread):
-    """Compare with the blend of the two tangents on a grid of eta."""
+    """Compare the bound with blends of the two tangents on a grid of eta."""
     rng, n = np.random.default_rng(seed), 4
 
     def lowest(costs):
@@ -120,7 +120,7 @@ def test_a_cut_is_below_the_optimum_everywhere(spread, cost, eta, seed):
 
 @given(st.integers(0, 2**32 - 1))
 def test_the_minimum_over_the_simplex_equals_that_of_the_declaration(seed):
-    """The minimum also never exceeds the value at a feasible point."""
+    """Check also that the minimum is at most the value at feasible points."""
     rng = np.random.default_rng(seed)
     for term in [cm.Spread(p) for p in (1.05, 1.5, 2, 7, np.inf)] + SPREADS[4:]:
         m, weight = rng.choice([1, 2, 7]), rng.choice([1e-3, 1.0, 50.0])
@@ -155,7 +155,7 @@ def test_invalid_multipliers_are_ignored():
     np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
 
 
-# -------------------------------------------------------------- where cuts touch
+# -------------------------------------------------------------- tangency
 
 MARKETS = {
     "a spread": (cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), []),

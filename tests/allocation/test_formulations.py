@@ -1,4 +1,4 @@
-"""The three declarations agree, are DPP, and recover feasible weights."""
+"""The three formulations agree, comply with DPP, and return feasible weights."""
 
 import cvxpy as cp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Given guarantees: supported markets, optimal weights and their certificates."""
+"""Optimal weights and certificates of markets with given guarantees."""
 
 import cvxpy as cp
 import numpy as np

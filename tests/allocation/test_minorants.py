@@ -1,4 +1,4 @@
-"""Affine minorants: valid for any hints, and tight for correct hints."""
+"""Affine minorants are valid for any hints and tight for correct hints."""
 
 import cvxpy as cp
 import numpy as np
@@ -30,7 +30,7 @@ def unknown():
 
 
 def points(rng, n=12):
-    """Return interior points, corners, distant points, and points with zeros or ties."""
+    """Draw interior points, corners, distant points, and points with zeros or ties."""
     result = [rng.exponential(size=M) for _ in range(n)]
     result += [rng.exponential(size=M) * (rng.random(M) < 0.5) for _ in range(n // 2)]
     result += [np.ones(M), np.eye(M)[rng.integers(M)] * M, np.zeros(M), 1e3 * rng.random(M)]
@@ -38,7 +38,7 @@ def points(rng, n=12):
 
 
 def solved(expression, x, costs):
-    """Minimise an expression plus linear costs over a simplex; return the value and the copy."""
+    """Minimise an expression plus linear costs over a simplex; return the value and the lifting."""
     lifted = Lifted({})
     copy = lifted(expression)
     problem = cp.Problem(cp.Minimize(copy + costs @ x), [cp.sum(x) == M, *lifted.links])
@@ -54,7 +54,7 @@ def minorant(expression, x, hints):
 
 
 def assert_below(expression, x, found, rng):
-    """Check that the affine function is nowhere above the expression."""
+    """Check that an affine function is at most the expression at random points."""
     const, slope = found
     assert np.isfinite(slope).all()
     for point in points(rng):
@@ -101,7 +101,7 @@ BY_AXIS = {
     seeds,
 )
 def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, with_hints, seed):
-    """Entries have distinct weights, so that a swap of two entries is detected."""
+    """The random weights of the entries detect a swap of two entries."""
     rng, x = np.random.default_rng(seed), unknown()
     matrix = cp.reshape(x - rng.exponential(size=M), shape, order="F")
     atom = BY_AXIS[name](matrix, axis=axis)
@@ -117,7 +117,7 @@ def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, with_hints,
 
 # -------------------------------------------------------------------- tightness with correct hints
 
-#: Compositions whose inner atom is replaced by its tangent at the solver's point.
+#: Compositions with looser bounds, because a tangent replaces the inner atom.
 WITHIN = ["abs of squares", "max of squares", "sum_largest of squares", "min of roots"]
 
 
@@ -143,7 +143,7 @@ def test_every_supported_kinked_atom_is_tested():
 
     for build in KINKS.values():
         walk(PLAIN(build(unknown())))
-    # Names in other versions of CVXPY; test_attained.py covers support functions.
+    # Two names exist in other versions of CVXPY; test_attained.py tests support functions.
     assert set(_SUPPORT) - tried <= {"SumLargest", "Pnorm", "SuppFuncAtom"}
 
 

@@ -23,7 +23,7 @@ def answer(form, costs=None):
 
 def assert_same(form, n_parts=3):
     psi, rng = form.virtual_costs, np.random.default_rng(0)
-    place = rng.integers(n_parts, size=psi.size)  # parts of any length, some of them empty
+    place = rng.integers(n_parts, size=psi.size)  # some parts can be empty
     parts = [rng.permutation(psi[place == part]) for part in range(n_parts)]
 
     def each(work):
@@ -67,5 +67,5 @@ def test_a_large_market_is_solved_in_passes(monkeypatch):
     form = StandardForm(np.random.default_rng(0).random(400) + 0.1, 1.0, 2.0, 0.5)
     expected = solve_exact(form)
     monkeypatch.setattr(exact_solver, "_WORTH_PASSES", 100)
-    monkeypatch.setattr(np, "sort", None)  # the whole array is never sorted
+    monkeypatch.setattr(np, "sort", None)  # a sort of the whole array would fail
     assert solve_exact(form).objective == pytest.approx(expected.objective, rel=1e-14)

@@ -1,4 +1,4 @@
-"""A shadow price is the slope of the optimal objective in the number of a constraint."""
+"""A shadow price is minus the slope of the optimal objective in the bound of a constraint."""
 
 import json
 import warnings
@@ -72,7 +72,7 @@ def test_prices_that_are_not_unique_are_nan():
 
 
 class Least(cm.terms.Constraint):
-    """The last seller has at least the given share of the weight."""
+    """Constraint that the weight of the last seller is at least a given share."""
 
     def __init__(self, share):
         self.share = share

@@ -1,4 +1,4 @@
-"""Convex programs, declarations, sweeps and copies: results and refused arguments."""
+"""Results and errors of convex programs, declarations, sweeps and copies."""
 
 import copy
 import pickle
@@ -82,7 +82,7 @@ ONE, EACH = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
 OWN = Own(lambda q: cp.sum_squares(q.epsilon))
 
 
-#: A parameter, its values, and a function from a number or parameter to a market.
+#: A parameter, its values, and a function that builds a market from a number or a parameter.
 NUMBERS = {
     "payments and other payments": (
         ONE,
@@ -128,7 +128,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", one_in(6, NUMBERS))
 def test_every_number_of_a_piece_may_be_a_parameter(name):
-    """The results equal the results of fixed numbers, and the user's parameter keeps its value."""
+    """Sweeps give the results of fixed numbers and do not change the user's parameter."""
     parameter, values, build = NUMBERS[name]
     swept = cm.sweep(build(parameter), parameter, values)
     assert parameter.value is None
@@ -193,7 +193,7 @@ def test_a_declared_problem_can_be_copied_before_and_after_a_solve(name, copied)
     np.testing.assert_allclose(again.weights, problem.weights)
     for single in (twin, again):
         assert single.solve(solver="CLARABEL") == pytest.approx(value, rel=1e-6)
-        if name != "joint":  # the copy shares no state with its original
+        if name != "joint":  # a change of the copy does not change the original
             single.eta = 1.3
             assert problem.eta == pytest.approx(1.0)
             other = single.solve(solver="CLARABEL")

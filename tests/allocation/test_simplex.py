@@ -1,4 +1,4 @@
-"""The capped simplex: projections, cheapest purchases and norms, with ties and tight caps."""
+"""Projections, purchases and norms on the capped simplex, with ties and tight caps."""
 
 from fractions import Fraction
 
@@ -18,7 +18,7 @@ from convexmarket.errors import InfeasibleMarketError, ParameterError
 
 
 def projected(point, limits):
-    """Return the projection, computed in fractions from the sums at all breakpoints."""
+    """Compute the projection in fractions from the sums of the weights at all breakpoints."""
     point, limits = ([Fraction(float(x)) for x in part] for part in (point, limits))
 
     def weights(level):
@@ -34,7 +34,7 @@ def projected(point, limits):
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_projection_keeps_all_digits(seed):
-    """At any distance from the origin, with ties, and with caps that leave few weights free."""
+    """Test points far from the origin, points with ties, and caps that leave few weights free."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, 40))
     point = [

@@ -43,7 +43,7 @@ def some_sellers(m=6, seed=0):
 
 
 def equals_brute_force(seed):
-    """Check the objective within the gap of the grid's minimum and the bound below it."""
+    """Check that the objective is within the gap of brute force, and the bound below it."""
     market = random_market(np.random.default_rng(seed))
     try:
         allocation = cm.allocate(market, gap=GAP)
@@ -62,7 +62,7 @@ def equals_brute_force(seed):
     assert allocation.objective == pytest.approx(value, rel=1e-9)
 
 
-#: These seeds cover all pairs of spread and cost, methods, constraints and infeasibility.
+#: Seeds that cover all pairs of spread and cost, all methods and constraints, and infeasibility.
 VARIED = [0, 3, 5, 7, 8, 9, 10, 28, 33, 35, 38, 40, 46, 51, 63, 65, 87, 92, 101, 114, 134, 149]
 
 
@@ -99,7 +99,7 @@ def test_branch_and_bound_equals_the_exact_solver(seed):
 
 
 def test_a_wrong_solver_cannot_invalidate_the_certificate(monkeypatch):
-    """Wrong weights and multipliers widen the gap, but the bound remains valid."""
+    """Wrong weights widen the gap, but the bound remains valid."""
     market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [cm.Cap(5)])
     truth = cm.allocate(market, gap=1e-8)
     rng = np.random.default_rng(0)
@@ -112,7 +112,7 @@ def test_a_wrong_solver_cannot_invalidate_the_certificate(monkeypatch):
 
 
 def false_value(kind, rng, dual):
-    """Return a false value in place of a multiplier, or None if there is none."""
+    """Return a false value in place of a multiplier, or None in place of None."""
     return None if dual is None else FALSE_VALUES[kind](rng, np.asarray(dual, dtype=float))
 
 
@@ -146,7 +146,7 @@ KINKED += ["a bound on a maximum", "a bound on guarantees", "a cost"]
 
 
 def assert_valid_bounds(name, kind, monkeypatch):
-    """Check the bounds with false multipliers of the constraints and at the kinks."""
+    """Check the bounds with false multipliers at the kinks, then also of the constraints."""
     market, rng = kinks(name), np.random.default_rng(len(name))
     truth = cm.allocate(market, "branch_and_bound")
     proof = FixedEta.proof
@@ -166,7 +166,7 @@ def assert_valid_bounds(name, kind, monkeypatch):
             check_feasible(market, result)
 
 
-#: Markets and one kind of false multiplier each; the campaign tries all combinations.
+#: One kind of false multiplier for each market; the campaign tests all combinations.
 IN_TURN = [(name, list(FALSE_VALUES)[i % len(FALSE_VALUES)]) for i, name in enumerate(KINKED)]
 
 
@@ -197,7 +197,7 @@ def test_a_missed_gap_warns_at_the_line_of_the_caller(method):
 
 
 def far_apart(seed):
-    """Draw terms and costs with independent magnitudes."""
+    """Draw a market whose terms have independent magnitudes."""
     r = np.random.default_rng(seed)
     m = int(r.integers(2, 40))
     mu, sigma, gamma = (np.exp(r.uniform(a, b)) for a, b in ((-3, 3), (0, 9), (-9, 0)))
@@ -373,7 +373,7 @@ def test_a_range_without_an_upper_end_is_searched_from_below(least):
 
 
 def test_traces_are_kept_where_no_point_without_them_is_inside():
-    """Without the traces, the three largest weights would exceed the bound."""
+    """Without the weights below the threshold, the three largest weights would exceed the bound."""
     rng = np.random.default_rng(200)
     sellers = cm.Sellers(rng.uniform(0.1, 1, 200), prior=cm.Uniform(0.1, 1))
     bound = Bound(lambda q: [cp.sum_largest(200 * q.weights, 3) <= 7.5])

@@ -1,4 +1,4 @@
-"""Audits pass correct mechanisms with losses close to their claims, and refute broken ones."""
+"""Audits measure losses near the claims of correct mechanisms, and refute broken mechanisms."""
 
 import warnings
 
@@ -30,7 +30,7 @@ def test_measured_loss_is_close_to_the_sharp_claim(regularization):
 
 @pytest.mark.campaign
 def test_the_witness_reproduces_the_measured_loss():
-    """The witness has two data sets in the public domain and an output with known densities."""
+    """The witness consists of an output and of two data sets in the public domain."""
     X, y, weights = rows()
     learner = cm.PrivateLogisticRegression(0.25, data_norm=2.0)
     eta = learner.fit(X, y, epsilon=weights * 500.0).eta_
@@ -90,14 +90,14 @@ class SecondNoiseHalved(cm.PrivateLogisticRegression):
 
 
 class NoiseInOneDirection(OtherNoise):
-    """Draw correct norms with nonuniform directions."""
+    """Draw noise with correct norms but nonuniform directions."""
 
     def drawn(self, n_features, generator):
         return np.abs(gamma_sphere_noise(n_features, generator))
 
 
 class NoiseAlongAnAxis(OtherNoise):
-    """Draw correct norms and mean direction, with noise only in the first coordinate."""
+    """Draw noise along the first axis, with correct norms and random signs."""
 
     def drawn(self, n_features, generator):
         drawn = gamma_sphere_noise(n_features, generator)
@@ -105,7 +105,7 @@ class NoiseAlongAnAxis(OtherNoise):
 
 
 class LessNoiseInAHalf(OtherNoise):
-    """Draw uniform directions and Gamma norms, with shorter norms in one half-space."""
+    """Draw noise with uniform directions, but with smaller norms in one half-space."""
 
     def drawn(self, n_features, generator):
         two = [gamma_sphere_noise(n_features, generator) for _ in range(2)]
@@ -114,7 +114,7 @@ class LessNoiseInAHalf(OtherNoise):
 
 
 class NoiseWithoutRowFive(OtherNoise):
-    """Add almost no noise if the label of row 5 differs from the original one."""
+    """Reduce the noise to 1 % if the label of row 5 differs from the original label."""
 
     def fit(self, X, y, *arguments, **options):
         self._share = 1e-2 if np.asarray(y)[5] != rows()[1][5] else 1.0
@@ -134,7 +134,7 @@ class EtaOfUsedLabels(cm.PrivateLogisticRegression):
 
 
 class DeltaLeftOut(cm.PrivateLogisticRegression):
-    """Calibrate the noise to the granted epsilon, as in the paper, and claim only this epsilon."""
+    """Calibrate the noise to the granted epsilon, as in the paper, and claim a delta of zero."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.calibration = "noise"
@@ -205,11 +205,11 @@ BROKEN = {
 
 
 def test_a_broken_logistic_regression_is_refuted():
-    check_caught(NoiseHalved, draws=30)  # the campaign tests all of them with enough draws
+    check_caught(NoiseHalved, draws=30)  # the campaign tests all learners in BROKEN with more draws
 
 
 def check_caught(mutant, **options):
-    """Check that an audit refutes a mutant through its loss or its noise."""
+    """Check that an audit refutes a broken learner and measures the expected ratio."""
     eta = 2.0 if mutant is DeltaLeftOut else 300.0
     audit = logistic_audit(mutant(0.05), eta, **options)
     assert not audit.passed

@@ -1,4 +1,4 @@
-"""False rows: their effect on the error, and the bound on it from the guarantee."""
+"""The guarantee bounds the effect of false rows on the test error."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from convexmarket.privacy import Simulation
 
 
 def errors(X, y, epsilon, liars):
-    """Return the mean errors with true rows, with flipped labels and with adversarial rows."""
+    """Compute the mean test errors with true rows, flipped labels and adversarial rows."""
 
     def fit(rows, labels, granted, seed=0):
         learner = cm.PrivateLogisticRegression(0.1)

@@ -1,4 +1,4 @@
-"""Attacks on every release with its default settings."""
+"""Attack every release with its default settings."""
 
 import math
 import re
@@ -17,7 +17,7 @@ from tests import one_in
 from tests.release.builders import calibrate_once
 
 POINT = np.array([[1.0, 0.0]])
-REJECTED = 1e-6  # p-value from which a law is refuted
+REJECTED = 1e-6  # largest p-value that refutes a distribution
 
 
 def fitted(X, y):
@@ -26,7 +26,7 @@ def fitted(X, y):
 
 @cache
 def neighbours():
-    """Return models of neighbouring data with maximal distance at a point, and the data."""
+    """Return data and the models of neighbouring data whose predictions at a point differ most."""
     X, y = np.zeros((10, 2)), np.repeat([-1, 1], 5)
     X[0] = POINT
     other = y.copy()
@@ -39,7 +39,7 @@ def asked(release):
     return release
 
 
-#: Functions from a model, an epsilon and a source of randomness to a release with an answer.
+#: Functions that build a release from a model, an epsilon and a source, and query it once.
 DEFAULTS = {
     "test set": lambda erm, epsilon, **source: cm.TestSetRelease(
         erm, POINT, epsilon, 0.0, **source
@@ -62,7 +62,7 @@ DEFAULTS = {
 
 
 def released(monkeypatch, kind, erm, source, draws):
-    """Return the lattice step and the noisy numbers that determine everything published."""
+    """Return the lattice step and the noisy numbers from which a release computes its outputs."""
     calibrate_once(monkeypatch, noise_of)
     answers = []
     correct = PublicPredictor.corrected
@@ -89,7 +89,7 @@ def released(monkeypatch, kind, erm, source, draws):
 
 @pytest.mark.parametrize("kind", one_in(6, DEFAULTS))
 def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
-    """All numbers are multiples of one public step, and all residues modulo 4 occur."""
+    """All numbers are multiples of a public step, and their residues modulo 4 are uniform."""
     first, second, *_ = neighbours()
     source, residues = Simulation(np.random.default_rng(1)), []
     for erm in (first, second):
@@ -103,7 +103,7 @@ def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
 
 
 def possible(output, prediction, scale):
-    """Check whether ``prediction + Generator.laplace`` can produce this output."""
+    """Check whether ``prediction + Generator.laplace`` can return an output."""
     below = output < prediction
     tail = 0.5 * math.exp(-abs(output - prediction) / scale)
     nearest = round((tail if below else 1.0 - tail) * 2**53)
@@ -116,7 +116,7 @@ def possible(output, prediction, scale):
 
 
 def proven_by_low_digits(*, floats, draws=400):
-    """Return the epsilon proven by outputs possible under D but not under D', and the counts."""
+    """Count outputs that are possible only under D, and return the epsilon that they prove."""
     rng = np.random.default_rng(2)
     models = neighbours()[:2]
     predictions = [float(erm.decision_function(POINT)[0]) for erm in models]
@@ -143,7 +143,7 @@ def test_low_digits_of_floating_point_noise_refute_the_claim():
 
 @pytest.mark.campaign  # a statistical audit
 def test_low_digits_of_the_default_noise_do_not_refute_the_claim():
-    """Floating-point sampling would reach only some multiples of the step."""
+    """Noise sampled in floating point would reach only some multiples of the step."""
     proven, seen = proven_by_low_digits(floats=False)
     assert proven <= 1.0
     assert seen[1] > 0

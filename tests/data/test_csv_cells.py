@@ -1,4 +1,4 @@
-"""Written CSV cells are not formulas in spreadsheets and survive a round trip."""
+"""Written CSV cells are not formulas in spreadsheets, and are read back unchanged."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ texts = st.text(st.sampled_from(f"{SIGNS},;|'\" \nx1.e"), max_size=8) | st.text(
 
 
 def is_formula(cell):
-    """Check whether a spreadsheet may interpret a cell as a formula."""
+    """Check whether a spreadsheet could interpret a cell as a formula."""
     return cell.strip('" ').startswith(tuple(SIGNS))
 
 
@@ -110,7 +110,7 @@ def ids_in(path):
 
 
 def test_offers_quotes_and_ledgers_keep_the_names(here):
-    """Hostile names pass through offers, a ledger, quotes and exported lists."""
+    """Malicious names remain unchanged in offers, a ledger, quotes and exported lists."""
     table = pd.read_csv("sellers.csv")
     price_list(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001).write("offers.csv")
     assert ids_in(here / "offers.csv") == [*NASTY, *PLAIN]

@@ -1,4 +1,4 @@
-"""Untrusted CSV lists are read unambiguously, or raise an error with the number of the line."""
+"""A malformed or ambiguous CSV list raises an error that gives the line number."""
 
 import csv
 import io
@@ -197,7 +197,7 @@ def test_numbers_are_read_with_either_decimal_sign(tmp_path_factory, values, sig
     assert table.index.tolist() == list(range(2, 2 + 2 * len(values), 2))
 
 
-#: Cells that readers of CSV may split or join in different ways.
+#: Strings that CSV readers split or join in different ways.
 NASTY = [
     '"',
     '""',
@@ -238,7 +238,7 @@ def test_a_file_is_read_as_the_csv_module_reads_it(
     try:
         rows = [row for row in reader if "".join(row).strip()]
     except csv.Error:
-        rows = []  # invalid CSV may be read or refused
+        rows = []  # the package can read or refuse invalid CSV
     if any(len(row) != 2 for row in rows):
         with pytest.raises(DataError):
             read_texts(path)

@@ -1,4 +1,4 @@
-"""Splits are disjoint, rows are bounded, and no constant depends on private rows."""
+"""Splits are disjoint, row norms are bounded, and private rows do not affect other rows."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_columns_of_the_market_are_not_features() -> None:
 
 
 def test_epsilons_reveal_rows_that_depend_on_reports():
-    """Check the numbers of docs/threat-model.md. Independent reports do not reveal rows."""
+    """Check the accuracies in docs/threat-model.md. Independent reports do not reveal labels."""
     data, prior = wdbc(), cm.Uniform(np.exp(-4), 5 * np.exp(-4))
     reports = prior.sample(data.y_train.size, np.random.default_rng(0))
     sorted_by_size = correlate(reports, data.X_train, list(data.feature_names).index("mean radius"))

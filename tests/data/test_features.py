@@ -1,4 +1,4 @@
-"""Public declarations of columns determine the features of any table."""
+"""The features of a row depend only on its cells and on the declared columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables in CSV and Parquet files of common programs."""
+"""Read CSV and Parquet tables that common programs write."""
 
 import numpy as np
 import pandas as pd

@@ -1,6 +1,6 @@
-"""A report is old or new after a kill or a failed rename.
+"""After a kill or a failed rename, a report is either the former or the new one.
 
-docs/failures.md states this contract; tests/process/failures tries all commands and moments.
+docs/failures.md states this contract; tests/process/failures tests all commands and moments.
 """
 
 import signal

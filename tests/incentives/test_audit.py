@@ -1,4 +1,4 @@
-"""The audit finds gains exactly in markets and rules that are not truthful."""
+"""The audit reports gains for markets and rules that are not truthful, and only for these."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_no_seller_gains_by_a_misreport_or_loses_by_taking_part(name, m, seed, m
     audit = audit_incentives(market, misreports=5)
     assert audit.is_incentive_compatible, audit.to_frame()
     assert audit.is_individually_rational, audit.to_frame()
-    # The tried reports include the truth.
+    # The audited reports include the true report.
     assert audit.max_gain >= 0
     assert audit.n_sellers == len(audit.to_frame()) == m
     paid = cm.payments(market, cm.allocate(market))
@@ -88,7 +88,7 @@ def smooth(reports):
 
 
 def standard(reports):
-    """Return the papers' problem."""
+    """Return a market with the papers' problem."""
     sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
     return cm.Market.standard(sellers, mu=1.0, sigma=1.0, gamma=0.5)
 
@@ -107,7 +107,7 @@ def cap_by_report(reports):
 
 
 TRUTH = np.array([0.3, 0.55, 0.7])
-#: Markets that depend on the reports, true sensitivities, and the largest gains.
+#: Function from reports to a market, true sensitivities, and the largest gain.
 CAPTURED = {
     "losses": (expensive_is_better, TRUTH, 0.788),
     "mild losses": (mild, np.array([3.54785, 2.07915, 1.16389, 1.06611]), 0.1225),
@@ -116,7 +116,7 @@ CAPTURED = {
 
 
 def surplus(build, truth, seller, report, pay=cm.payments):
-    """Build, allocate and pay; return the surplus of a seller at a report."""
+    """Compute the surplus of a seller at a report in the market built from the reports."""
     reports = truth.copy()
     reports[seller] = report
     market = build(reports)
@@ -207,7 +207,7 @@ def test_the_frame_has_a_row_for_each_seller():
         audit.to_frame()["surplus"],
         audit.to_frame()["payment"] - audit.to_frame()["sensitivity"] * audit.to_frame()["epsilon"],
     )
-    assert allocation.epsilon[1] == 0  # Bob sells nothing, but has a row
+    assert allocation.epsilon[1] == 0  # Bob sells nothing but has a row
     assert audit.to_frame()["payment"].iloc[1] == 0
     assert "max_gain" in repr(audit)
     assert "min_surplus" in repr(audit)
@@ -247,7 +247,7 @@ def z_score(paid, virtual):
 
 
 def simulated(prior, m, draws, **buyer):
-    """Return total payments and virtual costs of markets drawn from the prior."""
+    """Draw the sellers of markets; return the total payment and virtual cost of each market."""
     sides, rng = [], np.random.default_rng(12)
     for _ in range(draws):
         market = cm.Market.standard(cm.Sellers.draw(m, prior, rng), sigma=1, gamma=0.5, **buyer)
@@ -271,7 +271,7 @@ def simulated(prior, m, draws, **buyer):
     ),
 )
 def test_expected_payments_equal_expected_virtual_costs(name, cap, draws):
-    """Check A, Eq. (9), by simulation."""
+    """Check Eq. (9) of paper A by simulation."""
     paid, virtual = simulated(prior_of(name), 5, draws, mu=1.0, cap=cap)
     assert abs(z_score(paid, virtual)) < 4
     np.testing.assert_allclose(paid.mean(), virtual.mean(), rtol=0.2)
@@ -285,7 +285,7 @@ def test_wrong_payments_violate_the_payment_identity():
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
 def test_sellers_tied_by_ironing_are_treated_equally_and_truthfully(mu):
-    """The first three of four reports lie in one ironed interval."""
+    """The first three of the four reports are in the same ironed interval."""
     sellers = cm.Sellers([0.45, 0.5, 0.6, 0.99], prior_of("two humps, ironed"))
     assert np.ptp(sellers.virtual_costs[:3]) == 0
     market = cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=1.0)
@@ -300,13 +300,13 @@ def test_sellers_tied_by_ironing_are_treated_equally_and_truthfully(mu):
 
 
 def test_virtual_cost_payments_reward_higher_reports():
-    """Under B's Theorem A.3, the seller with sensitivity 0.2 gains by a higher report."""
+    """Under Theorem A.3 of paper B, the seller with sensitivity 0.2 gains by a higher report."""
     sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
     table = audit_incentives(market, rule=virtual_cost_payment).to_frame()
     assert table.loc["Ann", "best_misreport"] > 0.2
     assert table.loc["Ann", "max_gain"] > 0.01
-    # The same gain, computed from two allocations and the definition.
+    # The definition of the gain and two allocations give the same gain.
     lie = table.loc["Ann", "best_misreport"]
     surplus = []
     for report in (0.2, lie):
@@ -332,7 +332,7 @@ def test_audits_try_reports_on_both_sides_of_the_truth(factor):
 
 @pytest.mark.campaign
 def test_integrating_beyond_the_support_overpays():
-    """Eq. (8) with psi = 2c - c_lo continued beyond c_hi violates Eq. (9)."""
+    """Eq. (8) violates Eq. (9) if the formula psi = 2c - c_lo is used beyond c_hi."""
     prior, rng = cm.Uniform(0.1, 1.0), np.random.default_rng(7)
     wrong, right, virtual = [], [], []
     for _ in range(300):
@@ -342,7 +342,7 @@ def test_integrating_beyond_the_support_overpays():
         paid = cm.payments(market, allocation)
         right.append(paid.sum())
         virtual.append(sellers.virtual_costs @ allocation.epsilon)
-        # The additional integral above c_hi, where the formula of psi continues.
+        # Add the integral above c_hi, with the formula of psi below c_hi.
         curve, places = OwnReportCurve(market.standard_form), np.arange(3)
         at_top = curve(places, np.full(3, float(prior.virtual_cost(1.0)))).value
         without = curve(places, np.full(3, np.inf)).value

@@ -1,4 +1,4 @@
-"""Calibration of gamma to a budget in expectation, independent of the reports."""
+"""Calibrate gamma to a budget for expected payments, which does not depend on the reports."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.incentives.calibration import calibrate_gamma
 
-#: A prior (or one per group), the groups, constraints and a budget for ten sellers.
+#: Prior of all sellers or of each group, groups, constraints, and a budget for ten sellers.
 BUDGETS = {
     "uniform": (lambda: cm.Uniform(0.02, 0.1), None, (), 3.0),
     "capped": (lambda: cm.Uniform(0.02, 0.1), None, (cm.Cap(2),), 50.0),
@@ -24,7 +24,7 @@ BUDGETS = {
 
 @pytest.mark.parametrize("name", BUDGETS)
 def test_the_expected_payment_of_new_sellers_equals_the_budget(name):
-    """Compare with virtual costs or payments of new draws of sellers."""
+    """Compare the budget with the virtual costs or payments of newly drawn sellers."""
     make, groups, constraints, budget = BUDGETS[name]
     prior, objective = make(), 1.0 * cm.Spread() + 10.0 * cm.Noise()
     result = cm.calibrate_gamma(

@@ -1,4 +1,4 @@
-"""Pairs of sellers who misreport jointly: gains equal those from the public functions."""
+"""The audited gain of two sellers equals the gain computed with ``allocate`` and ``payments``."""
 
 from itertools import product
 
@@ -16,7 +16,7 @@ def standard(reports, **numbers):
 
 
 def surplus(make, reports, truth, pair):
-    """Return the joint surplus of a pair from the payments of the whole market."""
+    """Compute the joint surplus of two sellers from the payments of the market."""
     market = make(reports)
     allocation = cm.allocate(market, gap=1e-9)
     paid = cm.payments(market, allocation)

@@ -1,4 +1,4 @@
-"""Payments and audits are the same for sellers in partitions and in memory."""
+"""Payments and audits of sellers in partitions equal those of sellers in memory."""
 
 import dask
 import numpy as np
@@ -73,7 +73,7 @@ def test_payments_of_many_sellers_in_partitions_equal_those_in_memory(mu, cap, m
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)])
 @pytest.mark.parametrize("rule", [None, virtual_cost_payment])
 def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
-    """The audit reads few reports, but solves the market at much lower misreports."""
+    """The audit reads few partitions, but solves the market at much lower misreports."""
     reports = np.maximum(prior.sample(200, np.random.default_rng(0)), prior.quantile(0.3))
     ids = [f"s{k}" for k in range(200)]
     frame = dd.from_pandas(pd.DataFrame({"id": ids, "report": reports}), npartitions=3)
@@ -85,7 +85,7 @@ def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
         for some in sellers
     )
     assert result.is_incentive_compatible is (rule is not virtual_cost_payment)
-    best = "best_misreport"  # this column is arbitrary if no misreport gains
+    best = "best_misreport"  # this column is arbitrary if no misreport gives a gain
     pd.testing.assert_frame_equal(
         result.to_frame().drop(columns=best),
         in_memory.to_frame().drop(columns=best),
@@ -98,7 +98,7 @@ def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
 
 @pytest.mark.parametrize("seed", range(26))
 def test_any_report_of_any_seller_has_the_same_value_as_in_memory(seed):
-    """Reports far below all others require costs that the true allocation did not read."""
+    """Very low reports require costs that the allocation at the true reports did not read."""
     rng, prior = np.random.default_rng(seed), cm.Uniform(0.0, 1.0)
     reports = rng.uniform(rng.choice([0.3, 0.6, 0.9]), 1.0, rng.integers(2, 100))
     mu, sigma = 10 ** rng.uniform(-2, 2), 10 ** rng.uniform(-2, 1)

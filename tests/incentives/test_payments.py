@@ -23,7 +23,7 @@ from tests.incentives.builders import (
     small_market,
 )
 
-# Warnings about NaN and infinity are errors; warnings of SciPy have other texts.
+# Turn warnings about NaN and infinity into errors; warnings of SciPy have other messages.
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
 module = importlib.import_module("convexmarket.incentives.rules")  # the module, not the function
 rents = importlib.import_module("convexmarket.incentives.rents")
@@ -37,7 +37,7 @@ rents = importlib.import_module("convexmarket.incentives.rents")
     ("name", "cap"), one_in(4, list(zip(PRIORS, itertools.cycle([None, 2.0]))))
 )
 def test_payments_equal_quadrature(name, cap):
-    """Test the cheapest seller, or the most expensive one under a cap; the campaign tests all."""
+    """Test the cheapest seller who sells, or under a cap the most expensive seller."""
     sellers = draw(prior_of(name), 6, seed=3)
     market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
     bought = np.flatnonzero(cm.allocate(market).weights)
@@ -60,7 +60,7 @@ def test_payments_equal_quadrature(name, cap):
     ),
 )
 def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, numbers, n_cheap):
-    """At some report the optimum switches from few cheap sellers to many expensive ones.
+    """At some report, the optimum switches from few cheap sellers to many expensive sellers.
 
     With two cheap sellers, a cap of one half excludes purchases from a single seller.
     """
@@ -72,7 +72,7 @@ def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, number
         gamma=0.25 / sellers.virtual_costs[-1],
         cap=None if n_cheap == 1 else 23,
     )
-    result = corners(market, 0, 0.005, 0.45)  # the instance has a jump as intended
+    result = corners(market, 0, 0.005, 0.45)  # the guarantee jumps at a report
     drop = max(np.ptp([guarantee(market, 0, z * f) for f in (1 - 1e-9, 1 + 1e-9)]) for z in result)
     assert drop > 0.1 * guarantee(market, 0, 0.005)
     assert_exact_payments(market, [0, n_cheap])
@@ -132,7 +132,7 @@ def test_each_seller_is_paid_by_its_own_prior():
 
 
 def test_payments_follow_the_given_allocation_and_not_the_optimum():
-    """An allocation may be slightly suboptimal; payments are for its own guarantees."""
+    """Payments for a slightly suboptimal allocation use the guarantees of this allocation."""
     sellers = cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0))
     market = cm.Market.standard(sellers, mu=np.sqrt(0.6) + 1e-4, sigma=1, gamma=0.5)
     good = cm.allocate(market)
@@ -148,7 +148,7 @@ def test_payments_follow_the_given_allocation_and_not_the_optimum():
 
 
 def test_payments_check_the_allocation_within_tolerances():
-    """The gap, the objective and the guarantees are tried just within and just beyond limits."""
+    """Test gaps, objectives and guarantees slightly below and above the tolerances."""
     market = small_market()
     good = cm.allocate(market)
     value = good.objective
@@ -193,7 +193,7 @@ def test_a_seller_who_sells_nothing_costs_no_solve():
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_payments_by_quadrature_satisfy_the_requested_error(tol):
-    """The gap is so small that its root, the error of the guarantees, is within ``tol``."""
+    """The error of the guarantees is the root of the gap, and here less than ``tol``."""
     sellers = cm.Sellers([0.25, 0.45, 0.7], cm.Uniform(0.2, 0.85))
     limited = cm.Market(sellers, 8 * cm.Spread() + 0.5 * cm.Noise(), [cm.Budget(2.4)])
     result = cm.incentives.estimate_payments(limited, cm.allocate(limited, gap=1e-8), tol=tol)

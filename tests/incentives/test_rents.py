@@ -1,6 +1,6 @@
-"""Payments in any market equal exact payments and closed forms, and lie between sums.
+"""Payments computed from allocations equal exact payments and closed forms.
 
-Rents over curves in closed form need no allocations.
+If neither is known, lower and upper sums over separate allocations enclose the payments.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from tests.incentives.builders import (
 
 
 def rent_of(curve, prior, seller, report, tolerance):
-    """Return the rent of one seller and its error."""
+    """Compute the rent of one seller and the bound on its error."""
     places = np.array([seller])
     result = curve.rents(prior, places, np.array([report]), np.array([tolerance]))
     return float(result[0][0]), float(result[1][0])
@@ -47,7 +47,7 @@ def rent_of(curve, prior, seller, report, tolerance):
     st.sampled_from([None, 1.5, 3.0]),
 )
 @example(name="empirical", m=5, seed=248, mu=1.0, cap=None)  # psi jumps at the lower end
-@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # a kink within one step
+@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # a kink within a step
 def test_chords_give_the_exact_rent_within_the_stated_error(name, m, seed, mu, cap):
     prior = prior_of(name)
     sellers = draw(prior, m, seed)
@@ -80,7 +80,8 @@ def test_quadrature_gives_the_exact_rent_within_the_stated_error(name):
     loose = SolvedCurve(market, allocation, gap=1e-3, method="quadrature")
     value, error = rent_of(loose, prior, seller, report, 1e-5)
     assert abs(value - exact) <= error
-    assert error >= 0.04 * value  # near an optimum, guarantees vary by the root of the gap
+    # The error of guarantees near an optimum is of the order of the root of the gap.
+    assert error >= 0.04 * value
 
 
 # ------------------------------------------------------------------------ convex costs
@@ -94,7 +95,7 @@ def test_payment_of_one_seller_with_a_quadratic_cost_equals_its_formula():
     # c*eps^2 + int_c^1 z^(-2/3) dz
     expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
     result = cm.incentives.estimate_payments(market, allocation)
-    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # the guarantee also has an error
+    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # with the guarantee's error
     rent = result.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
     assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= result.errors[0] + 1e-12
     assert result.errors[0] < 1e-4
@@ -152,7 +153,7 @@ def budget_market():
 
 
 class CostMaximum(cm.Term):
-    """A user-defined term that depends on the reports."""
+    """User-defined term that depends on the reports."""
 
     def expression(self, quantities):
         return cp.max(cp.multiply(quantities.virtual_costs, quantities.weights))
@@ -198,12 +199,12 @@ def test_payments_of_selected_sellers_keep_their_order():
 
 
 def test_an_inaccurate_allocation_gives_errors_or_a_refusal():
-    """Its gap appears in the errors of estimate_payments, and payments raises an error."""
+    """The gap increases the errors of estimate_payments; with a larger gap, payments fails."""
     market = spread_market(cm.Uniform(0.1, 1.0), cm.PowerCost(2), m=3)
     good = cm.allocate(market, gap=1e-8)
     rough = dataclasses.replace(good, lower_bound=good.objective * (1 - 9e-4))
     result = cm.incentives.estimate_payments(market, rough)
-    assert result.errors.max() < 1e-5  # the bound is recomputed
+    assert result.errors.max() < 1e-5  # the bound is computed again
 
     def value(factor):
         eta = factor * good.eta
@@ -218,7 +219,7 @@ def test_an_inaccurate_allocation_gives_errors_or_a_refusal():
 
 
 def test_an_allocation_that_is_suboptimal_in_this_market_is_refused():
-    """The allocation has a consistent objective, but is optimal only in another market."""
+    """The objective of the allocation is correct, but eta is twice the optimum."""
     market = spread_market(cm.Uniform(0.1, 1.0), spread=1.0 * cm.terms.SquaredSpread())
     good = cm.allocate(market, gap=1e-8)
     eta = 2 * good.eta

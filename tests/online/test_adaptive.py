@@ -1,4 +1,4 @@
-"""Adaptive policies, streams of sellers, and ratios of online to offline loss."""
+"""Test adaptive policies, streams of sellers, and ratios of online to offline loss."""
 
 import json
 
@@ -20,7 +20,7 @@ from tests.online.builders import PUBLISHED, UNIT, adaptive, ratios
 
 @pytest.mark.parametrize(("prior", "m", "published"), one_in(7, PUBLISHED), ids=str)
 def test_competitive_ratios_agree_with_the_reference(prior, m, published):
-    """The reference figure lies in the range of means of 20 draws."""
+    """The published ratio is within the range of the means of 20 draws."""
     result = ratios(
         lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, m, 300 if m <= 10**4 else 60
     )
@@ -32,7 +32,7 @@ def test_competitive_ratios_agree_with_the_reference(prior, m, published):
 
 
 def test_the_loss_is_infinite_if_no_seller_sells():
-    """On U[0,4] about 3 % of markets with 100 sellers have no seller below the price."""
+    """On U[0, 4], no seller has a cost below the price in about 3 % of markets with 100 sellers."""
     prior = cm.Uniform(0, 4)
     policy = cm.OnlinePolicy(prior, 100, **UNIT)
     outcome = cm.run_online(policy, np.full(100, 3.0))
@@ -62,8 +62,9 @@ def test_invalid_streams_are_refused(reports, words):
 # ------------------------------------------------------------------- plans for later sellers
 
 
-@example([1.0], 1, [0.0625], (0.0, 0.0, 0.0), 1.5)  # the cap determines the total
-@example([0.0625, 1.0, 2.0, 3.0], 16, [2.0], (0.0, 0.0, 0.0), 2.34375)  # and the number of sellers
+# The cap determines the total in the first example, and the number of sellers in the second.
+@example([1.0], 1, [0.0625], (0.0, 0.0, 0.0), 1.5)
+@example([0.0625, 1.0, 2.0, 3.0], 16, [2.0], (0.0, 0.0, 0.0), 2.34375)
 @given(
     costs=st.lists(st.floats(0.05, 20), min_size=1, max_size=5),
     remaining=st.integers(1, 40),
@@ -72,7 +73,7 @@ def test_invalid_streams_are_refused(reports, words):
     cap=st.none() | st.floats(1.2, 5),
 )
 def test_plans_for_later_sellers_equal_brute_force(costs, remaining, sold, weights, cap):
-    """scipy optimises one guarantee per cost, from our plan and from random starts."""
+    """scipy optimises a guarantee for each cost, starting at the plan and at random points."""
     mu, sigma, gamma = 10.0 ** np.array(weights)
     costs, sold = np.unique(costs), np.array(sold)
     mass = np.full(costs.size, 1 / costs.size)

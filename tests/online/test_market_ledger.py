@@ -1,4 +1,4 @@
-"""The ledger of a market: acceptances are sales, and models are charged before training."""
+"""The ledger of a market records acceptances as sales and charges models before training."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def of(accepted, epsilon):
 
 @pytest.fixture
 def market(tmp_path):
-    """Return a market in which four sellers have accepted."""
+    """Return a market in which four sellers have accepted their offers."""
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 8, mu=1, sigma=10, gamma=0.1)
     with OnlineMarket.create(tmp_path / "market", policy) as made:
         for id, report in BOUGHT.items():
@@ -46,7 +46,7 @@ def market(tmp_path):
 
 @pytest.fixture
 def opened(tmp_path):
-    """Return a function that opens the market of a problem file with four acceptances."""
+    """Return a function that opens a market from a problem file and accepts four offers."""
 
     def open_one(*settings):
         (tmp_path / "market.toml").write_text(TRAINED_MARKET)
@@ -259,7 +259,7 @@ def test_missing_rows_are_not_charged_and_a_failed_fit_is(opened, tmp_path, monk
     market = opened()
     rows, read = (tmp_path / "rows.csv").read_bytes(), OnlineFile.market_rows
 
-    def gone(problem):  # the rows are deleted after the last quote
+    def gone(problem):  # delete the rows after the market is closed
         if market.is_closed:
             (tmp_path / "rows.csv").unlink()
         return read(problem)

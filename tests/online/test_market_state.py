@@ -1,4 +1,4 @@
-"""The stored state of an online market, and its refusals and messages."""
+"""Test the stored state of online markets, refused steps and their messages."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from convexmarket.ledger import store
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.online_market import OnlineMarket
 
-BOUGHT, DEAR = 1.1, 4.0  # reports with and without a purchase
+BOUGHT, DEAR = 1.1, 4.0  # reports of sellers who sell and who do not sell
 
 
 def fixed(expected=100):
@@ -120,7 +120,7 @@ def test_new_plans_depend_only_on_sellers_before_the_stage(tmp_path):
         if declined:
             market.decline(offer.id)
         elif offer.epsilon > 0 and i % 3 == 1:
-            market.accept(offer.id)  # other offers stay open and count as sold
+            market.accept(offer.id)  # other offers remain open and count as sold
         sold.append(0.0 if declined else offer.epsilon)
     plans = market.plans()
     assert [plan.after for plan in plans] == sorted(known) == [0, *policy.stages]
@@ -219,7 +219,7 @@ def test_repeated_quotes_are_synced_before_they_are_returned(market, monkeypatch
     synced = []
     monkeypatch.setattr(store, "sync", lambda path: synced.append(path.name))
     market.quote("s0", BOUGHT)
-    assert synced == []  # the commit itself was synced
+    assert synced == []  # the commit has synced the database
     for tell in (lambda: market.quote("s0", BOUGHT), market.offers):
         synced.clear()
         tell()
@@ -255,7 +255,7 @@ REPORTS = st.one_of(st.sampled_from([1.0, 1.1, 4.0]), st.floats(1.0, 5.0))
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """Compare a market that is reopened at random with a dictionary."""
+    """Compare a market that is reopened at random times with a dictionary of offers."""
 
     @initialize()
     def start(self):
@@ -270,7 +270,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def expected_quote(self, id, sensitivity):
-        """Return the expected offer of the model, or the expected error."""
+        """Return the expected offer from the dictionary, or the type of the expected error."""
         if id in self.model:
             return self.model[id] if self.model[id]["sensitivity"] == sensitivity else OfferError
         if self.release is not None or len(self.model) == 5:
@@ -363,7 +363,7 @@ TestAgainstADictionary = AgainstADictionary.TestCase
 
 
 def test_a_refused_report_leaves_no_plan(tmp_path):
-    """A step that is undone at a stage must not leave its plan in the process."""
+    """If the first step of a stage is undone, the process must discard the plan of the stage."""
     policy = AdaptivePolicy(fixed(60))
     with OnlineMarket.create(tmp_path, policy) as here, OnlineMarket(tmp_path) as there:
         for i in range(10):

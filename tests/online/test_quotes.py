@@ -1,4 +1,4 @@
-"""Quotes: payments against an independent integral, incentives, scalars and arrays."""
+"""Compare quoted payments with an independent integral, and audit incentives of quotes."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_the_audit_refutes_wrong_payments(monkeypatch):
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 100, 1, 1, 1)
     quote = policy.quote
 
-    def virtual(sensitivity):  # psi*eps, correct only in expectation (B, Theorem A.3)
+    def virtual(sensitivity):  # psi*eps, which is correct only in expectation (B, Theorem A.3)
         epsilon = quote(sensitivity).epsilon
         return cm.online.Quote(epsilon, (2 * np.asarray(sensitivity) - 1) * epsilon)
 
@@ -56,7 +56,7 @@ def test_the_audit_refutes_wrong_payments(monkeypatch):
 @pytest.mark.parametrize("name", PRIORS)
 def test_expected_payments_equal_expected_virtual_costs(name):
     policy = policy_of(name, 20, None)
-    """Check E[t] = E[psi*eps] (A, Eq. (9)) for one seller."""
+    """Check E[t] = E[psi*eps], Eq. (9) of paper A, for one seller."""
     levels = np.linspace(0, 1, 40_001)
     levels = 0.5 * (levels[1:] + levels[:-1])
     reports = policy.prior.quantile(levels**2)
@@ -148,7 +148,7 @@ def test_rents_are_accurate_if_the_price_far_exceeds_all_costs(prior, m, mu, sig
     ids=repr,
 )
 def test_policies_are_truthful_up_to_the_top_if_nearly_all_sellers_sell(prior, mu):
-    """Sales may extend beyond the quantiles that affect an expectation."""
+    """Sales can extend beyond the quantiles that affect expectations."""
     policy = cm.OnlinePolicy(prior, 100, mu, 1, 1)
     low, high = policy.support
     top = high if np.isfinite(high) else prior.quantile(1 - 1e-15)

@@ -1,4 +1,4 @@
-"""Threads that share a market; tests/process has shared and killed processes."""
+"""Test threads that share a market; tests/process tests shared and killed processes."""
 
 import random
 import threading

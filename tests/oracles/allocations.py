@@ -1,10 +1,10 @@
-"""Allocations of 4,000 markets with their bounds.
+"""Check the allocations and lower bounds of 4,000 markets.
 
-The spec describes a market (:mod:`tests.oracles.building`), and ``ask`` holds the arguments of
-``cm.allocate``. If ``exact`` is true, the optimum has a closed form, and all numbers are compared,
-up to the optional ``tolerance`` of the spec. Otherwise the optimum is known up to a certified gap
-and may not be unique. Then the objectives and the bounds must agree, and the new point must have
-its stated objective.
+The spec describes a market (:mod:`tests.oracles.building`), and ``ask`` contains the arguments of
+``cm.allocate``. If ``exact`` is true, the optimum has a closed form, and all numbers are compared
+up to the optional ``tolerance`` of the spec. Otherwise the optimum is known only up to a certified
+gap and need not be unique. In this case the objectives and the bounds are compared, and the stated
+objective must equal the objective at the new point.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ import convexmarket as cm
 from tests.oracles.building import market_of
 from tests.oracles.store import TOLERANCE, differences
 
-#: Weights of more sellers than this are stored as summaries.
+#: Largest number of sellers whose weights are stored without a summary.
 LISTED = 40
 
 
 def summary(values: np.ndarray) -> Any:
-    """Return an array, or figures that identify a long array up to rounding."""
+    """Return a short array, or statistics that identify a long array up to rounding."""
     if values.size <= LISTED:
         return values
     place = np.arange(values.size)
@@ -33,7 +33,7 @@ def summary(values: np.ndarray) -> Any:
 
 
 def privacy_cost(described: dict[str, Any], eps: np.ndarray) -> np.ndarray:
-    """Evaluate u(eps)."""
+    """Evaluate the privacy cost u(eps) of a described cost function."""
     ((name, given),) = described.items()
     if name == "TieredCost":
         ends, rates = [0.0, *given["thresholds"]], np.diff(given["slopes"], prepend=0.0)
@@ -45,7 +45,7 @@ def privacy_cost(described: dict[str, Any], eps: np.ndarray) -> np.ndarray:
 
 
 def largest(values: np.ndarray, count: float) -> float:
-    """Sum the largest entries; a fractional count includes a share of the next entry."""
+    """Sum the ``count`` largest entries; a fractional count adds a fraction of the next entry."""
     ordered, whole = np.append(np.sort(values)[::-1], 0.0), int(count)
     return float(ordered[:whole].sum() + (count - whole) * ordered[whole])
 
@@ -95,7 +95,7 @@ def term_value(term: dict[str, Any], a: np.ndarray, eta: float, costs: np.ndarra
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Allocate the market of a spec."""
+    """Allocate the market of a spec and return the numbers to store."""
     market = market_of(spec)
     result = cm.allocate(market, **spec["ask"])
     a, costs = result.weights, market.sellers.virtual_costs
@@ -113,11 +113,11 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Compare an allocation with the stored one."""
+    """Compare an allocation with the stored allocation."""
     tolerance = spec.get("tolerance", TOLERANCE)
     allowed = max(spec["ask"]["gap"], stored["gap"]) * (1 + TOLERANCE)
     scale = abs(stored["objective"])
-    slack = tolerance * scale  # for rounding
+    slack = tolerance * scale  # allowance for rounding
     above = slack if spec["exact"] else max(tolerance, spec["ask"]["gap"]) * scale
     upper, lower, bound = new["objective"], stored["lower_bound"], new["lower_bound"]
     wrong = {

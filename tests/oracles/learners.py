@@ -1,8 +1,8 @@
-"""Guarantees and noise of learners and releases on 200 inputs, independent of class names.
+"""Check guarantees and noise of learners and releases on 200 inputs.
 
-An input describes the mathematics: the loss, the kind of noise and the weights of rows. Only
-:func:`_learner` and :func:`_release` map it to current calls. Rows are deterministic: multiples
-of square roots modulo one.
+An input describes a learner by its loss, the kind of its noise and the weights of the rows. The
+functions :func:`_learner` and :func:`_release` choose the classes of the package. The rows are
+deterministic; their cells are multiples of square roots modulo one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.oracles.store import differences
 Numbers = dict[str, Any]
 
 PRIMES = np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0])
-#: Options that inputs do not change; other options are not used.
+#: Options of the learners, with values for inputs that do not set them.
 OBJECTIVE = {"data_norm": 1.0, "calibration": "total", "solver_epsilon": "auto", "tol": 1e-9}
 RIDGE = {"max_norm": None, "sensitivity": "tight", "rounding": "auto"}
 KERNEL = {
@@ -39,7 +39,7 @@ CHANCES = {"failure_probability": 0.05, "noise_failure_probability": 0.1}
 
 
 def answer(given: dict[str, Any]) -> Numbers:
-    """Return the numbers of an input: exact ones, and averages under "draws"."""
+    """Compute the exact numbers of an input, and averages over draws under the key "draws"."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
         if given["kind"] in ("interactive", "public", "test set", "function"):
@@ -48,7 +48,7 @@ def answer(given: dict[str, Any]) -> Numbers:
 
 
 def points(count: int, features: int, shift: float = 0.0) -> np.ndarray:
-    """Return points of the unit cube."""
+    """Return deterministic points of the unit cube."""
     return (np.arange(1, count + 1)[:, None] * np.sqrt(PRIMES[:features]) + shift) % 1.0
 
 
@@ -67,7 +67,7 @@ def _granted(given: dict[str, Any]) -> np.ndarray:
 
 
 def _rows(given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and rows within the norm bound or the unit cube."""
+    """Return rows within the norm bound or the unit cube, and their labels."""
     cube = points(given["rows"], given["features"])
     values = np.cos(3.0 * cube.sum(axis=1)) * 0.8
     if given["kind"] == "ridge":
@@ -79,7 +79,7 @@ def _rows(given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _learner(given: dict[str, Any], epsilon: np.ndarray) -> Any:
-    """Return the current learner for an input."""
+    """Create the learner of an input."""
     ours = {"features": None, "epsilon": None}
     if given["kind"] == "objective":
         options = {name: given.get(name, usual) for name, usual in OBJECTIVE.items()}
@@ -128,7 +128,7 @@ INNER = {"loss": "logistic", "regularization": 1.0}
 
 
 def _unperturbed(given: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
-    """Return the model without noise, with equal weights or for ridge the given ones."""
+    """Fit a learner without noise. Rows have equal weights, except for ridge with given weights."""
     rows, labels = _rows(given)
     if given["kind"] == "ridge":
         weights = np.ones(len(rows))
@@ -148,7 +148,7 @@ def _unperturbed(given: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
 def _learned(given: dict[str, Any]) -> Numbers:
     rows, labels = _rows(given)
     epsilon = _granted(given)
-    if given.get("weighting") == "none":  # every used row has an infinite epsilon
+    if given.get("weighting") == "none":  # every row with weight has an infinite epsilon
         epsilon = np.where(epsilon > 0, np.inf, 0.0)
     learner = _learner(given, epsilon)
     numbers: Numbers = {}
@@ -190,14 +190,14 @@ def _number(value: float | None) -> float:
 
 
 def _averages(drawn: list[np.ndarray], centre: np.ndarray) -> Numbers:
-    """Return means over draws of the values and of their distances from a centre."""
+    """Compute means over draws of the models and of their distances from a centre."""
     values = np.hstack([drawn, np.abs(np.array(drawn) - centre)])
     error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
     return {"mean": values.mean(axis=0), "error": error}
 
 
 def compare(given: dict[str, Any], stored: Numbers, new: Numbers) -> list[str]:
-    """Compare exact numbers, minimisers up to their tolerance, and averages statistically."""
+    """Compare exact numbers, minimisers up to a tolerance, and averages up to random errors."""
     stored, new = dict(stored), dict(new)
     texts = []
     for name, allowed in (("unperturbed", 1e-6), ("predictions", 2.0 * given.get("tol", 0.0))):
@@ -209,7 +209,7 @@ def compare(given: dict[str, Any], stored: Numbers, new: Numbers) -> list[str]:
 
 
 def _release(given: dict[str, Any], model: Any, epsilon: np.ndarray, seed: int) -> Any:
-    """Return the current release for an input."""
+    """Create the release of an input."""
     terms = {"epsilon": epsilon, "delta": given["delta"], "random_state": Simulation(seed)}
     terms |= {"accountant": None, "rows": None}
     if given["kind"] == "function":
@@ -228,7 +228,7 @@ def _release(given: dict[str, Any], model: Any, epsilon: np.ndarray, seed: int) 
 
 
 def _bound(given: dict[str, Any], made: Any, model: Any) -> float | tuple[float, float]:
-    """Return the main error bound of a release."""
+    """Compute the main error bound of a release."""
     if given["kind"] in ("interactive", "public"):
         return made.error_bound
     terms = model.sensitivity_, 1.5, given["delta"]

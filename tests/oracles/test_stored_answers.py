@@ -1,4 +1,4 @@
-"""Comparison with a part of the stored answers; the campaign compares all of them."""
+"""Compare the quick records with recomputed answers; the campaign compares all records."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The sparse-vector release: its noise, its privacy loss under attack, and its stopping."""
+"""Test the noise, the privacy loss and the stopping rule of the sparse-vector release."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from tests.release.builders import (
     worst_delta,
 )
 
-REJECTED = 1e-6  # p-values below this refute a distribution
+REJECTED = 1e-6  # largest p-value that refutes a distribution
 TERMS = {"epsilon": 1.0, "delta": 1e-6, "max_queries": 30, "max_updates": 4}
 
 
@@ -41,7 +41,7 @@ def state_of(release):
 
 
 def by_hand(erm, epsilon, delta, updates):
-    # feature norm 1, slope 1, weight 1/n; each of two fits has an error of 1 % of the sensitivity
+    # feature norm 1, slope 1, weight 1/n; the errors of two fits add 2 % to the sensitivity
     sensitivity = 2.0 / (erm.regularization * erm.row_sensitivities_.size) * 1.02
     return 200.0 * np.sqrt(updates) * sensitivity * np.log(4.0 / delta) / epsilon
 
@@ -80,9 +80,9 @@ def test_the_adversary_refutes_a_charge_of_one_answer_per_update(updates, epsilo
 
 
 def waiting_delta(shift, updates, epsilon):
-    """Compute the delta of counting queries until the last of rare updates (gamma waiting times).
+    """Compute the delta of the number of queries until the last of several rare updates.
 
-    Rare updates form a Poisson process with a rate that changes by the factor exp(shift).
+    Rare updates form a Poisson process. A changed row changes its rate by the factor exp(shift).
     """
     rate = np.exp(shift)
     edge = (epsilon + updates * shift) / (rate - 1.0)
@@ -91,13 +91,13 @@ def waiting_delta(shift, updates, epsilon):
 
 
 def test_the_dynamic_program_reproduces_closed_forms():
-    # One noisy answer with threshold 0: Laplace noise has delta 1 - exp((epsilon - shift) / 2).
+    # One noisy answer with threshold 0 has delta 1 - exp((epsilon - shift) / 2), as Laplace noise.
     log_ratios, deltas = worst_delta(1.0, 0.0, 1, 1, 4.0, n_grid=6000)
     at = np.array([0.2, 0.5, 0.8])
     exact = 1.0 - np.exp((at - 1.0) / 2.0)
-    # four cells between the two true values slightly reduce the delta
+    # the division into four cells slightly reduces the delta
     assert np.interp(at, log_ratios, deltas) == pytest.approx(exact, abs=0.03)
-    # One update, threshold 3 and many queries: at least the delta of the waiting time.
+    # The delta of many queries with one update is at least the delta of the waiting time.
     log_ratios, deltas = worst_delta(0.05, 3.0, 1, 100, 4.0)
     waiting = waiting_delta(0.05, 1, 0.2)
     assert np.interp(0.2, log_ratios, deltas) > waiting > 0.0
@@ -122,7 +122,7 @@ def test_only_noisy_answers_correct_the_public_model():
 
 @pytest.mark.parametrize("earlier", [0, 2])
 def test_the_release_stops_at_the_first_query_after_the_last_update(earlier):
-    release = release_of(model(), threshold=0.0)  # every query is an update
+    release = release_of(model(), threshold=0.0)  # every query causes an update
     points = np.random.default_rng(0).uniform(-0.7, 0.7, (6, 2))
     release.predict(points[:earlier]) if earlier else None
     twin = release_of(model(), threshold=0.0)
@@ -151,7 +151,7 @@ GRID = np.stack(np.meshgrid(*[np.linspace(-0.7, 0.7, 25)] * 2), axis=-1).reshape
 
 
 def ask_where_it_hurts(erm, release, n_questions, check):
-    """Query the point where the public model has the largest error, until all errors are small."""
+    """Query the points at which the public model has the largest error."""
     truth = erm.decision_function(GRID)
     for _ in range(n_questions):
         before, used = release.predictor, release.spent.updates
@@ -188,7 +188,7 @@ def test_the_constant_of_the_potential_is_optimal_for_noise_of_a_quarter():
     assert abs(truth) > 1.0
     shifted = release.predictor.corrected(
         point, truth - np.sign(truth) * 0.75 * threshold, erm.norm_bound_
-    )  # the public error is now 3/4 of the threshold, and noise of 1/4 makes it an update
+    )  # with a public error of 3/4 of the threshold, noise of 1/4 causes an update
     after = shifted.corrected(point, truth + np.sign(truth) * threshold / 4.0, erm.norm_bound_)
     fall = squared_distance(erm, shifted) - squared_distance(erm, after)
     assert fall == pytest.approx(threshold**2 / 2.0, rel=1e-6)
@@ -237,7 +237,7 @@ def test_the_error_bound_holds_with_the_stated_probability(monkeypatch):
 
 
 def test_the_attacks_nearly_attain_the_claim():
-    """The loss of the best attack is close to the claimed epsilon."""
+    """The epsilon that the best attack proves is at least 75 % of the claim."""
     s = calibrate(np.ones(1), np.ones(1), interactive_epsilon(2, 1e-6, "tight"))[0]
     log_ratios, deltas = worst_delta(1.0 / s, 3.0, 2, 60, 4.0)
     result = optimize.brentq(lambda e: np.interp(e, log_ratios, deltas) - 1e-6, 0.01, 1.0)
@@ -245,7 +245,7 @@ def test_the_attacks_nearly_attain_the_claim():
 
 
 def ask(release, points):
-    """Return the answers and the error that stopped them, if any."""
+    """Return the answers to queries, and the error that ended the release or None."""
     try:
         return release.predict(points).tolist(), None
     except ReleaseExhaustedError as error:
@@ -253,7 +253,7 @@ def ask(release, points):
 
 
 class Asking(RuleBasedStateMachine):
-    """Compare valid and invalid queries in any order with a manual count."""
+    """Compare the counters of a release with a separate count of valid and invalid queries."""
 
     @initialize(
         seed=st.integers(0, 2**32),

@@ -1,4 +1,4 @@
-"""The public predictor: its values, corrections and file format."""
+"""Test the predictions, corrections and files of public predictors."""
 
 import json
 from dataclasses import replace

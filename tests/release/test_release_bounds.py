@@ -1,4 +1,4 @@
-"""Error bounds against manual values and simulations, and optimal counts by brute force."""
+"""Compare error bounds with formulas and simulations, and suggested counts with brute force."""
 
 from functools import cache
 
@@ -14,7 +14,7 @@ from convexmarket.release import lattice_noise as noise_of
 from tests import one_in
 from tests.release.builders import bound_of, calibrate_once, check_a_little_above, source
 
-REJECTED = 1e-6  # p-values below this refute a probability
+REJECTED = 1e-6  # largest p-value that refutes a probability
 S, TERMS = 1e-3, {"epsilon": 1.0, "delta": 1e-6}
 
 
@@ -61,7 +61,7 @@ def test_the_semi_interactive_bound_equals_manual_values(n_points):
         feature_bound=R,
         failure_probability=beta,
     )
-    nu = n_points * S / 2.0  # without delta, epsilons add up and all points may change
+    nu = n_points * S / 2.0  # without delta, the epsilons are added, and all points can change
     by_paper = 2 * nu * np.log(2 * n_points / beta)
     log = np.log(4 / beta)
     reach = R * nu * (log + np.sqrt(log**2 + 4 * n_points * log))
@@ -133,7 +133,7 @@ def test_suggested_updates_are_minimal(sensitivity, accounting):
     result = bound_of("suggest_updates", sensitivity, **TERMS, max_norm=C, feature_bound=R, **terms)
 
     def enough(updates):
-        # the bound on errors is 5/4 of the threshold
+        # the error bound is 5/4 of the threshold
         threshold = (
             bound_of("interactive", sensitivity, **TERMS, max_updates=updates, **terms) / 1.25
         )
@@ -150,7 +150,7 @@ def test_suggested_updates_are_minimal(sensitivity, accounting):
     [(1e-1, 1e-6, "laplace"), (1e-3, 0.0, "laplace"), (1e-3, 1e-6, "process")],
 )
 def test_the_suggested_test_size_equals_brute_force(sensitivity, delta, noise):
-    """No size of a grid or near the suggestion has a smaller bound."""
+    """No tested size has a smaller bound than the suggested size."""
     terms = {"max_norm": 2.0, "failure_probability": 0.1, "noise": noise}
     result = bound_of("suggest_test_size", sensitivity, 1.0, delta, largest=62, **terms)
     tried = {*range(1, 63, 6), result - 1, result, result + 1, 62}
@@ -182,7 +182,7 @@ def test_bounds_decrease_in_epsilon_and_are_proportional_to_the_sensitivity(epsi
     for bound in bounds:
         here = bound(S, epsilon, delta)
         assert bound(S, factor * epsilon, delta) < here
-        assert bound(S, epsilon, min(factor * delta, 0.5)) <= here  # equal if epsilons add up
+        assert bound(S, epsilon, min(factor * delta, 0.5)) <= here  # equal without delta
         assert bound(factor * S, epsilon, delta) == pytest.approx(factor * here, rel=1e-7)
 
 
@@ -193,7 +193,7 @@ def test_the_error_at_optimal_rounds_decreases_with_the_root_of_the_rows():
         return bound_of("non_interactive", sensitivity, **TERMS, rounds=rounds, **terms)
 
     rate = np.log(best(1e-4) / best(1e-6)) / np.log(100)
-    assert 0.4 < rate < 0.56  # instead of the printed exponent two thirds
+    assert 0.4 < rate < 0.56  # the exponent printed in the paper is 2/3
 
 
 NET = {"net_size": 9, "net_radius": 0.1, "feature_lipschitz": 1.0}

@@ -1,4 +1,4 @@
-"""Several releases on one account never exceed a budget, and refusals are not charged."""
+"""Releases on a shared account do not exceed a budget, and refused releases are not charged."""
 
 from functools import cache
 from typing import ClassVar
@@ -19,9 +19,9 @@ KINDS = ["interactive", "test set", "process", "public", "function"]
 
 
 class Watched(cm.KernelERM):
-    """A model that counts reads of its private predictions."""
+    """Model that counts calls of its private predictions."""
 
-    counter: ClassVar[list[int]] = [0]  # on the class, because releases hold copies
+    counter: ClassVar[list[int]] = [0]  # on the class, because releases copy the model
 
     @property
     def reads(self):
@@ -40,7 +40,7 @@ def fitted(regularization=0.1, zero_rows=0):
 
 
 def release(kind, erm, epsilon, delta, account, rows, generator):
-    """Create a release of a kind and query it."""
+    """Create a release of a kind, and query it if it is interactive."""
     terms = {"accountant": account, "rows": rows, "random_state": source(generator)}
     made = made_of(kind, erm, epsilon=epsilon, delta=delta, **terms)
     if kind in ("interactive", "function"):
@@ -50,7 +50,7 @@ def release(kind, erm, epsilon, delta, account, rows, generator):
 
 @st.composite
 def attempts(draw):
-    """Draw a kind of release, the rows of the account that it uses, and their epsilon."""
+    """Draw the kind, the rows, the epsilons and the delta of a release."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     rows = rng.permutation(N_ACCOUNT)[:N_ROWS]
     epsilon = draw(st.floats(0.05, 1.0)) * rng.choice([0.3, 1.0, 2.0], size=N_ROWS)

@@ -1,4 +1,4 @@
-"""The algebra of terms: sums, weights and parameters, and refusals of nonconvex objectives."""
+"""Test sums, weights and parameters of terms, and errors for nonconvex objectives."""
 
 import cvxpy as cp
 import numpy as np
