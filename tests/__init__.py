@@ -23,8 +23,8 @@ def one_in(every: int, cases: Iterable[Any]) -> list[Any]:
 
     The campaign runs the other cases.
     """
-    given = [case if isinstance(case, type(pytest.param())) else _param(case) for case in cases]
-    return [_waiting(case) if i % every else case for i, case in enumerate(given)]
+    marked = [case if isinstance(case, type(pytest.param())) else _param(case) for case in cases]
+    return [_waiting(case) if i % every else case for i, case in enumerate(marked)]
 
 
 def _waiting(case: Any) -> Any:

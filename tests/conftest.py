@@ -14,7 +14,7 @@ from typer.main import get_command
 from convexmarket.studies import execution
 
 TESTS = Path(__file__).parent
-#: Groups outside the default group. The tests of a group are in the folder of this name.
+#: Groups outside the default group. The tests of a group are in the folder with its name.
 GROUPS = ("process", "page", "campaign")
 #: Number of Hypothesis examples of a property test in each profile.
 EXAMPLES = {"quick": 5, "ci": 25, "campaign": 200}
@@ -56,7 +56,7 @@ def pytest_ignore_collect(collection_path, config):
         return None
     folder, request = collection_path.name, config.option.markexpr
     named = request.split(" or ")
-    # The campaign also needs other folders: for cases that one_in omits, and for property tests.
+    # The campaign also runs tests in other folders: cases that one_in omits, and property tests.
     elsewhere = set(named) <= {"process", "page"} and folder not in named
     elsewhere = elsewhere and collection_path.is_dir()
     return True if elsewhere or f"not {folder}" in request.split(" and ") else None
@@ -136,7 +136,7 @@ def refuse_the_network(event, arguments):
     if isinstance(host, bytes):
         host = host.decode()
     if isinstance(host, str) and host and host not in THIS_MACHINE:
-        pytest.fail(f"{event} of {host!r}: tests and tested code use no network")
+        pytest.fail(f"{event} of {host!r}: tests and tested code must not use the network")
 
 
 sys.addaudithook(refuse_the_network)

@@ -1,7 +1,7 @@
 """Check and update the line counts of packages in the table of CONTRIBUTING.md.
 
 ``python -m tests.sizes`` lowers the recorded counts to the current counts. With ``--moved``, the
-counts of packages can also increase. Use it for commits that move lines between packages.
+counts of packages can also increase. Use this option for commits that move lines between packages.
 """
 
 import re

@@ -194,7 +194,7 @@ def named(node):
 
 
 def checks_classes(source):
-    """Return the line and the class names of each class check of terms in a module."""
+    """Return the line and the checked classes of each type check of terms in a module."""
     result = []
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
@@ -214,7 +214,7 @@ def checks_classes(source):
 
 def test_no_module_checks_the_class_of_a_piece():
     wrong = [
-        f"{path}:{line} asks for {', '.join(sorted(names))}"
+        f"{path}:{line} checks for {', '.join(sorted(names))}"
         for path in MODULES
         if package_of(path) != "terms"
         for line, names in checks_classes((PACKAGE / path).read_text())
@@ -272,7 +272,7 @@ def test_every_public_name_is_documented():
         first = documented.split("\n\n")[0]
         assert first.endswith("."), f"{name}: a summary must be a sentence"
         if inspect.isclass(value):
-            # Inherited docstrings, and generated ones such as "Cap(k: float)", are not sufficient.
+            # Inherited and generated docstrings, such as "Cap(k: float)", are not sufficient.
             assert (value.__doc__ or "").split(), name
             assert not re.fullmatch(rf"{name}\(.*\)", value.__doc__ or ""), name
             for attribute, member in vars(value).items():

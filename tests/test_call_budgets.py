@@ -11,7 +11,7 @@ import convexmarket as cm
 
 PACKAGE = str(Path(cm.__file__).parent)
 PRIOR = cm.Uniform(0.02, 0.10)
-WANTED = cm.Spread() + 100 * cm.Noise()
+OBJECTIVE = cm.Spread() + 100 * cm.Noise()
 
 
 def costs(sellers=500):
@@ -19,7 +19,7 @@ def costs(sellers=500):
 
 
 def standard_market():
-    return cm.Market(cm.Sellers(costs(), PRIOR), WANTED + 0.1 * cm.Payments())
+    return cm.Market(cm.Sellers(costs(), PRIOR), OBJECTIVE + 0.1 * cm.Payments())
 
 
 def functions_entered(call):
@@ -46,8 +46,8 @@ def test_payments_enters_at_most_90_functions():
 
 
 def price(sellers):
-    table, bound = pd.DataFrame({"ask": costs(sellers)}), [cm.MaxEpsilon(2)]
-    return cm.price(table, ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1, constraints=bound)
+    table, caps = pd.DataFrame({"ask": costs(sellers)}), [cm.MaxEpsilon(2)]
+    return cm.price(table, ask="ask", prior=PRIOR, objective=OBJECTIVE, gamma=0.1, constraints=caps)
 
 
 def test_price_with_a_largest_epsilon_makes_at_most_60_000_calls_in_python():

@@ -51,13 +51,13 @@ CLASSES = [each for each in public() if inspect.isclass(each)]
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
 def test_a_function_documents_parameters_results_and_an_example(function):
-    signature, wanted = inspect.signature(function), {"Examples"}
+    signature, required = inspect.signature(function), {"Examples"}
     if signature.parameters:
-        wanted.add("Parameters")
+        required.add("Parameters")
     if signature.return_annotation not in ("None", None):
-        wanted.add("Returns")
+        required.add("Returns")
     result = sections(function.__doc__)
-    assert wanted <= result | ({"Returns"} if "Yields" in result else set())
+    assert required <= result | ({"Returns"} if "Yields" in result else set())
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda each: each.__name__)
@@ -79,8 +79,8 @@ def test_a_method_documents_its_parameters(kind):
 def errors_raised(function):
     """Return the error classes of the package that a function raises."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    made = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc]
-    names = {ast.unparse(each.func) for each in made if isinstance(each, ast.Call)}
+    calls = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc]
+    names = {ast.unparse(each.func) for each in calls if isinstance(each, ast.Call)}
     return names & set(errors.__all__)
 
 

@@ -130,14 +130,14 @@ def test_a_permuted_table_of_names_spends_an_account_once(spellings):
 
 def test_repeated_ids_are_refused_in_any_spelling(spellings):
     first, second = spellings
-    both = [*first, *second]
+    ids = [*first, *second]
     with pytest.raises(SellersError, match="belongs to more than one seller"):
-        PrivacyAccountant(np.ones(4), ids=both)
+        PrivacyAccountant(np.ones(4), ids=ids)
     with pytest.raises(SellersError, match="belongs to more than one seller"):
-        account(budget=pd.Series(np.ones(4), index=pd.Index(both, dtype=object)))
+        account(budget=pd.Series(np.ones(4), index=pd.Index(ids, dtype=object)))
     with pytest.raises(SellersError, match="belongs to more than one seller"):
-        cm.Sellers(np.full(4, 0.5), PRIOR, ids=both)
-    table = pd.DataFrame({"id": pd.Series(both, dtype=object), "ask": 0.5})
+        cm.Sellers(np.full(4, 0.5), PRIOR, ids=ids)
+    table = pd.DataFrame({"id": pd.Series(ids, dtype=object), "ask": 0.5})
     with pytest.raises(DataError, match=r"row 3: .* is the id of an earlier seller"):
         price_list(table, PRIOR, mu=1, sigma=1, gamma=1)
 

@@ -48,7 +48,7 @@ def blocks_of_bars(text: str, tokens: list[Token]) -> int:
         number not in code and line.lstrip().startswith("|")
         for number, line in enumerate(text.split("\n"))
     ]
-    return sum(here and not before for before, here in zip([False, *bars], bars, strict=False))
+    return sum(bar and not before for before, bar in zip([False, *bars], bars, strict=False))
 
 
 def accidents(tokens: list[Token]) -> list[str]:
@@ -86,14 +86,14 @@ def shown(tokens: list[Token]) -> str:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_table_of_a_document_is_parsed_as_one(name: str) -> None:
+def test_every_table_of_a_document_is_parsed_as_one_table(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     tokens = parse(text)
     assert tables(tokens) == blocks_of_bars(text, tokens)
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_every_table_of_a_shipped_report_is_parsed_as_one(name: str) -> None:
+def test_every_table_of_a_shipped_report_is_parsed_as_one_table(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     tokens = parse(text)
     assert tables(tokens) == blocks_of_bars(text, tokens)

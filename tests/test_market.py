@@ -104,7 +104,7 @@ def test_a_market_is_immutable():
 
 # ------------------------------------------------------------------------- refusals
 
-#: Calls that raise an error, by the class of the error and a pattern of the message.
+#: Invalid calls, grouped by the class of the error, with patterns of the message as keys.
 BAD = {
     ParameterError: {
         "sellers must be a Sellers object, got list": lambda: cm.Market(COSTS, 1 * cm.Spread()),

@@ -13,7 +13,7 @@ from tests import ROOT
 DOCS = ROOT / "docs"
 
 
-def test_the_gain_of_the_sharp_accounting_equals_that_of_the_page():
+def test_the_gain_of_the_sharp_accounting_equals_the_number_on_the_page():
     text = (DOCS / "howto/audits.md").read_text()
     written = re.search(
         r"For 500 rows with epsilon 3 it allows (.*) times .* `regularization=1`, (.*) times at "
@@ -39,7 +39,7 @@ def test_the_odds_in_the_table_of_epsilons_follow_from_bayes():
         assert small == pytest.approx(100 * odds / (odds + 99), abs=0.051)
 
 
-def test_noise_factors_of_the_interactive_release_equal_those_of_the_page():
+def test_noise_factors_of_the_interactive_release_equal_the_numbers_on_the_page():
     text = (DOCS / "theory/releases.md").read_text()
     pattern = r"Ours is (\d+) times smaller for \$B=1\$, (\d+) times for \$B=10\$ and (\d+) times"
     for updates, number in zip((1, 10, 100), re.search(pattern, text).groups(), strict=True):
@@ -49,10 +49,10 @@ def test_noise_factors_of_the_interactive_release_equal_those_of_the_page():
         assert int(number) == round(published / scale)
 
 
-def test_the_factor_of_the_published_ridge_constant_equals_that_of_the_page():
+def test_the_factor_of_the_published_ridge_constant_equals_the_number_on_the_page():
     text = (DOCS / "theory/ridge.md").read_text()
     pattern = r"published constant is .*?, ([\d.]+) times as large: (\d+) times the excess loss"
     factor, excess = map(float, re.search(pattern, text).groups())
-    ours, published = (ridge_sensitivity(1e-8, 3, sensitivity=s) for s in ("tight", "paper"))
-    assert factor == pytest.approx(published / ours, abs=0.05)
-    assert excess == pytest.approx((published / ours) ** 2, abs=0.5)
+    tight, published = (ridge_sensitivity(1e-8, 3, sensitivity=s) for s in ("tight", "paper"))
+    assert factor == pytest.approx(published / tight, abs=0.05)
+    assert excess == pytest.approx((published / tight) ** 2, abs=0.5)

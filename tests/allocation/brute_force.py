@@ -66,9 +66,9 @@ class BruteForce:
 def project(psi, count, beta, cap):
     """Project -beta*psi on the capped simplex by bisection; return one row for each beta.
 
-    ``count`` sellers have the cost ``psi`` and receive equal weights. The marginal cost is that of
-    the last seller if the cheapest sellers have weights at the cap. Costs minus the marginal cost
-    give a threshold in [-cap, 0] for any beta.
+    ``count`` sellers have the cost ``psi`` and receive equal weights. If the cheapest sellers have
+    weights at the cap, the last of them has the marginal cost. Costs minus the marginal cost give a
+    threshold in [-cap, 0] for any beta.
     """
     needed = int(np.ceil((1 - 1e-12) / cap))
     marginal = psi[np.searchsorted(np.cumsum(count), min(needed, count.sum()))]

@@ -53,8 +53,8 @@ def market(*constraints, objective=STANDARD, costs=COSTS):
 
 
 def form(psi=COSTS, **changes) -> StandardForm:
-    given = {"mu": 1.0, "sigma": 2.0, "gamma": 0.5, "max_weight": 1.0}
-    return StandardForm(virtual_costs=np.array(psi, dtype=float), **(given | changes))
+    defaults = {"mu": 1.0, "sigma": 2.0, "gamma": 0.5, "max_weight": 1.0}
+    return StandardForm(virtual_costs=np.array(psi, dtype=float), **(defaults | changes))
 
 
 def market_of(form):
@@ -135,7 +135,7 @@ def check_feasible(market, allocation, tolerance=1e-7):
 
 
 class Own(cm.Term):
-    """User-defined term whose expression a given function builds."""
+    """User-defined term with an expression that is built by a given function."""
 
     def __init__(self, build):
         self.build = build
@@ -145,7 +145,7 @@ class Own(cm.Term):
 
 
 class Bound(cm.terms.Constraint):
-    """User-defined constraint whose comparisons a given function builds."""
+    """User-defined constraint with comparisons that are built by a given function."""
 
     def __init__(self, build):
         self.build = build
@@ -156,14 +156,14 @@ class Bound(cm.terms.Constraint):
 
 #: False values that a faulty solver could return in place of a multiplier.
 FALSE_VALUES = {
-    "noise": lambda rng, right: rng.normal(size=right.shape),
-    "huge": lambda rng, right: rng.normal(size=right.shape) * 10.0 ** rng.integers(3, 300),
-    "zeros": lambda rng, right: np.zeros(right.shape),
-    "of the wrong sign": lambda rng, right: -right,
-    "of any sign": lambda rng, right: right * rng.choice([-1, 1], right.shape),
-    "nearly right": lambda rng, right: right * (1 + 1e-6 * rng.normal(size=right.shape)),
-    "many times": lambda rng, right: right * rng.uniform(0, 10, right.shape),
-    "of others": lambda rng, right: rng.permutation(right.ravel()).reshape(right.shape),
+    "noise": lambda rng, dual: rng.normal(size=dual.shape),
+    "huge": lambda rng, dual: rng.normal(size=dual.shape) * 10.0 ** rng.integers(3, 300),
+    "zeros": lambda rng, dual: np.zeros(dual.shape),
+    "of the wrong sign": lambda rng, dual: -dual,
+    "of any sign": lambda rng, dual: dual * rng.choice([-1, 1], dual.shape),
+    "nearly right": lambda rng, dual: dual * (1 + 1e-6 * rng.normal(size=dual.shape)),
+    "many times": lambda rng, dual: dual * rng.uniform(0, 10, dual.shape),
+    "of others": lambda rng, dual: rng.permutation(dual.ravel()).reshape(dual.shape),
 }
 
 
@@ -171,7 +171,7 @@ FALSE_VALUES = {
 
 
 def costs(max_size=10):
-    """Draw virtual costs with ties, with clusters closer than any tolerance, or of wide range."""
+    """Draw virtual costs with ties, with nearly equal values, or with a wide range."""
     plain = st.lists(st.floats(0.01, 10), min_size=1, max_size=max_size)
     tied = st.lists(st.sampled_from([0.002, 0.5, 1.0, 100.0]), min_size=1, max_size=max_size)
     equal = st.builds(lambda c, m: [c] * m, st.floats(0.01, 10), st.integers(1, max_size))
@@ -216,7 +216,7 @@ def forms(draw, zeros=False, infinite=False, capped=True):
     return StandardForm(
         virtual_costs=draw(st.permutations(list(psi)).map(np.array)),
         mu=draw(weight),
-        # With the second choice, the noise is of the order of the payments at any scale of costs.
+        # The second value makes the noise as large as the payments at any scale of the costs.
         sigma=draw(st.sampled_from([sigma, 1 / (gamma * scale)])),
         gamma=gamma,
         max_weight=cap,
@@ -250,32 +250,32 @@ def random_point(rng, form):
     return weights
 
 
-def assert_sound(form, found, seed=0):
+def assert_sound(form, solution, seed=0):
     """Check that a solution is feasible, has the stated objective, and is optimal at its eta."""
-    psi, u, a = form.virtual_costs, form.max_weight, found.weights
+    psi, u, a = form.virtual_costs, form.max_weight, solution.weights
     assert a.sum() == pytest.approx(1, abs=1e-12)
     assert a.min() >= 0
     assert a.max() <= u * (1 + 1e-15)
     assert not a[np.isinf(psi)].any()
-    assert form.eta_low <= found.eta <= form.eta_high
-    assert 0 < found.eta < np.inf
-    assert found.objective == pytest.approx(form.objective(a, found.eta), rel=1e-14)
-    assert found.lower_bound <= found.objective
-    assert found.objective - found.lower_bound <= 1e-12 * found.objective
+    assert form.eta_low <= solution.eta <= form.eta_high
+    assert 0 < solution.eta < np.inf
+    assert solution.objective == pytest.approx(form.objective(a, solution.eta), rel=1e-14)
+    assert solution.lower_bound <= solution.objective
+    assert solution.objective - solution.lower_bound <= 1e-12 * solution.objective
     rng = np.random.default_rng(seed)
     for _ in range(10):
-        eta = np.clip(found.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
+        eta = np.clip(solution.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
         value = form.objective(random_point(rng, form), eta)
-        assert found.lower_bound <= value * (1 + 1e-14)
+        assert solution.lower_bound <= value * (1 + 1e-14)
     # The gradient of the norm gives a dual bound at this eta.
-    t = form.gamma * found.eta
+    t = form.gamma * solution.eta
     gradient = form.mu * a / np.linalg.norm(a) + t * psi
-    bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / found.eta
-    assert found.objective == pytest.approx(bound, rel=1e-10)
+    bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / solution.eta
+    assert solution.objective == pytest.approx(bound, rel=1e-10)
     # At weights strictly between zero and the cap, the gradient equals the multiplier times eta.
     free = (a > 1e-6 * a.max()) & (a < u * (1 - 1e-6))
     if free.any():
-        np.testing.assert_allclose(found.multiplier * found.eta, gradient[free], rtol=1e-8)
+        np.testing.assert_allclose(solution.multiplier * solution.eta, gradient[free], rtol=1e-8)
 
 
 def large_form(name, m):
@@ -313,6 +313,6 @@ def assert_omission_is_exact(form, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(exact_solver, "_WORTH_PASSES", np.inf)
         patch.setattr(exact_solver, "highest_cost_bought", lambda *_, **__: np.inf)
-        whole = exact_solver.solve_exact(form)
-    assert result.objective == pytest.approx(whole.objective, rel=1e-13)
-    np.testing.assert_allclose(result.weights, whole.weights, rtol=1e-9, atol=1e-15)
+        complete = exact_solver.solve_exact(form)
+    assert result.objective == pytest.approx(complete.objective, rel=1e-13)
+    np.testing.assert_allclose(result.weights, complete.weights, rtol=1e-9, atol=1e-15)

@@ -1,4 +1,4 @@
-"""Search over eta with known functions of eta in place of a solver."""
+"""Test the search over eta on known functions instead of solved markets."""
 
 import numpy as np
 import pytest
@@ -49,17 +49,17 @@ def valley(low=0.01, high=100.0, **changes) -> Tangents:
 @pytest.mark.parametrize("first", [0.05, 1.9, 60.0])
 @pytest.mark.parametrize("gap", [0.3, 1e-3, 1e-6])
 def test_the_search_stops_as_soon_as_the_gap_is_reached(first, gap):
-    runner, seen = valley(), []
-    best, bound = search_eta(runner, first, gap, 200, seen.append)
+    runner, records = valley(), []
+    best, bound = search_eta(runner, first, gap, 200, records.append)
     assert best.objective == min(record.upper for record in runner.records)
     assert bound <= 4.0 <= best.objective
     assert best.objective - bound <= gap * best.objective
     assert runner.evaluated[0] == pytest.approx(first)
-    assert seen == runner.records
-    assert len(seen) <= {0.3: 10, 1e-3: 16, 1e-6: 26}[gap]
+    assert records == runner.records
+    assert len(records) <= {0.3: 10, 1e-3: 16, 1e-6: 26}[gap]
     assert len(set(runner.evaluated)) == len(runner.evaluated)
-    if len(seen) > 1:  # a search with one solve fewer does not reach the gap
-        best, bound = search_eta(valley(), first, gap, len(seen) - 1, None)
+    if len(records) > 1:  # a search with one solve fewer does not reach the gap
+        best, bound = search_eta(valley(), first, gap, len(records) - 1, None)
         assert best.objective - bound > 0.9 * gap * best.objective
 
 
@@ -70,7 +70,7 @@ def test_the_search_stops_as_soon_as_the_gap_is_reached(first, gap):
         (1.2, lambda eta: 1.3 < eta < 4),  # solves fail between two solved points
     ],
 )
-def test_a_solver_failure_where_the_objective_increases_is_reported(first, fails):
+def test_a_solver_failure_near_the_minimum_is_reported(first, fails):
     runner = valley(0.0, np.inf, fails=fails)
     with pytest.raises(SolverError, match="failed at"):
         search_eta(runner, first, 1e-12, 200, None)
@@ -87,18 +87,18 @@ def test_an_objective_that_decreases_towards_zero_or_infinity_has_no_optimum():
     with pytest.raises(UnattainedOptimumError, match=r"eta tends to 0, objective .*EtaRange"):
         search_eta(towards_zero, 1.0, 1e-6, 200, None)
     assert len(towards_zero.records) < 60
-    falls = without_minimiser()
+    decreasing = without_minimiser()
     with pytest.raises(UnattainedOptimumError, match="eta tends to infinity, objective"):
-        search_eta(falls, 1.0, 1e-6, 200, None)
-    assert len(falls.records) <= 60
+        search_eta(decreasing, 1.0, 1e-6, 200, None)
+    assert len(decreasing.records) <= 60
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 20])
 def test_an_interrupted_search_returns_a_valid_bound(most):
-    """With few solves, the bound is valid although the search does not detect a missing optimum."""
-    falls = without_minimiser()
-    best, bound = search_eta(falls, 1.0, 1e-30, most, None)
-    assert len(falls.records) == most
+    """With few solves, the search cannot detect that no optimum exists, but its bound is valid."""
+    decreasing = without_minimiser()
+    best, bound = search_eta(decreasing, 1.0, 1e-30, most, None)
+    assert len(decreasing.records) == most
     assert bound <= 1.0 < best.objective
 
 

@@ -27,7 +27,7 @@ from tests.allocation.builders import (
     weight,
 )
 
-# Fail if an edge case gives NaN with a RuntimeWarning.
+# Turn a RuntimeWarning into an error, because edge cases must not give NaN.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 PSI = np.array([0.3, 0.9, 0.1, 2.0, 0.3])
@@ -60,7 +60,7 @@ def test_free_sellers_give_a_finite_eta_or_an_error(form):
         result = solve_exact(form)
     except UnattainedOptimumError as error:
         assert expected >= limit * (1 - 1e-9)
-        assert "virtual cost of 0" in str(error)  # noqa: PT017 - either outcome may be right
+        assert "virtual cost of 0" in str(error)  # noqa: PT017 - both outcomes are valid
     else:
         assert_sound(form, result)
         assert result.objective == pytest.approx(expected, rel=1e-11)
@@ -80,8 +80,8 @@ def test_the_optimum_under_a_range_of_eta_equals_brute_force(form, seed):
         assert_sound(form, result, seed)
     assert result.objective == pytest.approx(brute_force(form), rel=1e-11)
     # Eta equals a binding end of the range. Without a binding end, the slope at eta is zero.
-    at = {"eta_low": form.eta_low, "eta_high": form.eta_high}
-    assert all(result.eta == at[name] for name in result.binding)
+    ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
+    assert all(result.eta == ends[name] for name in result.binding)
     if not result.binding and form.mu > 0:
         slope = form.gamma * form.expected_cost(result.weights) - form.sigma / result.eta**2
         assert abs(slope) <= 1e-7 * form.sigma / result.eta**2
@@ -94,11 +94,11 @@ def test_without_spread_the_cheapest_sellers_are_filled_first(form, eta):
     assert at_eta.eta == eta
     result = solve_exact(form)
     np.testing.assert_array_equal(at_eta.weights, result.weights)
-    for found in (at_eta, result):
-        assert found.weights.sum() == pytest.approx(1, abs=1e-12)
-        assert 0 <= found.weights.min() <= found.weights.max() <= form.max_weight * (1 + 1e-15)
-        assert found.objective == pytest.approx(form.objective(found.weights, found.eta), rel=1e-14)
-        assert found.lower_bound == pytest.approx(found.objective, rel=1e-12)
+    for point in (at_eta, result):
+        assert point.weights.sum() == pytest.approx(1, abs=1e-12)
+        assert 0 <= point.weights.min() <= point.weights.max() <= form.max_weight * (1 + 1e-15)
+        assert point.objective == pytest.approx(form.objective(point.weights, point.eta), rel=1e-14)
+        assert point.lower_bound == pytest.approx(point.objective, rel=1e-12)
     cost = least_linear(form.virtual_costs, form.max_weight)
     assert result.objective == pytest.approx(2 * np.sqrt(form.sigma * form.gamma * cost), rel=1e-12)
     # Sellers with equal costs get equal weights, as in the limit mu -> 0.
@@ -219,7 +219,7 @@ def test_weights_become_equal_as_mu_grows():
 
 
 @given(forms(), st.floats(-3, 3), st.integers(0, 1000))
-def test_any_weights_prove_a_valid_bound(market, exponent, seed):
+def test_any_weights_give_a_valid_bound(market, exponent, seed):
     rng = np.random.default_rng(seed)
     psi = market.virtual_costs
     t = 10**exponent / psi.mean()

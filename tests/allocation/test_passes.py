@@ -13,7 +13,7 @@ from convexmarket.market import StandardForm
 from tests.allocation.builders import forms, large_form, ranged_forms
 
 
-def answer(form, costs=None):
+def solution(form, costs=None):
     """Return the solution, or the type of the raised error."""
     try:
         return solve_exact(form, costs and costs())
@@ -26,11 +26,11 @@ def assert_same(form, n_parts=3):
     place = rng.integers(n_parts, size=psi.size)  # some parts can be empty
     parts = [rng.permutation(psi[place == part]) for part in range(n_parts)]
 
-    def each(work):
+    def map_parts(work):
         return [work(blocks_of(part)) for part in parts]
 
-    expected, ends = answer(form), (psi.min(), psi.max(initial=0.0, where=psi < np.inf))
-    result = answer(form, lambda: screen_sellers(each, form, psi.size, *ends, 0)[0])
+    expected, ends = solution(form), (psi.min(), psi.max(initial=0.0, where=psi < np.inf))
+    result = solution(form, lambda: screen_sellers(map_parts, form, psi.size, *ends, 0)[0])
     if isinstance(expected, type):
         assert result is expected
         return

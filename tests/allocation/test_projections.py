@@ -1,4 +1,4 @@
-"""Projections solve a market at a fixed eta and over all eta as CVXPY declarations do."""
+"""Projections give the optima of CVXPY declarations at a fixed eta and over all eta."""
 
 import cvxpy as cp
 import numpy as np
@@ -51,7 +51,7 @@ def test_a_projection_is_optimal_and_its_cut_proves_it(squared, changes, eta):
     assert result.objective == pytest.approx(declared.value + 0.5 / eta, rel=1e-8)
     assert result.cut(eta) == pytest.approx(result.objective, rel=1e-9)
     assert result.cut.price == pytest.approx(-constraints[0].dual_value, abs=1e-4)
-    # At other values of eta a cut is at most the optimal value.
+    # At other values of eta, a cut is at most the optimal value.
     for other in (0.5 * eta, 0.9 * eta, 1.2 * eta, 4.0 * eta):
         if other <= problem.largest_eta():
             assert result.cut(other) <= runner.solve(other).objective * (1 + 1e-10)

@@ -44,7 +44,7 @@ def laplace_audit(scale, claimed, delta=0.0, **options):
 
 
 def check_statistical_bound(count, draws):
-    """Check that about 10 % of the bounds at confidence 0.9 exceed the loss of a tight claim."""
+    """Check that at most about 10 % of the bounds at confidence 0.9 exceed the true loss."""
     excesses = sum(
         laplace_audit(1.0, 1.0, draws=draws, confidence=0.9, random_state=seed).measured[0] > 1.0
         for seed in range(count)

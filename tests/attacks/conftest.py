@@ -1,4 +1,4 @@
-"""Shorten the searches, because the tests need a large loss but not the largest."""
+"""Shorten the searches, because a large loss is sufficient for the tests."""
 
 import pytest
 

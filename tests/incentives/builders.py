@@ -12,7 +12,7 @@ from convexmarket.allocation.curve import OwnReportCurve
 
 
 def normals(first, second, top=1.0):
-    return [cm.priors.TruncatedNormal(*of, 0.1, top) for of in (first, second)]
+    return [cm.priors.TruncatedNormal(*parameters, 0.1, top) for parameters in (first, second)]
 
 
 def two_humps():
@@ -79,7 +79,7 @@ def virtual_cost_payment(report, sold, rent, virtual_cost):
 # ------------------------------------------------------------------ an independent quadrature
 
 
-def answer(market, seller, report):
+def guarantee_with_masks(market, seller, report):
     """Return the guarantee at a report, and masks of sellers with weight and of active limits."""
     result = cm.allocate(with_report(market, seller, report))
     weights, form = result.weights, market.standard_form
@@ -93,7 +93,7 @@ def corners(market, seller, low, high):
     The search bisects intervals with a large drop or a change of the active set. It stops when an
     interval is shorter than the rounding error.
     """
-    at_low, at_high = (answer(market, seller, z) for z in (low, high))
+    at_low, at_high = (guarantee_with_masks(market, seller, z) for z in (low, high))
     result, stack = [], [(low, high, at_low, at_high)]
     smallest = 0.02 * (at_low[0] - at_high[0])
     while stack:
@@ -104,7 +104,7 @@ def corners(market, seller, low, high):
         if b - a < 1e-13 * b:
             result.append(middle)
             continue
-        at_middle = answer(market, seller, middle)
+        at_middle = guarantee_with_masks(market, seller, middle)
         stack += [(a, middle, at_a, at_middle), (middle, b, at_middle, at_b)]
     return sorted(result)
 
@@ -150,7 +150,7 @@ def assert_exact_payments(market, sellers, rel=1e-8):
 # ------------------------------------------------------------- markets without closed-form payments
 
 
-def alone(report, prior, cost, sigma=2.0, gamma=0.5):
+def single_seller_market(report, prior, cost, sigma=2.0, gamma=0.5):
     objective = cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments(cost)
     return cm.Market(cm.Sellers([report], prior), objective)
 

@@ -1,4 +1,4 @@
-"""Calibrate gamma to a budget for expected payments, which does not depend on the reports."""
+"""Gamma is calibrated to a budget for expected payments, independently of the reports."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_gamma_depends_on_the_prior_and_not_on_the_reports():
     assert cm.Market(sellers, single.objective).incentives == "by construction"
 
 
-GOOD = {
+ARGUMENTS = {
     "budget": 3.0,
     "prior": cm.Uniform(0.02, 0.1),
     "n_sellers": 4,
@@ -82,7 +82,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("changes", "words"),
     [
         ({"budget": 0}, "the budget must be a finite number > 0, got 0"),
         ({"draws": 1}, "draws must be a whole number >= 2, got 1"),
@@ -105,7 +105,7 @@ GOOD = {
         ),
     ],
 )
-def test_calibration_errors_state_the_reason(wrong, words):
-    arguments = {**GOOD, "random_state": 0, **wrong}
+def test_calibration_errors_state_the_reason(changes, words):
+    arguments = {**ARGUMENTS, "random_state": 0, **changes}
     with pytest.raises(ParameterError, match=words):
         calibrate_gamma(**arguments)

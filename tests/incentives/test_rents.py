@@ -1,6 +1,6 @@
 """Payments computed from allocations equal exact payments and closed forms.
 
-If neither is known, lower and upper sums over separate allocations enclose the payments.
+Otherwise, lower and upper sums over separate allocations enclose the payments.
 """
 
 import dataclasses
@@ -17,13 +17,13 @@ from convexmarket.incentives.rents import SolvedCurve
 from tests import one_in
 from tests.incentives.builders import (
     PRIORS,
-    alone,
     assert_sums_enclose_the_payment,
     draw,
     epsilon_at,
     prior_of,
     quotas,
     quotas_without_a_budget,
+    single_seller_market,
     spread_market,
     spread_under_budget,
 )
@@ -89,7 +89,7 @@ def test_quadrature_gives_the_exact_rent_within_the_stated_error(name):
 
 def test_payment_of_one_seller_with_a_quadratic_cost_equals_its_formula():
     """The optimum of sigma/eps + gamma*psi*eps^2 is eps^3 = sigma/(2*gamma*psi) = 2/psi = 1/z."""
-    market = alone(0.4, cm.Uniform(0.0, 1.0), cm.PowerCost(2))
+    market = single_seller_market(0.4, cm.Uniform(0.0, 1.0), cm.PowerCost(2))
     allocation = cm.allocate(market, gap=1e-9)
     assert allocation.epsilon[0] == pytest.approx(0.4 ** (-1 / 3), rel=1e-3)
     # c*eps^2 + int_c^1 z^(-2/3) dz
@@ -191,29 +191,29 @@ def test_payments_of_selected_sellers_keep_their_order():
     allocation = cm.allocate(market, gap=1e-8)
     all_sellers = cm.incentives.estimate_payments(market, allocation)
     assert all_sellers.n_solves >= allocation.n_bought
-    some = cm.incentives.estimate_payments(market, allocation, sellers=[3, 1])
-    assert some.sellers.tolist() == [3, 1]
-    np.testing.assert_allclose(some.amounts, all_sellers.amounts[[3, 1]], rtol=1e-4)
+    selected = cm.incentives.estimate_payments(market, allocation, sellers=[3, 1])
+    assert selected.sellers.tolist() == [3, 1]
+    np.testing.assert_allclose(selected.amounts, all_sellers.amounts[[3, 1]], rtol=1e-4)
     assert np.all(all_sellers.amounts >= market.sellers.sensitivities * allocation.epsilon - 1e-12)
     assert "total=" in repr(all_sellers)
 
 
-def test_an_inaccurate_allocation_gives_errors_or_a_refusal():
-    """The gap increases the errors of estimate_payments; with a larger gap, payments fails."""
+def test_an_inaccurate_allocation_increases_payment_errors_or_is_refused():
+    """The gap increases the errors of the payments, and a large gap raises an error."""
     market = spread_market(cm.Uniform(0.1, 1.0), cm.PowerCost(2), m=3)
-    good = cm.allocate(market, gap=1e-8)
-    rough = dataclasses.replace(good, lower_bound=good.objective * (1 - 9e-4))
+    optimal = cm.allocate(market, gap=1e-8)
+    rough = dataclasses.replace(optimal, lower_bound=optimal.objective * (1 - 9e-4))
     result = cm.incentives.estimate_payments(market, rough)
     assert result.errors.max() < 1e-5  # the bound is computed again
 
     def value(factor):
-        eta = factor * good.eta
-        return market.objective.value(good.weights, eta, market.sellers.virtual_costs)
+        eta = factor * optimal.eta
+        return market.objective.value(optimal.weights, eta, market.sellers.virtual_costs)
 
-    poor = dataclasses.replace(good, eta=1.02 * good.eta, objective=value(1.02))
+    poor = dataclasses.replace(optimal, eta=1.02 * optimal.eta, objective=value(1.02))
     assert 1e-5 < poor.gap < 1e-3
     assert cm.incentives.estimate_payments(market, poor).errors.max() > 1e-4
-    poor = dataclasses.replace(good, eta=1.04 * good.eta, objective=value(1.04))
+    poor = dataclasses.replace(optimal, eta=1.04 * optimal.eta, objective=value(1.04))
     with pytest.raises(AllocationError, match=r"has an error of .*allocate with a smaller"):
         cm.payments(market, poor)
 
@@ -221,10 +221,10 @@ def test_an_inaccurate_allocation_gives_errors_or_a_refusal():
 def test_an_allocation_that_is_suboptimal_in_this_market_is_refused():
     """The objective of the allocation is correct, but eta is twice the optimum."""
     market = spread_market(cm.Uniform(0.1, 1.0), spread=1.0 * cm.terms.SquaredSpread())
-    good = cm.allocate(market, gap=1e-8)
-    eta = 2 * good.eta
-    objective = market.objective.value(good.weights, eta, market.sellers.virtual_costs)
-    wrong = dataclasses.replace(good, eta=eta, objective=objective, lower_bound=objective)
+    optimal = cm.allocate(market, gap=1e-8)
+    eta = 2 * optimal.eta
+    objective = market.objective.value(optimal.weights, eta, market.sellers.virtual_costs)
+    wrong = dataclasses.replace(optimal, eta=eta, objective=objective, lower_bound=objective)
     with pytest.raises(
         AllocationError, match="not the optimum of this market, which has the objective"
     ):

@@ -60,14 +60,14 @@ def policy_of(name, m, cap):
     return cm.OnlinePolicy(PRIORS[name](), m, 1.0, 2.0, 0.5, cap)
 
 
-def cut_off(policy):
+def with_half_cap(policy):
     """Return a copy of a policy with the same plan and half of the largest guarantee."""
     described = policy.to_dict()
     described["plan"]["largest"] = 0.5 * policy.quote(policy.support[0]).epsilon
     return cm.online.policy_from_dict(described)
 
 
-def some_reports(policy, n):
+def random_reports(policy, n):
     """Draw reports from the support, most of them near its lower end."""
     low, high = policy.support
     top = high if np.isfinite(high) else policy.prior.quantile(0.999)
@@ -104,7 +104,7 @@ def check_payments(policy, n):
     """Compare payments for n reports with Eq. (8) of paper A, integrated by scipy."""
     high = policy.support[1]
     edges = policy.prior.breakpoints
-    for report in some_reports(policy, n):
+    for report in random_reports(policy, n):
         epsilon, payment = policy.quote(report)
         reports = np.linspace(report, min(high, policy.prior.quantile(1 - 1e-9)), 2001)
         selling = reports[policy.quote(reports).epsilon > 0]
@@ -127,7 +127,7 @@ def check_truth(policy, n):
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational
     assert audit.max_rise <= 1e-12 * policy.quote(policy.support[0]).epsilon
-    reports = some_reports(policy, n)
+    reports = random_reports(policy, n)
     audit = cm.online.audit_quotes(policy, reports)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational

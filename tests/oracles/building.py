@@ -60,7 +60,9 @@ class LargestPair(cm.terms.Constraint):
         return [cp.sum_largest(quantities.weights, 2) <= self.share]
 
 
-OWN = {kind.__name__: kind for kind in (Imbalance, Curvature, LargestEpsilon, Hinge, LargestPair)}
+CLASSES = {
+    kind.__name__: kind for kind in (Imbalance, Curvature, LargestEpsilon, Hinge, LargestPair)
+}
 
 
 def built(data: Any) -> Any:
@@ -73,7 +75,7 @@ def built(data: Any) -> Any:
     if name == "Scipy":
         family, *parameters = data[name]
         return cm.priors.Prior.from_scipy(getattr(stats, family)(*parameters))
-    kind = OWN.get(name) or getattr(cm.terms, name, None) or getattr(cm.priors, name, None)
+    kind = CLASSES.get(name) or getattr(cm.terms, name, None) or getattr(cm.priors, name, None)
     if kind is None or not name[0].isupper():
         return {key: built(value) for key, value in data.items()}
     arguments = built(data[name])

@@ -23,7 +23,7 @@ STATUSES = ("best of several starts", "global for this eta", "global")
 
 
 def value(spec: dict[str, Any], w: np.ndarray, a: np.ndarray, eta: float, costs: Any) -> float:
-    """Evaluate the formula of the objective without the package."""
+    """Evaluate the objective without the package."""
     model = spec["model"]
     rows, labels = np.array(model["X"]), np.array(model["y"])
     market = sum(weight * term_value(term, a, eta, costs) for weight, term in spec["terms"])
@@ -66,7 +66,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
     ranks = [STATUSES.index(each["status"]) for each in (stored, new)]
     best, bound, slack = new["objective"], new["lower_bound"], VALUE * scale
     wrong = {
-        "objective is above the stored one": not best <= stored["objective"] + slack,
+        "objective is above the stored objective": not best <= stored["objective"] + slack,
         "objective is below the stored bound": not best >= stored["lower_bound"] - slack,
         "bound is above the stored objective": not bound <= stored["objective"] + slack,
         "bound is lower": not bound >= stored["lower_bound"] - slack,

@@ -1,8 +1,9 @@
 """Check payments and privacy costs in 400 markets.
 
-The spec is the spec of an allocation. If the payments have no closed form, ``pay`` contains the
-arguments of ``estimate_payments``. In this case ``errors`` bounds the error of each payment, and
-new payments must agree with stored payments within the sum of the two errors.
+The spec has the form of a spec in :mod:`tests.oracles.allocations`. If the payments have no closed
+form, ``pay`` contains the arguments of ``estimate_payments``. In this case ``errors`` bounds the
+error of each payment, and new payments must agree with stored payments within the sum of the two
+errors.
 """
 
 from typing import Any

@@ -50,10 +50,10 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
     """Run a script of ``problems/papers`` or a problem file; return the tables to compare."""
     script = RENAMED.get(spec["problem"], spec["problem"]).replace("-", "_")
     if script in [*NAMES, *chain(*PARTS.values())]:
-        return kept(spec["tables"], _renamed(experiment(script).compute()))
+        return select(spec["tables"], _renamed(experiment(script).compute()))
     changes = SETTINGS.get(spec["problem"], [])
     problem = load_file(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1", *changes])
-    return kept(spec["tables"], _renamed(problem.perform(subproblems_of, progress=False).tables))
+    return select(spec["tables"], _renamed(problem.perform(subproblems_of, progress=False).tables))
 
 
 def _renamed(tables: Frames) -> Frames:
@@ -64,14 +64,16 @@ def _renamed(tables: Frames) -> Frames:
     return {**renamed, "points": renamed["runs"]}
 
 
-def kept(layouts: dict[str, Layout], frames: Frames) -> dict[str, Any]:
+def select(layouts: dict[str, Layout], frames: Frames) -> dict[str, Any]:
     """Select the cells of tables that the layouts describe."""
     return {
-        name: _kept(layout, frames) for name, layout in layouts.items() if layout["table"] in frames
+        name: _select(layout, frames)
+        for name, layout in layouts.items()
+        if layout["table"] in frames
     }
 
 
-def _kept(layout: Layout, frames: Frames) -> dict[str, Any]:
+def _select(layout: Layout, frames: Frames) -> dict[str, Any]:
     keys, order = layout["keys"], layout.get("order", [])
     frame = frames[layout["table"]]
     missing = {*keys, *order, *layout["columns"]} - set(frame.columns)
@@ -104,7 +106,7 @@ def _kept(layout: Layout, frames: Frames) -> dict[str, Any]:
 
 
 def _sortable(cell: Any) -> Any:
-    """Convert a cell to a sortable key, and round it to digits without rounding errors."""
+    """Convert a cell to a sortable key; floats are rounded to nine digits."""
     if isinstance(cell, float):
         return float(f"{cell:.9g}")
     return str(cell) if isinstance(cell, list | dict) else cell
@@ -182,13 +184,13 @@ def _table(layout: Layout, stored: dict[str, Any], new: dict[str, Any]) -> list[
         texts.append("count: the numbers of rows differ")
     if texts:
         return texts
-    alike = [True] * len(next(iter(stored["keys"].values()), []))
+    equal = [True] * len(next(iter(stored["keys"].values()), []))
     if stored["choices"]:
-        alike = [a == b or not b for a, b in zip(stored["choices"], new["choices"], strict=True)]
+        equal = [a == b or not b for a, b in zip(stored["choices"], new["choices"], strict=True)]
     for column, rule in layout["columns"].items():
         values = stored["values"][column], new["values"][column]
         if isinstance(rule, float | int):
-            texts += _cells(column, *values, alike, rule)
+            texts += _cells(column, *values, equal, rule)
         else:
             old, now = stored["errors"][column], new["errors"][column]
             now = [b if b == b else a for a, b in zip(old, now, strict=True)]
@@ -207,10 +209,10 @@ def _same_keys(stored: list[Any], new: list[Any]) -> bool:
 
 
 def _cells(
-    column: str, stored: list[Any], new: list[Any], alike: list[bool], tolerance: float
+    column: str, stored: list[Any], new: list[Any], equal: list[bool], tolerance: float
 ) -> list[str]:
     """Compare the cells of a column, which are numbers, texts or summaries."""
-    pairs = [(place, stored[place], new[place]) for place in np.flatnonzero(alike)]
+    pairs = [(place, stored[place], new[place]) for place in np.flatnonzero(equal)]
     numbers = [a for _, a, _ in pairs if isinstance(a, float) and np.isfinite(a)]
     largest = max(map(abs, numbers), default=0.0)
     texts = []

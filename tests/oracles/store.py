@@ -78,7 +78,7 @@ def check(topic: str, record: Record) -> list[str]:
 
 
 def failures(topic: str, records: Iterable[Record]) -> list[str]:
-    """Compare records with recomputed answers; return named texts of the differences."""
+    """Compare records with recomputed answers; return the differences with the record names."""
     return [f"{topic}/{each['name']}: {text}" for each in records for text in check(topic, each)]
 
 
@@ -104,9 +104,9 @@ def differences(stored: Any, new: Any, tolerance: float = TOLERANCE, at: str = "
             pairs = enumerate(zip(stored, new, strict=True))
             result = [differences(a, b, tolerance, f"{at}[{i}]") for i, (a, b) in pairs]
             return [text for texts in result for text in texts]
-        return _apart(stored, new, tolerance, at)
+        return _distances(stored, new, tolerance, at)
     if _numbers([stored, new]):
-        return _apart([stored], [new], tolerance, at)
+        return _distances([stored], [new], tolerance, at)
     if type(stored) is not type(new) or stored != new:
         return [f"{at}: stored {_short(stored)}, now {_short(new)}"]
     return []
@@ -116,21 +116,21 @@ def _numbers(values: list[Any]) -> bool:
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
-def _apart(stored: list[float], new: list[float], tolerance: float, at: str) -> list[str]:
+def _distances(stored: list[float], new: list[float], tolerance: float, at: str) -> list[str]:
     """Compare vectors. NaN equals NaN, and an infinity equals only the same infinity."""
     a, b = np.asarray(stored, dtype=float), np.asarray(new, dtype=float)
     with np.errstate(invalid="ignore"):
-        off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
     allowed = tolerance * np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
-    differ = ~(off <= allowed)
+    differ = ~(distance <= allowed)
     if not differ.any():
         return []
-    worst = int(np.argmax(np.where(np.isnan(off), np.inf, off)))
+    worst = int(np.argmax(np.where(np.isnan(distance), np.inf, distance)))
     place, others = (
         (f"[{worst}]", f", {differ.sum()} of {a.size} differ") if a.size > 1 else ("", "")
     )
-    apart = f"{off[worst]:.1e} apart (allowed {allowed:.1e}){others}"
-    return [f"{at}{place}: stored {stored[worst]!r}, now {new[worst]!r}; {apart}"]
+    text = f"{distance[worst]:.1e} apart (allowed {allowed:.1e}){others}"
+    return [f"{at}{place}: stored {stored[worst]!r}, now {new[worst]!r}; {text}"]
 
 
 def _short(value: Any) -> str:

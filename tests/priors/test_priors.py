@@ -55,7 +55,7 @@ def histogram(weights, edges) -> Prior:
     return Prior.from_scipy(frozen)
 
 
-#: Functions that create a prior of each family and the equal distribution of SciPy.
+#: Functions that create a prior of each family and the same distribution in SciPy.
 FAMILIES = {
     "uniform": (lambda: Uniform(0.02, 0.10), lambda: stats.uniform(0.02, 0.08)),
     "exponential": (lambda: Exponential(0.05), lambda: stats.expon(scale=0.05)),
@@ -142,7 +142,7 @@ def test_virtual_cost_is_c_plus_cdf_over_density(name):
         (EmpiricalPrior([1, 2]), None),
     ],
 )
-def test_virtual_cost_slope_equals_that_of_an_affine_psi(prior, slope):
+def test_virtual_cost_slope_equals_the_slope_of_an_affine_psi(prior, slope):
     assert prior.virtual_cost_slope == (None if slope is None else pytest.approx(slope))
     if slope is not None:
         low, high = prior.support
@@ -449,7 +449,7 @@ def test_virtual_cost_refuses_reports_below_the_support(prior):
             cost("much")
 
 
-def test_check_reports_names_the_first_outside():
+def test_check_reports_names_the_first_invalid_report():
     Uniform(0.02, 0.1).check_reports([0.02, 0.1])
     Exponential(1).check_reports([])
     with pytest.raises(
@@ -503,7 +503,7 @@ class _Tail(Prior):
     ],
     ids=["bounded", "unbounded", "small"],
 )
-def test_a_cdf_and_a_pdf_suffice_for_a_prior(prior, same):
+def test_a_cdf_and_a_pdf_define_a_prior(prior, same):
     u = np.linspace(0, 1, 41)
     c = same.quantile(u[1:-1])
     np.testing.assert_allclose(prior.quantile(u), same.quantile(u), rtol=1e-12)

@@ -40,7 +40,7 @@ def step_of(release):
     return 2.0 ** round(math.log2(float(printed)))
 
 
-def test_answers_lie_on_the_lattice():
+def test_answers_are_multiples_of_the_lattice_step():
     erm, X = neighbours()[0], public(30)
     release = cm.InteractiveRelease(
         erm, 1.0, 1e-6, max_queries=30, max_updates=5, threshold=0.0, random_state=source(0)

@@ -64,8 +64,8 @@ def check_noise_is_a_process(monkeypatch, kernel, order, n_releases):
     noise -= erm.decision_function(points)
     covariance = first.scale**2 * erm.kernel_(points, points)
     assert p_value(noise, covariance) > REJECTED
-    for off in (0.85, 1.15):
-        assert p_value(noise, off**2 * covariance) < REJECTED
+    for factor in (0.85, 1.15):
+        assert p_value(noise, factor**2 * covariance) < REJECTED
     if kernel == "rbf":
         assert p_value(noise, np.diag(np.diag(covariance))) < REJECTED
         squares = ((points[:, None, :] - points[None, :, :]) ** 2).sum(axis=-1)
@@ -77,10 +77,10 @@ def test_a_repeated_query_has_the_same_answer():
     release = release_of(model())
     first = release.predict(CROSS)
     before = state_of(release)
-    again = np.concatenate([release.predict(point) for point in CROSS[::-1]])[::-1]
-    assert np.array_equal(again, first)
-    many = release.predict(np.repeat(CROSS[:1], 200, axis=0))
-    assert np.array_equal(many, np.full(200, first[0]))
+    repeated = np.concatenate([release.predict(point) for point in CROSS[::-1]])[::-1]
+    assert np.array_equal(repeated, first)
+    copies = release.predict(np.repeat(CROSS[:1], 200, axis=0))
+    assert np.array_equal(copies, np.full(200, first[0]))
     assert state_of(release) == before
     single = release_of(model()).predict(np.repeat(CROSS, 3, axis=0))
     assert np.array_equal(single, np.repeat(first, 3))
@@ -89,7 +89,7 @@ def test_a_repeated_query_has_the_same_answer():
 def test_answers_at_nearly_equal_points_are_finite_and_smooth():
     release, line = release_of(model()), np.linspace(0.0, 1e-3, 300)
     answers = [float(release.predict([x, 0.0])[0]) for x in line]
-    # bound: largest slope of the process times the length, plus independent jitter
+    # the bound is the largest slope of the process times the length, plus the jitter
     assert np.ptp(answers) < release.scale * (5.0 * 1e-3 + 10.0 * np.sqrt(noise_of.JITTER)) + 1e-3
 
 

@@ -73,8 +73,8 @@ def test_points_are_selected_by_the_exponential_mechanism(accounting):
     points, _ = first_rounds(accounting, 2000)
     exponent = {"tight": 1.0, "paper": 0.25}[accounting] / SCALES[accounting]
     assert p_value_of_picks(points, exponent) > REJECTED
-    for off in (0.0, 0.5, 1.5):
-        assert p_value_of_picks(points, off * exponent) < REJECTED
+    for factor in (0.0, 0.5, 1.5):
+        assert p_value_of_picks(points, factor * exponent) < REJECTED
 
 
 def test_the_predictor_equals_the_mean_of_all_models():
@@ -112,8 +112,8 @@ def test_a_large_net_attains_the_claim_without_delta(rounds):
     # a changed row increases the error at one of many points and decreases it at the others
     before, after = np.zeros(10**6), np.full(10**6, -1.0 / scale)
     after[0] = 1.0 / scale
-    picked = after[0] - np.log(np.exp(after).sum()) - (before[0] - np.log(np.exp(before).sum()))
-    loss = rounds * (picked + 1.0 / scale)  # the measurement reveals the increase
+    selected = after[0] - np.log(np.exp(after).sum()) - (before[0] - np.log(np.exp(before).sum()))
+    loss = rounds * (selected + 1.0 / scale)  # the measurement reveals the increase
     assert 0.999 < loss <= 1.0
 
 
@@ -189,10 +189,10 @@ def test_the_error_bound_and_its_parts_equal_manual_values():
     s, C = release.scale, erm.norm_bound_
     missed = s * np.log(2 * 8 * release.net_size / 0.1)
     between = 2 * C * np.sqrt(2 * erm.kernel_.gamma) * 0.1
-    by_hand = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
-    rounded = release.error_bound - by_hand  # rounding of a selection and of a measurement
+    expected = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
+    rounded = release.error_bound - expected  # rounding of a selection and of a measurement
     assert 0.0 < rounded <= 2.0 * 2.0**-20 * erm.sensitivity_ * (1.0 + 1e-6)
-    message = bound_of(
+    error_bound = bound_of(
         "non_interactive",
         shift_of(erm),
         1.0,
@@ -204,8 +204,8 @@ def test_the_error_bound_and_its_parts_equal_manual_values():
         feature_lipschitz=np.sqrt(2 * erm.kernel_.gamma),
         failure_probability=0.1,
     )
-    assert message == pytest.approx(by_hand, rel=3e-6)
-    assert message >= release.error_bound
+    assert error_bound == pytest.approx(expected, rel=3e-6)
+    assert error_bound >= release.error_bound
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 3])

@@ -12,14 +12,14 @@ M = 5
 COSTS = np.array([0.5, 1.0, 2.0, 3.0, 0.1])
 GROUPS = np.array(["a", "b", "a", "c", "b"])
 SELLERS = cm.Sellers(virtual_costs=COSTS)
-OWN = np.array([1.0, 0.0, 3.0, 2.0, 4.0])
+ENTRIES = np.array([1.0, 0.0, 3.0, 2.0, 4.0])
 
 
 #: Target weights, public features, target averages of features, and a similarity matrix.
 TARGET = np.array([0.1, 0.3, 0.2, 0.25, 0.15])
 FEATURES = np.array([[1, -2], [0, 0.5], [3, 1], [2, 0], [-1, 400]])
 AVERAGES = np.array([1.2, 0.5])
-ALIKE = np.array(
+SIMILARITY = np.array(
     [
         [1, 0.9, 0, 0, 0],
         [0.9, 1, 0, 0, 0],
@@ -50,23 +50,23 @@ def vertices(size):
     """Yield vectors with ``int(size)`` entries of one, a fractional entry, and zeros."""
     whole, part = int(size), size - int(size)
     for chosen in itertools.permutations(range(M), whole + (part > 0)):
-        off = np.zeros(M)
-        off[list(chosen[:whole])] = 1
+        deviation = np.zeros(M)
+        deviation[list(chosen[:whole])] = 1
         if part:
-            off[chosen[-1]] = part
-        yield off
+            deviation[chosen[-1]] = part
+        yield deviation
 
 
-def worst_case(a, eta, c, offs):
+def worst_case(a, eta, c, deviations):
     """Compute the largest total payment over given relative deviations of costs."""
-    return max((c * (1 + RADIUS * off)) @ (eta * a) for off in offs)
+    return max((c * (1 + RADIUS * deviation)) @ (eta * a) for deviation in deviations)
 
 
 def on_a_sphere(x):
     """Return the unit vector along ``RADIUS * x``, the worst deviation in the unit ball."""
-    along = RADIUS * x
-    along /= along.max() or 1.0  # avoids underflow of squares
-    return [along / np.linalg.norm(along) if along.any() else along]
+    direction = RADIUS * x
+    direction /= direction.max() or 1.0  # avoids underflow of squares
+    return [direction / np.linalg.norm(direction) if direction.any() else direction]
 
 
 #: Terms, and their definitions as functions of weights, eta and virtual costs.
@@ -92,10 +92,10 @@ TERMS = {
     "distance 3": (cm.Spread(3, TARGET), lambda a, eta, c: np.sum(abs(a - TARGET) ** 3) ** (1 / 3)),
     "distance inf": (cm.Spread(np.inf, TARGET), lambda a, eta, c: np.max(abs(a - TARGET))),
     "divergence": (cm.terms.NegativeEntropy(TARGET), lambda a, eta, c: entropy(a, TARGET)),
-    "quadratic": (cm.terms.QuadraticSpread(ALIKE), lambda a, eta, c: a @ ALIKE @ a),
+    "quadratic": (cm.terms.QuadraticSpread(SIMILARITY), lambda a, eta, c: a @ SIMILARITY @ a),
     "quadratic, sparse": (
-        cm.terms.QuadraticSpread(sparse.csc_matrix(ALIKE)),
-        lambda a, eta, c: a @ ALIKE @ a,
+        cm.terms.QuadraticSpread(sparse.csc_matrix(SIMILARITY)),
+        lambda a, eta, c: a @ SIMILARITY @ a,
     ),
     "squared noise": (cm.terms.SquaredNoise(), lambda a, eta, c: 1 / eta**2),
     "tiers": (
@@ -131,10 +131,10 @@ def share(a, group):
 #: Constraints, and their slacks as functions of weights and eta; a violated slack is negative.
 CONSTRAINTS = {
     "cap": (cm.Cap(2), lambda a, eta: (2 / M - a).min()),
-    "caps": (cm.Cap(OWN), lambda a, eta: (OWN / M - a).min()),
+    "caps": (cm.Cap(ENTRIES), lambda a, eta: (ENTRIES / M - a).min()),
     "largest": (cm.MaxEpsilon(0.5), lambda a, eta: (0.5 - eta * a).min()),
-    "each largest": (cm.MaxEpsilon(OWN), lambda a, eta: (OWN - eta * a).min()),
-    "given": (cm.terms.GivenEpsilon(OWN), lambda a, eta: (OWN - eta * a).min()),
+    "each largest": (cm.MaxEpsilon(ENTRIES), lambda a, eta: (ENTRIES - eta * a).min()),
+    "given": (cm.terms.GivenEpsilon(ENTRIES), lambda a, eta: (ENTRIES - eta * a).min()),
     "budget": (cm.Budget(1.5), lambda a, eta: 1.5 - eta * (COSTS @ a)),
     "range": (cm.EtaRange(0.5, 2), lambda a, eta: min(eta - 0.5, 2 - eta)),
     "at least": (

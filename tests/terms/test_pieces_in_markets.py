@@ -10,12 +10,12 @@ import convexmarket as cm
 from convexmarket.errors import InfeasibleMarketError, ParameterError
 from tests import one_in
 from tests.terms.builders import (
-    ALIKE,
     AVERAGES,
     CONSTRAINTS,
     COSTS,
     FEATURES,
     SELLERS,
+    SIMILARITY,
     TARGET,
     TERMS,
     M,
@@ -123,7 +123,7 @@ def test_the_minimum_of_the_divergence_is_exact(raw, weight):
     assert many[0] == pytest.approx(result)
 
 
-def test_a_spread_with_reference_is_not_the_standard_form():
+def test_a_spread_with_a_reference_is_not_in_the_standard_form():
     about = cm.Spread(reference=TARGET)
     payments, noise = 0.5 * cm.Payments(), 2.0 * cm.Noise()
     assert cm.Market(SELLERS, about + noise + payments).standard_form is None
@@ -140,11 +140,11 @@ def test_a_large_quadratic_spread_is_factored_by_blocks():
     rows = [rng.normal(size=(size, max(1, size - 1))) for size in rng.integers(1, 6, 4_000)]
     order = rng.permutation(sum(map(len, rows)))
     blocks = [row @ row.T for row in rows]
-    alike = sparse.block_diag(blocks, format="csr")[order][:, order]
-    term = cm.terms.QuadraticSpread(alike)
+    covariance = sparse.block_diag(blocks, format="csr")[order][:, order]
+    term = cm.terms.QuadraticSpread(covariance)
     a = rng.dirichlet(np.ones(order.size))
     result = (1.0 * term).value(a, 1.0, np.ones(order.size))
-    assert result == pytest.approx(a @ (alike @ a), rel=1e-12)
+    assert result == pytest.approx(a @ (covariance @ a), rel=1e-12)
     with pytest.raises(ValueError, match="read-only"):
         term.Sigma.data[0] = 9
 
@@ -152,9 +152,9 @@ def test_a_large_quadratic_spread_is_factored_by_blocks():
 def test_rounding_does_not_make_a_covariance_indefinite():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(30, 4))
-    alike = rows @ rows.T
-    term = cm.terms.QuadraticSpread(alike + 1e-12 * rng.normal(size=alike.shape))
+    covariance = rows @ rows.T
+    term = cm.terms.QuadraticSpread(covariance + 1e-12 * rng.normal(size=covariance.shape))
     a = np.full(30, 1 / 30)
-    assert (1.0 * term).value(a, 1.0, a) == pytest.approx(a @ alike @ a, rel=1e-9)
+    assert (1.0 * term).value(a, 1.0, a) == pytest.approx(a @ covariance @ a, rel=1e-9)
     with pytest.raises(ParameterError, match="eigenvalue -1e-07; give"):
-        cm.terms.QuadraticSpread(ALIKE - 1e-7 * np.eye(M))
+        cm.terms.QuadraticSpread(SIMILARITY - 1e-7 * np.eye(M))
