@@ -1,4 +1,4 @@
-"""The tests. Shared code is in ``builders.py`` of this folder and of each subfolder."""
+"""The test suite. The shared code of each folder is in its ``builders.py``."""
 
 import ast
 import functools
@@ -14,17 +14,17 @@ PROBLEMS = ROOT / "problems"
 
 @functools.cache
 def parsed(source: str) -> ast.Module:
-    """Return the syntax tree of a module; several tests inspect it."""
+    """Return the syntax tree of a module's source; the cache avoids parsing a module twice."""
     return ast.parse(source)
 
 
 def one_in(every: int, cases: Iterable[Any]) -> list[Any]:
-    """Mark cases such that the default group runs only the first of every ``every``.
+    """Select the first of every ``every`` cases for the default group of tests.
 
-    The others run in the campaign.
+    The campaign runs the other cases.
     """
-    given = [case if isinstance(case, type(pytest.param())) else _param(case) for case in cases]
-    return [_waiting(case) if i % every else case for i, case in enumerate(given)]
+    marked = [case if isinstance(case, type(pytest.param())) else _param(case) for case in cases]
+    return [_waiting(case) if i % every else case for i, case in enumerate(marked)]
 
 
 def _waiting(case: Any) -> Any:

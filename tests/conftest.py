@@ -1,4 +1,4 @@
-"""Configuration of all tests: groups, numbers of examples, and no network."""
+"""Set the groups of tests and the numbers of examples, and forbid network access."""
 
 import functools
 import gc
@@ -14,12 +14,12 @@ from typer.main import get_command
 from convexmarket.studies import execution
 
 TESTS = Path(__file__).parent
-#: Groups outside the default group; each has a folder with its name.
+#: Groups outside the default group. The tests of a group are in the folder with its name.
 GROUPS = ("process", "page", "campaign")
-#: Number of examples of a property. It is set only here.
+#: Number of Hypothesis examples of a property test in each profile.
 EXAMPLES = {"quick": 5, "ci": 25, "campaign": 200}
 PROFILE_OF = {"process": "ci", "page": "ci", "campaign": "campaign"}
-#: Minutes of the default group on two cores, with ``-n auto``.
+#: Duration of the default group in minutes on two cores, with ``-n auto``.
 MINUTES = 3
 
 for profile, count in EXAMPLES.items():
@@ -28,7 +28,7 @@ for profile, count in EXAMPLES.items():
         profile,
         max_examples=count,
         stateful_step_count=20,
-        deadline=None,  # processes that share a core are slower
+        deadline=None,  # examples are slower in processes that share a core
         derandomize=not fresh,
         print_blob=fresh,
         suppress_health_check=[HealthCheck.too_slow],
@@ -36,35 +36,35 @@ for profile, count in EXAMPLES.items():
 
 
 def pytest_configure(config):
-    """Load the profile of the group that ``-m`` names first."""
+    """Load the Hypothesis profile of the first group in ``-m``."""
     group = config.option.markexpr.partition(" ")[0]
     settings.load_profile(PROFILE_OF.get(group, "quick"))
-    if group not in PROFILE_OF:  # nested workers would only import the libraries again
+    if group not in PROFILE_OF:  # nested workers would import the libraries again
         os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 
 
 def pytest_report_header(config):
-    """Print how long the default group takes, unless files or another group were named."""
+    """Print the duration of the default group, unless the user selects files or another group."""
     if config.option.file_or_dir or config.option.markexpr.partition(" ")[0] in PROFILE_OF:
         return None
     return f"default group: about {MINUTES} minutes on two cores with -n auto"
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Skip folders and files without tests of the groups in ``-m``, unless they are named."""
+    """Skip the folders that contain no tests of the groups in ``-m``."""
     if collection_path.parent != TESTS:
         return None
     folder, request = collection_path.name, config.option.markexpr
     named = request.split(" or ")
-    # Other folders contain campaign tests too: cases that one_in omits, and property tests.
+    # The campaign also runs tests in other folders: cases that one_in omits, and property tests.
     elsewhere = set(named) <= {"process", "page"} and folder not in named
     elsewhere = elsewhere and collection_path.is_dir()
     return True if elsewhere or f"not {folder}" in request.split(" and ") else None
 
 
-@pytest.hookimpl(tryfirst=True)  # runs before -m selects tests
+@pytest.hookimpl(tryfirst=True)  # this hook must run before -m selects tests
 def pytest_collection_modifyitems(items):
-    """Mark the tests of a group's folder."""
+    """Mark each test in the folder of a group with the name of the group."""
     for item in items:
         if item.path.is_relative_to(TESTS):
             folder = item.path.relative_to(TESTS).parts[0]
@@ -74,14 +74,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def commands_built_once():
-    """Cache the commands, which typer otherwise rebuilds from signatures at every call."""
+    """Cache the commands, because typer rebuilds them from signatures at every call."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.testing._get_command", functools.cache(get_command), raising=False)
         yield
 
 
 class SharedWorker:
-    """A worker that several studies use, because a new worker imports libraries for seconds."""
+    """Worker that several studies share, because a new worker needs seconds to import libraries."""
 
     idle: ClassVar[list[Any]] = []
 
@@ -98,7 +98,7 @@ class SharedWorker:
 
 @pytest.fixture(scope="session", autouse=True)
 def workers_shared_by_studies(request):
-    """Share the workers of studies in the default group; other groups kill workers."""
+    """Share workers between the studies of the default group; tests of other groups kill them."""
     with pytest.MonkeyPatch.context() as patch:
         if request.config.option.markexpr.partition(" ")[0] not in PROFILE_OF:
             patch.setattr(execution, "_IDLE", 3600)
@@ -109,14 +109,14 @@ def workers_shared_by_studies(request):
 
 
 def pytest_collection_finish():
-    """Exclude tests and libraries, which stay in memory, from garbage collection."""
+    """Exclude tests and libraries from garbage collection, because they remain in memory."""
     gc.freeze()
 
 
 # Tests run in parallel, so each process and its children use one core.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-#: Hosts of a browser driver or of a local cluster.
+#: Allowed hosts, for browser drivers and local clusters.
 THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
 CONNECTIONS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
@@ -125,7 +125,7 @@ LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"}
 def refuse_the_network(event, arguments):
     """Raise an error if a test, a doctest or a forked child connects to another machine.
 
-    Local sockets, whose addresses are file names, are allowed.
+    Local sockets are allowed; their addresses are file names.
     """
     if event in CONNECTIONS and isinstance(arguments[1], tuple):
         host = arguments[1][0]
@@ -136,7 +136,7 @@ def refuse_the_network(event, arguments):
     if isinstance(host, bytes):
         host = host.decode()
     if isinstance(host, str) and host and host not in THIS_MACHINE:
-        pytest.fail(f"{event} of {host!r}: tests and tested code use no network")
+        pytest.fail(f"{event} of {host!r}: tests and tested code must not use the network")
 
 
 sys.addaudithook(refuse_the_network)

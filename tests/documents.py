@@ -1,8 +1,8 @@
-"""The Python blocks of the documentation and their shown outputs.
+"""Run the Python blocks of the documentation and update the outputs below them.
 
-``python -m tests.documents [--varying] [FILE ...]`` runs every block and writes its output below
-it, in a block of text. ``--varying`` also rewrites the marked outputs, which depend on fresh noise.
-Outputs are compared with a tolerance for numbers, because solvers differ in the last digits.
+``python -m tests.documents [--varying] [FILE ...]`` runs every block and writes its output to the
+text block below it. ``--varying`` also rewrites the marked outputs, which depend on fresh noise. An
+output is kept if its numbers agree within a tolerance, because solvers differ in the last digits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?!\w)")
 
 
 class Block(NamedTuple):
-    """A Python block: its first line in the document, its code and its shown output."""
+    """First line, code and shown output of a Python block in a document."""
 
     line: int
     code: str
@@ -58,7 +58,7 @@ def blocks(path: Path) -> list[Block]:
 
 
 def documents() -> Iterator[Path]:
-    """Yield the README and the pages of the site that are not generated."""
+    """Yield the paths of the README and of all pages of the site except the generated ones."""
     yield ROOT / "README.md"
     for path in sorted((ROOT / "docs").rglob("*.md")):
         if not {"auto_tutorials", "generated"} & set(path.parts):
@@ -67,7 +67,7 @@ def documents() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def reader_folder(folder: Path) -> Iterator[None]:
-    """Change to a folder with the files of a clone of the repository."""
+    """Change to a folder with links to the files that readers have in a clone of the repository."""
     for name in ("problems", "README.md"):
         (folder / name).symlink_to(ROOT / name)
     before = Path.cwd()
@@ -79,7 +79,7 @@ def reader_folder(folder: Path) -> Iterator[None]:
 
 
 def run(block: Block, path: Path) -> str:
-    """Run a block and return its output. A traceback shows the line of the document."""
+    """Run a block and return its output. Tracebacks show line numbers of the document."""
     printed = io.StringIO()
     pd.set_option("display.width", 100)
     code = compile("\n" * (block.line - 1) + block.code, str(path), "exec")
@@ -89,7 +89,7 @@ def run(block: Block, path: Path) -> str:
 
 
 def agree(shown: str, printed: str, tolerance: float = 2e-3) -> bool:
-    """Check whether two outputs have equal texts, and numbers within a relative tolerance."""
+    """Check whether two outputs are equal, up to a relative tolerance for numbers."""
     if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
         return False
     pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
@@ -102,7 +102,7 @@ def agree(shown: str, printed: str, tolerance: float = 2e-3) -> bool:
 def rewrite(path: Path, *, varying: bool = False) -> None:
     """Run the blocks of a document and write their outputs below them.
 
-    Outputs that vary are replaced only if ``varying``.
+    The outputs that depend on fresh noise are replaced only if ``varying`` is true.
     """
     text = path.read_text(encoding="utf-8")
 
@@ -124,8 +124,8 @@ def rewrite(path: Path, *, varying: bool = False) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.documents", description=__doc__)
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="all documents if none")
-    parser.add_argument("--varying", action="store_true", help="also outputs of fresh noise")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="default: all")
+    parser.add_argument("--varying", action="store_true", help="also rewrite the marked outputs")
     options = parser.parse_args()
     os.environ.setdefault("MPLBACKEND", "Agg")
     warnings.simplefilter("ignore")

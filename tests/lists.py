@@ -1,4 +1,4 @@
-"""Offers for lists of sellers, as on the command line."""
+"""Compute offers for lists of sellers as the command line does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def price_list(
     id: str | None = None,
     **options: Any,
 ) -> cm.Deal:
-    """Compute offers for a list in the papers' problem, with names in the column "id"."""
+    """Compute offers for a table in the papers' problem; the column "id" contains the names."""
     if id is None and not isinstance(table, str | PathLike):
         id = "id"
     objective = mu * cm.Spread() + sigma * cm.Noise()

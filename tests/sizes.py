@@ -1,7 +1,7 @@
-"""Line counts and ceilings of the packages in the table of CONTRIBUTING.md.
+"""Check and update the line counts of packages in the table of CONTRIBUTING.md.
 
-``python -m tests.sizes`` lowers the recorded counts to the current ones. With ``--moved``, counts
-of packages may also increase, for a commit that moves lines between packages.
+``python -m tests.sizes`` lowers the recorded counts to the current counts. With ``--moved``, the
+counts of packages can also increase. Use this option for commits that move lines between packages.
 """
 
 import re
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from tests import ROOT
 
 PAGE = ROOT / "CONTRIBUTING.md"
-#: Lines by which the total may increase within an issue, while old and new code coexist.
+#: Allowed increase of the total while an issue replaces old code with new code.
 SLACK = 3_000
 _ROW = re.compile(r"^\| (`[^|]+) \| ([\d,]+) \| ([\d,]+) \|", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: names of packages, or a folder that ends with a slash."""
+    """Row of the table, with names of packages or a folder name that ends with a slash."""
 
     names: list[str]
     ceiling: int
@@ -34,7 +34,7 @@ class Row:
         return max(self.ceiling, self.recorded + slack)
 
     def lines(self) -> int:
-        """Count the lines of Python files and of other text in the wheel except data."""
+        """Count the lines of Python files and of other texts in the wheel, except data."""
         paths = [ROOT / ("" if self.is_folder else "convexmarket") / name for name in self.names]
         kinds = "*.py" if self.is_folder and self.names != ["convexmarket/"] else "*"
         files = [file for path in paths for file in path.rglob(kinds) if file.is_file()]
@@ -54,7 +54,7 @@ def rows(page: str) -> list[Row]:
 
 
 def rewritten(page: str, moved: bool) -> str:
-    """Return the page with the current counts; counts increase only if lines were moved."""
+    """Return the page with the current counts. Counts of packages increase only if ``moved``."""
 
     def replace(match: re.Match[str]) -> str:
         row = _row(match)

@@ -1,4 +1,4 @@
-"""Columns in another order are matched by labels or refused."""
+"""Columns whose rows are in another order are matched by labels or refused."""
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ NAMES = ["Ann", "Bob", "Cid", "Dot", "Eve", "Fay"]
 
 
 def patients():
-    """Return a table as read from a file, indexed by name."""
+    """Return a table of patients that is indexed by name."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.uniform(-0.4, 0.4, (6, 2)), index=NAMES, columns=["age", "bmi"])
     table["ill"] = np.where(table["age"] > 0, 1, -1)
@@ -130,7 +130,7 @@ def test_pieces_with_sellers_in_another_order_are_refused(declare):
         with pytest.raises(DataError, match="not the sellers' ids in their order"):
             declare(sellers, other)
     unnamed = cm.Sellers(patients()["granted"].to_numpy() / 10, prior=cm.Uniform(0, 1))
-    declare(unnamed, backwards(column))  # only the piece has labels
+    declare(unnamed, backwards(column))  # only the column has labels
 
 
 def test_buyers_with_sellers_in_another_order_are_refused():

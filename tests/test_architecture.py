@@ -1,4 +1,4 @@
-"""Import directions, line ceilings and public names of the packages."""
+"""Check import directions, line ceilings and public names of the packages."""
 
 import ast
 import importlib
@@ -20,7 +20,7 @@ from tests import ROOT, parsed, sizes
 
 PACKAGE = Path(cm.__file__).parent
 
-#: The table of CONTRIBUTING.md; a package imports only packages above it.
+#: Rows of the table in CONTRIBUTING.md. A package imports only packages in rows above it.
 ROWS = sizes.rows(sizes.PAGE.read_text())
 PACKAGES = [name for row in ROWS if not row.is_folder for name in row.names]
 #: Packages that other packages must not import.
@@ -35,13 +35,13 @@ def package_of(path):
 
 
 def imported_packages(source, package):
-    """Return the imports of packages in a module, also nested ones, as (line, package).
+    """Return the line and the package of each import in a module, including nested imports.
 
     Parameters
     ----------
     source : str
     package : sequence of str
-        Names of the packages that contain the module, from the top.
+        Names of the packages that contain the module, starting at the top level.
     """
     result = []
     for node in ast.walk(parsed(source)):
@@ -50,7 +50,7 @@ def imported_packages(source, package):
         elif isinstance(node, ast.ImportFrom):
             stem = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*stem, *([node.module] if node.module else [])])
-            # ``from convexmarket import market`` names a package after the word import.
+            # In ``from convexmarket import market``, the package is the name after ``import``.
             names = [f"{base}.{alias.name}" for alias in node.names]
         else:
             continue
@@ -68,10 +68,10 @@ def imports_of(path):
 
 
 def violation(package, imported):
-    """Return the rule that an import violates, or an empty text."""
+    """Return a description of the rule that an import violates, or an empty string."""
     if imported == package:
         return ""
-    if imported not in PACKAGES:  # the top level, which imports every package
+    if imported not in PACKAGES:  # the top level imports every package
         return f"imports the package's public names ({imported or 'convexmarket'})"
     if PACKAGES.index(imported) > PACKAGES.index(package):
         return f"imports {imported}, which comes after it"
@@ -99,7 +99,7 @@ def test_a_package_imports_only_packages_before_it():
 
 
 def test_cvxpy_is_imported_only_where_problems_are_declared():
-    """Priors, payments and audits are functions of arrays; sellers may contain a parameter."""
+    """Priors, payments and audits are functions of arrays. Sellers can contain a parameter."""
     users = {
         package_of(path)
         for path in INSIDE
@@ -150,7 +150,7 @@ def test_a_folder_has_no_more_lines_than_its_ceiling_or_its_recorded_count(row):
 
 
 def test_packages_exceed_their_limits_by_at_most_the_slack_of_an_issue():
-    """Within an issue, old and new code may coexist."""
+    """While an issue replaces old code, the old and the new code can coexist."""
     excess = {row.names[0]: row.lines() - row.limit for row in ROWS if not row.is_folder}
     above = {name: lines for name, lines in excess.items() if lines > 0}
     assert sum(above.values()) <= sizes.SLACK, f"delete lines, or move them: {above}"
@@ -176,25 +176,25 @@ def test_recorded_counts_increase_only_after_a_move():
 
 # ----------------------------------------------------------------- classes of pieces
 
-#: Base classes against which arguments are checked, and all classes of pieces.
+#: Base classes for checks of arguments, and all classes of terms, constraints and costs.
 BASES = {"Term", "Constraint", "PrivacyCost"}
 PIECES = {
     name
     for name in terms.__all__
     if issubclass(getattr(terms, name), terms.pieces.Piece | terms.PrivacyCost)
 }
-#: Modules that check arguments of users.
+#: Modules that check the arguments of users.
 BORDER = {"market.py", "incentives/calibration.py", "studies/files/pieces.py"}
 
 
 def named(node):
-    """Return the names in an expression of a class, a tuple or a union."""
+    """Return the names in an expression for a class, a tuple of classes or a union."""
     names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
     return names | {item.attr for item in ast.walk(node) if isinstance(item, ast.Attribute)}
 
 
 def checks_classes(source):
-    """Return the class checks of pieces in a module, as (line, names of classes)."""
+    """Return the line and the checked classes of each type check of terms in a module."""
     result = []
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
@@ -214,7 +214,7 @@ def checks_classes(source):
 
 def test_no_module_checks_the_class_of_a_piece():
     wrong = [
-        f"{path}:{line} asks for {', '.join(sorted(names))}"
+        f"{path}:{line} checks for {', '.join(sorted(names))}"
         for path in MODULES
         if package_of(path) != "terms"
         for line, names in checks_classes((PACKAGE / path).read_text())
@@ -255,7 +255,7 @@ def test_the_package_has_at_most_64_names_and_loads_them_lazily():
 
 
 def public():
-    """Return all public names of the top level and of its packages."""
+    """Return the objects with public names in the top level and in its packages."""
     result = {name: getattr(cm, name) for name in cm.__all__}
     for package, module in list(result.items()):
         if inspect.ismodule(module):
@@ -272,7 +272,7 @@ def test_every_public_name_is_documented():
         first = documented.split("\n\n")[0]
         assert first.endswith("."), f"{name}: a summary must be a sentence"
         if inspect.isclass(value):
-            # Excludes inherited docstrings and generated ones of dataclasses ("Cap(k: float)").
+            # Inherited and generated docstrings, such as "Cap(k: float)", are not sufficient.
             assert (value.__doc__ or "").split(), name
             assert not re.fullmatch(rf"{name}\(.*\)", value.__doc__ or ""), name
             for attribute, member in vars(value).items():

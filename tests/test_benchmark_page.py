@@ -1,4 +1,4 @@
-"""docs/benchmarks.md has the form that its command writes."""
+"""Check the form and the sections of docs/benchmarks.md."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Budgets of the main flow in Python functions and calls, which do not depend on the machine."""
+"""Limit the Python functions and calls of the main functions, independently of the machine."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ import convexmarket as cm
 
 PACKAGE = str(Path(cm.__file__).parent)
 PRIOR = cm.Uniform(0.02, 0.10)
-WANTED = cm.Spread() + 100 * cm.Noise()
+OBJECTIVE = cm.Spread() + 100 * cm.Noise()
 
 
 def costs(sellers=500):
@@ -19,11 +19,11 @@ def costs(sellers=500):
 
 
 def standard_market():
-    return cm.Market(cm.Sellers(costs(), PRIOR), WANTED + 0.1 * cm.Payments())
+    return cm.Market(cm.Sellers(costs(), PRIOR), OBJECTIVE + 0.1 * cm.Payments())
 
 
 def functions_entered(call):
-    """Return the functions of the package that a second call enters."""
+    """Return the functions of the package that are entered when ``call`` runs a second time."""
     call()
     entered = set()
     sys.setprofile(lambda frame, event, _: event == "call" and entered.add(frame.f_code))
@@ -46,12 +46,12 @@ def test_payments_enters_at_most_90_functions():
 
 
 def price(sellers):
-    table, bound = pd.DataFrame({"ask": costs(sellers)}), [cm.MaxEpsilon(2)]
-    return cm.price(table, ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1, constraints=bound)
+    table, caps = pd.DataFrame({"ask": costs(sellers)}), [cm.MaxEpsilon(2)]
+    return cm.price(table, ask="ask", prior=PRIOR, objective=OBJECTIVE, gamma=0.1, constraints=caps)
 
 
 def test_price_with_a_largest_epsilon_makes_at_most_60_000_calls_in_python():
-    """Calls in dependencies count, too; counting stops at the budget (1,850,000 at d0bbf466)."""
+    """The count includes calls in dependencies and stops at the limit (1,850,000 at d0bbf466)."""
     price(2)  # imports
     calls = 0
 

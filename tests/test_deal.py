@@ -1,4 +1,4 @@
-"""buy and price give the same offers as their separate steps."""
+"""``buy`` and ``price`` give the same offers as separate calls of the steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convexmarket.privacy import Simulation, account
 
 PRIOR = cm.Uniform(0.02, 0.10)
 PUBLIC = cm.PublicFeatures({"age": (18, 100), "smoker": ["no", "yes"]}, missing="indicator")
-WANTED = cm.Spread() + 10 * cm.Noise()
+OBJECTIVE = cm.Spread() + 10 * cm.Noise()
 
 
 def patients(count=120, seed=0):
@@ -45,7 +45,7 @@ def deal(table, **options):
 
 def test_a_deal_equals_its_separate_steps():
     table = patients().set_index("patient")
-    whole = deal(table, constraints=[cm.Cap(8)])
+    result = deal(table, constraints=[cm.Cap(8)])
     mu, sigma = learner().risk(PUBLIC.n_features_out_)
     market = cm.Market(
         cm.Sellers(table["ask"], PRIOR),
@@ -54,26 +54,26 @@ def test_a_deal_equals_its_separate_steps():
     )
     allocation = cm.allocate(market)
     paid = cm.payments(market, allocation)
-    assert whole.offers["epsilon"].to_numpy() == pytest.approx(allocation.epsilon, rel=1e-12)
-    assert whole.offers["payment"].to_numpy() == pytest.approx(paid, rel=1e-12)
+    assert result.offers["epsilon"].to_numpy() == pytest.approx(allocation.epsilon, rel=1e-12)
+    assert result.offers["payment"].to_numpy() == pytest.approx(paid, rel=1e-12)
     surplus = paid - table["ask"].to_numpy() * allocation.epsilon
-    assert whole.offers["surplus"].to_numpy() == pytest.approx(surplus, abs=1e-12)
+    assert result.offers["surplus"].to_numpy() == pytest.approx(surplus, abs=1e-12)
     model = learner().fit(
         table, table["ill"], epsilon=allocation.epsilon, random_state=Simulation(0)
     )
-    assert np.array_equal(whole.model.coef_, model.coef_)
-    assert whole.certificate["gap"] == allocation.gap
-    assert whole.incentives == "by construction"
+    assert np.array_equal(result.model.coef_, model.coef_)
+    assert result.certificate["gap"] == allocation.gap
+    assert result.incentives == "by construction"
 
 
-def test_a_model_keeps_the_bought_epsilon_and_charges_its_account():
+def test_a_model_does_not_exceed_the_bought_epsilon_and_charges_its_account():
     table = patients()
-    whole = deal(table, id="patient")
-    assert np.all(whole.model.epsilon_ <= whole.offers["epsilon"])
-    assert np.array_equal(whole.account.budget, whole.offers["epsilon"])
-    assert np.array_equal(whole.account.spent, whole.model.epsilon_)
+    result = deal(table, id="patient")
+    assert np.all(result.model.epsilon_ <= result.offers["epsilon"])
+    assert np.array_equal(result.account.budget, result.offers["epsilon"])
+    assert np.array_equal(result.account.spent, result.model.epsilon_)
     with pytest.raises(BudgetExceededError, match="P"):
-        whole.account.charge(whole.model.guarantee_)
+        result.account.charge(result.model.guarantee_)
 
 
 def test_a_deal_charges_open_accounts():
@@ -83,34 +83,34 @@ def test_a_deal_charges_open_accounts():
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "polars", "pyarrow"])
 def test_files_and_tables_of_other_libraries_are_accepted(tmp_path, kind):
-    table, given = patients().reset_index(drop=True), tmp_path / f"patients.{kind}"
+    table, source = patients().reset_index(drop=True), tmp_path / f"patients.{kind}"
     if kind in ("csv", "parquet"):
-        table.to_csv(given, index=False) if kind == "csv" else table.to_parquet(given)
+        table.to_csv(source, index=False) if kind == "csv" else table.to_parquet(source)
     else:
         other = pytest.importorskip(kind)
-        given = other.from_pandas(table) if kind == "polars" else other.Table.from_pandas(table)
-    offers, expected = deal(given).offers, deal(table).offers
+        source = other.from_pandas(table) if kind == "polars" else other.Table.from_pandas(table)
+    offers, expected = deal(source).offers, deal(table).offers
     np.testing.assert_allclose(offers.to_numpy(), expected.to_numpy(), 1e-12, 1e-12)
 
 
 def test_a_learner_without_features_gets_all_other_columns():
     table = patients().drop(columns="smoker").dropna()
     table["age"] /= 200.0
-    whole = deal(table, learner=cm.PrivateLogisticRegression(0.1), id="patient", group="clinic")
-    assert whole.model.feature_names_in_.tolist() == ["age"]
+    result = deal(table, learner=cm.PrivateLogisticRegression(0.1), id="patient", group="clinic")
+    assert result.model.feature_names_in_.tolist() == ["age"]
 
 
 def test_a_deal_prints_its_statements_and_table():
-    whole = deal(patients(), id="patient")
-    bought = np.count_nonzero(whole.offers["epsilon"])
-    assert f"{bought} of 120 sellers sell" in repr(whole)
-    assert "It is proven" in repr(whole)
-    assert whole.model.guarantee_.statement() in whole.statements()
-    html = whole._repr_html_()
+    result = deal(patients(), id="patient")
+    bought = np.count_nonzero(result.offers["epsilon"])
+    assert f"{bought} of 120 sellers sell" in repr(result)
+    assert "It is proven" in repr(result)
+    assert result.model.guarantee_.statement() in result.statements()
+    html = result._repr_html_()
     assert "P0" in html
     assert "<table" in html
-    assert whole.to_frame().equals(whole.offers)
-    assert whole.to_frame() is not whole.offers
+    assert result.to_frame().equals(result.offers)
+    assert result.to_frame() is not result.offers
 
 
 def test_epsilon_and_payment_have_a_panel_each():
@@ -120,32 +120,34 @@ def test_epsilon_and_payment_have_a_panel_each():
 
 
 def test_a_deal_is_written_into_a_private_folder(tmp_path):
-    whole = deal(patients(), id="patient")
-    names = {path.name for path in whole.write(tmp_path / "deal")}
+    result = deal(patients(), id="patient")
+    names = {path.name for path in result.write(tmp_path / "deal")}
     assert names == {"deal.md", "offers.csv", "certificate.json", "model.json"}
     page = tmp_path / "deal" / "deal.md"
     assert page.read_text().startswith("# What was bought")
-    assert whole.model.guarantee_.statement() in page.read_text()
+    assert result.model.guarantee_.statement() in page.read_text()
     written = pd.read_csv(page.with_name("offers.csv"), index_col="patient")
-    pd.testing.assert_frame_equal(written, whole.offers, check_dtype=False, rtol=1e-12)
-    assert json.loads(page.with_name("certificate.json").read_text()) == whole.to_dict()
+    pd.testing.assert_frame_equal(written, result.offers, check_dtype=False, rtol=1e-12)
+    assert json.loads(page.with_name("certificate.json").read_text()) == result.to_dict()
     loaded = cm.load_model(page.with_name("model.json"))
-    assert np.array_equal(loaded.predict(patients()), whole.model.predict(patients()))
+    assert np.array_equal(loaded.predict(patients()), result.model.predict(patients()))
     assert all(page.with_name(name).stat().st_mode & 0o077 == 0 for name in names)
     with pytest.raises(ParameterError, match="exists; pass --force"):
-        whole.write(tmp_path / "deal")
-    prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1)
+        result.write(tmp_path / "deal")
+    prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=OBJECTIVE, gamma=0.1)
     assert len(prices.write(tmp_path / "prices")) == 3
     assert pd.read_csv(tmp_path / "prices" / "offers.csv")["id"].tolist() == list(patients().index)
 
 
 def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
-    class Own(cm.PrivateLogisticRegression):
-        """A user-defined learner that is not registered."""
+    class CustomLearner(cm.PrivateLogisticRegression):
+        """User-defined learner that is not registered."""
 
-    deal(patients(), learner=Own(features=PUBLIC)).write(tmp_path)
+    deal(patients(), learner=CustomLearner(features=PUBLIC)).write(tmp_path)
     assert not (tmp_path / "model.json").exists()
-    assert "model is not written here: model is a Own" in (tmp_path / "deal.md").read_text()
+    assert (
+        "model is not written here: model is a CustomLearner" in (tmp_path / "deal.md").read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_a_model_that_cannot_be_saved_is_omitted_with_a_note(tmp_path):
     [
         ({"gamma": None}, ParameterError, "payments have no weight; give gamma, budget"),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
-        ({"objective": WANTED + cm.Payments()}, ParameterError, "gamma or an objective with pay"),
+        ({"objective": OBJECTIVE + cm.Payments()}, ParameterError, "gamma or an objective"),
         ({"learner": None, "classes": (-1, 1)}, ParameterError, "features is missing"),
         ({"constraints": None}, ParameterError, "constraints must be a list .* got None"),
         ({"id": ["name"]}, ParameterError, r"^id must be the name of a column, got \['name'\]"),
@@ -180,7 +182,7 @@ def test_incompatible_options_are_refused(options, error, words):
 
 
 def test_truth_values_as_reports_and_text_as_na_values_are_refused():
-    market = {"prior": cm.Uniform(0, 1), "objective": WANTED, "gamma": 0.1}
+    market = {"prior": cm.Uniform(0, 1), "objective": OBJECTIVE, "gamma": 0.1}
     with pytest.raises(DataError, match="row 1: the report is not a number"):
         cm.price(pd.DataFrame({"ask": [True, True]}), **market)
     with pytest.raises(ParameterError, match="na_values must be a list of texts"):
@@ -189,7 +191,7 @@ def test_truth_values_as_reports_and_text_as_na_values_are_refused():
 
 def test_columns_can_be_named_by_numbers():
     table = pd.DataFrame([[0.03, "a"], [0.05, "b"]])
-    offers = cm.price(table, ask=0, id=1, prior=PRIOR, objective=WANTED, gamma=0.1).offers
+    offers = cm.price(table, ask=0, id=1, prior=PRIOR, objective=OBJECTIVE, gamma=0.1).offers
     assert offers.index.tolist() == ["a", "b"]
 
 
@@ -199,9 +201,9 @@ def test_a_report_as_feature_is_refused():
         deal(patients(), learner=custom)
 
 
-def test_an_invalid_cell_is_named_by_its_line_and_shown_on_request(tmp_path):
+def test_the_error_for_an_invalid_cell_states_its_line_and_quotes_it_on_request(tmp_path):
     path = tmp_path / "asks.csv"
-    market = {"id": "Nr.", "prior": PRIOR, "objective": WANTED, "gamma": 0.1}
+    market = {"id": "Nr.", "prior": PRIOR, "objective": OBJECTIVE, "gamma": 0.1}
     for cells, message in (
         (["0,03", "k.A.", "0,05"], "2: the report is not a number"),
         (["0.03", "0.04", "0.5"], r"3: the report is outside the support \[0.02, 0.1\]"),
@@ -210,21 +212,21 @@ def test_an_invalid_cell_is_named_by_its_line_and_shown_on_request(tmp_path):
         table = pd.DataFrame({"Nr.": ["P1", "P2", "P3"], "ask": cells})
         table.to_csv(path, index=False, sep=";")
         line = f"line {int(message[0]) + 1}{message[1:]}"
-        for given, place in ((table, f"^row {message}"), (path, line)):
+        for source, place in ((table, f"^row {message}"), (path, line)):
             with pytest.raises(DataError, match=place):
-                cm.price(given, **market)
+                cm.price(source, **market)
             with pytest.raises(DataError, match="the report '"):
-                cm.price(given, **market, show_cells=True)
+                cm.price(source, **market, show_cells=True)
     table = pd.DataFrame({"Nr.": ["P1", "P1"], "ask": ["0,03", "0,04"]})
-    for given in (table, table.set_index("Nr.")):
+    for source in (table, table.set_index("Nr.")):
         with pytest.raises(DataError, match=r"row 2: 'P1' is the id .* \(column 'Nr.'\)"):
-            cm.price(given, **market | {"id": "Nr." if given is table else None})
+            cm.price(source, **market | {"id": "Nr." if source is table else None})
 
 
 def test_a_file_keeps_its_ids_as_text(tmp_path):
     path = tmp_path / "asks.csv"
     path.write_text("Nr.;ask;age\n007;0,03;40\n008;k.A.;41\n")
-    market = {"ask": "ask", "id": "Nr.", "prior": PRIOR, "objective": WANTED, "gamma": 0.1}
+    market = {"ask": "ask", "id": "Nr.", "prior": PRIOR, "objective": OBJECTIVE, "gamma": 0.1}
     with pytest.raises(DataError, match="line 3: the report is not a number"):
         cm.price(path, na_values=["k.A."], **market)
     path.write_text("Nr.;ask;age\n007;0,03;40\n008;0,04;41\n")
@@ -240,7 +242,7 @@ def test_an_ask_outside_the_prior_of_a_group_names_the_seller():
     with pytest.raises(PriorError, match="P007"):
         cm.price(
             table, ask="ask", group="clinic", prior={"north": PRIOR, "south": PRIOR},
-            objective=WANTED, gamma=0.1,
+            objective=OBJECTIVE, gamma=0.1,
         )  # fmt: skip
 
 
@@ -252,7 +254,7 @@ def test_an_ask_outside_the_prior_of_a_group_names_the_seller():
         ("clinic", "the group is missing"),
     ],
 )
-def test_an_empty_cell_is_named_by_row_and_role(name, message):
+def test_the_error_for_an_empty_cell_states_its_row_and_role(name, message):
     table = patients()
     table[name] = table[name].astype(object)
     table.iloc[[5, 9], table.columns.get_loc(name)] = None
@@ -270,7 +272,7 @@ def test_a_learner_that_exceeds_the_bought_epsilon_is_refused():
 
 
 def test_a_file_suffix_other_than_csv_and_parquet_is_refused(tmp_path):
-    prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=WANTED, gamma=0.1)
+    prices = cm.price(patients(), ask="ask", prior=PRIOR, objective=OBJECTIVE, gamma=0.1)
     with pytest.raises(ParameterError, match=r"neither \.csv nor \.parquet"):
         prices.write(tmp_path / "offers.txt")
     assert list(tmp_path.iterdir()) == []
@@ -284,14 +286,14 @@ def test_a_table_without_rows_is_refused_with_its_file(tmp_path):
     with pytest.raises(DataError, match=r"asks\.csv: the table has no rows"):
         deal(path)
     with pytest.raises(DataError, match=r"asks\.csv: the list has a header but no sellers"):
-        cm.price(path, prior=PRIOR, objective=WANTED, gamma=0.1)
+        cm.price(path, prior=PRIOR, objective=OBJECTIVE, gamma=0.1)
 
 
 @pytest.mark.parametrize(
     ("column", "words"),
     [("area", r"^id p3: the cell of the column 'area'"), ("worth", r"^row 4: the label")],
 )
-def test_one_wrong_cell_among_decimal_commas_is_named_without_the_good_cells(
+def test_the_error_names_only_the_wrong_cell_of_a_column_with_decimal_commas(
     tmp_path, column, words
 ):
     cells = pd.DataFrame({"id": [f"p{i}" for i in range(20)], "ask": "0,05", "area": "1,5"})
@@ -300,7 +302,7 @@ def test_one_wrong_cell_among_decimal_commas_is_named_without_the_good_cells(
     cells.to_csv(path := tmp_path / "homes.csv", sep=";", index=False)
     with pytest.raises(DataError, match=rf"{words}.* is not a number") as error:
         cm.buy(
-            path, id="id", ask="ask", target="worth", prior=PRIOR, gamma=0.1, objective=WANTED,
+            path, id="id", ask="ask", target="worth", prior=PRIOR, gamma=0.1, objective=OBJECTIVE,
             features=cm.PublicFeatures({"area": (0, 3)}), target_range=(0, 1),
         )  # fmt: skip
     assert "more" not in str(error.value)
@@ -308,7 +310,7 @@ def test_one_wrong_cell_among_decimal_commas_is_named_without_the_good_cells(
 
 
 def houses(count, seed=0):
-    """Return rows whose price is nearly linear in three public features."""
+    """Draw houses whose price is nearly linear in two public features."""
     rng = np.random.default_rng(seed)
     table = pd.DataFrame(
         {"size": rng.uniform(40, 250, count), "age": rng.uniform(0, 100, count)}
@@ -320,10 +322,10 @@ def houses(count, seed=0):
 
 def bought_houses(budget=100.0, count=600, **options):
     public = cm.PublicFeatures({"size": (40, 250), "age": (0, 100)})
-    given = {"features": public, "target_range": (0, 500_000)} | options
+    arguments = {"features": public, "target_range": (0, 500_000)} | options
     return cm.buy(
         houses(count), ask="ask", target="price", prior=PRIOR, budget=budget,
-        random_state=Simulation(0), test=houses(200, 1), **given,
+        random_state=Simulation(0), test=houses(200, 1), **arguments,
     )  # fmt: skip
 
 
@@ -335,22 +337,22 @@ def bought_diagnoses(**options):
 
 
 def test_the_default_learner_follows_the_declared_labels():
-    whole = bought_houses()
-    assert isinstance(whole.model, cm.PersonalizedRidge)
-    assert whole.test_errors["model"] < 0.5 * whole.test_errors["constant"]
-    assert whole.expected_error < 20_000
-    assert "a prediction, computed from public numbers" in str(whole)
-    assert "the best constant prediction" in str(whole)
-    sick = bought_diagnoses(classes=(-1, 1), test=patients())
-    assert isinstance(sick.model, cm.PrivateLogisticRegression)
-    assert 0 <= sick.test_errors["model"] <= sick.test_errors["constant"] + 0.1
+    result = bought_houses()
+    assert isinstance(result.model, cm.PersonalizedRidge)
+    assert result.test_errors["model"] < 0.5 * result.test_errors["constant"]
+    assert result.expected_error < 20_000
+    assert "a prediction, computed from public numbers" in str(result)
+    assert "the best constant prediction" in str(result)
+    diagnoses = bought_diagnoses(classes=(-1, 1), test=patients())
+    assert isinstance(diagnoses.model, cm.PrivateLogisticRegression)
+    assert 0 <= diagnoses.test_errors["model"] <= diagnoses.test_errors["constant"] + 0.1
 
 
 def test_undeclared_labels_are_inferred_with_a_warning():
     with pytest.warns(cm.PrivacyLeakWarning, match="target_range"):
-        whole = bought_houses(target_range=None)
-    assert isinstance(whole.model, cm.PersonalizedRidge)
-    assert whole.expected_error is None
+        result = bought_houses(target_range=None)
+    assert isinstance(result.model, cm.PersonalizedRidge)
+    assert result.expected_error is None
     with pytest.warns(cm.PrivacyLeakWarning, match="classes"):
         assert isinstance(bought_diagnoses().model, cm.PrivateLogisticRegression)
 
@@ -362,18 +364,18 @@ def test_a_model_worse_than_a_constant_gives_a_warning_before_training():
     )  # fmt: skip
     options = {"learner": poor, "features": None, "target_range": None}
     with pytest.warns(cm.errors.UselessModelWarning, match="larger budget"):
-        whole = bought_houses(budget=1.0, **options)
-    assert whole.expected_error > poor.noise_limit()
+        result = bought_houses(budget=1.0, **options)
+    assert result.expected_error > poor.noise_limit()
 
 
-def test_options_of_the_default_learner_are_refused_with_another_one():
+def test_options_of_the_default_learner_are_refused_with_another_learner():
     with pytest.raises(ParameterError, match="features is for the default learner"):
         bought_houses(learner=learner())
     with pytest.raises(ParameterError, match="classes or target_range, not both"):
         bought_houses(classes=(0, 1))
 
 
-def test_a_learner_without_a_guarantee_is_refused_and_a_declared_one_is_marked():
+def test_a_learner_without_a_guarantee_is_refused_and_a_declared_guarantee_is_marked():
     class Silent:
         def risk(self, n_features):
             return 1.0, 1.0
@@ -396,10 +398,10 @@ def test_a_learner_without_a_guarantee_is_refused_and_a_declared_one_is_marked()
 
 def test_slow_payments_are_announced(monkeypatch):
     stages, people = [], patients(12).set_index("patient")
-    wanted = {"objective": cm.Spread(p=1.5) + cm.Noise(), "prior": PRIOR, "gamma": 0.1}
+    options = {"objective": cm.Spread(p=1.5) + cm.Noise(), "prior": PRIOR, "gamma": 0.1}
     monkeypatch.setattr("convexmarket.deal._LONG", 0.0)
-    cm.price(people, progress=stages.append, **wanted)
+    cm.price(people, progress=stages.append, **options)
     assert [stage for stage in stages if stage.startswith("paying, about")]
     stages.clear()
-    cm.price(people, progress=stages.append, **wanted | {"objective": WANTED})  # closed form
+    cm.price(people, progress=stages.append, **options | {"objective": OBJECTIVE})  # closed form
     assert "paying" in stages

@@ -1,4 +1,4 @@
-"""Offers from CSV files: certificates, atomic writes, budgets and groups."""
+"""Test certificates, atomic writes, budgets and groups of offers from CSV files."""
 
 import hashlib
 import json
@@ -28,8 +28,8 @@ def file_with(tmp_path, text, encoding="utf-8"):
     return path
 
 
-#: Former offers.
-OLD = "id,epsilon\nsomebody,0.5\n"
+#: Text of an earlier offers file.
+EARLIER = "id,epsilon\nsomebody,0.5\n"
 
 
 @pytest.fixture
@@ -39,19 +39,19 @@ def offers():
 
 
 def test_the_certificate_is_consistent(offers):
-    stated = offers.to_dict(offers.audit())
-    table, totals = offers.offers, stated["totals"]
+    certificate = offers.to_dict(offers.audit())
+    table, totals = offers.offers, certificate["totals"]
     assert totals["payments"] == table.payment.sum()
-    assert totals["epsilon"] == pytest.approx(stated["optimality"]["eta"])
+    assert totals["epsilon"] == pytest.approx(certificate["optimality"]["eta"])
     bought = table.epsilon > 0
     expected = ((2 * table.ask - 0.02) * table.epsilon)[bought].sum()
     assert totals["expected_payments"] == pytest.approx(expected)
     np.testing.assert_allclose(table.surplus, table.payment - table.ask * table.epsilon)
     assert totals["smallest_surplus"] == table.surplus.min() >= 0
-    assert stated["audit"]["incentive_compatible"]
-    assert stated["audit"]["sellers_audited"] == 3
-    assert stated["priors"] == [{"family": "uniform", "low": 0.02, "high": 0.10}]
-    assert json.loads(json.dumps(stated, allow_nan=False)) == stated
+    assert certificate["audit"]["incentive_compatible"]
+    assert certificate["audit"]["sellers_audited"] == 3
+    assert certificate["priors"] == [{"family": "uniform", "low": 0.02, "high": 0.10}]
+    assert json.loads(json.dumps(certificate, allow_nan=False)) == certificate
 
 
 def test_the_certificate_names_its_input(tmp_path):
@@ -60,13 +60,13 @@ def test_the_certificate_names_its_input(tmp_path):
     assert source == {"file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-def test_both_files_are_written_or_neither(offers, tmp_path):
+def test_either_both_files_or_no_files_are_written(offers, tmp_path):
     target = tmp_path / "offers.csv"
-    target.write_text(OLD)
-    (tmp_path / "offers.certificate.json").mkdir()  # so that the second file cannot be written
+    target.write_text(EARLIER)
+    (tmp_path / "offers.certificate.json").mkdir()  # a folder in place of the second file
     with pytest.raises(DataError, match="nothing was written"):
         offers.write(target, force=True)
-    assert target.read_text() == OLD
+    assert target.read_text() == EARLIER
     assert sorted(os.listdir(tmp_path)) == ["offers.certificate.json", "offers.csv"]
 
 
@@ -82,15 +82,15 @@ def test_a_failed_write_leaves_no_files(offers, tmp_path, monkeypatch):
 
 def test_a_range_of_eta_allows_free_sellers():
     reports = pd.DataFrame({"ask": [0.0, 0.6, 0.7]}, index=["Ann", "Bob", "Cem"])
-    given = {"prior": Uniform(0, 1), "objective": cm.Spread() + cm.Noise(), "gamma": 0.5}
+    arguments = {"prior": Uniform(0, 1), "objective": cm.Spread() + cm.Noise(), "gamma": 0.5}
     with pytest.raises(UnattainedOptimumError, match="EtaRange"):
-        cm.price(reports, **given)
-    offers = cm.price(reports, **given, constraints=[cm.EtaRange(0.5, 4.0)])
+        cm.price(reports, **arguments)
+    offers = cm.price(reports, **arguments, constraints=[cm.EtaRange(0.5, 4.0)])
     assert offers.offers["epsilon"].sum() == pytest.approx(4.0)
     assert offers.certificate["binding"] == ["eta_high"]
 
 
-def drawn(n=60, seed=0):
+def random_table(n=60, seed=0):
     rng = np.random.default_rng(seed)
     reports = PRIOR.sample(n, rng)
     groups = np.where(reports < 0.06, "south", "north")
@@ -98,21 +98,21 @@ def drawn(n=60, seed=0):
 
 
 def test_a_budget_determines_gamma_without_the_reports():
-    aim = 1.0 * cm.Spread() + 100.0 * cm.Noise()
-    gamma = cm.calibrate_gamma(5.0, PRIOR, 60, aim, [cm.Cap(2)], draws=25).gamma
-    stated = []
+    objective = 1.0 * cm.Spread() + 100.0 * cm.Noise()
+    gamma = cm.calibrate_gamma(5.0, PRIOR, 60, objective, [cm.Cap(2)], draws=25).gamma
+    records = []
     for seed in (0, 1):
-        offers = price_list(drawn(seed=seed), PRIOR, mu=1, sigma=100, budget=5.0, cap=2)
-        known = price_list(drawn(seed=seed), PRIOR, mu=1, sigma=100, gamma=gamma, cap=2)
-        pd.testing.assert_frame_equal(offers.offers, known.offers)
-        stated.append(offers.to_dict())
-        assert "payments amount to 5 on average" in stated[-1]["statements"][-1]
-    assert stated[0]["objective"] == stated[1]["objective"] == repr(known.market.objective)
-    assert stated[0]["budget"] == 5.0
+        offers = price_list(random_table(seed=seed), PRIOR, mu=1, sigma=100, budget=5.0, cap=2)
+        expected = price_list(random_table(seed=seed), PRIOR, mu=1, sigma=100, gamma=gamma, cap=2)
+        pd.testing.assert_frame_equal(offers.offers, expected.offers)
+        records.append(offers.to_dict())
+        assert "payments amount to 5 on average" in records[-1]["statements"][-1]
+    assert records[0]["objective"] == records[1]["objective"] == repr(expected.market.objective)
+    assert records[0]["budget"] == 5.0
 
 
 def test_a_group_has_its_share():
-    table = drawn(2)
+    table = random_table(2)
     free = price_list(table, PRIOR, **OBJECTIVE, group="region")
     pd.testing.assert_frame_equal(free.offers, price_list(table, PRIOR, **OBJECTIVE).offers)
     north = (table["region"] == "north").to_numpy()
@@ -123,7 +123,7 @@ def test_a_group_has_its_share():
 
 
 def test_unknown_groups_are_refused(tmp_path):
-    table = drawn(5)
+    table = random_table(5)
     with pytest.raises(ParameterError, match="give their column as group"):
         price_list(table, PRIOR, **OBJECTIVE, at_least={"north": 0.5})
     with pytest.raises(DataError, match="no column is called 'country'"):

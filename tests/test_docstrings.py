@@ -1,4 +1,4 @@
-"""Docstrings of all public names have parameters, results, errors and an example."""
+"""The docstrings of public names describe parameters, results and errors and have an example."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ MODULES = (
     *("terms", "priors", "allocation", "incentives", "privacy", "learners", "joint", "online"),
     *("release", "attacks", "ledger", "data"),
 )
-#: Classes with methods for users.
+#: Classes whose methods users call.
 CALLED = (
     *(
         cm.Market,
@@ -28,12 +28,12 @@ CALLED = (
     ),
     *(cm.Ledger, cm.JointMarket, cm.PrivateLogisticRegression, cm.learners.PrivateSearch),
 )
-#: Methods of these classes that only other parts of the package call.
+#: Methods of these classes that only the package calls.
 INTERNAL = {"contains", "check_labels", "check_reports", "by_prior", "in_parts", "with_ids"}
 
 
 def public():
-    """Return every public function and class by name."""
+    """Return all public functions and classes."""
     packages = [cm, *(importlib.import_module(f"convexmarket.{name}") for name in MODULES)]
     every = (getattr(package, name) for package in packages for name in package.__all__)
     result = {id(each): each for each in every}
@@ -51,13 +51,13 @@ CLASSES = [each for each in public() if inspect.isclass(each)]
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
 def test_a_function_documents_parameters_results_and_an_example(function):
-    signature, wanted = inspect.signature(function), {"Examples"}
+    signature, required = inspect.signature(function), {"Examples"}
     if signature.parameters:
-        wanted.add("Parameters")
+        required.add("Parameters")
     if signature.return_annotation not in ("None", None):
-        wanted.add("Returns")
+        required.add("Returns")
     result = sections(function.__doc__)
-    assert wanted <= result | ({"Returns"} if "Yields" in result else set())
+    assert required <= result | ({"Returns"} if "Yields" in result else set())
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda each: each.__name__)
@@ -77,15 +77,15 @@ def test_a_method_documents_its_parameters(kind):
 
 
 def errors_raised(function):
-    """Return the names of the package's errors in the raise statements of a function."""
+    """Return the error classes of the package that a function raises."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    made = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc]
-    names = {ast.unparse(each.func) for each in made if isinstance(each, ast.Call)}
+    calls = [node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc]
+    names = {ast.unparse(each.func) for each in calls if isinstance(each, ast.Call)}
     return names & set(errors.__all__)
 
 
 def documented():
-    """Return every public function, constructor and method with its docstring."""
+    """Return all public functions, constructors and methods with their docstrings."""
     result = [(each, each.__doc__) for each in FUNCTIONS]
     for kind in CLASSES:
         for name, method in vars(kind).items():

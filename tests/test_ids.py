@@ -1,4 +1,4 @@
-"""Valid ids, and the normal form in which accounts, ledgers and markets compare them."""
+"""Ids are validated, and accounts, ledgers and markets compare ids in a normal form."""
 
 import numpy as np
 import pandas as pd
@@ -72,9 +72,9 @@ def test_checking_a_list_equals_checking_each_id(ids):
         assert forms_of(ids) == expected
 
 
-# ------------------------------------------------------------------ one id in several spellings
+# ------------------------------------------------------------------ spellings of an id
 
-#: Two lists of the same ids, as two programs may write them.
+#: Pairs of lists in which two programs could write the same ids.
 SPELLINGS = {
     "numbers and text": ([11, 12], ["11", "12"]),
     "numbers of NumPy and text": (np.array([11, 12]), ["11", "12"]),
@@ -109,7 +109,7 @@ def test_budgets_match_any_spelling_of_the_index(spellings):
 
 
 def test_a_permuted_index_spends_an_account_once():
-    """The first row becomes the third: positions do not identify rows."""
+    """The first row becomes the third row, because positions do not identify rows."""
     table = pd.DataFrame({"age": [0.2, 0.7, 0.4]})
     backwards = table.iloc[::-1].reset_index(drop=True)
     with account(budget=1.0):
@@ -130,14 +130,14 @@ def test_a_permuted_table_of_names_spends_an_account_once(spellings):
 
 def test_repeated_ids_are_refused_in_any_spelling(spellings):
     first, second = spellings
-    both = [*first, *second]
+    ids = [*first, *second]
     with pytest.raises(SellersError, match="belongs to more than one seller"):
-        PrivacyAccountant(np.ones(4), ids=both)
+        PrivacyAccountant(np.ones(4), ids=ids)
     with pytest.raises(SellersError, match="belongs to more than one seller"):
-        account(budget=pd.Series(np.ones(4), index=pd.Index(both, dtype=object)))
+        account(budget=pd.Series(np.ones(4), index=pd.Index(ids, dtype=object)))
     with pytest.raises(SellersError, match="belongs to more than one seller"):
-        cm.Sellers(np.full(4, 0.5), PRIOR, ids=both)
-    table = pd.DataFrame({"id": pd.Series(both, dtype=object), "ask": 0.5})
+        cm.Sellers(np.full(4, 0.5), PRIOR, ids=ids)
+    table = pd.DataFrame({"id": pd.Series(ids, dtype=object), "ask": 0.5})
     with pytest.raises(DataError, match=r"row 3: .* is the id of an earlier seller"):
         price_list(table, PRIOR, mu=1, sigma=1, gamma=1)
 

@@ -1,4 +1,4 @@
-"""Markdown of documents and reports: tables are parsed, and products are not emphasis."""
+"""Tables of documents and reports are parsed as tables, and products are not emphasis."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
     for pattern in ("*.md", "docs/**/*.md", "convexmarket/**/*.md", "problems/**/*.md")
     for path in ROOT.glob(pattern)
-    if "generated" not in path.parts  # generated with the site
+    if "generated" not in path.parts  # these pages are generated with the site
 )
 REPORTS = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("reports/**/*.md"))
 #: Characters around emphasis: blanks, brackets, quotation marks, and ends of sentences.
 BEFORE = re.compile(r"[\s(\[“‘\"'—–|]")
 AFTER = re.compile(r"[\s)\]”’\"'—–|.,;:!?]")
-#: A LaTeX formula, which is not Markdown.
+#: LaTeX formulas, which are not Markdown.
 LATEX = re.compile(r"\$\$.+?\$\$|\$[^$\n]+\$", re.DOTALL)
 #: Characters of formulas.
 FORMULA = re.compile(r"[\^=<>+*]")
@@ -37,7 +37,7 @@ def tables(tokens: list[Token]) -> int:
 
 
 def blocks_of_bars(text: str, tokens: list[Token]) -> int:
-    """Count the blocks of lines outside code that begin with a bar."""
+    """Count the blocks of consecutive lines outside code that begin with a bar."""
     code = {
         line
         for token in tokens
@@ -48,11 +48,11 @@ def blocks_of_bars(text: str, tokens: list[Token]) -> int:
         number not in code and line.lstrip().startswith("|")
         for number, line in enumerate(text.split("\n"))
     ]
-    return sum(here and not before for before, here in zip([False, *bars], bars, strict=False))
+    return sum(bar and not before for before, bar in zip([False, *bars], bars, strict=False))
 
 
 def accidents(tokens: list[Token]) -> list[str]:
-    """Return the emphasis that touches a formula or is a part of one."""
+    """Return the emphasised texts that are adjacent to a formula or part of a formula."""
     result = []
     for token in tokens:
         children = token.children or []
@@ -80,20 +80,20 @@ def accidents(tokens: list[Token]) -> list[str]:
 
 
 def shown(tokens: list[Token]) -> str:
-    """Return the text of inline tokens, with a letter for code and a blank for line breaks."""
+    """Return the text of inline tokens. Code becomes a letter, and a line break becomes a blank."""
     text = {"softbreak": " ", "hardbreak": " ", "code_inline": "x", "image": "x"}
     return "".join(text.get(token.type, token.content) for token in tokens)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_table_of_a_document_is_parsed_as_one(name: str) -> None:
+def test_every_table_of_a_document_is_parsed_as_one_table(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     tokens = parse(text)
     assert tables(tokens) == blocks_of_bars(text, tokens)
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_every_table_of_a_shipped_report_is_parsed_as_one(name: str) -> None:
+def test_every_table_of_a_shipped_report_is_parsed_as_one_table(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     tokens = parse(text)
     assert tables(tokens) == blocks_of_bars(text, tokens)

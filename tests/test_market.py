@@ -1,4 +1,4 @@
-"""The declared problem as data, and its recognition as the papers' problem."""
+"""Markets are immutable, and markets in the form of the papers' problem are recognised."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ class LargestWeight(cm.terms.Constraint):
 
 
 class LoudSpread(cm.Spread):
-    """A subclass with another meaning, which is not treated as Spread."""
+    """Subclass with another definition, which is not treated as Spread."""
 
     def expression(self, quantities):
         return 2 * super().expression(quantities)
@@ -43,7 +43,7 @@ class LoudSpread(cm.Spread):
 @pytest.mark.parametrize(
     ("objective", "constraints", "expected"),
     [
-        # terms of one kind add up in any order and nesting
+        # weights of equal terms are added for any order and nesting
         (
             cm.Payments() + 2 * (cm.Spread() + cm.Noise()) + 0.5 * cm.Spread(),
             [],
@@ -70,7 +70,7 @@ def test_markets_in_the_papers_form_are_recognised(objective, constraints, expec
 @pytest.mark.parametrize(
     ("objective", "constraints"),
     [
-        (cm.Spread() + cm.Noise(), []),  # no payments: given guarantees or a budget
+        (cm.Spread() + cm.Noise(), []),  # there are no payments
         (SquaredSpread() + cm.Noise() + cm.Payments(), []),
         (cm.Spread() + 1e-9 * SquaredSpread() + cm.Payments(), []),
         (LoudSpread() + cm.Noise() + cm.Payments(), []),
@@ -104,7 +104,7 @@ def test_a_market_is_immutable():
 
 # ------------------------------------------------------------------------- refusals
 
-#: Refused calls, by the error and a pattern of its message.
+#: Invalid calls, grouped by the class of the error, with patterns of the message as keys.
 BAD = {
     ParameterError: {
         "sellers must be a Sellers object, got list": lambda: cm.Market(COSTS, 1 * cm.Spread()),

@@ -13,7 +13,7 @@ FILES = sorted(Path(convexmarket.__file__).parent.rglob("*.py"))
 
 
 def text_of(node):
-    """Return the text of a string or f-string, with {} for inserted values."""
+    """Return the text of a string or f-string, in which {} replaces inserted values."""
     if isinstance(node, ast.JoinedStr):
         return "".join(
             getattr(part, "value", "{}") if isinstance(part, ast.Constant) else "{}"
@@ -23,14 +23,14 @@ def text_of(node):
 
 
 def messages(tree):
-    """Yield the line and the text of every raised error with a message."""
+    """Yield the line and the message of every raised error."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
             yield node.lineno, text_of(node.exc.args[0])
 
 
 def faults(text):
-    """Return the deviations of a message from the common form."""
+    """Return a correction for each deviation of a message from the common form."""
     result = []
     if re.search(r"\bmust\b[^;]*, not \{\}", text):
         result.append("write 'got' before the value")

@@ -1,4 +1,4 @@
-"""Neither the tests nor the package use the network."""
+"""The tests and the package do not use the network."""
 
 import ast
 import socket
@@ -11,14 +11,14 @@ from tests import parsed
 
 PACKAGE = Path(convexmarket.__file__).parent
 
-#: Modules that open connections or use such modules.
+#: Modules that open connections or import modules that open connections.
 NETWORK = {
     *("aiohttp", "asyncio", "distributed", "dask", "ftplib", "http", "httpx", "imaplib"),
     *("paramiko", "poplib", "pycurl", "requests", "selectors", "smtplib", "socket"),
     *("socketserver", "ssl", "telnetlib", "urllib", "urllib3", "webbrowser", "xmlrpc"),
 }
-#: Allowed if the user requests it: ``--open`` shows a page, ``--dask`` names a scheduler, and
-#: sellers and rows may be in a Dask collection.
+#: Imports that are allowed, because they run only if the user requests them: ``--open`` shows a
+#: page, ``--dask`` selects a scheduler, and sellers can be in a Dask collection.
 REQUESTED = {
     ("cli/consoles.py", "webbrowser"),
     ("partitions.py", "dask"),
@@ -27,7 +27,7 @@ REQUESTED = {
 
 
 def imported(source):
-    """Return the external packages that a module imports, also in nested scopes."""
+    """Return the external packages that a module imports, including nested imports."""
     result = set()
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
@@ -40,15 +40,15 @@ def imported(source):
 # ---------------------------------------------------------------------------- the tests
 
 
-def test_a_test_that_connects_elsewhere_fails():
+def test_a_test_that_connects_to_another_machine_fails():
     with socket.socket() as single, pytest.raises(pytest.fail.Exception, match=r"192\.0\.2\.1"):
         single.connect(("192.0.2.1", 80))
 
 
-def test_a_test_that_sends_elsewhere_fails():
+def test_a_test_that_sends_to_another_machine_fails():
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as single,
-        pytest.raises(pytest.fail.Exception, match="use no network"),
+        pytest.raises(pytest.fail.Exception, match="must not use the network"),
     ):
         single.sendto(b"hello", ("192.0.2.1", 80))
 

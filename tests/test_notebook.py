@@ -1,4 +1,4 @@
-"""Public objects print a description in a console and in a notebook, and convert to tables."""
+"""Public objects have text and HTML representations and can be converted to tables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def erm():
     return cm.KernelERM(data_norm=1.0).fit(rows, np.sign(rows[:, 0]), epsilon=1.0)
 
 
-def clinic() -> RowAccount:
+def closed_account() -> RowAccount:
     with account(budget=1.0) as opened:
         pass
     return opened
 
 
-HELD = {
+OBJECTS = {
     "Sellers": sellers,
     "Market": market,
     "Allocation": lambda: cm.allocate(market()),
@@ -41,7 +41,7 @@ HELD = {
         cm.OnlinePolicy(PRIOR, 3, mu=1.0, sigma=1.0, gamma=0.5), [0.1, 0.2, 0.6]
     ),
     "PrivacyAccountant": lambda: cm.PrivacyAccountant([1.0, 2.0, 3.0], ids=IDS),
-    "RowAccount": clinic,
+    "RowAccount": closed_account,
     "Guarantee": lambda: cm.Guarantee([1.0, 2.0], 0.0, "a <sum>", "exact", ()),
     "TestSetRelease": lambda: cm.TestSetRelease(
         erm(), [[0.1]], epsilon=1.0, delta=0.0, random_state=Simulation(0)
@@ -53,21 +53,21 @@ HELD = {
 TABLES = ["Sellers", "Market", "Allocation", "IncentiveAudit", "PrivacyAccountant"]
 
 
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("name", OBJECTS)
 def test_objects_have_a_text_and_an_html_representation(name):
-    held = HELD[name]()
-    assert name in repr(held)
-    assert " at 0x" not in repr(held)
-    html = held._repr_html_()
+    instance = OBJECTS[name]()
+    assert name in repr(instance)
+    assert " at 0x" not in repr(instance)
+    html = instance._repr_html_()
     assert html.startswith("<p>")
     assert "<b>" not in html
     assert "<sum>" not in html
-    assert ("<table" in html) is hasattr(held, "to_frame")
+    assert ("<table" in html) is hasattr(instance, "to_frame")
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_are_indexed_by_seller_names(name):
-    frame = HELD[name]().to_frame()
+    frame = OBJECTS[name]().to_frame()
     assert frame.index.tolist() == IDS
 
 
@@ -82,12 +82,12 @@ def test_tables_contain_the_attributes_of_the_objects():
     spent = cm.PrivacyAccountant([1.0, 2.0], ids=["Ann", "Bob"])
     spent.charge(cm.Guarantee([0.5, 0.0], 0.0, "m", "exact", ()))
     assert spent.to_frame().loc["Ann"].to_dict() == {"budget": 1.0, "spent": 0.5, "remaining": 0.5}
-    assert isinstance(clinic().to_frame(), pd.DataFrame)
+    assert isinstance(closed_account().to_frame(), pd.DataFrame)
 
 
 @pytest.mark.parametrize("name", ["IncentiveAudit", "OnlineOutcome"])
 def test_objects_with_a_plot_can_be_drawn(name):
-    axes = HELD[name]().plot()
+    axes = OBJECTS[name]().plot()
     assert axes.get_xlabel() == "sensitivity"
     assert len(axes.lines[0].get_xdata()) == 3
-    assert HELD[name]().plot(axes) is axes
+    assert OBJECTS[name]().plot(axes) is axes

@@ -1,4 +1,4 @@
-"""Offers in partitions equal those in memory and are written completely or not at all."""
+"""Offers in partitions equal offers in memory, and a failed write leaves no files."""
 
 import json
 
@@ -19,13 +19,13 @@ STANDARD = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
 
 
 @pytest.fixture(autouse=True)
-def at_once():
+def synchronous():
     with dask.config.set(scheduler="synchronous"):
         yield
 
 
-def listed(folder, change=lambda table: table):
-    """Write 300 sellers as two files, the first with several row groups."""
+def write_sellers(folder, change=lambda table: table):
+    """Write 300 sellers to two files, of which the first has several row groups."""
     reports = PRIOR.sample(300, np.random.default_rng(0))
     table = change(pd.DataFrame({"id": [f"s{k}" for k in range(300)], "cost": reports}))
     folder.mkdir()
@@ -35,27 +35,27 @@ def listed(folder, change=lambda table: table):
 
 
 def write_offers(folder, **options):
-    given = {**STANDARD, "id": "id"} | options
-    deal = price_list(partitions.table(folder / "sellers"), PRIOR, **given)
+    arguments = {**STANDARD, "id": "id"} | options
+    deal = price_list(partitions.table(folder / "sellers"), PRIOR, **arguments)
     deal.write(folder / "offers", audit=deal.audit())
     return deal
 
 
-def test_offers_in_partitions_equal_those_in_memory(tmp_path):
-    table = listed(tmp_path / "sellers")
-    given = {**STANDARD, "cap": 3.0}
+def test_offers_in_partitions_equal_offers_in_memory(tmp_path):
+    table = write_sellers(tmp_path / "sellers")
+    arguments = {**STANDARD, "cap": 3.0}
     result = write_offers(tmp_path, cap=3.0)
-    expected = price_list(table, PRIOR, **given)
+    expected = price_list(table, PRIOR, **arguments)
     offers = dd.read_parquet(tmp_path / "offers").compute()
     assert offers["id"].tolist() == table["id"].tolist()
-    for these in (offers.set_index("id"), result.offers.compute()):
+    for table_of_offers in (offers.set_index("id"), result.offers.compute()):
         pd.testing.assert_frame_equal(
-            these, expected.offers, rtol=1e-8, atol=1e-10, check_index_type=False
+            table_of_offers, expected.offers, rtol=1e-8, atol=1e-10, check_index_type=False
         )
     stated = json.loads((tmp_path / "offers" / partitions.CERTIFICATE).read_text())
     assert stated["totals"] == result.totals
     assert result.certificate["gap"] < 1e-12
-    again = price_list(partitions.table(tmp_path / "sellers"), PRIOR, id="id", **given)
+    again = price_list(partitions.table(tmp_path / "sellers"), PRIOR, id="id", **arguments)
     for totals in (result.totals, again.totals):
         assert totals == pytest.approx(expected.totals, rel=1e-9)
     audit = expected.audit()
@@ -86,18 +86,18 @@ def changed(row, column, value):
         (lambda table: table.drop(columns="id"), DataError, "no column is called 'id'"),
     ],
 )
-def test_wrong_cells_are_named_by_partition_and_row_before_anything_is_written(
+def test_errors_name_the_partition_and_row_of_wrong_cells_before_files_are_written(
     tmp_path, change, error, message
 ):
-    listed(tmp_path / "sellers", change)
+    write_sellers(tmp_path / "sellers", change)
     with pytest.raises(error, match=message):
         write_offers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
 
 
 @pytest.mark.parametrize("lost", [slice(4, 600), slice(-8, None)], ids=["page", "footer"])
-def test_an_unreadable_file_is_named(tmp_path, lost):
-    listed(tmp_path / "sellers")
+def test_the_error_names_an_unreadable_file(tmp_path, lost):
+    write_sellers(tmp_path / "sellers")
     broken = tmp_path / "sellers" / "b.parquet"
     content = np.frombuffer(broken.read_bytes(), np.uint8).copy()
     content[lost] = 0
@@ -108,7 +108,7 @@ def test_an_unreadable_file_is_named(tmp_path, lost):
 
 
 def test_a_full_disk_leaves_no_files(tmp_path, monkeypatch):
-    listed(tmp_path / "sellers")
+    write_sellers(tmp_path / "sellers")
 
     def full(*_, **__):
         raise OSError(28, "No space left on device")
@@ -121,9 +121,9 @@ def test_a_full_disk_leaves_no_files(tmp_path, monkeypatch):
 
 def test_a_dask_table_gives_the_same_offers_and_refuses_a_budget():
     table = pd.DataFrame({"name": list("abc"), "asks": [0.03, 0.05, 0.09]})
-    given = {**STANDARD, "id": "name", "ask": "asks"}
-    parted = price_list(partitions.table(dd.from_pandas(table, npartitions=2)), PRIOR, **given)
-    whole = price_list(table, PRIOR, **given)
+    arguments = {**STANDARD, "id": "name", "ask": "asks"}
+    parted = price_list(partitions.table(dd.from_pandas(table, npartitions=2)), PRIOR, **arguments)
+    whole = price_list(table, PRIOR, **arguments)
     np.testing.assert_allclose(parted.offers.compute(), whole.offers, rtol=1e-9)
     assert parted.audit().is_incentive_compatible
     with pytest.raises(ParameterError, match="requires gamma"):

@@ -1,4 +1,4 @@
-"""The Python blocks of the documentation run and print the shown output."""
+"""The Python blocks of the documentation print the outputs that the documentation shows."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.cli.builders import draw_nothing
 
 
 def collected():
-    """Return a parameter for every block of the README, and of docs/ in group `page`."""
+    """Return a parameter for every block of the README and, in the group `page`, of docs/."""
     return [
         pytest.param(
             path,
@@ -29,7 +29,7 @@ def test_the_readme_is_short_and_has_examples():
 @pytest.mark.filterwarnings(
     "error::DeprecationWarning",
     "error::RuntimeWarning",
-    "ignore:The inplace keyword in DataFrame",  # of pandas 3.1, because of a call in Dask
+    "ignore:The inplace keyword in DataFrame",  # pandas 3.1 warns about a call in Dask
 )
 @pytest.mark.parametrize(("path", "block"), collected())
 def test_a_block_prints_the_shown_output(path, block, tmp_path, monkeypatch):

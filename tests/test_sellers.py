@@ -1,4 +1,4 @@
-"""Sellers are validated and immutable, and errors name a remedy."""
+"""Sellers are validated and immutable, and errors state a remedy."""
 
 import cvxpy as cp
 import numpy as np
@@ -26,10 +26,10 @@ def test_virtual_costs_follow_the_value_of_a_parameter():
     with pytest.raises(ParameterError, match="'costs' has no value; set it"):
         _ = sellers.virtual_costs
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
-    for now in ([0.1, 0.2], [0.3, 0.4]):
-        costs.value = now
-        assert sellers.virtual_costs.tolist() == now
-        of_numbers = cm.Market.standard(cm.Sellers(virtual_costs=now), mu=1, sigma=1, gamma=1)
+    for values in ([0.1, 0.2], [0.3, 0.4]):
+        costs.value = values
+        assert sellers.virtual_costs.tolist() == values
+        of_numbers = cm.Market.standard(cm.Sellers(virtual_costs=values), mu=1, sigma=1, gamma=1)
         assert cm.allocate(market).objective == cm.allocate(of_numbers).objective
     assert sellers.with_virtual_cost(0, 5.0).virtual_costs.tolist() == [5.0, 0.4]
 
@@ -103,7 +103,7 @@ def test_with_virtual_cost_changes_one_seller():
         sellers.with_virtual_cost(0, -1)
 
 
-def test_drawn_sellers_follow_their_own_priors():
+def test_drawn_sellers_follow_their_priors():
     rng = np.random.default_rng(0)
     groups = ["old", "young"] * 500
     sellers = cm.Sellers.draw(1000, two_groups(), rng, groups=groups)
@@ -117,7 +117,7 @@ def test_drawn_sellers_follow_their_own_priors():
     assert each.sensitivities[0] < 1 < each.sensitivities[1]
 
 
-#: Refused calls, by the error and a pattern of its message.
+#: Invalid calls, grouped by the class of the error, with patterns of the message as keys.
 BAD = {
     SellersError: {
         "give either sensitivities .* got neither": lambda: cm.Sellers(),
@@ -203,7 +203,7 @@ def test_every_public_function_accepts_a_frozen_distribution():
 
 
 def own_sample(reports):
-    """Build a market whose prior is the sample of its reports."""
+    """Build a market whose prior is the empirical distribution of the reports."""
     sellers = cm.Sellers(reports, cm.EmpiricalPrior(reports))
     return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
 
@@ -225,12 +225,12 @@ def test_a_prior_computed_from_the_reports_warns_and_is_not_truthful():
         ([0.2, 0.3], [0.2, 0.3], True),
         ([0.2, 0.3], [0.1, 0.2, 0.3, 0.4], True),
         ([0.3, 0.3], [0.2, 0.3, 0.3], True),
-        ([0.3, 0.3], [0.2, 0.3], False),  # the sample contains only one of them
+        ([0.3, 0.3], [0.2, 0.3], False),  # the sample contains one of the two equal reports
         ([0.2, 0.25], [0.2, 0.3], False),
-        ([0.2], [0.2, 0.3], False),  # one seller
+        ([0.2], [0.2, 0.3], False),  # there is only one seller
     ],
 )
-def test_a_sample_that_contains_all_reports_may_be_computed_from_them(
+def test_a_sample_that_contains_all_reports_is_treated_as_computed_from_them(
     reports, sample, from_reports
 ):
     sellers = cm.Sellers(reports, cm.EmpiricalPrior(sample))

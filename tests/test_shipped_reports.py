@@ -1,4 +1,4 @@
-"""The reports in the repository agree with its problem files and scripts, and are small."""
+"""The stored reports agree with their problem files and scripts, and they are small."""
 
 import json
 import re
@@ -22,14 +22,14 @@ VARIANTS = [name for name in FILES if name.startswith("variants-")]
 
 @pytest.mark.parametrize("name", one_in(2, VARIANTS))
 def test_a_run_without_payments_reproduces_the_stored_markets_and_draws(name):
-    few = ["run.jobs=1", "run.payments='none'", "run.audits='none'", "run.compare.draws=2"]
-    new = load_file(FILES[name], few).perform(progress=False).tables
+    overrides = ["run.jobs=1", "run.payments='none'", "run.audits='none'", "run.compare.draws=2"]
+    new = load_file(FILES[name], overrides).perform(progress=False).tables
     stored = read_tables(REPORTS / name)
     for table, keys in (("runs", ["market", "value"]), ("draws", ["market", "draw"])):
-        both = new[table].merge(stored[table], on=keys, suffixes=("", "_stored"))
-        assert len(both) == len(new[table]) > 0
+        merged = new[table].merge(stored[table], on=keys, suffixes=("", "_stored"))
+        assert len(merged) == len(new[table]) > 0
         for column in ("objective", "error", "n_effective", "epsilon_max", "expected_payments"):
-            np.testing.assert_allclose(both[column], both[f"{column}_stored"], 1e-4)
+            np.testing.assert_allclose(merged[column], merged[f"{column}_stored"], 1e-4)
 
 
 @pytest.mark.parametrize("name", one_in(2, ["quickstart", "medical-market", "wdbc", "synthetic"]))
@@ -39,14 +39,17 @@ def test_a_run_of_one_candidate_reproduces_a_stored_point(name):
     curve = curve[curve.gamma == gamma]
     rows = curve.query("model == 'mechanism'") if "model" in curve else curve[curve.marked]
     row = rows.iloc[0]
-    few = [f"objective.gamma=[{gamma}]", f"learner.regularization=[{row.regularization}]"]
-    few += [f"sellers.scenarios=['{row.scenario}']", "run.jobs=1"]
+    overrides = [f"objective.gamma=[{gamma}]", f"learner.regularization=[{row.regularization}]"]
+    overrides += [f"sellers.scenarios=['{row.scenario}']", "run.jobs=1"]
     if "model" in curve:
-        few += [f"objective.mu=[{row.mu}]", f"objective.sigma=[{row.sigma}]"]
-        few += ["learner.tuning='free'", "naive.grid=2"]
+        overrides += [f"objective.mu=[{row.mu}]", f"objective.sigma=[{row.sigma}]"]
+        overrides += ["learner.tuning='free'", "naive.grid=2"]
     (new,) = [
         each
-        for each in load_file(FILES[name], few).perform(progress=False).tables["curve"].itertuples()
+        for each in load_file(FILES[name], overrides)
+        .perform(progress=False)
+        .tables["curve"]
+        .itertuples()
         if getattr(each, "model", "mechanism") == "mechanism"
     ]
     for column in ("eta", "payments", "error_mean" if "model" in curve else "rmse"):
@@ -55,8 +58,8 @@ def test_a_run_of_one_candidate_reproduces_a_stored_point(name):
 
 @pytest.mark.parametrize("name", one_in(2, [name for name in FILES if "online-" in name]))
 def test_an_online_market_reproduces_the_stored_offers(name):
-    few = ["run.jobs=1", "simulation.draws=1"]
-    new = load_file(FILES[name], few).perform(progress=False).tables["offers"]
+    overrides = ["run.jobs=1", "simulation.draws=1"]
+    new = load_file(FILES[name], overrides).perform(progress=False).tables["offers"]
     stored = read_tables(REPORTS / name)["offers"]
     assert new[["id", "status"]].equals(stored[["id", "status"]])
     for column in ("epsilon", "payment", "guarantee"):
@@ -64,16 +67,16 @@ def test_an_online_market_reproduces_the_stored_offers(name):
 
 
 def test_small_problems_of_the_solver_study_have_their_stored_outcomes():
-    few = ["study.solvers=['exact', 'CLARABEL']", "study.sizes=[100]", "study.draws=1"]
-    few += ["study.problems=['allocation', 'budget', 'z-block', 'ridge']", "run.jobs=1"]
-    problem = load_file(FILES["solver-study"], few)
+    overrides = ["study.solvers=['exact', 'CLARABEL']", "study.sizes=[100]", "study.draws=1"]
+    overrides += ["study.problems=['allocation', 'budget', 'z-block', 'ridge']", "run.jobs=1"]
+    problem = load_file(FILES["solver-study"], overrides)
     new = problem.perform(subproblems_of, progress=False).tables["runs"]
     stored = read_tables(REPORTS / "solver-study")["all-runs"]
     keys = ["problem", "instance", "formulation", "solver", "setting", "size", "seed"]
-    both = new.merge(stored, on=keys, suffixes=("", "_stored"))
-    assert len(both) == len(new) > 10
-    assert (both.outcome == both.outcome_stored).all()
-    solved = both[both.outcome == "solved"]
+    merged = new.merge(stored, on=keys, suffixes=("", "_stored"))
+    assert len(merged) == len(new) > 10
+    assert (merged.outcome == merged.outcome_stored).all()
+    solved = merged[merged.outcome == "solved"]
     np.testing.assert_allclose(solved.objective, solved.objective_stored, 1e-5)
 
 
@@ -135,11 +138,11 @@ def test_no_chosen_candidate_is_at_the_end_of_its_grid(name):
     problem, tables = load_file(FILES[name]), read_tables(REPORTS / name)
     curve, runs = tables["curve"], tables["runs"]
     bought = curve[curve.model == "mechanism"]
-    assert problem.objective.mu is None  # the constant of the risk bound
+    assert problem.objective.mu is None  # the weight is the constant of the risk bound
     assert set(bought.sigma).isdisjoint(
         [min(problem.objective.sigma), max(problem.objective.sigma)]
     )
-    # Beyond the second largest Lambda, errors change by at most 2 %.
+    # Between the two largest values of Lambda, the errors decrease by less than 0.02.
     *_, second, last = sorted(problem.learner.regularization)
     keys = ["scenario", "gamma", "sigma"]
     errors = runs.merge(bought[keys]).pivot_table("test_error", keys, "regularization")
@@ -212,7 +215,7 @@ def test_the_frontier_contains_each_point_once():
     assert len(frontier) < tables["limits-promise-points"].efficient.sum()
 
 
-def test_payments_in_the_theory_of_many_sellers_equal_those_of_the_report():
+def test_payments_in_the_theory_of_many_sellers_equal_the_payments_of_the_report():
     text = (ROOT / "docs/theory/many-sellers.md").read_text()
     written = re.search(r"payments fall from ([\d.]+) to ([\d.]+) between a hundred", text).groups()
     tables = {table.name: table.frame for table in read_report(REPORTS / "online-uniform").tables}

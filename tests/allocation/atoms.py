@@ -1,4 +1,4 @@
-"""Convex expressions of a vector with 12 or more entries: kinked atoms and compositions."""
+"""CVXPY atoms and compositions as convex functions of a vector with 12 or more entries."""
 
 import cvxpy as cp
 import numpy as np
@@ -10,7 +10,7 @@ def drawn(v, rows):
 
 
 def off(v):
-    """Return the vector minus targets of order one, so that its entries have both signs."""
+    """Subtract targets of order one from a vector, so that the differences have both signs."""
     return v - np.linspace(0.5, 1.5, v.size)
 
 
@@ -20,40 +20,40 @@ def table(v):
 
 
 def symmetric(v):
-    """Return a symmetric matrix whose symmetry CVXPY cannot infer."""
+    """Return a symmetric matrix expression whose symmetry CVXPY cannot infer."""
     data = drawn(v, 9).reshape(3, 3, v.size)
     data = (data + data.swapaxes(0, 1)).reshape(9, v.size, order="F")
     return cp.reshape(data @ v, (3, 3), order="F")
 
 
-def each(size):
-    """Return distinct positive weights of the entries."""
+def ramp(size):
+    """Return evenly spaced positive weights, one for each entry."""
     return np.linspace(0.2, 1.0, size)
 
 
 #: Atoms whose kinks are known.
 KINKS = {
-    "abs": lambda v: each(v.size) @ cp.abs(off(v)),
+    "abs": lambda v: ramp(v.size) @ cp.abs(off(v)),
     "abs of affine": lambda v: cp.sum(cp.abs(drawn(v, 5) @ v - 0.3)),
     "abs of squares": lambda v: cp.sum(cp.abs(cp.square(off(v)))),
     "max": lambda v: cp.max(off(v)),
-    "max by row": lambda v: each(3) @ cp.max(table(v), axis=1),
+    "max by row": lambda v: ramp(3) @ cp.max(table(v), axis=1),
     "max by column": lambda v: cp.sum(cp.max(table(v), axis=0, keepdims=True)),
     "max of squares": lambda v: cp.max(cp.square(off(v))),
     "piecewise linear": lambda v: cp.max(drawn(v, 6) @ v + np.linspace(0, 0.5, 6)),
     "max of norms": lambda v: cp.max(cp.norm(table(v), axis=0)),
     "min": lambda v: -cp.min(v),
-    "min by column": lambda v: -each(4) @ cp.min(table(v), axis=0),
+    "min by column": lambda v: -ramp(4) @ cp.min(table(v), axis=0),
     "min of roots": lambda v: -cp.min(cp.sqrt(v + 0.1)),
     "ptp": lambda v: cp.ptp(v),
-    "pos": lambda v: each(v.size) @ cp.pos(off(v)),
-    "neg": lambda v: each(v.size) @ cp.neg(off(v)),
+    "pos": lambda v: ramp(v.size) @ cp.pos(off(v)),
+    "neg": lambda v: ramp(v.size) @ cp.neg(off(v)),
     "scalene": lambda v: cp.sum(cp.scalene(off(v), 2.0, 0.5)),
-    "maximum of several": lambda v: cp.sum(cp.maximum(off(v), 0.2 - 2 * off(v), each(v.size), 0.1)),
+    "maximum of several": lambda v: cp.sum(cp.maximum(off(v), 0.2 - 2 * off(v), ramp(v.size), 0.1)),
     "maximum with a scalar": lambda v: cp.sum(cp.maximum(off(v), cp.sum(v[:3]) / 3 - 0.5)),
     "maximum with a row": lambda v: cp.sum(cp.maximum(table(v), table(v)[:1] + 0.2)),
     "maximum of expressions": lambda v: cp.maximum(cp.sum_largest(v, 2) / 2, cp.norm(v) / 2, 0.5),
-    "minimum": lambda v: -each(v.size) @ cp.minimum(off(v), 0.1, 0.5 - 2 * off(v)),
+    "minimum": lambda v: -ramp(v.size) @ cp.minimum(off(v), 0.1, 0.5 - 2 * off(v)),
     "sum_largest": lambda v: cp.sum_largest(v, 3),
     "sum_largest, a fraction": lambda v: cp.sum_largest(off(v), 2.5),
     "sum_largest of squares": lambda v: cp.sum_largest(cp.square(off(v)), 2),
@@ -61,20 +61,20 @@ KINKS = {
     "sum_smallest": lambda v: -cp.sum_smallest(v, 4),
     "cvar": lambda v: cp.cvar(v, 0.7),
     "norm1": lambda v: cp.norm1(off(v)),
-    "norm1 by column": lambda v: each(4) @ cp.norm1(table(v), axis=0),
+    "norm1 by column": lambda v: ramp(4) @ cp.norm1(table(v), axis=0),
     "norm_inf": lambda v: cp.norm_inf(off(v)),
-    "norm_inf by row": lambda v: each(3) @ cp.norm_inf(table(v), axis=1),
+    "norm_inf by row": lambda v: ramp(3) @ cp.norm_inf(table(v), axis=1),
     "norm_inf of moments": lambda v: cp.norm_inf(drawn(v, 3) @ v - 0.2),
     "norm": lambda v: cp.norm(v - 1),
     "norm of positive parts": lambda v: cp.norm(cp.pos(off(v))),
-    "norm by column": lambda v: each(4) @ cp.norm(table(v), axis=0),
+    "norm by column": lambda v: ramp(4) @ cp.norm(table(v), axis=0),
     "3-norm": lambda v: cp.pnorm(v - 1, 3),
     "1.5-norm": lambda v: cp.pnorm(off(v), 1.5),
     "pi-norm": lambda v: cp.pnorm(off(v), np.pi),
     "mixed norm": lambda v: cp.mixed_norm(table(v), 2, 3),
     "tv": lambda v: cp.tv(v),
     "tv of a matrix": lambda v: cp.tv(table(v)),
-    "dotsort": lambda v: cp.dotsort(off(v), each(v.size)),
+    "dotsort": lambda v: cp.dotsort(off(v), ramp(v.size)),
     "dotsort with few weights": lambda v: cp.dotsort(v, [0.5, 3.0, 1.0]),
     "dotsort of both signs": lambda v: cp.dotsort(off(v), [0.5, -2.0, 1.0, -0.1]),
     "dotsort of a matrix": lambda v: cp.dotsort(table(v), np.arange(12.0).reshape(3, 4) / 5),
@@ -84,8 +84,8 @@ KINKS = {
     "lambda_sum_largest": lambda v: cp.lambda_sum_largest(symmetric(v), 2),
     "sigma_max": lambda v: cp.sigma_max(table(v)),
     "nuclear norm": lambda v: cp.normNuc(table(v)),
-    "cummax": lambda v: each(v.size) @ cp.cummax(off(v)),
-    "cummax by row": lambda v: cp.sum(cp.multiply(each(12).reshape(3, 4), cp.cummax(table(v), 1))),
+    "cummax": lambda v: ramp(v.size) @ cp.cummax(off(v)),
+    "cummax by row": lambda v: cp.sum(cp.multiply(ramp(12).reshape(3, 4), cp.cummax(table(v), 1))),
     "a sum of kinks": lambda v: cp.norm(v) + 2 * cp.max(v) + cp.norm1(off(v)) / 3,
 }
 
@@ -96,15 +96,15 @@ OTHERS = {
     "quad_over_lin": lambda v: cp.quad_over_lin(drawn(v, 5) @ v, 0.4),
     "quad_over_lin of both": lambda v: cp.quad_over_lin(off(v), 1 + cp.sum(v)),
     "quad_form": lambda v: cp.quad_form(off(v), np.eye(v.size) + drawn(v, 5).T @ drawn(v, 5)),
-    "matrix_frac": lambda v: cp.matrix_frac(off(v), np.diag(1 + each(v.size))),
+    "matrix_frac": lambda v: cp.matrix_frac(off(v), np.diag(1 + ramp(v.size))),
     "huber": lambda v: cp.sum(cp.huber(off(v), 0.3)),
     "entropy": lambda v: -cp.sum(cp.entr(v)),
     "entropy with zeros": lambda v: -cp.sum(cp.entr(cp.multiply(np.arange(v.size) % 2, v))),
-    "kl_div": lambda v: cp.sum(cp.kl_div(v, each(v.size))),
+    "kl_div": lambda v: cp.sum(cp.kl_div(v, ramp(v.size))),
     "exp": lambda v: cp.sum(cp.exp(off(v))),
     "log_sum_exp": lambda v: cp.log_sum_exp(2 * v),
     "logistic": lambda v: cp.sum(cp.logistic(3 * off(v))),
-    "log": lambda v: -each(v.size) @ cp.log(v + 0.1),
+    "log": lambda v: -ramp(v.size) @ cp.log(v + 0.1),
     "inv_pos": lambda v: cp.inv_pos(cp.sum(v) / v.size + 0.1),
     "square root": lambda v: -cp.sum(cp.sqrt(v + 0.1)),
     "power": lambda v: cp.sum(cp.power(v, 2.5)),
@@ -112,10 +112,10 @@ OTHERS = {
     "harmonic_mean": lambda v: -cp.harmonic_mean(v[:4] + 0.1),
     "tr_inv": lambda v: cp.tr_inv(cp.diag(v[:3] + 0.3)),
     "log_det": lambda v: -cp.log_det(cp.diag(v[:3] + 0.3)),
-    "log_sum_exp by row": lambda v: each(3) @ cp.log_sum_exp(table(v), axis=1),
-    "sum_squares by column": lambda v: each(4) @ cp.sum_squares(table(v), axis=0),
+    "log_sum_exp by row": lambda v: ramp(3) @ cp.log_sum_exp(table(v), axis=1),
+    "sum_squares by column": lambda v: ramp(4) @ cp.sum_squares(table(v), axis=0),
     "cubes of positive parts": lambda v: cp.sum(cp.power(cp.pos(off(v)), 3)),
-    "inverse roots": lambda v: each(v.size) @ cp.power(v + 0.2, -0.5),
+    "inverse roots": lambda v: ramp(v.size) @ cp.power(v + 0.2, -0.5),
     "weighted geo_mean": lambda v: -cp.geo_mean(v[:3] + 0.1, [1, 2, 3]),
     "rel_entr": lambda v: cp.sum(cp.rel_entr(v[:6] + 0.1, v[6:12] + 0.2)),
     "rel_entr with a number": lambda v: cp.sum(cp.rel_entr(v + 0.1, 0.2 + cp.sum(v[:3]))),

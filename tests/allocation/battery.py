@@ -1,4 +1,4 @@
-"""Markets with one user-defined expression, each compared with brute force."""
+"""Build markets with one user-defined expression and compare them with brute force."""
 
 from collections import namedtuple
 from functools import cache
@@ -14,7 +14,7 @@ from tests.allocation.builders import Bound, Own, check_feasible
 GAP = 1e-6
 ATOMS = {**KINKS, **OTHERS}
 PLACES = ["term in a", "term in eps", "constraint in a", "constraint in eps"]
-#: Terms that decrease without bound in epsilon, faster than payments increase.
+#: Atoms that decrease faster in epsilon than the payments increase.
 FALLING = ["lambda_max", "lambda_min", "lambda_sum_largest", "geo_mean", "weighted geo_mean"]
 FALLING += [
     "piecewise linear",
@@ -23,7 +23,7 @@ FALLING += [
     "rel_entr",
     "rel_entr with a number",
 ]
-#: Other terms of the objective: a strictly convex spread, linear terms only, a convex cost.
+#: Spread and payments of the objective, with a convex spread, linear terms or a convex cost.
 OTHERS = {
     "spread": (cm.Spread(), cm.Payments()),
     "lines": (0.0 * cm.Spread(), cm.Payments()),
@@ -33,7 +33,7 @@ OTHERS = {
 
 @cache
 def plain(others, m):
-    """Return sellers, the other terms, and the allocation without the expression."""
+    """Return the sellers, the objective and the allocation without the user-defined expression."""
     rng = np.random.default_rng(m)
     sellers = cm.Sellers(rng.uniform(0.1, 1, m), prior=cm.Uniform(0.1, 1))
     spread, payments = OTHERS[others]
@@ -41,41 +41,41 @@ def plain(others, m):
     return sellers, objective, cm.allocate(cm.Market(sellers, objective, [cm.Cap(4)]))
 
 
-def level(g, at, largest):
-    """Return a bound between the minimum of g and its value at a point, or near the minimum."""
-    x = cp.Variable(at.size, nonneg=True)
-    bounds = [cp.sum(x) == at.size] if largest is None else [cp.sum(x) <= largest]
+def level(g, point, largest):
+    """Choose an upper bound on g that is feasible and, if possible, excludes the given point."""
+    x = cp.Variable(point.size, nonneg=True)
+    bounds = [cp.sum(x) == point.size] if largest is None else [cp.sum(x) <= largest]
     least = cp.Problem(cp.Minimize(g(x)), bounds).solve(solver="CLARABEL", **ACCURATE)
-    x.value = at
+    x.value = point
     free = float(g(x).value)
     return (least + free) / 2 if free > least + 1e-2 * (1 + abs(least)) else least + 0.1
 
 
 def market_with(name, place, others, m=12):
-    """Return a market in which the expression changes the optimum."""
+    """Return a market whose optimum depends on the user-defined expression."""
     g = ATOMS[name]
     sellers, objective, free = plain(others, m)
     in_weights = place.endswith(" a")
 
-    def of(quantities):
+    def quantity(quantities):
         return m * quantities.weights if in_weights else quantities.epsilon
 
     if place.startswith("term"):
         single = cp.Variable(m, value=np.ones(m), nonneg=True)
         weight = 1 / (1 + abs(float(g(single).value)))
         limits = [cm.EtaRange(free.eta / 10, free.eta * 10)] if name in FALLING else []
-        return cm.Market(sellers, objective + weight * Own(lambda q: g(of(q))), limits)
-    at = m * free.weights if in_weights else free.epsilon
-    bound = level(g, at, None if in_weights else 3 * free.eta)
-    return cm.Market(sellers, objective, [Bound(lambda q: [g(of(q)) <= bound])])
+        return cm.Market(sellers, objective + weight * Own(lambda q: g(quantity(q))), limits)
+    point = m * free.weights if in_weights else free.epsilon
+    bound = level(g, point, None if in_weights else 3 * free.eta)
+    return cm.Market(sellers, objective, [Bound(lambda q: [g(quantity(q)) <= bound])])
 
 
-#: Reported figures of a battery.
+#: ``excess`` and ``above`` compare the objective and the lower bound with the optimum.
 Figures = namedtuple("Figures", ["gap", "solves", "excess", "above"])
 
 
 def figures(market, points=24):
-    """Compare an allocation with brute force: excess and bound, relative to the optimum."""
+    """Compute an allocation and compare its objective and lower bound with brute force."""
     result = cm.allocate(market, gap=GAP)
     best = BruteForce(market).minimum(result.eta, points)
     check_feasible(market, result)
@@ -83,9 +83,9 @@ def figures(market, points=24):
     return Figures(result.gap, len(result.solves), excess / abs(best), above / abs(best))
 
 
-def assert_certified(found):
+def assert_certified(result):
     """Check the gap, the number of solves, the objective and the lower bound."""
-    assert found.gap <= GAP
-    assert found.solves <= 40
-    assert found.excess <= 1.5 * GAP
-    assert found.above <= 1e-8
+    assert result.gap <= GAP
+    assert result.solves <= 40
+    assert result.excess <= 1.5 * GAP
+    assert result.above <= 1e-8

@@ -1,4 +1,4 @@
-"""Brute-force optima of any market and of the papers' form, from the definitions."""
+"""Compute optima of markets and of the papers' form by brute force."""
 
 import warnings
 
@@ -11,7 +11,7 @@ ACCURATE = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
 class BruteForce:
-    """The optimal objective at any eta in CVXPY, written without the package's formulations."""
+    """Optimal objective at an eta, computed by CVXPY without the package's formulations."""
 
     def __init__(self, market):
         m = len(market.sellers)
@@ -45,7 +45,7 @@ class BruteForce:
         return self.problem.value if solved else np.inf
 
     def minimum(self, around, points=24):
-        """Return the minimum over a grid of six decades of eta, refined around its best point."""
+        """Minimise over a grid of six decades of eta, and refine around the two best points."""
         grid = np.geomspace(around * 1e-3, around * 1e3, points + 1)
         values = np.array([self(eta) for eta in grid])
         best = values.min()
@@ -64,11 +64,11 @@ class BruteForce:
 
 
 def project(psi, count, beta, cap):
-    """Project -beta*psi on the capped simplex, one row per beta, by bisection.
+    """Project -beta*psi on the capped simplex by bisection; return one row for each beta.
 
-    ``count`` sellers have the cost ``psi`` and receive equal weights. Costs are measured from
-    the most expensive seller needed to fill the cap, so that the threshold lies in [-cap, 0] for
-    any beta.
+    ``count`` sellers have the cost ``psi`` and receive equal weights. If the cheapest sellers have
+    weights at the cap, the last of them has the marginal cost. Costs minus the marginal cost give a
+    threshold in [-cap, 0] for any beta.
     """
     needed = int(np.ceil((1 - 1e-12) / cap))
     marginal = psi[np.searchsorted(np.cumsum(count), min(needed, count.sum()))]
@@ -83,7 +83,7 @@ def project(psi, count, beta, cap):
 
 
 def values_along(form, psi, count, exponents):
-    """Return the objective at a(beta) with the best eta, for beta = 10**exponents."""
+    """Compute the objective of the weights a(beta) at their best eta, for beta = 10**exponents."""
     weights = project(psi, count, 10.0**exponents, form.max_weight)
     cost = (weights * psi) @ count
     low, high = max(form.eta_low, 1e-300), min(form.eta_high, 1e300)
@@ -95,16 +95,15 @@ def values_along(form, psi, count, exponents):
 
 
 def brute_force(form):
-    """Return the smallest objective on a grid over beta that is refined around each local minimum.
+    """Return the minimum over a grid of beta that is refined around each local minimum.
 
-    For any mu, sigma and gamma, the best weights at any eta are the projection of
-    -beta*psi for some beta in [0, inf].
+    At any eta, the optimal weights are the projection of -beta*psi for some beta in [0, inf].
     """
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
     psi, count = np.unique(finite, return_counts=True)
     if psi.size == 1:
         return float(values_along(form, psi, count, np.zeros(1))[0])
-    # The grid ranges from equal weights to weights that differ between the two cheapest.
+    # The smallest beta gives nearly equal weights. The largest beta separates all costs.
     first, last = 1e-9 / finite.size / (psi[-1] - psi[0]), 1e4 / np.diff(psi).min()
     exponents = np.linspace(np.log10(first), np.log10(last), 1500)
     values = values_along(form, psi, count, exponents)
@@ -124,6 +123,6 @@ def brute_force(form):
 
 
 def least_linear(costs, cap):
-    """Compute min costs'a over the capped simplex by filling the cheapest sellers first."""
+    """Minimise costs'a over the capped simplex by filling the cheapest sellers first."""
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     return float(np.sort(costs) @ filled)

@@ -1,4 +1,4 @@
-"""Markets, forms and user-defined pieces, and checks of their allocations."""
+"""Build markets, standard forms and user-defined terms, and check their allocations."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from tests.allocation.brute_force import least_linear
 FORMULATIONS = ["primal", "dual", "projection"]
 COSTS = np.array([0.2, 0.4, 1.0])
 POINT = np.array([0.5, 0.3, 0.2])
-#: Objectives for every method, for one convex program, and for a search over eta.
+#: Every method supports STANDARD, one convex program solves JOINT, and PAID needs a search.
 STANDARD = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
 JOINT = cm.Spread(3) + cm.Noise()
 PAID = cm.terms.SquaredSpread() + cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
@@ -40,7 +40,7 @@ COST_FUNCTIONS = [
 
 
 def sellers_of(costs):
-    """Return sellers with these virtual costs, some of which may be infinite."""
+    """Return sellers with the given virtual costs, which can be infinite."""
     costs = np.asarray(costs, dtype=float)
     sellers = cm.Sellers(virtual_costs=np.where(np.isfinite(costs), costs, 1.0))
     for i in np.flatnonzero(np.isinf(costs)):
@@ -53,12 +53,12 @@ def market(*constraints, objective=STANDARD, costs=COSTS):
 
 
 def form(psi=COSTS, **changes) -> StandardForm:
-    given = {"mu": 1.0, "sigma": 2.0, "gamma": 0.5, "max_weight": 1.0}
-    return StandardForm(virtual_costs=np.array(psi, dtype=float), **(given | changes))
+    defaults = {"mu": 1.0, "sigma": 2.0, "gamma": 0.5, "max_weight": 1.0}
+    return StandardForm(virtual_costs=np.array(psi, dtype=float), **(defaults | changes))
 
 
 def market_of(form):
-    """Return the market with this standard form."""
+    """Return the market that has the given standard form."""
     m = form.virtual_costs.size
     return cm.Market.standard(
         cm.Sellers(virtual_costs=form.virtual_costs),
@@ -71,16 +71,16 @@ def market_of(form):
 
 
 def uniform_market(m=30, mu=1.0, sigma=100.0, **constraints):
-    """Return the market of the papers' experiments: costs that are uniform on [0.02, 0.1]."""
+    """Return a market of the papers' experiments, with costs uniform on [0.02, 0.1]."""
     costs = 2 * np.random.default_rng(0).uniform(0.02, 0.10, m) - 0.02
     sellers = cm.Sellers(virtual_costs=costs)
     return cm.Market.standard(sellers, mu=mu, sigma=sigma, gamma=0.001, **constraints)
 
 
 def three_roots():
-    """Few cheap and many expensive sellers: Eq. (14) has three roots.
+    """Return a form with one cheap and 44 expensive sellers, for which Eq. (14) has three roots.
 
-    The local minimum is 3.0707 and the global minimum 1.9946.
+    The objective has a local minimum of 3.0707 and a global minimum of 1.9946.
     """
     return StandardForm(np.array([0.002] + [1.0] * 44), mu=3.0, sigma=2.5, gamma=0.25)
 
@@ -90,7 +90,7 @@ def positive(rng, size=None):
 
 
 def random_market(rng):
-    """Return a market of two to eight sellers, one or two spreads and up to five constraints."""
+    """Draw a market with two to eight sellers, one or two spreads and up to five constraints."""
     m = int(rng.integers(2, 9))
     if rng.random() < 0.5:
         sellers = cm.Sellers(rng.uniform(0.02, 1, m), prior=cm.Uniform(0.02, 1))
@@ -135,7 +135,7 @@ def check_feasible(market, allocation, tolerance=1e-7):
 
 
 class Own(cm.Term):
-    """A user-defined term that returns a given expression."""
+    """User-defined term with an expression that is built by a given function."""
 
     def __init__(self, build):
         self.build = build
@@ -145,7 +145,7 @@ class Own(cm.Term):
 
 
 class Bound(cm.terms.Constraint):
-    """A user-defined constraint."""
+    """User-defined constraint with comparisons that are built by a given function."""
 
     def __init__(self, build):
         self.build = build
@@ -154,16 +154,16 @@ class Bound(cm.terms.Constraint):
         return self.build(quantities)
 
 
-#: False values that a wrong solver may return in place of a multiplier.
+#: False values that a faulty solver could return in place of a multiplier.
 FALSE_VALUES = {
-    "noise": lambda rng, right: rng.normal(size=right.shape),
-    "huge": lambda rng, right: rng.normal(size=right.shape) * 10.0 ** rng.integers(3, 300),
-    "zeros": lambda rng, right: np.zeros(right.shape),
-    "of the wrong sign": lambda rng, right: -right,
-    "of any sign": lambda rng, right: right * rng.choice([-1, 1], right.shape),
-    "nearly right": lambda rng, right: right * (1 + 1e-6 * rng.normal(size=right.shape)),
-    "many times": lambda rng, right: right * rng.uniform(0, 10, right.shape),
-    "of others": lambda rng, right: rng.permutation(right.ravel()).reshape(right.shape),
+    "noise": lambda rng, dual: rng.normal(size=dual.shape),
+    "huge": lambda rng, dual: rng.normal(size=dual.shape) * 10.0 ** rng.integers(3, 300),
+    "zeros": lambda rng, dual: np.zeros(dual.shape),
+    "of the wrong sign": lambda rng, dual: -dual,
+    "of any sign": lambda rng, dual: dual * rng.choice([-1, 1], dual.shape),
+    "nearly right": lambda rng, dual: dual * (1 + 1e-6 * rng.normal(size=dual.shape)),
+    "many times": lambda rng, dual: dual * rng.uniform(0, 10, dual.shape),
+    "of others": lambda rng, dual: rng.permutation(dual.ravel()).reshape(dual.shape),
 }
 
 
@@ -171,7 +171,7 @@ FALSE_VALUES = {
 
 
 def costs(max_size=10):
-    """Draw virtual costs with ties, clusters closer than any tolerance, and wide ranges."""
+    """Draw virtual costs with ties, with nearly equal values, or with a wide range."""
     plain = st.lists(st.floats(0.01, 10), min_size=1, max_size=max_size)
     tied = st.lists(st.sampled_from([0.002, 0.5, 1.0, 100.0]), min_size=1, max_size=max_size)
     equal = st.builds(lambda c, m: [c] * m, st.floats(0.01, 10), st.integers(1, max_size))
@@ -182,7 +182,7 @@ def costs(max_size=10):
         min_size=1,
         max_size=max_size,
     )
-    # The instance with three roots, and others where few cheap sellers compete with many.
+    # Few cheap sellers compete with many expensive sellers, as in the form with three roots.
     competing = st.builds(
         lambda cheap, few, many: [cheap] * few + [1.0] * many,
         st.sampled_from([1e-6, 0.002, 0.01, 0.1]),
@@ -197,7 +197,7 @@ weight = st.floats(-2, 2).map(lambda exponent: 10.0**exponent)
 
 @st.composite
 def caps(draw, m):
-    """Draw k/m: k = 1, k slightly above 1, k = m (no cap), and m/k an integer or not."""
+    """Draw the largest weight k/m for k = 1, k slightly above 1, k = m (no cap), and other k."""
     ratio = m / draw(st.integers(1, m))
     k = draw(st.sampled_from([None, 1.0, 1 + 1e-9, 1.01, 1.3, 2.0, ratio, float(m)]))
     return 1.0 if k is None else min(1.0, k / m)
@@ -216,7 +216,7 @@ def forms(draw, zeros=False, infinite=False, capped=True):
     return StandardForm(
         virtual_costs=draw(st.permutations(list(psi)).map(np.array)),
         mu=draw(weight),
-        # The second choice has the size of the other terms, at any scale of the costs.
+        # The second value makes the noise as large as the payments at any scale of the costs.
         sigma=draw(st.sampled_from([sigma, 1 / (gamma * scale)])),
         gamma=gamma,
         max_weight=cap,
@@ -240,7 +240,7 @@ def ranged_forms(draw):
 
 
 def random_point(rng, form):
-    """Return random feasible weights: a mixture of vertices of the capped simplex."""
+    """Draw feasible weights as a mixture of three vertices of the capped simplex."""
     available = np.flatnonzero(np.isfinite(form.virtual_costs))
     weights = np.zeros(form.virtual_costs.size)
     for share in rng.dirichlet(np.ones(3)):
@@ -250,36 +250,36 @@ def random_point(rng, form):
     return weights
 
 
-def assert_sound(form, found, seed=0):
+def assert_sound(form, solution, seed=0):
     """Check that a solution is feasible, has the stated objective, and is optimal at its eta."""
-    psi, u, a = form.virtual_costs, form.max_weight, found.weights
+    psi, u, a = form.virtual_costs, form.max_weight, solution.weights
     assert a.sum() == pytest.approx(1, abs=1e-12)
     assert a.min() >= 0
     assert a.max() <= u * (1 + 1e-15)
     assert not a[np.isinf(psi)].any()
-    assert form.eta_low <= found.eta <= form.eta_high
-    assert 0 < found.eta < np.inf
-    assert found.objective == pytest.approx(form.objective(a, found.eta), rel=1e-14)
-    assert found.lower_bound <= found.objective
-    assert found.objective - found.lower_bound <= 1e-12 * found.objective
+    assert form.eta_low <= solution.eta <= form.eta_high
+    assert 0 < solution.eta < np.inf
+    assert solution.objective == pytest.approx(form.objective(a, solution.eta), rel=1e-14)
+    assert solution.lower_bound <= solution.objective
+    assert solution.objective - solution.lower_bound <= 1e-12 * solution.objective
     rng = np.random.default_rng(seed)
     for _ in range(10):
-        eta = np.clip(found.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
+        eta = np.clip(solution.eta * 10 ** rng.normal(0, 1), form.eta_low, form.eta_high)
         value = form.objective(random_point(rng, form), eta)
-        assert found.lower_bound <= value * (1 + 1e-14)
-    # Weak duality at this eta needs only the gradient of the norm.
-    t = form.gamma * found.eta
+        assert solution.lower_bound <= value * (1 + 1e-14)
+    # The gradient of the norm gives a dual bound at this eta.
+    t = form.gamma * solution.eta
     gradient = form.mu * a / np.linalg.norm(a) + t * psi
-    bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / found.eta
-    assert found.objective == pytest.approx(bound, rel=1e-10)
-    # The multiplier is the price of sellers with weights strictly between zero and the cap.
+    bound = least_linear(gradient[np.isfinite(psi)], u) + form.sigma / solution.eta
+    assert solution.objective == pytest.approx(bound, rel=1e-10)
+    # At weights strictly between zero and the cap, the gradient equals the multiplier times eta.
     free = (a > 1e-6 * a.max()) & (a < u * (1 - 1e-6))
     if free.any():
-        np.testing.assert_allclose(found.multiplier * found.eta, gradient[free], rtol=1e-8)
+        np.testing.assert_allclose(solution.multiplier * solution.eta, gradient[free], rtol=1e-8)
 
 
 def large_form(name, m):
-    """Return a form with many sellers; the solver first omits the expensive ones."""
+    """Return a form with many sellers, of which the solver first omits the expensive ones."""
     rng = np.random.default_rng(11)
     uniform = 2 * rng.uniform(0.02, 0.10, m) - 0.02
     skewed = rng.pareto(1.5, m) + 0.01
@@ -313,6 +313,6 @@ def assert_omission_is_exact(form, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(exact_solver, "_WORTH_PASSES", np.inf)
         patch.setattr(exact_solver, "highest_cost_bought", lambda *_, **__: np.inf)
-        whole = exact_solver.solve_exact(form)
-    assert result.objective == pytest.approx(whole.objective, rel=1e-13)
-    np.testing.assert_allclose(result.weights, whole.weights, rtol=1e-9, atol=1e-15)
+        complete = exact_solver.solve_exact(form)
+    assert result.objective == pytest.approx(complete.objective, rel=1e-13)
+    np.testing.assert_allclose(result.weights, complete.weights, rtol=1e-9, atol=1e-15)

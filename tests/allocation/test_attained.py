@@ -1,6 +1,6 @@
 """The search finds every attained optimum, for any eta and any terms.
 
-The stored optima come from a grid over eta of problems declared here directly in CVXPY.
+The stored optima are minima over grids of eta; each problem is declared directly in CVXPY.
 """
 
 import cvxpy as cp
@@ -30,30 +30,30 @@ def noise(a, eps, s):
     return s
 
 
-def paid(a, eps, s):
+def cost(a, eps, s):
     return np.array([0.2, 0.6, 1.2]) @ eps
 
 
-def drawn(a, eps, s):
+def bias(a, eps, s):
     return np.array([-5.0, 0.0, 0.0]) @ a
 
 
-#: The term of the package for each term above.
-SHIPPED = {norm: cm.Spread(), noise: cm.Noise(), paid: cm.Payments()}
+#: Terms of the package that equal the functions above.
+SHIPPED = {norm: cm.Spread(), noise: cm.Noise(), cost: cm.Payments()}
 
-#: Optimum and terms; the campaign computes the optimum again on a grid over eta.
+#: Optimum and terms of each market. The campaign recomputes the optimum on a grid of eta.
 CASES = {
-    "total variation": (-3.000000001, noise, drawn, lambda a, eps, s: cp.tv(eps)),
-    "standard deviation": (-3.626821905, noise, drawn, lambda a, eps, s: cp.std(eps)),
-    "above the mean": (-3.367006898, noise, drawn, lambda a, eps, s: cp.max(eps) - cp.sum(eps) / M),
-    "a utility without noise": (-1.020706921, norm, paid, lambda a, eps, s: -cp.sum(cp.sqrt(eps))),
+    "total variation": (-3.000000001, noise, bias, lambda a, eps, s: cp.tv(eps)),
+    "standard deviation": (-3.626821905, noise, bias, lambda a, eps, s: cp.std(eps)),
+    "above the mean": (-3.367006898, noise, bias, lambda a, eps, s: cp.max(eps) - cp.sum(eps) / M),
+    "a utility without noise": (-1.020706921, norm, cost, lambda a, eps, s: -cp.sum(cp.sqrt(eps))),
     "a logarithmic utility": (
         1.565603913,
         norm,
-        paid,
+        cost,
         lambda a, eps, s: -cp.sum(cp.log(0.1 + eps)),
     ),
-    "a geometric mean": (1.815309028, norm, paid, noise, lambda a, eps, s: -0.3 * cp.geo_mean(eps)),
+    "a geometric mean": (1.815309028, norm, cost, noise, lambda a, eps, s: -0.3 * cp.geo_mean(eps)),
     "squares over 1/eta": (1.732050808, norm, noise, lambda a, eps, s: cp.quad_over_lin(a, s)),
     "the logarithm of 1/eta": (1.577350269, norm, noise, lambda a, eps, s: -cp.log(s)),
     "a target for 1/eta": (1.027350269, norm, noise, lambda a, eps, s: cp.square(s - 0.7)),
@@ -64,12 +64,12 @@ CASES = {
         lambda a, eps, s: 100 * s,
         lambda a, eps, s: -cp.sum(cp.log(1 - eps)),
     ),
-    "1/eta below a half": (2.7070393, norm, noise, paid, lambda a, eps, s: -cp.log(1 - 2 * s)),
+    "1/eta below a half": (2.7070393, norm, noise, cost, lambda a, eps, s: -cp.log(1 - 2 * s)),
     "an optimum of zero": (
         -0.157087674,
         norm,
         noise,
-        paid,
+        cost,
         lambda a, eps, s: cp.sum(a) * -(1 / np.sqrt(3) + 2.0),
         lambda a, eps, s: cp.square(cp.sum(eps)) * 0.0 + cp.sum_squares(a),
     ),
@@ -84,7 +84,7 @@ CASES = {
         2.145615784,
         norm,
         noise,
-        paid,
+        cost,
         lambda a, eps, s: UNIT_BOX(2 * eps - 1),
     ),
 }
@@ -99,7 +99,7 @@ def market_of(terms, sellers):
 
 
 def best_of_grid(terms):
-    """Return the best objective over a grid of eta, from problems declared here."""
+    """Minimise the optimal objective of a CVXPY declaration over a grid of eta."""
     a = cp.Variable(M, nonneg=True)
 
     def at(log_eta):
@@ -123,7 +123,7 @@ def best_of_grid(terms):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", CASES)
-def test_the_stored_optimum_is_that_of_a_grid(name):
+def test_the_stored_optimum_equals_the_minimum_over_a_grid(name):
     optimum, *terms = CASES[name]
     assert optimum == pytest.approx(best_of_grid(terms), rel=1e-7, abs=1e-7)
 
@@ -131,7 +131,7 @@ def test_the_stored_optimum_is_that_of_a_grid(name):
 @pytest.mark.parametrize("name", CASES)
 def test_an_attained_optimum_is_found_and_certified(name):
     expected, *terms = CASES[name]
-    market = market_of(terms, EQUAL if drawn in terms else SELLERS)
+    market = market_of(terms, EQUAL if bias in terms else SELLERS)
     result = cm.allocate(market)
     size = max(abs(expected), result.scale or 0.0)
     assert result.gap <= 1e-6
@@ -139,7 +139,7 @@ def test_an_attained_optimum_is_found_and_certified(name):
     assert result.lower_bound <= expected + 1e-7 * size
 
 
-def test_an_exact_market_may_have_an_optimum_of_zero():
+def test_the_exact_method_supports_an_optimum_of_zero():
     """Equal losses of all sellers shift the objective by a constant."""
     objective = cm.Spread() + cm.Noise() + cm.Payments()
     least = cm.allocate(cm.Market(SELLERS, objective)).objective
@@ -153,8 +153,8 @@ def test_an_exact_market_may_have_an_optimum_of_zero():
     "name", one_in(4, ["a utility without noise", "total variation", "payments"])
 )
 def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
-    terms = (norm, noise, paid) if name == "payments" else CASES[name][1:]
-    result = Conic(market_of(terms, EQUAL if drawn in terms else SELLERS))
+    terms = (norm, noise, cost) if name == "payments" else CASES[name][1:]
+    result = Conic(market_of(terms, EQUAL if bias in terms else SELLERS))
     point = result.solve(min(eta, 1e6))
     assert isinstance(point, Evaluated)
     a = point.weights
@@ -164,17 +164,17 @@ def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
 
 
 @pytest.mark.parametrize("tiny", [1e-9, 1e-15, 1e-20])
-@pytest.mark.parametrize("paid", [cm.Payments(), cm.Payments(cm.PowerCost(2))], ids=repr)
-def test_an_optimum_at_a_very_large_eta_is_attained(tiny, paid):
-    """Payments have a tiny weight: the search stops long before the optimal eta."""
+@pytest.mark.parametrize("cost", [cm.Payments(), cm.Payments(cm.PowerCost(2))], ids=repr)
+def test_an_optimum_at_a_very_large_eta_is_certified(tiny, cost):
+    """Payments have a tiny weight, so the search reaches the gap far below the optimal eta."""
     result = cm.allocate(
-        cm.Market(SELLERS, cm.Spread() + cm.Noise() + tiny * paid), "branch_and_bound"
+        cm.Market(SELLERS, cm.Spread() + cm.Noise() + tiny * cost), "branch_and_bound"
     )
     assert result.gap <= 1e-6
 
 
-def test_a_limit_along_no_ray_gives_a_warning_and_a_valid_bound():
-    """The infimum is 0.43026: the second guarantee stays finite as eta grows."""
+def test_an_infimum_at_infinite_eta_gives_a_warning_and_a_valid_bound():
+    """The infimum is 0.43026. The second guarantee remains finite as eta tends to infinity."""
     sellers = cm.Sellers(virtual_costs=np.array([0.0, 1.0]))
     objective = 0.1 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
     market = cm.Market(sellers, objective + Own(lambda q: cp.exp(-q.epsilon[1])))

@@ -1,16 +1,16 @@
-"""Markets with user-defined expressions match brute force, with certificates and few solves."""
+"""Allocations with user-defined expressions match brute force and need at most 40 solves."""
 
 import pytest
 
 from tests import one_in
 from tests.allocation.battery import ATOMS, OTHERS, PLACES, assert_certified, figures, market_with
 
-#: Every eighth atom, with varying places and other terms. The campaign tries all combinations.
+#: Every eighth atom, at alternating places. The campaign tests all combinations.
 TURNS = [
     (name, PLACES[i % len(PLACES)], list(OTHERS)[i % len(OTHERS)])
     for i, name in enumerate(list(ATOMS)[::8])
 ]
-#: Markets that an earlier version did not certify, or reported as infeasible.
+#: Markets that an earlier version did not certify or wrongly reported as infeasible.
 REPAIRED = [
     ("square of a positive part", "term in eps", "spread"),
     ("abs of squares", "constraint in a", "lines"),

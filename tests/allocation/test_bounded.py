@@ -1,4 +1,4 @@
-"""The papers' problem with one upper bound on all guarantees, against other methods."""
+"""With one upper bound on all guarantees, the exact method agrees with the projections."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,11 @@ import convexmarket as cm
 from convexmarket.errors import InfeasibleMarketError
 from tests.allocation.builders import market
 
-DIGITS = st.integers(0, 2**32 - 1)
+SEEDS = st.integers(0, 2**32 - 1)
 
 
-def drawn(seed, most=7):
-    """Draw costs with ties, zeros and clusters, weights of any ratio, and a bound."""
+def random_problem(seed, most=7):
+    """Draw costs with ties, zeros or clusters, weights of the terms, and an upper bound."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, most))
     psi = [
@@ -31,10 +31,10 @@ def declared(psi, weights, *constraints):
     return market(*constraints, costs=psi, objective=objective)
 
 
-@given(DIGITS)
-@example(532047)  # the optimum is a kink; a former bound between two cuts exceeded it
+@given(SEEDS)
+@example(532047)  # the optimum is a kink; the bound of an earlier version exceeded it
 def test_projections_confirm_the_optimum_under_caps_and_ranges(seed):
-    rng, psi, weights, bound = drawn(seed, most=40)
+    rng, psi, weights, bound = random_problem(seed, most=40)
     constraints = [cm.MaxEpsilon(bound)]
     if rng.random() < 0.6:
         constraints.append(cm.Cap(rng.uniform(1, 6)))
@@ -56,7 +56,7 @@ def test_projections_confirm_the_optimum_under_caps_and_ranges(seed):
     assert result.objective >= other.lower_bound * (1 - 1e-11)
 
 
-def test_the_minimum_is_found_on_a_piece_that_also_has_a_saddle():
+def test_the_minimum_is_found_on_a_segment_that_also_has_a_saddle_point():
     psi = np.r_[0.0, np.full(3, 0.1203215958), np.ones(445)]
     weights = (1.0, 0.39732205145880545, 0.1355)
     result = cm.allocate(declared(psi, weights, cm.MaxEpsilon(1.0)))
@@ -65,7 +65,7 @@ def test_the_minimum_is_found_on_a_piece_that_also_has_a_saddle():
     assert result.gap < 1e-12
 
 
-def test_a_bound_that_does_not_bind_changes_nothing_without_a_noise_term():
+def test_an_inactive_bound_does_not_change_an_optimum_without_a_noise_term():
     sellers = cm.Sellers([0.1, 0.4, 0.5, 0.9], prior=cm.Uniform(0, 1))
     limits = [cm.Cap(1.5), cm.EtaRange(1.0, 5.0)]
     objective = cm.Spread() + 0.5 * cm.Payments()

@@ -1,4 +1,4 @@
-"""The choice of a method for a market, the solvers of the methods, and their results."""
+"""Test the choice of a method, the calls of solvers and the returned allocations."""
 
 import warnings
 from dataclasses import replace
@@ -28,10 +28,10 @@ ROUTES = {
 @pytest.mark.parametrize("method", ROUTES)
 def test_auto_chooses_the_fastest_method_that_supports_the_market(method):
     objective, constraints = ROUTES[method]
-    seen = []
-    result = cm.allocate(market(*constraints, objective=objective), progress=seen.append)
+    records = []
+    result = cm.allocate(market(*constraints, objective=objective), progress=records.append)
     assert result.method == ("exact" if method == "guarantees" else method)
-    assert result.solves == tuple(seen)
+    assert result.solves == tuple(records)
 
 
 @pytest.mark.parametrize("method", ["auto", "exact", "branch_and_bound"])
@@ -68,7 +68,7 @@ def test_invalid_arguments_raise_an_error_before_any_work(arguments, message):
 
 
 class Stub:
-    """A stub of a problem that records its calls and returns the given statuses in order."""
+    """Stub of a CVXPY problem that records its calls and returns the given statuses in order."""
 
     def __init__(self, *answers):
         self.answers, self.calls, self.status = list(answers), [], None
@@ -120,14 +120,14 @@ def test_an_exception_of_a_solver_becomes_a_status(error):
 
 
 def test_an_atom_that_fails_to_compile_with_values_is_solved():
-    """If its argument has a value, CVXPY's sum_largest slices by k, which may be fractional."""
+    """CVXPY's sum_largest does not compile for a fractional k if its argument has a value."""
     x = cp.Variable(4, nonneg=True, value=np.ones(4))
     problem = cp.Problem(cp.Minimize(cp.sum_largest(x - 1, 2.5)), [cp.sum(x) == 4])
     assert run_solver(problem, "CLARABEL") == "optimal"
     assert problem.value == pytest.approx(0.0, abs=1e-7)
 
 
-def test_solver_names_and_versions_are_those_of_their_packages():
+def test_solver_names_ignore_case_and_versions_come_from_the_packages():
     assert check_solver("clarabel") == check_solver("CLARABEL") == "CLARABEL"
     with pytest.raises(NotSupportedError, match=r"'ABACUS' is not installed; .*CLARABEL.*, "):
         check_solver("ABACUS")
@@ -167,7 +167,7 @@ def test_an_allocation_contains_its_certificate():
     assert above.gap == 0.0
 
 
-def test_an_unknown_solver_is_refused_even_if_none_is_needed():
+def test_an_unknown_solver_is_refused_even_if_the_method_needs_no_solver():
     with pytest.raises(NotSupportedError, match="'CLARABELLE' is not installed; use one of"):
         cm.allocate(market_of(form()), solver="CLARABELLE")
 

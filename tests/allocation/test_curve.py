@@ -1,4 +1,4 @@
-"""The curve over a seller's own report equals separate solutions of the changed markets."""
+"""OwnReportCurve equals the separate solutions of the markets with changed reports."""
 
 from dataclasses import replace
 
@@ -55,8 +55,8 @@ def with_cost(form, seller, y):
 
 
 @st.composite
-def questions(draw, count=4):
-    """Draw a market, some of its sellers, and other reports of these sellers."""
+def changed_reports(draw, count=4):
+    """Draw a market, the indices of some sellers, and changed reports of these sellers."""
     form = draw(forms())
     finite = form.virtual_costs[np.isfinite(form.virtual_costs)]
     top = finite.max()
@@ -67,29 +67,29 @@ def questions(draw, count=4):
     return form, np.array(places), np.array(reports)
 
 
-def asked(y):
-    """Evaluate a market in which the optimum jumps as the cost of the cheap seller changes."""
+def form_with_a_jump(y):
+    """Return a form whose optimum jumps in the cost of the cheap seller, and the report y twice."""
     form = StandardForm(np.array([0.002] + [1.0] * 44), mu=1.5, sigma=2.5, gamma=0.25)
     return form, np.array([0, 1]), np.array([y, y])
 
 
 def bounded():
-    """Evaluate a market with bounded guarantees at the truth, a tie, and low to infinite costs."""
+    """Return a form with bounded guarantees, and a seller's true, tied and extreme reports."""
     psi = np.array([0.38, 0.46, 0.3, 0.39, 0.42, 0.48])
     form = StandardForm(psi, mu=1.37, sigma=1.46, gamma=0.712, max_epsilon=0.432)
     return form, np.zeros(5, int), np.array([0.38, 0.42, 0.1, 0.7, np.inf])
 
 
 @example(bounded())
-@example(asked(0.0257))
-@example(asked(0.0259))
-@given(questions())
-def test_each_point_equals_the_solution_of_the_changed_market(question):
-    form, places, reports = question
+@example(form_with_a_jump(0.0257))
+@example(form_with_a_jump(0.0259))
+@given(changed_reports())
+def test_each_point_equals_the_solution_of_the_changed_market(case):
+    form, places, reports = case
     try:
         points = OwnReportCurve(form)(places, reports)
     except UnattainedOptimumError as error:
-        assert FREE in str(error)  # noqa: PT017 - either outcome may be right
+        assert FREE in str(error)  # noqa: PT017 - both outcomes are valid
         refused = 0
         for seller, y in zip(places, reports, strict=True):
             try:
@@ -109,12 +109,12 @@ def test_each_point_equals_the_solution_of_the_changed_market(question):
         except InfeasibleMarketError:
             assert (y, value, level) == (np.inf, np.inf, np.inf)
             continue
-        # Costs are stored relative to the smallest cost of the market. A report far below this
-        # cost loses one digit for each factor of ten between the two.
-        lost = 1e-11 + 1e-15 * form.virtual_costs.min() / max(y, 1e-300)
-        assert value == pytest.approx(result.objective, rel=lost, abs=1e-300)
+        # The curve stores costs relative to the smallest cost of the market. A report that is
+        # smaller by a factor of 10**k loses k digits.
+        tolerance = 1e-11 + 1e-15 * form.virtual_costs.min() / max(y, 1e-300)
+        assert value == pytest.approx(result.objective, rel=tolerance, abs=1e-300)
         if form.mu == 0:  # the solution may not be unique
-            assert epsilon <= form.max_weight * result.eta * (1 + lost)
+            assert epsilon <= form.max_weight * result.eta * (1 + tolerance)
             continue
         expected = pytest.approx(result.epsilon[seller], rel=1e-6, abs=1e-7 * result.eta)
         if epsilon != expected:
@@ -128,15 +128,15 @@ def test_each_point_equals_the_solution_of_the_changed_market(question):
 
 
 def is_at_a_jump(form, seller, epsilon):
-    """Whether a guarantee lies between the guarantees at slightly lower and higher costs."""
+    """Check whether a guarantee lies between the guarantees at slightly lower and higher costs."""
     costs = (form.virtual_costs[seller] * factor for factor in (1 - 1e-9, 1 + 1e-9))
     below, above = (solve_exact(with_cost(form, seller, cost)).epsilon[seller] for cost in costs)
     return above * (1 - 1e-6) <= epsilon <= below * (1 + 1e-6) and below > above * (1 + 1e-6)
 
 
-@given(questions(count=1), st.lists(st.floats(1e-3, 20), min_size=2, max_size=12))
-def test_guarantees_decrease_and_values_increase_with_the_report(question, reports):
-    form, places, _ = question
+@given(changed_reports(count=1), st.lists(st.floats(1e-3, 20), min_size=2, max_size=12))
+def test_guarantees_decrease_and_values_increase_with_the_report(case, reports):
+    form, places, _ = case
     reports = np.sort(reports)
     try:
         points = OwnReportCurve(form)(np.repeat(places, reports.size), reports)
@@ -148,28 +148,28 @@ def test_guarantees_decrease_and_values_increase_with_the_report(question, repor
     assert np.all(np.diff(points.value) >= -1e-13 * points.value[1:])
 
 
-@given(questions(count=1), st.floats(0.05, 5))
-def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
+@given(changed_reports(count=1), st.floats(0.05, 5))
+def test_the_slope_of_the_value_is_gamma_times_epsilon(case, y):
     """Check the integral form of the envelope theorem, which holds across jumps and kinks."""
-    form, places, _ = question
+    form, places, _ = case
     nodes, weights = np.polynomial.legendre.leggauss(4)
-    # Many short panels: the error of a kink or a jump is at most one panel.
+    # A kink or a jump causes an error of at most one of the many short panels.
     edges = np.linspace(y, 1.5 * y, 401)
     half = 0.5 * np.diff(edges)
     z = (edges[:-1, None] + half[:, None] * (nodes + 1)).ravel()
     curve = OwnReportCurve(form)
     inside = curve(np.repeat(places, z.size), z).epsilon.reshape(-1, nodes.size)
     ends = curve(np.repeat(places, 2), edges[[0, -1]])
-    gained = form.gamma * float(inside @ weights @ half)
+    increase = form.gamma * float(inside @ weights @ half)
     panel = form.gamma * half[0] * (ends.epsilon[0] - ends.epsilon[1])
     rounding = 1e-12 * ends.value[1]
-    assert abs(ends.value[1] - ends.value[0] - gained) <= 2.01 * panel + rounding
+    assert abs(ends.value[1] - ends.value[0] - increase) <= 2.01 * panel + rounding
 
 
 def test_an_indispensable_seller_with_infinite_cost_sells_the_minimum():
-    alone = StandardForm(np.array([1.0]), 1.0, 1.0, 1.0)
+    single = StandardForm(np.array([1.0]), 1.0, 1.0, 1.0)
     bounded = StandardForm(np.array([1.0, 2.0]), 1.0, 1.0, 1.0, 0.6, eta_low=5.0, eta_high=9.0)
-    for form, least in ((alone, 0.0), (bounded, 5 * 0.4)):
+    for form, least in ((single, 0.0), (bounded, 5 * 0.4)):
         curve = OwnReportCurve(form)
         assert not curve.can_do_without()
         points = curve(np.array([0, 0]), np.array([1e12, np.inf]))

@@ -1,4 +1,4 @@
-"""Cuts from points and multipliers: validity, tightness and tangency."""
+"""Cuts from points and multipliers are valid lower bounds and tangent at the optimum."""
 
 from fractions import Fraction
 
@@ -28,7 +28,7 @@ def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
 
 
 def solved(maker, eta):
-    """Return optimal weights at a fixed eta, the optimal value, and both kinds of multipliers."""
+    """Solve at a fixed eta; return weights, value, and multipliers of constraints and kinks."""
     problem = FixedEta(maker.view, eta, kinks=True)
     problem.solve(solver="CLARABEL", **ACCURATE)
     return problem.weights, problem.value, *problem.proof()
@@ -56,7 +56,7 @@ def test_a_computed_bound_is_at_most_the_bound_in_exact_arithmetic(seed):
 
 
 def assert_cuts_are_valid(spread, cost, eta, seed):
-    """Check that cuts are valid with the solver's multipliers, without any and with random ones."""
+    """Check cuts from the solver's multipliers, from no multipliers and from random multipliers."""
     rng, m = np.random.default_rng(seed), 5
     objective = 1.0 * cm.Noise() + 0.7 * cm.Payments(cost)
     objective += 0.5 * spread if spread else 0.1 * cm.Noise()
@@ -68,15 +68,15 @@ def assert_cuts_are_valid(spread, cost, eta, seed):
     optimal = np.array([brute(point) for point in grid])
     assert np.isfinite(optimal).all()
     weights, best, duals, hints = solved(linearizer, eta)
-    right = linearizer.cut(weights, eta, duals, hints)
-    nonsense = [rng.normal(size=np.shape(dual)) for dual in duals]
+    correct = linearizer.cut(weights, eta, duals, hints)
+    random_duals = [rng.normal(size=np.shape(dual)) for dual in duals]
     others = [
         linearizer.cut(weights, eta, [None] * len(duals), {}),
         linearizer.cut(rng.dirichlet(np.ones(m)), eta, duals, {}),
-        linearizer.cut(rng.dirichlet(np.ones(m)), 3.3 * eta, nonsense, {}),
+        linearizer.cut(rng.dirichlet(np.ones(m)), 3.3 * eta, random_duals, {}),
     ]
-    assert right(eta) == pytest.approx(best, rel=1e-6)
-    for cut in [right, *others, *(right.blend(other, 0.3) for other in others)]:
+    assert correct(eta) == pytest.approx(best, rel=1e-6)
+    for cut in [correct, *others, *(correct.blend(other, 0.3) for other in others)]:
         values = np.array([cut(point) for point in grid])
         assert np.all(values <= optimal + 1e-7 * np.abs(optimal))
         for low, high in ((0, 0.2), (0.05, 0.5), (0.3, 5.0), (1.0, np.inf)):
@@ -86,7 +86,7 @@ def assert_cuts_are_valid(spread, cost, eta, seed):
 
 @given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([cm.Spread(), None]))
 def test_blended_multipliers_bound_the_interval_between_two_cuts(seed, spread):
-    """Compare with the blend of the two tangents on a grid of eta."""
+    """Compare the bound with blends of the two tangents on a grid of eta."""
     rng, n = np.random.default_rng(seed), 4
 
     def lowest(costs):
@@ -119,8 +119,8 @@ def test_a_cut_is_below_the_optimum_everywhere(spread, cost, eta, seed):
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_the_minimum_over_the_simplex_equals_that_of_the_declaration(seed):
-    """The minimum also never exceeds the value at a feasible point."""
+def test_the_minimum_over_the_simplex_equals_the_optimum_of_a_declaration(seed):
+    """Check also that the minimum is at most the value at feasible points."""
     rng = np.random.default_rng(seed)
     for term in [cm.Spread(p) for p in (1.05, 1.5, 2, 7, np.inf)] + SPREADS[4:]:
         m, weight = rng.choice([1, 2, 7]), rng.choice([1e-3, 1.0, 50.0])
@@ -146,16 +146,16 @@ def test_the_minimum_over_the_simplex_equals_that_of_the_declaration(seed):
 def test_invalid_multipliers_are_ignored():
     """Negative multipliers of inequalities count as zero; NaN and infinity are ignored."""
     maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
-    none = maker.cut(POINT, 2.0, [None], {})
+    without_dual = maker.cut(POINT, 2.0, [None], {})
     for dual in (np.full(3, -1.0), np.full(3, np.nan), np.array([1.0, np.inf, 0.0])):
         cut = maker.cut(POINT, 2.0, [dual], {})
-        np.testing.assert_array_equal(cut.costs, none.costs)
-        assert cut.const == none.const
-    some = maker.cut(POINT, 2.0, [np.array([-1.0, 0.5, 0.0])], {})
-    np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
+        np.testing.assert_array_equal(cut.costs, without_dual.costs)
+        assert cut.const == without_dual.const
+    with_dual = maker.cut(POINT, 2.0, [np.array([-1.0, 0.5, 0.0])], {})
+    np.testing.assert_allclose(with_dual.costs - without_dual.costs, [0, 1.5, 0])
 
 
-# -------------------------------------------------------------- where cuts touch
+# -------------------------------------------------------------- tangency
 
 MARKETS = {
     "a spread": (cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), []),
@@ -175,9 +175,9 @@ MARKETS = {
 }
 
 
-@pytest.mark.parametrize("what", MARKETS)
-def test_a_cut_is_tangent_to_the_optimal_value_and_below_it(what):
-    objective, constraints = MARKETS[what]
+@pytest.mark.parametrize("name", MARKETS)
+def test_a_cut_is_tangent_to_the_optimal_value_and_below_it(name):
+    objective, constraints = MARKETS[name]
     market = builders.market(*constraints, objective=objective)
     maker = Linearizer(MarketExpressions(market, 0.5))
     weights, value, *proof = solved(maker, 1.5)

@@ -1,4 +1,4 @@
-"""The search over eta without a solver: cuts, evaluated points and stopping rules."""
+"""Test the search over eta on known functions instead of solved markets."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ EVERYWHERE = (0.0, np.inf)
 
 
 def line(value, slope) -> KeptSpreadCut:
-    """Return the cut with the bound value + slope*eta."""
+    """Return a cut whose bound at eta is value + slope*eta."""
     return KeptSpreadCut(0.0, 0.0, np.array([value]), np.array([slope]), lambda c: c.min(), 0.0)
 
 
@@ -23,7 +23,7 @@ def line(value, slope) -> KeptSpreadCut:
 
 
 class Tangents:
-    """A market whose optimal value is a known convex function of eta; cuts are its tangents."""
+    """Market whose optimal value is a known convex function of eta, with its tangents as cuts."""
 
     def __init__(self, value, slope, ends, short=0.0, fails=lambda _: False):
         self.value, self.slope, self.ends = value, slope, ends
@@ -42,35 +42,35 @@ class Tangents:
 
 
 def valley(low=0.01, high=100.0, **changes) -> Tangents:
-    """Return a market with the optimal value eta + 4/eta; the minimum is 4 at eta = 2."""
+    """Return a market with the optimal value eta + 4/eta, whose minimum is 4 at eta = 2."""
     return Tangents(lambda x: x + 4 / x, lambda x: 1 - 4 / x**2, (low, high), **changes)
 
 
 @pytest.mark.parametrize("first", [0.05, 1.9, 60.0])
 @pytest.mark.parametrize("gap", [0.3, 1e-3, 1e-6])
 def test_the_search_stops_as_soon_as_the_gap_is_reached(first, gap):
-    runner, seen = valley(), []
-    best, bound = search_eta(runner, first, gap, 200, seen.append)
+    runner, records = valley(), []
+    best, bound = search_eta(runner, first, gap, 200, records.append)
     assert best.objective == min(record.upper for record in runner.records)
     assert bound <= 4.0 <= best.objective
     assert best.objective - bound <= gap * best.objective
     assert runner.evaluated[0] == pytest.approx(first)
-    assert seen == runner.records
-    assert len(seen) <= {0.3: 10, 1e-3: 16, 1e-6: 26}[gap]
+    assert records == runner.records
+    assert len(records) <= {0.3: 10, 1e-3: 16, 1e-6: 26}[gap]
     assert len(set(runner.evaluated)) == len(runner.evaluated)
-    if len(seen) > 1:  # one solve fewer does not reach the gap
-        best, bound = search_eta(valley(), first, gap, len(seen) - 1, None)
+    if len(records) > 1:  # a search with one solve fewer does not reach the gap
+        best, bound = search_eta(valley(), first, gap, len(records) - 1, None)
         assert best.objective - bound > 0.9 * gap * best.objective
 
 
 @pytest.mark.parametrize(
     ("first", "fails"),
     [
-        (10.0, lambda eta: eta < 5),  # the objective increases from the best eta towards these
-        (1.2, lambda eta: 1.3 < eta < 4),  # between two solved points
+        (10.0, lambda eta: eta < 5),  # solves fail at the minimum and at smaller eta
+        (1.2, lambda eta: 1.3 < eta < 4),  # solves fail between two solved points
     ],
 )
-def test_a_solver_failure_where_the_objective_increases_is_reported(first, fails):
+def test_a_solver_failure_near_the_minimum_is_reported(first, fails):
     runner = valley(0.0, np.inf, fails=fails)
     with pytest.raises(SolverError, match="failed at"):
         search_eta(runner, first, 1e-12, 200, None)
@@ -82,23 +82,23 @@ def without_minimiser():
 
 
 def test_an_objective_that_decreases_towards_zero_or_infinity_has_no_optimum():
-    """The best point is the outermost one, and points beyond it are better."""
+    """The best evaluated eta is the outermost, and values beyond it are lower."""
     towards_zero = Tangents(lambda x: x, lambda _: 1.0, EVERYWHERE)
     with pytest.raises(UnattainedOptimumError, match=r"eta tends to 0, objective .*EtaRange"):
         search_eta(towards_zero, 1.0, 1e-6, 200, None)
     assert len(towards_zero.records) < 60
-    falls = without_minimiser()
+    decreasing = without_minimiser()
     with pytest.raises(UnattainedOptimumError, match="eta tends to infinity, objective"):
-        search_eta(falls, 1.0, 1e-6, 200, None)
-    assert len(falls.records) <= 60
+        search_eta(decreasing, 1.0, 1e-6, 200, None)
+    assert len(decreasing.records) <= 60
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 20])
 def test_an_interrupted_search_returns_a_valid_bound(most):
-    """The search has not yet detected that no optimum exists; its bound is valid."""
-    falls = without_minimiser()
-    best, bound = search_eta(falls, 1.0, 1e-30, most, None)
-    assert len(falls.records) == most
+    """With few solves, the search cannot detect that no optimum exists, but its bound is valid."""
+    decreasing = without_minimiser()
+    best, bound = search_eta(decreasing, 1.0, 1e-30, most, None)
+    assert len(decreasing.records) == most
     assert bound <= 1.0 < best.objective
 
 
@@ -106,7 +106,7 @@ def test_an_interrupted_search_returns_a_valid_bound(most):
 
 
 class Bounded(Tangents):
-    """A market that is feasible between two bounds; each proof halves the log-distance to one."""
+    """Market that is feasible between two bounds; each proof halves the log-distance to a bound."""
 
     def __init__(self, low, high, **changes):
         super().__init__(lambda x: x + 4 / x, lambda x: 1 - 4 / x**2, (0.0, np.inf), **changes)
@@ -121,7 +121,7 @@ class Bounded(Tangents):
 
     @staticmethod
     def near(eta, wall):
-        """Return the point halfway to a bound, or the bound if it is near."""
+        """Return the geometric mean of eta and a bound, or the bound if eta is near it."""
         return wall if abs(eta / wall - 1) < 1e-3 else np.sqrt(eta * wall)
 
 

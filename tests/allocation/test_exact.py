@@ -27,7 +27,7 @@ from tests.allocation.builders import (
     weight,
 )
 
-# Edge cases give numbers or typed errors, never NaN with a warning.
+# Turn a RuntimeWarning into an error, because edge cases must not give NaN.
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 PSI = np.array([0.3, 0.9, 0.1, 2.0, 0.3])
@@ -52,7 +52,7 @@ def test_brute_force_finds_no_better_allocation(form, seed):
 
 @given(forms(zeros=True))
 def test_free_sellers_give_a_finite_eta_or_an_error(form):
-    expected = brute_force(form)  # includes the limit with only free sellers
+    expected = brute_force(form)  # the minimum includes the limit with only free sellers
     free = np.count_nonzero(form.virtual_costs == 0)
     enough = free * form.max_weight >= 1 - 1e-12  # a cap of 6/5 times 1/6 equals 1/5 up to rounding
     limit = form.mu / np.sqrt(free) if enough else np.inf
@@ -60,7 +60,7 @@ def test_free_sellers_give_a_finite_eta_or_an_error(form):
         result = solve_exact(form)
     except UnattainedOptimumError as error:
         assert expected >= limit * (1 - 1e-9)
-        assert "virtual cost of 0" in str(error)  # noqa: PT017 - either outcome may be right
+        assert "virtual cost of 0" in str(error)  # noqa: PT017 - both outcomes are valid
     else:
         assert_sound(form, result)
         assert result.objective == pytest.approx(expected, rel=1e-11)
@@ -79,9 +79,9 @@ def test_the_optimum_under_a_range_of_eta_equals_brute_force(form, seed):
     if result.objective > 0:
         assert_sound(form, result, seed)
     assert result.objective == pytest.approx(brute_force(form), rel=1e-11)
-    # A binding end equals eta, and moving that end would lower the objective.
-    at = {"eta_low": form.eta_low, "eta_high": form.eta_high}
-    assert all(result.eta == at[name] for name in result.binding)
+    # Eta equals a binding end of the range. Without a binding end, the slope at eta is zero.
+    ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
+    assert all(result.eta == ends[name] for name in result.binding)
     if not result.binding and form.mu > 0:
         slope = form.gamma * form.expected_cost(result.weights) - form.sigma / result.eta**2
         assert abs(slope) <= 1e-7 * form.sigma / result.eta**2
@@ -94,11 +94,11 @@ def test_without_spread_the_cheapest_sellers_are_filled_first(form, eta):
     assert at_eta.eta == eta
     result = solve_exact(form)
     np.testing.assert_array_equal(at_eta.weights, result.weights)
-    for found in (at_eta, result):
-        assert found.weights.sum() == pytest.approx(1, abs=1e-12)
-        assert 0 <= found.weights.min() <= found.weights.max() <= form.max_weight * (1 + 1e-15)
-        assert found.objective == pytest.approx(form.objective(found.weights, found.eta), rel=1e-14)
-        assert found.lower_bound == pytest.approx(found.objective, rel=1e-12)
+    for point in (at_eta, result):
+        assert point.weights.sum() == pytest.approx(1, abs=1e-12)
+        assert 0 <= point.weights.min() <= point.weights.max() <= form.max_weight * (1 + 1e-15)
+        assert point.objective == pytest.approx(form.objective(point.weights, point.eta), rel=1e-14)
+        assert point.lower_bound == pytest.approx(point.objective, rel=1e-12)
     cost = least_linear(form.virtual_costs, form.max_weight)
     assert result.objective == pytest.approx(2 * np.sqrt(form.sigma * form.gamma * cost), rel=1e-12)
     # Sellers with equal costs get equal weights, as in the limit mu -> 0.
@@ -115,7 +115,7 @@ def test_solutions_satisfy_the_kkt_conditions_of_paper_a(form):
     eq14 = result.multiplier - form.sigma / form.mu**2 * (v @ v) - v @ v / v.sum()
     assert abs(eq14) <= 1e-9 * result.multiplier + rounding
     norm = np.linalg.norm(v)
-    # Eq. (13): eps_i = mu*v_i/(||v|| sum v); eta is its sum.
+    # Eq. (13): eps_i = mu*v_i/(||v|| sum v); eta is the sum of all eps_i.
     np.testing.assert_allclose(result.weights, v / v.sum(), atol=1e-7)
     assert result.eta == pytest.approx(form.mu / norm, rel=1e-7)
 
@@ -158,7 +158,7 @@ def test_free_sellers_need_an_upper_end_of_eta(mu):
         result = solve_exact(replace(market, eta_high=30.0))
         assert (result.eta, result.binding) == (30.0, ("eta_high",))
         np.testing.assert_allclose(result.weights, [0.5, 0.0, 0.5, 0.0], atol=1e-12)
-        # A lower end does not bound eta.
+        # A lower end of the range does not bound eta from above.
         with pytest.raises(UnattainedOptimumError, match="eta = infinity"):
             solve_exact(replace(market, eta_low=1.0))
 
@@ -212,14 +212,14 @@ def test_guarantees_are_shares_of_eta_within_the_cap(form):
 
 
 def test_weights_become_equal_as_mu_grows():
-    """Check the statement of B, section 3.3."""
+    """Check the statement in section 3.3 of paper B."""
     ranges = [np.ptp(solve_exact(form(mu=mu)).weights) for mu in (1.0, 10.0, 1e2, 1e4)]
     assert all(np.diff(ranges) < 0)
     assert ranges[-1] < 1e-3 / len(PSI)
 
 
 @given(forms(), st.floats(-3, 3), st.integers(0, 1000))
-def test_any_weights_prove_a_valid_bound(market, exponent, seed):
+def test_any_weights_give_a_valid_bound(market, exponent, seed):
     rng = np.random.default_rng(seed)
     psi = market.virtual_costs
     t = 10**exponent / psi.mean()
@@ -239,7 +239,7 @@ def test_the_best_eta_for_given_weights_balances_noise_and_payments():
 
 
 def test_an_undecided_interval_of_eta_lowers_the_bound(monkeypatch):
-    """The search may end with a lower bound on an interval of eta that is below the optimum."""
+    """On some intervals of eta, the search can end with a lower bound below the optimum."""
     segment, best, _ = exact_solver.best_segment(form(), exact_solver.costs_that_matter(form())[0])
     undecided = 0.9 * best.objective
     monkeypatch.setattr(exact_solver, "best_segment", lambda *_: (segment, best, undecided))

@@ -1,4 +1,4 @@
-"""The three declarations agree, are DPP, and recover feasible weights."""
+"""The three formulations agree, comply with DPP, and return feasible weights."""
 
 import cvxpy as cp
 import numpy as np
@@ -59,7 +59,7 @@ def test_sellers_with_infinite_virtual_cost_get_no_weight():
 
 @pytest.mark.parametrize("cap", [1.0, 0.4, 0.25])
 @pytest.mark.parametrize("t", [0.05, 1.0, 8.0])
-def test_optimal_weights_and_bounds_are_those_of_the_declaration(cap, t):
+def test_optimal_weights_and_bounds_agree_with_the_declaration(cap, t):
     market = form(max_weight=cap)
     a = cp.Variable(4, nonneg=True)
     problem = cp.Problem(cp.Minimize(cp.norm(a) + t * PSI @ a), [cp.sum(a) == 1, a <= cap])

@@ -1,4 +1,4 @@
-"""Given guarantees: supported markets, optimal weights and their certificates."""
+"""Optimal weights and certificates of markets with given guarantees."""
 
 import cvxpy as cp
 import numpy as np
@@ -64,6 +64,6 @@ def test_the_path_finds_the_optimum_of_the_declaration(values, mu, sigma):
         (([1.0], 0, 0), "both zero"),
     ],
 )
-def test_invalid_arguments_are_named(arguments, words):
+def test_errors_name_invalid_arguments(arguments, words):
     with pytest.raises(ParameterError, match=words):
         cm.allocation.weights_for_guarantees(*arguments)

@@ -1,4 +1,4 @@
-"""Affine minorants: valid for any hints, and tight for correct hints."""
+"""Affine minorants are valid for any hints and tight for correct hints."""
 
 import cvxpy as cp
 import numpy as np
@@ -30,7 +30,7 @@ def unknown():
 
 
 def points(rng, n=12):
-    """Return interior points, corners, distant points, and points with zeros or ties."""
+    """Draw interior points, corners, distant points, and points with zeros or ties."""
     result = [rng.exponential(size=M) for _ in range(n)]
     result += [rng.exponential(size=M) * (rng.random(M) < 0.5) for _ in range(n // 2)]
     result += [np.ones(M), np.eye(M)[rng.integers(M)] * M, np.zeros(M), 1e3 * rng.random(M)]
@@ -38,7 +38,7 @@ def points(rng, n=12):
 
 
 def solved(expression, x, costs):
-    """Minimise an expression plus linear costs over a simplex; return the value and the copy."""
+    """Minimise an expression plus linear costs over a simplex; return the value and ``Lifted``."""
     lifted = Lifted({})
     copy = lifted(expression)
     problem = cp.Problem(cp.Minimize(copy + costs @ x), [cp.sum(x) == M, *lifted.links])
@@ -53,9 +53,9 @@ def minorant(expression, x, hints):
     return const, slope
 
 
-def assert_below(expression, x, found, rng):
-    """Check that the affine function is nowhere above the expression."""
-    const, slope = found
+def assert_below(expression, x, affine, rng):
+    """Check that an affine function is at most the expression at random points."""
+    const, slope = affine
     assert np.isfinite(slope).all()
     for point in points(rng):
         x.value = point
@@ -75,9 +75,9 @@ def test_the_minorant_is_below_the_expression_for_any_hints_at_any_point(name, s
     for change in (lambda _, dual: dual, *FALSE_VALUES.values()):
         for link, dual in zip(lifted.links, right, strict=True):
             link.dual_variables[0].save_value(change(rng, dual))
-        for at in (best, rng.exponential(size=M)):
+        for start in (best, rng.exponential(size=M)):
             for hints in ({}, lifted.hints(1.0)):
-                x.value = at
+                x.value = start
                 assert_below(expression, x, minorant(expression, x, hints), rng)
 
 
@@ -101,7 +101,7 @@ BY_AXIS = {
     seeds,
 )
 def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, with_hints, seed):
-    """Entries have distinct weights, so that a swap of two entries is detected."""
+    """The random weights of the entries detect a swap of two entries."""
     rng, x = np.random.default_rng(seed), unknown()
     matrix = cp.reshape(x - rng.exponential(size=M), shape, order="F")
     atom = BY_AXIS[name](matrix, axis=axis)
@@ -117,7 +117,7 @@ def test_atoms_along_an_axis_have_valid_minorants(name, shape, axis, with_hints,
 
 # -------------------------------------------------------------------- tightness with correct hints
 
-#: Compositions whose inner atom is replaced by its tangent at the solver's point.
+#: Compositions whose bounds are less tight, because a tangent replaces the inner atom.
 WITHIN = ["abs of squares", "max of squares", "sum_largest of squares", "min of roots"]
 
 
@@ -134,17 +134,17 @@ def test_correct_hints_prove_the_optimum(name):
 
 
 def test_every_supported_kinked_atom_is_tested():
-    tried = set()
+    names = set()
 
     def walk(expression):
-        tried.add(type(expression).__name__)
+        names.add(type(expression).__name__)
         for argument in expression.args:
             walk(argument)
 
     for build in KINKS.values():
         walk(PLAIN(build(unknown())))
-    # Names in other versions of CVXPY; test_attained.py covers support functions.
-    assert set(_SUPPORT) - tried <= {"SumLargest", "Pnorm", "SuppFuncAtom"}
+    # Two names exist in other versions of CVXPY; test_attained.py tests support functions.
+    assert set(_SUPPORT) - names <= {"SumLargest", "Pnorm", "SuppFuncAtom"}
 
 
 def is_smooth(name):
@@ -162,8 +162,8 @@ def test_the_minorant_of_a_smooth_expression_is_its_tangent(name):
     assert const + slope @ point == pytest.approx(expression.value, rel=1e-9, abs=1e-12)
     step = 1e-6 * rng.normal(size=M)  # far from any kink
     values = []
-    for way in (1, -1):
-        x.value = point + way * step
+    for sign in (1, -1):
+        x.value = point + sign * step
         values.append(expression.value)
     assert values[0] - values[1] == pytest.approx(2 * slope @ step, rel=1e-4, abs=1e-10)
 

@@ -24,26 +24,26 @@ STANDARD = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
 
 
 @pytest.fixture(autouse=True)
-def at_once():
-    """Compute everything in this thread."""
+def synchronous():
+    """Run Dask in the thread of the test."""
     with dask.config.set(scheduler="synchronous"):
         yield
 
 
-def bought(reports, prior=PRIOR, **wanted):
+def allocate(reports, prior=PRIOR, **options):
     make = cm.Sellers if isinstance(reports, np.ndarray) else partitions.sellers
-    return cm.allocate(cm.Market.standard(make(reports, prior), **STANDARD | wanted))
+    return cm.allocate(cm.Market.standard(make(reports, prior), **STANDARD | options))
 
 
-def assert_same(reports, chunks, prior=PRIOR, **wanted):
+def assert_same(reports, chunks, prior=PRIOR, **options):
     parts = da.from_array(reports, chunks=(chunks,))
     try:
-        expected = bought(reports, prior, **wanted)
+        expected = allocate(reports, prior, **options)
     except ConvexMarketError as error:
         with pytest.raises(type(error)):
-            bought(parts, prior, **wanted)
+            allocate(parts, prior, **options)
         return
-    result = bought(parts, prior, **wanted)
+    result = allocate(parts, prior, **options)
     assert result.objective == pytest.approx(expected.objective, rel=1e-12)
     assert result.gap <= 1e-12
     assert result.binding == expected.binding
@@ -58,13 +58,13 @@ def assert_same(reports, chunks, prior=PRIOR, **wanted):
     st.data(),
     st.sampled_from([{}, {"cap": 3.0}, {"cap": 1.0}, {"mu": 0.01}, {"eta_range": (1.0, 9.0)}]),
 )
-def test_any_partitions_give_the_same_allocation(reports, data, wanted):
+def test_any_partitions_give_the_same_allocation(reports, data, options):
     cuts = data.draw(st.lists(st.integers(0, len(reports)), max_size=4).map(sorted))
     chunks = tuple(int(n) for n in np.diff([0, *cuts, len(reports)]) if n)
-    assert_same(np.array(reports), chunks, **wanted)
+    assert_same(np.array(reports), chunks, **options)
 
 
-def test_sellers_come_from_a_column_of_a_parquet_folder(tmp_path):
+def test_sellers_can_be_read_from_a_parquet_folder(tmp_path):
     reports = PRIOR.sample(500, np.random.default_rng(1))
     for part, rows in enumerate(np.array_split(np.arange(500), 3)):
         table = pd.DataFrame({"c": reports[rows], "name": [f"s{row}" for row in rows]})
@@ -73,12 +73,12 @@ def test_sellers_come_from_a_column_of_a_parquet_folder(tmp_path):
     sellers = partitions.sellers(table["c"], PRIOR, table["name"])
     assert len(sellers) == 500
     market = cm.Market(sellers, cm.Spread() + 100 * cm.Noise() + 0.001 * cm.Payments(), [cm.Cap(3)])
-    result, expected = cm.allocate(market), bought(reports, cap=3.0)
+    result, expected = cm.allocate(market), allocate(reports, cap=3.0)
     assert result.objective == pytest.approx(expected.objective, rel=1e-12)
     assert result.certificate()["n_bought"] == expected.n_bought
     offers = table.assign(epsilon=result.epsilon).compute()
     np.testing.assert_allclose(offers["epsilon"], expected.epsilon, rtol=1e-9, atol=1e-12)
-    # Dask may merge small files; the error message counts the actual files.
+    # Dask can merge small files; the partition in the error message is the number of the file.
     pd.DataFrame({"c": [0.05, 9.0], "name": ["t0", "t1"]}).to_parquet(tmp_path / "3.parquet")
     with pytest.raises(SellersError, match="row 1 of partition 3 contains"):
         partitions.sellers(dd.read_parquet(tmp_path)["c"], PRIOR)
@@ -109,7 +109,9 @@ def test_errors_name_the_partition_and_the_row():
         ({}, None),
     ],
 )
-def test_repeated_ids_in_partitions_are_refused(changed, message, at_a_time, monkeypatch):
+def test_repeated_and_invalid_ids_in_partitions_are_refused(
+    changed, message, at_a_time, monkeypatch
+):
     monkeypatch.setattr(partitions, "_HASHES", at_a_time)
     names = [changed.get(row, f"s{row}") for row in range(9)]
     table = dd.from_pandas(pd.DataFrame({"c": 0.05, "name": names}), chunksize=3)
@@ -120,10 +122,10 @@ def test_repeated_ids_in_partitions_are_refused(changed, message, at_a_time, mon
         partitions.sellers(table["c"], PRIOR, table["name"])
 
 
-@pytest.mark.parametrize("wanted", [{"mu": 0.0}, {"gamma": 0.0}])
-def test_markets_without_an_exact_path_need_sellers_in_memory(wanted):
+@pytest.mark.parametrize("options", [{"mu": 0.0}, {"gamma": 0.0}])
+def test_markets_without_an_exact_method_need_sellers_in_memory(options):
     with pytest.raises((NotSupportedError, ParameterError)):
-        bought(da.from_array(np.full(9, 0.05), chunks=3), **wanted)
+        allocate(da.from_array(np.full(9, 0.05), chunks=3), **options)
 
 
 def test_markets_without_support_for_partitions_are_refused():
@@ -132,6 +134,6 @@ def test_markets_without_support_for_partitions_are_refused():
     with pytest.raises(NotSupportedError, match="partitions support mu"):
         cm.allocate(cm.Market(sellers, objective, [cm.MaxEpsilon(1.0)]))
     market = cm.Market(sellers, objective)
-    for unable in (cm.declare, lambda m: cm.allocate(m, "line_search")):
+    for call in (cm.declare, lambda m: cm.allocate(m, "line_search")):
         with pytest.raises(NotSupportedError, match="for other uses, give Sellers"):
-            unable(market)
+            call(market)

@@ -13,7 +13,7 @@ from convexmarket.market import StandardForm
 from tests.allocation.builders import forms, large_form, ranged_forms
 
 
-def answer(form, costs=None):
+def solution(form, costs=None):
     """Return the solution, or the type of the raised error."""
     try:
         return solve_exact(form, costs and costs())
@@ -23,14 +23,14 @@ def answer(form, costs=None):
 
 def assert_same(form, n_parts=3):
     psi, rng = form.virtual_costs, np.random.default_rng(0)
-    place = rng.integers(n_parts, size=psi.size)  # parts of any length, some of them empty
+    place = rng.integers(n_parts, size=psi.size)  # some parts can be empty
     parts = [rng.permutation(psi[place == part]) for part in range(n_parts)]
 
-    def each(work):
+    def map_parts(work):
         return [work(blocks_of(part)) for part in parts]
 
-    expected, ends = answer(form), (psi.min(), psi.max(initial=0.0, where=psi < np.inf))
-    result = answer(form, lambda: screen_sellers(each, form, psi.size, *ends, 0)[0])
+    expected, ends = solution(form), (psi.min(), psi.max(initial=0.0, where=psi < np.inf))
+    result = solution(form, lambda: screen_sellers(map_parts, form, psi.size, *ends, 0)[0])
     if isinstance(expected, type):
         assert result is expected
         return
@@ -67,5 +67,5 @@ def test_a_large_market_is_solved_in_passes(monkeypatch):
     form = StandardForm(np.random.default_rng(0).random(400) + 0.1, 1.0, 2.0, 0.5)
     expected = solve_exact(form)
     monkeypatch.setattr(exact_solver, "_WORTH_PASSES", 100)
-    monkeypatch.setattr(np, "sort", None)  # the whole array is never sorted
+    monkeypatch.setattr(np, "sort", None)  # a sort of the whole array would fail
     assert solve_exact(form).objective == pytest.approx(expected.objective, rel=1e-14)

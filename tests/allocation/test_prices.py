@@ -1,4 +1,4 @@
-"""A shadow price is the slope of the optimal objective in the number of a constraint."""
+"""A shadow price is minus the slope of the optimal objective in the bound of a constraint."""
 
 import json
 import warnings
@@ -52,27 +52,27 @@ CASES = {
 def test_a_price_equals_the_slope_of_the_optimal_objective(name):
     objective, constraints, number, part = CASES[name]
 
-    def at(x):
+    def solve(x):
         market = cm.Market(SELLERS, objective, constraints(x))
         return cm.allocate(market, gap=1e-9)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LooseCertificateWarning)
-        result, step = at(number), 1e-3 * number
-        slope = (at(number - step).objective - at(number + step).objective) / (2 * step)
+        result, step = solve(number), 1e-3 * number
+        slope = (solve(number - step).objective - solve(number + step).objective) / (2 * step)
     assert abs(slope) > 1e-3  # the constraint binds
     assert part(result.prices[0]) == pytest.approx(slope, rel=2e-4)
     assert result.binding
 
 
 def test_prices_that_are_not_unique_are_nan():
-    """All sellers are at the cap and eta is at an end of its range."""
+    """All sellers are at the cap, and eta is at an end of its range."""
     market = cm.Market(SELLERS, PAID, [cm.Cap(1.0), cm.EtaRange(0.1, 0.8)])
     assert np.isnan(cm.allocate(market).prices[0])
 
 
 class Least(cm.terms.Constraint):
-    """The last seller has at least the given share of the weight."""
+    """Constraint that the weight of the last seller is at least a given share."""
 
     def __init__(self, share):
         self.share = share
@@ -82,13 +82,13 @@ class Least(cm.terms.Constraint):
 
 
 def test_a_user_defined_constraint_returns_one_multiplier_for_each_comparison():
-    def at(share):
+    def solve(share):
         return cm.allocate(cm.Market(SELLERS, PAID, [Least(share)]), gap=1e-9)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LooseCertificateWarning)
-        result = at(0.3)
-        slope = (at(0.3003).objective - at(0.2997).objective) / 6e-4
+        result = solve(0.3)
+        slope = (solve(0.3003).objective - solve(0.2997).objective) / 6e-4
     assert result.binding == ("Least",)
     assert result.prices[0][0] == pytest.approx(slope, rel=2e-4)
     assert json.loads(json.dumps(result.certificate()))["prices"][0][0] == pytest.approx(
@@ -106,15 +106,15 @@ def test_all_methods_agree_on_the_price_of_each_seller(seed, method):
     objective = mu * cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments()
     bounds = 10.0 ** rng.uniform(-1.5, 0.5, m)
 
-    def at(bounds):
+    def solve(bounds):
         market = cm.Market(sellers, objective, [cm.MaxEpsilon(bounds)])
         return cm.allocate(market, method, gap=1e-10)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LooseCertificateWarning)
-        prices, step = at(bounds).prices[0], 1e-3 * bounds
+        prices, step = solve(bounds).prices[0], 1e-3 * bounds
         slopes = [
-            (at(bounds - step * single).objective - at(bounds + step * single).objective)
+            (solve(bounds - step * single).objective - solve(bounds + step * single).objective)
             / (2 * step @ single)
             for single in np.eye(m)
         ]

@@ -1,4 +1,4 @@
-"""Convex programs, declarations, sweeps and copies: results and refused arguments."""
+"""Results and errors of convex programs, declarations, sweeps and copies."""
 
 import copy
 import pickle
@@ -26,9 +26,9 @@ def test_a_program_exposes_its_last_solution():
     program = cm.declare(market(cm.Budget(0.6)))
     assert isinstance(program, ConvexProgram)
     assert program.formulation == "joint"
-    for ask in ("weights", "raw_weights", "eta"):
+    for name in ("weights", "raw_weights", "eta"):
         with pytest.raises(AllocationError, match=r"no solution \(status None\); call"):
-            getattr(program, ask)
+            getattr(program, name)
     program.solve(solver="CLARABEL")
     best = cm.allocate(market(cm.Budget(0.6)))
     assert program.value == pytest.approx(best.objective, rel=1e-6)
@@ -36,36 +36,77 @@ def test_a_program_exposes_its_last_solution():
     assert program.eta == pytest.approx(best.eta, rel=1e-3)
 
 
+<<<<<<< HEAD
 # -------------------------------------------------------------------- parameters
+=======
+# ------------------------------------------------------------------------ sweeps
 
 
-ONE, EACH = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
-OWN = Own(lambda q: cp.sum_squares(q.epsilon))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"market": None}, "market must be a Market, got None"),
+        ({"progress": 3}, "progress must be a function, or None, got 3"),
+        ({"solver_options": 3}, "solver_options must be a dictionary, got 3"),
+        ({"parameter": "B"}, r"parameter must be .*the cvxpy\.Parameter.*, got 'B'"),
+        ({"values": [1.0, np.inf]}, "list of finite numbers"),
+        ({"values": [1.0, None]}, "list of finite numbers"),
+        ({"values": [1.0, "a"]}, "list of finite numbers"),
+        ({"values": 3.0}, "list of finite numbers"),
+        ({"values": [10**400]}, "list of finite numbers"),
+    ],
+)
+def test_a_sweep_refuses_invalid_arguments_before_any_work(changes, message, monkeypatch):
+    monkeypatch.setattr(branch, "MarketExpressions", None)
+    amount = cp.Parameter(nonneg=True, value=0.25)
+    inputs = {"market": market(cm.Budget(amount)), "parameter": amount, "values": [1.0]} | changes
+    with pytest.raises(ParameterError, match=message):
+        cm.sweep(inputs.pop("market"), inputs.pop("parameter"), inputs.pop("values"), **inputs)
+    assert amount.value == 0.25
 
 
-#: A parameter, its values, and a function from a number or parameter to a market.
+def test_a_sweep_reports_every_solve():
+    amount, records = cp.Parameter(nonneg=True), []
+    values = [0.5, 1, 40.0]
+    result = cm.sweep(
+        market(cm.Budget(amount)), amount, iter(values), progress=records.append, gap=1e-5
+    )
+    assert tuple(records) == tuple(record for allocation in result for record in allocation.solves)
+    assert [allocation.tolerance for allocation in result] == [1e-5] * 3
+    for value, allocation in zip(values, result, strict=True):
+        assert allocation.epsilon @ COSTS == pytest.approx(value, rel=1e-4)
+        assert allocation.gap <= 1e-5
+    assert amount.value is None
+>>>>>>> e6
+
+
+NUMBER, VECTOR = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
+SQUARES = Own(lambda q: cp.sum_squares(q.epsilon))
+
+
+#: A parameter, its values, and a function that builds a market from a number or a parameter.
 NUMBERS = {
     "payments and other payments": (
-        ONE,
+        NUMBER,
         [0.1, 1.6],
-        lambda x: market(objective=JOINT + OWN + cm.Payments() * x),
+        lambda x: market(objective=JOINT + SQUARES + cm.Payments() * x),
     ),
-    "payments": (ONE, [0.1, 0.4], lambda x: market(objective=JOINT + cm.Payments() * (2 * x))),
-    "cap": (ONE, [1.2, 2.0], lambda x: market(cm.Cap(x), objective=PAID)),
-    "largest": (ONE, [0.4, 0.9], lambda x: market(cm.MaxEpsilon(x), objective=PAID)),
+    "payments": (NUMBER, [0.1, 0.4], lambda x: market(objective=JOINT + cm.Payments() * (2 * x))),
+    "cap": (NUMBER, [1.2, 2.0], lambda x: market(cm.Cap(x), objective=PAID)),
+    "largest": (NUMBER, [0.4, 0.9], lambda x: market(cm.MaxEpsilon(x), objective=PAID)),
     "largest of each": (
-        EACH,
+        VECTOR,
         [np.array([0.4, 0.6, 0.9]), np.array([0.0, 0.6, 0.5])],
         lambda x: market(cm.MaxEpsilon(x), objective=PAID),
     ),
-    "budget": (ONE, [0.2, 0.5], lambda x: market(cm.Budget(x), objective=PAID + OWN)),
+    "budget": (NUMBER, [0.2, 0.5], lambda x: market(cm.Budget(x), objective=PAID + SQUARES)),
     "virtual costs": (
-        EACH,
+        VECTOR,
         [np.array([0.4, 0.6, 0.9]), np.array([0.5, 0.2, 0.0])],
-        lambda x: cm.Market(cm.Sellers(virtual_costs=x), PAID + OWN),
+        lambda x: cm.Market(cm.Sellers(virtual_costs=x), PAID + SQUARES),
     ),
     "virtual costs of odds": (
-        EACH,
+        VECTOR,
         [np.array([0.4, 0.6, 0.9]), np.array([0.5, 0.2, 0.3])],
         lambda x: cm.Market(
             cm.Sellers(virtual_costs=x),
@@ -73,14 +114,14 @@ NUMBERS = {
         ),
     ),
     "virtual costs under a budget": (
-        EACH,
+        VECTOR,
         [np.array([0.4, 0.6, 0.9]), np.array([0.5, 0.2, 0.0])],
         lambda x: cm.Market(
             cm.Sellers(virtual_costs=x), cm.Spread() + cm.Noise(), [cm.Budget(0.5)]
         ),
     ),
     "a user-defined term": (
-        ONE,
+        NUMBER,
         [0.3, 3.0],
         lambda x: market(objective=PAID + Own(lambda q: x * cp.max(q.epsilon))),
     ),
@@ -88,6 +129,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("name", one_in(6, NUMBERS))
+<<<<<<< HEAD
 def test_every_number_of_a_piece_may_be_a_parameter(name):
     """The results equal the results of fixed numbers, from any start."""
     parameter, values, build = NUMBERS[name]
@@ -98,6 +140,18 @@ def test_every_number_of_a_piece_may_be_a_parameter(name):
         assert last.objective == pytest.approx(fixed, rel=2e-6)
         assert last.gap <= 1e-6
         assert cm.allocate(market, "branch_and_bound").objective == pytest.approx(fixed, rel=2e-6)
+=======
+def test_every_number_of_a_term_or_constraint_can_be_a_parameter(name):
+    """Sweeps give the results of fixed numbers and do not change the user's parameter."""
+    parameter, values, build = NUMBERS[name]
+    swept = cm.sweep(build(parameter), parameter, values)
+    assert parameter.value is None
+    separate = [cm.allocate(build(value), "branch_and_bound").objective for value in values]
+    assert [result.objective for result in swept] == pytest.approx(separate, rel=2e-6)
+    assert max(result.gap for result in swept) <= 1e-6
+    parameter.value = values[-1]
+    assert cm.allocate(build(parameter)).objective == pytest.approx(separate[-1], rel=2e-6)
+>>>>>>> e6
     parameter.value = None
 
 
@@ -110,7 +164,7 @@ SIGNED_GUARANTEES = Own(lambda q: cp.square(cp.sum(q.epsilon) + cp.norm(q.weight
 
 
 @pytest.mark.parametrize("term", [SIGNED, SIGNED_GUARANTEES])
-def test_a_piece_may_rely_on_the_signs_of_its_arguments(term):
+def test_a_term_can_rely_on_the_signs_of_its_arguments(term):
     objective = term + cm.Noise() + 0.1 * cm.Payments()
     problem = cm.declare(market(objective=objective), eta=2.0)
     for eta in (2.0, 0.5):
@@ -144,27 +198,27 @@ DECLARED = {
 COPIES = [copy.copy, copy.deepcopy, lambda problem: pickle.loads(pickle.dumps(problem))]
 
 
-@pytest.mark.parametrize("copied", COPIES)
+@pytest.mark.parametrize("make_copy", COPIES)
 @pytest.mark.parametrize("name", DECLARED)
-def test_a_declared_problem_can_be_copied_before_and_after_a_solve(name, copied):
+def test_a_declared_problem_can_be_copied_before_and_after_a_solve(name, make_copy):
     problem = DECLARED[name]()
-    twin = copied(problem)
+    before = make_copy(problem)
     value = problem.solve(solver="CLARABEL")
-    again = copied(problem)
-    np.testing.assert_allclose(again.weights, problem.weights)
-    for single in (twin, again):
-        assert single.solve(solver="CLARABEL") == pytest.approx(value, rel=1e-6)
-        if name != "joint":  # the copy shares no state with its original
-            single.eta = 1.3
+    after = make_copy(problem)
+    np.testing.assert_allclose(after.weights, problem.weights)
+    for duplicate in (before, after):
+        assert duplicate.solve(solver="CLARABEL") == pytest.approx(value, rel=1e-6)
+        if name != "joint":  # a change of the copy does not change the original
+            duplicate.eta = 1.3
             assert problem.eta == pytest.approx(1.0)
-            other = single.solve(solver="CLARABEL")
+            other = duplicate.solve(solver="CLARABEL")
             problem.eta = 1.3
             assert problem.solve(solver="CLARABEL") == pytest.approx(other, rel=1e-6)
             problem.eta = 1.0
 
 
 def test_markets_and_allocations_are_safe_to_share_between_threads():
-    shared = market(cm.MaxEpsilon(0.9), objective=PAID + OWN)
+    shared = market(cm.MaxEpsilon(0.9), objective=PAID + SQUARES)
     with ThreadPoolExecutor(4) as pool:
         allocations = list(pool.map(cm.allocate, [shared] * 4))
     assert len({allocation.objective for allocation in allocations}) == 1

@@ -1,4 +1,4 @@
-"""Exact evaluations at each eta, against CVXPY and against branch and bound."""
+"""Projections give the optima of CVXPY declarations at a fixed eta and over all eta."""
 
 import cvxpy as cp
 import numpy as np
@@ -51,7 +51,7 @@ def test_a_projection_is_optimal_and_its_cut_proves_it(squared, changes, eta):
     assert result.objective == pytest.approx(declared.value + 0.5 / eta, rel=1e-8)
     assert result.cut(eta) == pytest.approx(result.objective, rel=1e-9)
     assert result.cut.price == pytest.approx(-constraints[0].dual_value, abs=1e-4)
-    # At other values of eta a cut is at most the optimal value.
+    # At other values of eta, a cut is at most the optimal value.
     for other in (0.5 * eta, 0.9 * eta, 1.2 * eta, 4.0 * eta):
         if other <= problem.largest_eta():
             assert result.cut(other) <= runner.solve(other).objective * (1 + 1e-10)
@@ -88,7 +88,7 @@ def test_caps_with_a_tiny_spread_are_solved_in_few_solves(spread, cap, mu):
     assert result.gap <= 1e-10
     assert len(result.solves) <= 10
     runner = Projections(ProjectableForm.of(declared.form)[0])
-    for eta in np.geomspace(0.5, 50.0, 60):  # the bound touches at every eta
+    for eta in np.geomspace(0.5, 50.0, 60):  # the lower bound equals the objective at every eta
         runner.solve(eta)
     assert max(record.upper / record.lower for record in runner.records) <= 1 + 1e-10
 
@@ -123,7 +123,7 @@ def test_unsupported_markets_are_refused(objective):
         solve_projections(market(objective=objective))
 
 
-@example(147)  # a single seller sells, so that the prices of its limit and group are not unique
+@example(147)  # only one seller sells, so the prices of the limit and of the group are not unique
 @example(185)
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=15, deadline=None)

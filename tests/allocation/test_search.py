@@ -26,7 +26,7 @@ STANDARD = market_of(form())
 
 
 def assert_certificate_holds(allocation, form, seed=0):
-    """Check the bound against the objective at the result, random points and the optimum."""
+    """Check that the bound is below the objective at the result, random points and the optimum."""
     slack = 1e-9 * abs(allocation.objective)
     assert allocation.objective == pytest.approx(
         form.objective(allocation.weights, allocation.eta), rel=1e-12
@@ -86,10 +86,10 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
     try:
         result = line_search(market_of(form), "projection", gap=1e-7)
     except UnattainedOptimumError as error:
-        assert "eta tends to infinity" in str(error)  # noqa: PT017 - either outcome may be right
+        assert "eta tends to infinity" in str(error)  # noqa: PT017 - both outcomes are valid
         assert expected >= limit * (1 - 1e-9)
     else:
-        assert result.objective < limit or result.gap <= 1e-7  # without a proof, the gap is reached
+        assert result.objective < limit or result.gap <= 1e-7  # or the search reaches the gap
         assert result.lower_bound <= expected * (1 + 1e-9)
         assert result.objective <= expected * (1 + 1e-6)
 
@@ -97,7 +97,7 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("psi", [[0.0, 1.0, 0.03125], [0.0, 0.0], [0.0, 5.0]])
 def test_an_infimum_beyond_the_outermost_solve_is_recognised(psi, formulation):
-    """The best eta of the outermost weights is beyond the eta at which they were computed."""
+    """At the outermost solve, the best eta for the computed weights is farther out."""
     market = cm.Market.standard(cm.Sellers(virtual_costs=psi), mu=1, sigma=1, gamma=10)
     with pytest.raises(UnattainedOptimumError, match="eta tends to infinity"):
         line_search(market, formulation, gap=1e-7)
@@ -106,7 +106,7 @@ def test_an_infimum_beyond_the_outermost_solve_is_recognised(psi, formulation):
 # ---------------------------------------------------- bounds do not rely on the solver
 
 
-def test_a_wrong_solver_only_widens_the_gap(monkeypatch):
+def test_wrong_weights_of_a_solver_only_widen_the_gap(monkeypatch):
     rng = np.random.default_rng(5)
     monkeypatch.setattr(
         DeclaredMarket, "weights", property(lambda _: rng.dirichlet(np.full(45, 0.1)))
@@ -121,7 +121,7 @@ def test_a_wrong_solver_only_widens_the_gap(monkeypatch):
 
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_the_error_of_a_failed_solver_names_it_and_a_remedy(formulation):
+def test_the_error_of_a_failed_solver_names_the_solver_and_a_remedy(formulation):
     message = f"^CLARABEL .*{formulation} formulation at eta = .*user_limit.*another solver"
     with pytest.raises(SolverError, match=message):
         line_search(market_of(three_roots()), formulation, solver_options={"max_iter": 1})

@@ -1,4 +1,4 @@
-"""The capped simplex: projections, cheapest purchases and norms, with ties and tight caps."""
+"""Projections, purchases and norms on the capped simplex, with ties and tight caps."""
 
 from fractions import Fraction
 
@@ -18,7 +18,7 @@ from convexmarket.errors import InfeasibleMarketError, ParameterError
 
 
 def projected(point, limits):
-    """Return the projection, computed in fractions from the sums at all breakpoints."""
+    """Compute the projection in fractions from the sums of the weights at all breakpoints."""
     point, limits = ([Fraction(float(x)) for x in part] for part in (point, limits))
 
     def weights(level):
@@ -33,8 +33,8 @@ def projected(point, limits):
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_a_projection_keeps_all_digits(seed):
-    """At any distance from the origin, with ties, and with caps that leave few weights free."""
+def test_a_projection_is_accurate_to_the_last_digits(seed):
+    """Test points far from the origin, points with ties, and caps that leave few weights free."""
     rng = np.random.default_rng(seed)
     m = int(rng.integers(1, 40))
     point = [
@@ -65,8 +65,8 @@ def test_a_projection_keeps_all_digits(seed):
 def test_entries_of_minus_infinity_project_to_zero():
     result = project_capped_simplex([-np.inf, -2e5, 0.0, -np.inf, 0.0], 0.4)
     np.testing.assert_allclose(result, [0.0, 0.2, 0.4, 0.0, 0.4], atol=1e-15)
-    alone = project_capped_simplex([-np.inf, -7.0], np.array([3.0, 1.0]))
-    assert alone.tolist() == [0.0, 1.0]
+    vertex = project_capped_simplex([-np.inf, -7.0], np.array([3.0, 1.0]))
+    assert vertex.tolist() == [0.0, 1.0]
     with pytest.raises(InfeasibleMarketError, match=r"1 weights of at most 0\.4 .* at most 0\.4;"):
         project_capped_simplex([-np.inf, 3.0], 0.4)
     with pytest.raises(InfeasibleMarketError, match=r"0 weights of at most 0 "):
@@ -80,14 +80,14 @@ def test_entries_of_minus_infinity_project_to_zero():
     st.lists(st.sampled_from([0.0, 0.0, 0.2, 1.0, 1.0, 4.0, 30.0]), min_size=1, max_size=7),
     st.sampled_from([0.0, 1e-12, 0.1, 0.7, 1.3, 99.0]),
 )
-def test_the_cheapest_purchase_fills_the_cheapest_first(costs, more):
+def test_the_cheapest_purchase_fills_the_cheapest_sellers_first(costs, excess):
     costs = np.array(costs)
-    cap = min(1.0, (1.0 + more) / costs.size)
+    cap = min(1.0, (1.0 + excess) / costs.size)
     filled = np.diff(np.minimum(cap * np.arange(costs.size + 1), 1.0))
     expected = float(np.sort(costs) @ filled)
     assert cheapest_purchase(costs, cap) == pytest.approx(expected, rel=1e-11, abs=1e-15)
-    paid = cheapest_purchase(costs + 2.0, cap)  # sellers without weight have no cost
-    assert paid == pytest.approx(expected + 2.0, rel=1e-11)
+    shifted = cheapest_purchase(costs + 2.0, cap)  # sellers without weight have no cost
+    assert shifted == pytest.approx(expected + 2.0, rel=1e-11)
 
 
 @example([0.3, 0.0, 0.0, 2.0], [0.5, 0.4, 0.4, 1.0], 0.5)

@@ -22,7 +22,7 @@ def buyer(sigma, gamma=0.1, extra=None, *constraints):
 
 
 def at_fixed_eta(markets, limit, etas):
-    """Return the optimum of one joint declaration at given eta, or inf if infeasible."""
+    """Solve one joint declaration at given eta; return its optimum, or inf if it is infeasible."""
     parts = [cm.declare(market, eta) for market, eta in zip(markets, etas, strict=True)]
     sold = sum(part.quantities.epsilon for part in parts)
     constraints = [item for part in parts for item in part.constraints]
@@ -56,7 +56,7 @@ CASES = {
 
 
 def is_certified(markets, limit):
-    """Allocate, check the limits and the reported figures, and return the allocation."""
+    """Compute a joint allocation, and check its limits, prices and objectives."""
     result = cm.allocate_together(markets, [cm.MaxEpsilon(limit)])
     assert np.all(result.epsilon <= np.asarray(limit) * (1 + 1e-12))
     assert np.all(result.prices >= 0)
@@ -76,7 +76,7 @@ def is_certified(markets, limit):
 
 @pytest.mark.parametrize("name", one_in(4, CASES))
 def test_joint_allocations_are_certified_in_few_solves(name):
-    """One joint declaration at their eta has the same optimum."""
+    """A joint declaration at the resulting eta has the same optimum."""
     markets, limit = CASES[name]
     result = is_certified(markets, limit)
     assert result.gap <= 1e-6
@@ -87,7 +87,7 @@ def test_joint_allocations_are_certified_in_few_solves(name):
 
 @pytest.mark.parametrize("seed", one_in(9, range(9)))
 def test_random_buyers_are_certified_in_few_solves(seed):
-    """Draw costs, weights, limits and sizes; some buyers make no payments."""
+    """The costs, weights, limits and numbers of buyers are random; some buyers make no payments."""
     rng = np.random.default_rng([43, seed])
     m = int(rng.integers(3, 7))
     sellers = cm.Sellers(rng.uniform(0, 1, m), prior=cm.Uniform(0, 1))
@@ -122,12 +122,12 @@ def test_random_buyers_are_certified_in_few_solves(seed):
 
 def test_a_single_buyer_gets_the_allocation_of_its_market():
     result = cm.allocate_together([buyer(2.0)], [cm.MaxEpsilon(0.3)])
-    alone = cm.allocate(buyer(2.0, 0.1, None, cm.MaxEpsilon(0.3)))
-    assert result.objective == pytest.approx(alone.objective, rel=1e-6)
+    separate = cm.allocate(buyer(2.0, 0.1, None, cm.MaxEpsilon(0.3)))
+    assert result.objective == pytest.approx(separate.objective, rel=1e-6)
     assert "1 buyers" in repr(result)
 
 
-OTHERS = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
+OTHER_MARKET = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ OTHERS = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() +
         ([], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         (3, [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         ([buyer(1.0), None], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
-        ([buyer(1.0), OTHERS], [cm.MaxEpsilon(1.0)], "the same sellers"),
+        ([buyer(1.0), OTHER_MARKET], [cm.MaxEpsilon(1.0)], "the same sellers"),
         ([buyer(1.0)], [], r"the shared constraints are \[\]; give a limit"),
         ([buyer(1.0)], [cm.MaxEpsilon(1.0), cm.Cap(2)], "such as"),
         ([buyer(1.0)], [cm.MaxEpsilon([1.0, 2.0])], "2 entries for 3 sellers"),
@@ -148,6 +148,6 @@ def test_errors_name_the_wrong_argument(markets, constraints, message):
 
 
 def test_a_shared_limit_that_is_too_small_raises_an_error():
-    needs = buyer(1.0, 0.1, None, cm.EtaRange(1.0, 2.0))
+    market = buyer(1.0, 0.1, None, cm.EtaRange(1.0, 2.0))
     with pytest.raises(InfeasibleMarketError, match="raise the shared limit"):
-        cm.allocate_together([needs, needs], [cm.MaxEpsilon(0.5)])
+        cm.allocate_together([market, market], [cm.MaxEpsilon(0.5)])

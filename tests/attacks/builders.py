@@ -1,4 +1,4 @@
-"""Small data and mechanisms to audit, and checks that also run at campaign size."""
+"""Build small data sets and mechanisms to audit, and checks that also run in the campaign."""
 
 import numpy as np
 from scipy import stats
@@ -30,7 +30,7 @@ def ridge_audit(mechanism, epsilon=None, size=20, **options):
 
 
 def laplace_audit(scale, claimed, delta=0.0, **options):
-    """Audit the sum of labels 0 and 1, which one row changes by one, with Laplace noise."""
+    """Audit a sum of labels in {0, 1} with Laplace noise; a changed row changes it by one."""
     X, y = np.eye(10), np.repeat([0, 1], 5)
 
     def mechanism(X, y):
@@ -44,7 +44,7 @@ def laplace_audit(scale, claimed, delta=0.0, **options):
 
 
 def check_statistical_bound(count, draws):
-    """Audit a tight claim repeatedly at confidence 0.9. Few bounds may exceed the true loss."""
+    """Check that at most about 10 % of the bounds at confidence 0.9 exceed the true loss."""
     excesses = sum(
         laplace_audit(1.0, 1.0, draws=draws, confidence=0.9, random_state=seed).measured[0] > 1.0
         for seed in range(count)

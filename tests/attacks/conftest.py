@@ -1,4 +1,4 @@
-"""Shorten searches, because the tests need a large loss but not the maximum."""
+"""Shorten the searches, because a large loss is sufficient for the tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Audits pass correct mechanisms with losses close to their claims, and refute broken ones."""
+"""Audits measure losses near the claims of correct mechanisms, and refute broken mechanisms."""
 
 import warnings
 
@@ -30,7 +30,7 @@ def test_measured_loss_is_close_to_the_sharp_claim(regularization):
 
 @pytest.mark.campaign
 def test_the_witness_reproduces_the_measured_loss():
-    """The witness has two data sets in the public domain and an output with known densities."""
+    """The witness consists of an output and of two data sets in the public domain."""
     X, y, weights = rows()
     learner = cm.PrivateLogisticRegression(0.25, data_norm=2.0)
     eta = learner.fit(X, y, epsilon=weights * 500.0).eta_
@@ -65,12 +65,12 @@ def test_the_second_noise_is_audited():
 class OtherNoise(cm.PrivateLogisticRegression):
     """Base class of mechanisms whose noise distribution differs from the claim."""
 
-    def drawn(self, n_features, generator):
+    def draw_noise(self, n_features, generator):
         return 0.5 * gamma_sphere_noise(n_features, generator)
 
     def fit(self, *arguments, **options):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_draw", self.drawn)
+            patch.setattr("convexmarket.learners.perturbed.gamma_sphere_draw", self.draw_noise)
             return super().fit(*arguments, **options)
 
 
@@ -90,37 +90,37 @@ class SecondNoiseHalved(cm.PrivateLogisticRegression):
 
 
 class NoiseInOneDirection(OtherNoise):
-    """Draw correct norms with nonuniform directions."""
+    """Draw noise with correct norms but nonuniform directions."""
 
-    def drawn(self, n_features, generator):
+    def draw_noise(self, n_features, generator):
         return np.abs(gamma_sphere_noise(n_features, generator))
 
 
 class NoiseAlongAnAxis(OtherNoise):
-    """Draw correct norms and mean direction, with noise only in the first coordinate."""
+    """Draw noise along the first axis, with correct norms and random signs."""
 
-    def drawn(self, n_features, generator):
-        drawn = gamma_sphere_noise(n_features, generator)
-        return np.copysign(np.linalg.norm(drawn), drawn[0]) * np.eye(n_features)[0]
+    def draw_noise(self, n_features, generator):
+        noise = gamma_sphere_noise(n_features, generator)
+        return np.copysign(np.linalg.norm(noise), noise[0]) * np.eye(n_features)[0]
 
 
 class LessNoiseInAHalf(OtherNoise):
-    """Draw uniform directions and Gamma norms, with shorter norms in one half-space."""
+    """Draw noise with uniform directions, but with smaller norms in one half-space."""
 
-    def drawn(self, n_features, generator):
+    def draw_noise(self, n_features, generator):
         two = [gamma_sphere_noise(n_features, generator) for _ in range(2)]
         norms = sorted(np.linalg.norm(two, axis=1))
         return two[0] / np.linalg.norm(two[0]) * norms[int(two[0][0] > 0)]
 
 
 class NoiseWithoutRowFive(OtherNoise):
-    """Add almost no noise if the label of row 5 differs from the original one."""
+    """Reduce the noise to 1 % if the label of row 5 differs from the original label."""
 
     def fit(self, X, y, *arguments, **options):
         self._share = 1e-2 if np.asarray(y)[5] != rows()[1][5] else 1.0
         return super().fit(X, y, *arguments, **options)
 
-    def drawn(self, n_features, generator):
+    def draw_noise(self, n_features, generator):
         return self._share * gamma_sphere_noise(n_features, generator)
 
 
@@ -134,7 +134,7 @@ class EtaOfUsedLabels(cm.PrivateLogisticRegression):
 
 
 class DeltaLeftOut(cm.PrivateLogisticRegression):
-    """Calibrate the noise to the granted epsilon, as in the paper, and claim only this epsilon."""
+    """Calibrate the noise to the granted epsilon, as in the paper, and claim a delta of zero."""
 
     def fit(self, X, y, *, epsilon, **options):
         self.calibration = "noise"
@@ -159,13 +159,13 @@ class HeavierRow(cm.PrivateLogisticRegression):
     """Claim the guarantee of the given weights, but double the largest weight."""
 
     def fit(self, X, y, *, epsilon, **options):
-        honest = cm.PrivateLogisticRegression(**self.get_params())
-        honest.fit(X, y, epsilon=epsilon, **options)
+        correct = cm.PrivateLogisticRegression(**self.get_params())
+        correct.fit(X, y, epsilon=epsilon, **options)
         heavier = np.array(epsilon)
         heavier[np.argmax(epsilon)] *= 2.0
         heavier *= np.sum(epsilon) / heavier.sum()
         self.__dict__.update(super().fit(X, y, epsilon=heavier, **options).__dict__)
-        self.guarantee_, self.epsilon_ = honest.guarantee_, honest.epsilon_
+        self.guarantee_, self.epsilon_ = correct.guarantee_, correct.epsilon_
         return self
 
 
@@ -184,7 +184,7 @@ class LabelSetInferred(cm.PrivateLogisticRegression):
 
 
 class NormInferred(LabelSetInferred):
-    """Scale the noise by the longest row without a warning."""
+    """Scale the noise with the norm of the longest row, without a warning."""
 
     inferred = "data_norm"
 
@@ -205,11 +205,11 @@ BROKEN = {
 
 
 def test_a_broken_logistic_regression_is_refuted():
-    check_caught(NoiseHalved, draws=30)  # the campaign tests all of them with enough draws
+    check_caught(NoiseHalved, draws=30)  # the campaign tests all learners in BROKEN with more draws
 
 
 def check_caught(mutant, **options):
-    """Check that an audit refutes a mutant through its loss or its noise."""
+    """Check that an audit refutes a broken learner and measures the expected ratio."""
     eta = 2.0 if mutant is DeltaLeftOut else 300.0
     audit = logistic_audit(mutant(0.05), eta, **options)
     assert not audit.passed
@@ -223,13 +223,13 @@ def test_the_requested_rows_are_audited():
 
 
 @pytest.mark.campaign
-def test_rows_without_weight_have_no_loss_and_do_not_mask_others():
+def test_rows_without_weight_have_no_loss_and_do_not_mask_other_rows():
     X, y, weights = rows()
     weights[0] = 0.0
     weights /= weights.sum()
     options = {"epsilon": weights * 300.0, "draws": 10, "random_state": 0}
-    honest = cm.PrivateLogisticRegression(0.05)
-    audit = cm.audit_privacy(honest, X, y, rows=[0, 1], **options)
+    correct = cm.PrivateLogisticRegression(0.05)
+    audit = cm.audit_privacy(correct, X, y, rows=[0, 1], **options)
     assert audit.passed, audit.statement()
     assert audit.measured[0] == audit.claimed[0] == 0.0
     assert not cm.audit_privacy(EtaOfUsedLabels(0.05), X, y, rows=[0], **options).passed
@@ -303,8 +303,8 @@ class RidgeNoiseHalved(cm.PersonalizedRidge):
 
 class RidgeRangeInferred(cm.PersonalizedRidge):
     def fit(self, X, y, **options):
-        honest = output_ridge(self.regularization, target_range=(float(y.min()), float(y.max())))
-        self.__dict__.update(honest.fit(X, y, **options).__dict__ | {"target_range": (-1.0, 1.0)})
+        correct = output_ridge(self.regularization, target_range=(float(y.min()), float(y.max())))
+        self.__dict__.update(correct.fit(X, y, **options).__dict__ | {"target_range": (-1.0, 1.0)})
         return self
 
 

@@ -1,4 +1,4 @@
-"""False rows: their effect on the error, and the bound on it from the guarantee."""
+"""The guarantee bounds the effect of false rows on the test error."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ import convexmarket as cm
 from convexmarket.privacy import Simulation
 
 
-def errors(X, y, epsilon, liars):
-    """Return the mean errors with true rows, with flipped labels and with adversarial rows."""
+def errors(X, y, epsilon, n_false):
+    """Compute the mean test errors with true rows, flipped labels and adversarial rows."""
 
     def fit(rows, labels, granted, seed=0):
         learner = cm.PrivateLogisticRegression(0.1)
@@ -20,10 +20,10 @@ def errors(X, y, epsilon, liars):
 
     rows, labels = X[:200], y[:200]
     model = fit(rows, labels, np.inf).coef_
-    against = model / np.linalg.norm(model) * np.linalg.norm(rows, axis=1).max()
-    lying = np.isin(np.arange(200), np.argsort(-epsilon)[:liars])
-    flipped = error(rows, np.where(lying, -labels, labels))
-    worst = np.where(lying[:, None], against, rows), np.where(lying, -1, labels)
+    adversarial = model / np.linalg.norm(model) * np.linalg.norm(rows, axis=1).max()
+    is_false = np.isin(np.arange(200), np.argsort(-epsilon)[:n_false])
+    flipped = error(rows, np.where(is_false, -labels, labels))
+    worst = np.where(is_false[:, None], adversarial, rows), np.where(is_false, -1, labels)
     return error(rows, labels), flipped, error(*worst)
 
 
@@ -34,8 +34,8 @@ def people():
 
 
 def test_the_effect_of_false_rows_grows_with_their_number_and_is_bounded(people):
-    honest, flipped, against = errors(*people, liars=60)
-    assert against > flipped + 0.05 > honest + 0.05
-    honest, flipped, against = errors(*people, liars=1)
-    assert max(flipped, against) <= honest * np.exp(2.0)
-    assert abs(against - honest) < 0.02
+    original, flipped, adversarial = errors(*people, n_false=60)
+    assert adversarial > flipped + 0.05 > original + 0.05
+    original, flipped, adversarial = errors(*people, n_false=1)
+    assert max(flipped, adversarial) <= original * np.exp(2.0)
+    assert abs(adversarial - original) < 0.02

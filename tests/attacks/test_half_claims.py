@@ -1,4 +1,4 @@
-"""Every mechanism passes with its claim, and an audit refutes half of that claim."""
+"""Audits confirm the claim of every mechanism, and refute half of this claim."""
 
 from dataclasses import replace
 
@@ -45,12 +45,12 @@ def test_a_learner_passes_with_its_claim_and_fails_with_half_of_it(name, share, 
 
 
 def by_draws(release, X, y, share, **options):
-    """Audit a release of epsilon 4 that claims only a share of it, from random draws."""
+    """Audit a release of epsilon 4 that claims a share of this epsilon, with random draws."""
     claim = Guarantee(np.full(len(X), 4.0 * share), 0.0, "a release", "exact", ())
     return cm.audit_privacy(release, X, y, guarantee=claim, rows=[0], random_state=0, **options)
 
 
-@pytest.mark.campaign  # audited by draws; one query to other releases has a smaller loss
+@pytest.mark.campaign  # needs many draws; a query to other releases has a smaller loss
 @pytest.mark.parametrize("share", SHARES)
 def test_a_release_passes_with_its_claim_and_fails_with_half_of_it(share):
     X, y = np.vstack([POINT, np.zeros((9, 2))]), np.repeat([-1, 1], 5)

@@ -1,4 +1,4 @@
-"""Audits of every mechanism, and the command that prints them."""
+"""Audit every mechanism, and test the command that prints the audits."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ def few_rows(features=None):
 
 
 def audited(draws, data, slow_draws, **options):
-    """Run audits with fewer draws of other data."""
+    """Audit the mechanisms on the given data with the given numbers of draws."""
     with pytest.MonkeyPatch.context() as patch:
         fewer = partial(mechanisms.audit_privacy, draws=draws)
         patch.setattr(mechanisms, "audit_privacy", fewer)

@@ -1,4 +1,4 @@
-"""Attacks on every release with its default settings."""
+"""Attack every release with its default settings."""
 
 import math
 import re
@@ -17,7 +17,7 @@ from tests import one_in
 from tests.release.builders import calibrate_once
 
 POINT = np.array([[1.0, 0.0]])
-REJECTED = 1e-6  # p-value from which a law is refuted
+REJECTED = 1e-6  # largest p-value that refutes a distribution
 
 
 def fitted(X, y):
@@ -26,7 +26,7 @@ def fitted(X, y):
 
 @cache
 def neighbours():
-    """Return models of neighbouring data with maximal distance at a point, and the data."""
+    """Return two models of neighbouring data that differ most at a point, and the first data."""
     X, y = np.zeros((10, 2)), np.repeat([-1, 1], 5)
     X[0] = POINT
     other = y.copy()
@@ -34,12 +34,12 @@ def neighbours():
     return fitted(X, y), fitted(X, other), X, y
 
 
-def asked(release):
+def queried(release):
     release.predict(POINT)
     return release
 
 
-#: Functions from a model, an epsilon and a source of randomness to a release with an answer.
+#: Functions that build a release from a model, an epsilon and a random source, and query it.
 DEFAULTS = {
     "test set": lambda erm, epsilon, **source: cm.TestSetRelease(
         erm, POINT, epsilon, 0.0, **source
@@ -47,7 +47,7 @@ DEFAULTS = {
     "test set, delta": lambda erm, epsilon, **source: cm.TestSetRelease(
         erm, POINT, epsilon, 1e-6, **source
     ),
-    "interactive": lambda erm, epsilon, **source: asked(
+    "interactive": lambda erm, epsilon, **source: queried(
         cm.InteractiveRelease(
             erm, epsilon, 1e-6, max_queries=1, max_updates=1, threshold=0.0, **source
         )
@@ -55,23 +55,23 @@ DEFAULTS = {
     "public": lambda erm, epsilon, **source: cm.release.PublicRelease(
         erm, epsilon, 1e-6, rounds=1, net_radius=0.5, **source
     ),
-    "function": lambda erm, epsilon, **source: asked(
+    "function": lambda erm, epsilon, **source: queried(
         cm.release.FunctionRelease(erm, epsilon, 1e-6, **source)
     ),
 }
 
 
 def released(monkeypatch, kind, erm, source, draws):
-    """Return the lattice step and the noisy numbers that determine everything published."""
+    """Return the lattice step and the noisy numbers from which a release computes its outputs."""
     calibrate_once(monkeypatch, noise_of)
     answers = []
     correct = PublicPredictor.corrected
 
-    def watched(self, point, answer, *args, **options):
+    def recorded(self, point, answer, *args, **options):
         answers.append(answer)
         return correct(self, point, answer, *args, **options)
 
-    monkeypatch.setattr(PublicPredictor, "corrected", watched)
+    monkeypatch.setattr(PublicPredictor, "corrected", recorded)
     numbers = []
     for _ in range(draws):
         answers.clear()
@@ -89,7 +89,7 @@ def released(monkeypatch, kind, erm, source, draws):
 
 @pytest.mark.parametrize("kind", one_in(6, DEFAULTS))
 def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
-    """All numbers are multiples of one public step, and all residues modulo 4 occur."""
+    """All numbers are multiples of a public step, and their residues modulo 4 are uniform."""
     first, second, *_ = neighbours()
     source, residues = Simulation(np.random.default_rng(1)), []
     for erm in (first, second):
@@ -103,7 +103,7 @@ def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
 
 
 def possible(output, prediction, scale):
-    """Check whether ``prediction + Generator.laplace`` can produce this output."""
+    """Check whether ``prediction + Generator.laplace`` can return an output."""
     below = output < prediction
     tail = 0.5 * math.exp(-abs(output - prediction) / scale)
     nearest = round((tail if below else 1.0 - tail) * 2**53)
@@ -116,37 +116,37 @@ def possible(output, prediction, scale):
 
 
 def proven_by_low_digits(*, floats, draws=400):
-    """Return the epsilon proven by outputs possible under D but not under D', and the counts."""
+    """Count outputs that are possible only under D, and return the epsilon that they prove."""
     rng = np.random.default_rng(2)
     models = neighbours()[:2]
     predictions = [float(erm.decision_function(POINT)[0]) for erm in models]
-    seen = []
+    counts = []
     for erm, prediction in zip(models, predictions, strict=True):
         count = 0
         for _ in range(draws):
-            made = cm.TestSetRelease(erm, POINT, 1.0, 0.0, random_state=Simulation(rng))
-            output = float(made.noisy_predictions[0])
+            release = cm.TestSetRelease(erm, POINT, 1.0, 0.0, random_state=Simulation(rng))
+            output = float(release.noisy_predictions[0])
             if floats:
-                output = prediction + rng.laplace(scale=made.scale)
-            fits = [possible(output, each, made.scale) for each in predictions]
-            count += fits[0] and not fits[1]
-        seen.append(count)
-    return loss_of_frequencies(seen[0], draws, seen[1], draws, 0.0, 0.999), seen
+                output = prediction + rng.laplace(scale=release.scale)
+            possible_under = [possible(output, each, release.scale) for each in predictions]
+            count += possible_under[0] and not possible_under[1]
+        counts.append(count)
+    return loss_of_frequencies(counts[0], draws, counts[1], draws, 0.0, 0.999), counts
 
 
 def test_low_digits_of_floating_point_noise_refute_the_claim():
-    proven, seen = proven_by_low_digits(floats=True)
+    proven, counts = proven_by_low_digits(floats=True)
     assert proven > 3.0
-    assert seen[0] > 200
-    assert seen[1] == 0
+    assert counts[0] > 200
+    assert counts[1] == 0
 
 
 @pytest.mark.campaign  # a statistical audit
 def test_low_digits_of_the_default_noise_do_not_refute_the_claim():
-    """Floating-point sampling would reach only some multiples of the step."""
-    proven, seen = proven_by_low_digits(floats=False)
+    """Noise sampled in floating point would reach only some multiples of the step."""
+    proven, counts = proven_by_low_digits(floats=False)
     assert proven <= 1.0
-    assert seen[1] > 0
+    assert counts[1] > 0
 
 
 @pytest.mark.campaign

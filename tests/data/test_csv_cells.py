@@ -1,4 +1,4 @@
-"""Written CSV cells are not formulas in spreadsheets and survive a round trip."""
+"""Written CSV cells are not formulas in spreadsheets, and are read back unchanged."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ texts = st.text(st.sampled_from(f"{SIGNS},;|'\" \nx1.e"), max_size=8) | st.text(
 
 
 def is_formula(cell):
-    """Check whether a spreadsheet may interpret a cell as a formula."""
+    """Check whether a spreadsheet could interpret a cell as a formula."""
     return cell.strip('" ').startswith(tuple(SIGNS))
 
 
@@ -52,7 +52,7 @@ def cells(text, separator):
 @given(texts)
 @example("=A1\r=A2")
 @example("''=x;;'=y")
-def test_text_survives_a_round_trip_except_line_breaks(text):
+def test_text_is_read_back_unchanged_except_for_line_breaks(text):
     once = guarded(text)
     assert not set(once) & set("\t\n\v\f\r\x85\u2028\u2029")
     if not set(text) & set("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"):
@@ -90,7 +90,7 @@ def test_texts_are_quoted_and_numbers_are_not():
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "market.toml").write_text(TRAINED_MARKET.replace("= 8", "= 80"))
     (tmp_path / "rows.csv").write_text("id,one,two,label\nAnn,0.1,0.2,yes\n")
@@ -109,20 +109,20 @@ def ids_in(path):
     return read_texts(path)["id"].tolist()
 
 
-def test_offers_quotes_and_ledgers_keep_the_names(here):
-    """Hostile names pass through offers, a ledger, quotes and exported lists."""
+def test_offers_quotes_and_ledgers_keep_the_names(folder):
+    """Malicious names remain unchanged in offers, a ledger, quotes and exported lists."""
     table = pd.read_csv("sellers.csv")
     price_list(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001).write("offers.csv")
-    assert ids_in(here / "offers.csv") == [*NASTY, *PLAIN]
+    assert ids_in(folder / "offers.csv") == [*NASTY, *PLAIN]
     cm.Ledger.create("sold.sqlite").disconnect()
     assert invoke("ledger", "sold.sqlite", "--record", "offers.csv").exit_code == 0
     done = invoke("ledger", "sold.sqlite", "--export", "balance.csv")
     assert done.exit_code == 0, done.output
-    assert set(ids_in(here / "balance.csv")) <= {*NASTY, *PLAIN}
-    assert len(ids_in(here / "balance.csv")) >= 10
+    assert set(ids_in(folder / "balance.csv")) <= {*NASTY, *PLAIN}
+    assert len(ids_in(folder / "balance.csv")) >= 10
     assert invoke("online", "open", "m", "market.toml").exit_code == 0
     quote = ["online", "quote", "m", "--csv", "offers.csv", "--out"]
     assert invoke(*quote, "quotes.csv").exit_code == 0
-    assert ids_in(here / "quotes.csv") == [*NASTY, *PLAIN]
+    assert ids_in(folder / "quotes.csv") == [*NASTY, *PLAIN]
     assert invoke("online", "quote", "m", "--csv", "quotes.csv", "--out", "q.csv").exit_code == 0
-    assert (here / "q.csv").read_bytes() == (here / "quotes.csv").read_bytes()
+    assert (folder / "q.csv").read_bytes() == (folder / "quotes.csv").read_bytes()

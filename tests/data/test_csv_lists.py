@@ -1,4 +1,4 @@
-"""Untrusted CSV lists are read unambiguously, or raise an error with the number of the line."""
+"""A malformed or ambiguous CSV list raises an error that gives the line number."""
 
 import csv
 import io
@@ -28,13 +28,13 @@ def file_with(folder, content, encoding="utf-8"):
     return path
 
 
-def listed(folder, content, encoding="utf-8"):
+def read_content(folder, content, encoding="utf-8"):
     return read_list(file_with(folder, content, encoding), PRIOR, trim=True)
 
 
-def refusal(folder, content, encoding="utf-8"):
+def error_message(folder, content, encoding="utf-8"):
     with pytest.raises(DataError) as caught:
-        listed(folder, content, encoding)
+        read_content(folder, content, encoding)
     message = str(caught.value)
     assert len(message) < 1_000
     return message
@@ -58,13 +58,13 @@ def refusal(folder, content, encoding="utf-8"):
     ],
 )
 def test_unambiguous_lists_are_read(tmp_path, content, encoding):
-    result = listed(tmp_path, content, encoding)
+    result = read_content(tmp_path, content, encoding)
     assert result["id"].tolist() == ["a", "b"]
     assert result["sensitivity"].tolist() == [1.5, 2.0]
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "words"),
     [
         ("id,c\na,1\n".encode("utf-16-le"), "line 1: it holds a NUL character, as UTF-16 without"),
         ("id,c\na,1\n".encode("utf-16-be"), "NUL character"),
@@ -91,8 +91,8 @@ def test_unambiguous_lists_are_read(tmp_path, content, encoding):
         (f"id,c\n{'a' * 200_000},1\n", "has 200000 characters; give from 1 to 200"),
     ],
 )
-def test_malformed_lists_are_refused(tmp_path, content, said):
-    assert said in refusal(tmp_path, content)
+def test_malformed_lists_are_refused(tmp_path, content, words):
+    assert words in error_message(tmp_path, content)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_malformed_lists_are_refused(tmp_path, content, said):
      "1e", "--1", "$5", "5 5", "true"],
 )  # fmt: skip
 def test_ambiguous_numbers_are_refused(tmp_path, text):
-    assert "line 3: " in refusal(tmp_path, f'id;c\na;1\nb;"{text}"\n')
+    assert "line 3: " in error_message(tmp_path, f'id;c\na;1\nb;"{text}"\n')
     assert np.isnan(numbers_in(pd.Series(["1", text]))[1])
 
 
 @pytest.mark.parametrize("text", ["1e400", "inf", "Infinity"])
 def test_infinite_numbers_are_refused(tmp_path, text):
-    assert "line 2: the report is not finite" in refusal(tmp_path, f"id;c\na;{text}\n")
+    assert "line 2: the report is not finite" in error_message(tmp_path, f"id;c\na;{text}\n")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_infinite_numbers_are_refused(tmp_path, text):
         (["1,500", "2.5", "-"], [np.nan, 2.5, np.nan]),
     ],
 )
-def test_an_invalid_cell_leaves_the_other_numbers_of_a_column(cells, numbers):
+def test_an_invalid_cell_does_not_change_other_numbers_of_a_column(cells, numbers):
     np.testing.assert_array_equal(numbers_in(pd.Series(cells)), numbers)
 
 
@@ -139,14 +139,14 @@ def test_errors_name_invalid_cells_and_show_them_only_on_request(tmp_path):
 def test_na_values_mark_empty_cells(tmp_path):
     path = tmp_path / "list.csv"
     path.write_text("id;c\na;0,5\n - ; k.A. \nb;1,5\n")
-    listed = read_list(path, PRIOR, na_values=["-", "k.A."])
-    assert listed["sensitivity"].tolist() == [0.5, 1.5]
+    sellers = read_list(path, PRIOR, na_values=["-", "k.A."])
+    assert sellers["sensitivity"].tolist() == [0.5, 1.5]
     table = read_table(path, na_values=["k.A."])
     assert table["c"].isna().tolist() == [False, True, False]
 
 
 def test_an_overlong_row_is_refused(tmp_path):
-    words = refusal(tmp_path, 'id,c\n"' + "," * (3 * LONGEST_ROW))
+    words = error_message(tmp_path, 'id,c\n"' + "," * (3 * LONGEST_ROW))
     assert f"a row has more than {LONGEST_ROW:,} bytes" in words
 
 
@@ -171,7 +171,7 @@ FIELD = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from
 
 
 @given(st.lists(st.tuples(FIELD, FIELD), max_size=8), st.sampled_from(",;\t|"))
-def test_rows_are_read_with_their_first_line_numbers(tmp_path_factory, rows, separator):
+def test_the_index_of_a_row_is_its_first_line_number(tmp_path_factory, rows, separator):
     text, expected = io.StringIO(newline=""), []
     writer = csv.writer(text, delimiter=separator, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(["one", "two"])
@@ -197,8 +197,8 @@ def test_numbers_are_read_with_either_decimal_sign(tmp_path_factory, values, sig
     assert table.index.tolist() == list(range(2, 2 + 2 * len(values), 2))
 
 
-#: Cells that readers of CSV may split or join in different ways.
-NASTY = [
+#: Strings that CSV readers split or join in different ways.
+AMBIGUOUS = [
     '"',
     '""',
     ",",
@@ -215,7 +215,7 @@ NASTY = [
     "a",
     "1.5",
 ]
-CELLS = st.lists(st.sampled_from(NASTY), max_size=3).map("".join)
+CELLS = st.lists(st.sampled_from(AMBIGUOUS), max_size=3).map("".join)
 
 
 @given(
@@ -238,7 +238,7 @@ def test_a_file_is_read_as_the_csv_module_reads_it(
     try:
         rows = [row for row in reader if "".join(row).strip()]
     except csv.Error:
-        rows = []  # invalid CSV may be read or refused
+        rows = []  # the package can read or refuse invalid CSV
     if any(len(row) != 2 for row in rows):
         with pytest.raises(DataError):
             read_texts(path)

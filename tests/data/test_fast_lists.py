@@ -19,8 +19,8 @@ def test_parquet_and_csv_lists_give_the_same_offers(tmp_path):
     frame.to_csv(tmp_path / "list.csv", index=False)
     tables = []
     for name in ("list.parquet", "list.csv"):
-        wanted = {"mu": 1, "sigma": 100, "gamma": 0.1, "group": "g"}
-        offers = price_list(tmp_path / name, PRIOR, **wanted)
+        options = {"mu": 1, "sigma": 100, "gamma": 0.1, "group": "g"}
+        offers = price_list(tmp_path / name, PRIOR, **options)
         out = tmp_path / f"offers-{name}"
         offers.write(out, force=True)
         with pytest.raises(ParameterError, match="exists; pass --force"):
@@ -30,7 +30,7 @@ def test_parquet_and_csv_lists_give_the_same_offers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("frame", "why"),
+    ("frame", "message"),
     [
         (pd.DataFrame({"id": ["a", "a"], "c": [1.0, 2.0]}), r"row 2: 'a' is the id of an earlier"),
         (pd.DataFrame({"id": ["a", "b"], "c": [1.0, 11.0]}), r"row 2: the report is outside"),
@@ -38,9 +38,9 @@ def test_parquet_and_csv_lists_give_the_same_offers(tmp_path):
         (pd.DataFrame({"id": ["a", "b"]}), r"no column is called .*sensitivity"),
     ],
 )
-def test_bad_rows_of_parquet_are_named(tmp_path, frame, why):
+def test_errors_name_invalid_rows_of_parquet_files(tmp_path, frame, message):
     frame.to_parquet(tmp_path / "bad.parquet")
-    with pytest.raises(DataError, match=why):
+    with pytest.raises(DataError, match=message):
         read_list(tmp_path / "bad.parquet", PRIOR)
 
 

@@ -1,4 +1,4 @@
-"""Public declarations of columns determine the features of any table."""
+"""The features of a row depend only on its cells and on the declared columns."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_features_of_any_table_lie_in_the_ball_and_in_the_box(
 def test_features_of_a_row_do_not_depend_on_other_rows(people):
     table = pd.DataFrame(people, columns=["age", "smoker", "region"])
     public = cm.PublicFeatures(COLUMNS, missing="indicator").fit(table)
-    alone = [public.transform(table.iloc[[row]])[0] for row in range(len(people))]
-    assert np.array_equal(public.transform(table), np.array(alone))
+    separate = [public.transform(table.iloc[[row]])[0] for row in range(len(people))]
+    assert np.array_equal(public.transform(table), np.array(separate))
 
 
 def test_an_empty_cell_is_refused_without_quoting_other_cells():
@@ -83,10 +83,10 @@ def test_an_undeclared_category_is_refused_or_counted_as_other():
     declared = {"smoker": ["no", "yes"]}
     with pytest.raises(
         DataError, match="row Eve: the cell of the column 'smoker' is not among the"
-    ) as no:
+    ) as refused:
         cm.PublicFeatures(declared).transform(PATIENTS)
-    assert "sometimes" not in str(no.value)
-    assert "'other'" in str(no.value)
+    assert "sometimes" not in str(refused.value)
+    assert "'other'" in str(refused.value)
     declared["smoker"].append("other")
     public = cm.PublicFeatures(declared, missing="indicator", intercept=False)
     cells = ["other", "sometimes", "No", "yes", "", None]
@@ -130,7 +130,7 @@ def test_categories_of_another_type_than_the_column_are_refused(cells, categorie
         cm.PublicFeatures({"ward": categories}, missing="middle").transform(table)
 
 
-def test_a_declared_column_that_is_missing_is_named():
+def test_the_error_names_a_missing_declared_column():
     with pytest.raises(DataError, match=r"no column 'age'.*columns are 'smoker'"):
         cm.PublicFeatures(COLUMNS).transform(PATIENTS.drop(columns="age"))
 

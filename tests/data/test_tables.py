@@ -1,4 +1,4 @@
-"""Tables in CSV and Parquet files of common programs."""
+"""Read CSV and Parquet tables that common programs write."""
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ def test_a_spreadsheet_of_another_locale_is_read(tmp_path, encoding):
     assert table["Ort"].tolist() == ["Köln", "Ulm"]
 
 
-def test_a_comma_that_may_separate_thousands_stays_text(tmp_path):
+def test_a_comma_that_could_separate_thousands_is_kept_as_text(tmp_path):
     path = tmp_path / "asks.csv"
     path.write_text("id;ask\na;1,234\nb;2,345\n")
     assert read_table(path)["ask"].tolist() == ["1,234", "2,345"]
@@ -34,7 +34,7 @@ def test_a_file_that_is_not_utf_8_is_refused_with_the_remedy(tmp_path):
         read_table(path)
 
 
-def test_integers_stay_integers_and_empty_cells_are_missing(tmp_path):
+def test_integers_remain_integers_and_empty_cells_are_missing(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text('id,x,y,word,\n1,2,0.5,"\'=a",7\n3,,7,,8\n')
     table = read_table(path)

@@ -1,6 +1,6 @@
-"""A report is old or new after a kill or a failed rename.
+"""A kill or a failed rename leaves either the former or the new report.
 
-docs/failures.md states this contract; tests/process/failures tries all commands and moments.
+docs/failures.md states this contract; tests/process/failures tests all commands and moments.
 """
 
 import signal
@@ -25,49 +25,49 @@ def write_report(title, folder):
 
 
 @pytest.fixture
-def here(tmp_path):
+def folder(tmp_path):
     write_report("former", tmp_path / "target")
     return tmp_path
 
 
 @needs_fork
-def test_a_report_is_restored_after_a_kill_between_renames(here):
-    before = contents(here / "target")
+def test_a_report_is_restored_after_a_kill_between_renames(folder):
+    before = contents(folder / "target")
 
     def work(notify):
         at(folders.os, "replace", 1, after=True)(lambda: (notify("between"), signal.pause()))
-        write_report("new", here / "target")
+        write_report("new", folder / "target")
 
     child = Child(work)
     child.wait_for_message()
     child.kill()
-    assert not (here / "target").exists()
-    (former,) = here.glob(".target-*/former")
+    assert not (folder / "target").exists()
+    (former,) = folder.glob(".target-*/former")
     assert contents(former) == before
-    assert read_report(here / "target").title == "former"
-    assert contents(here / "target") == before
-    assert [path.name for path in here.iterdir()] == ["target"]
+    assert read_report(folder / "target").title == "former"
+    assert contents(folder / "target") == before
+    assert [path.name for path in folder.iterdir()] == ["target"]
 
 
-def test_the_hidden_folder_of_a_running_process_is_kept(here):
-    with folders.replacing(here / "target") as fresh:
-        folders.put_back(here / "target")
+def test_the_hidden_folder_of_a_running_process_is_kept(folder):
+    with folders.replacing(folder / "target") as fresh:
+        folders.put_back(folder / "target")
         assert fresh.is_dir()
-    assert [path.name for path in here.iterdir()] == ["target"]
+    assert [path.name for path in folder.iterdir()] == ["target"]
 
 
-def test_the_hidden_folder_of_another_report_is_kept(here):
-    other = here / ".target-2-abcdefgh"
+def test_the_hidden_folder_of_another_report_is_kept(folder):
+    other = folder / ".target-2-abcdefgh"
     (other / "former").mkdir(parents=True)
-    folders.put_back(here / "target")
+    folders.put_back(folder / "target")
     assert other.is_dir()
-    folders.put_back(here / "target-2")
-    assert (here / "target-2").is_dir()
+    folders.put_back(folder / "target-2")
+    assert (folder / "target-2").is_dir()
     assert not other.exists()
 
 
-def test_a_failed_rename_keeps_the_former_report(here, monkeypatch):
-    before = contents(here)
+def test_a_failed_rename_keeps_the_former_report(folder, monkeypatch):
+    before = contents(folder)
     replace = folders.os.replace
 
     def failing(source, target):
@@ -77,5 +77,5 @@ def test_a_failed_rename_keeps_the_former_report(here, monkeypatch):
 
     monkeypatch.setattr(folders.os, "replace", failing)
     with pytest.raises(DataError, match="no more renames"):
-        write_report("new", here / "target")
-    assert contents(here) == before
+        write_report("new", folder / "target")
+    assert contents(folder) == before

@@ -1,4 +1,4 @@
-"""Priors of every kind, small markets, and oracles for payments."""
+"""Build priors of every kind, small markets, and oracles for payments."""
 
 import functools
 from itertools import pairwise
@@ -12,7 +12,7 @@ from convexmarket.allocation.curve import OwnReportCurve
 
 
 def normals(first, second, top=1.0):
-    return [cm.priors.TruncatedNormal(*of, 0.1, top) for of in (first, second)]
+    return [cm.priors.TruncatedNormal(*parameters, 0.1, top) for parameters in (first, second)]
 
 
 def two_humps():
@@ -20,7 +20,7 @@ def two_humps():
     return cm.Prior.from_scipy(scipy.stats.rv_histogram(bins)())
 
 
-#: Priors of the payment tests, created on demand.
+#: Functions that create the priors of the payment tests.
 PRIORS = {
     "uniform": lambda: cm.Uniform(0.1, 1.0),
     "uniform from zero": lambda: cm.Uniform(0.0, 1.0),
@@ -48,7 +48,7 @@ def prior_of(name):
 
 
 def accuracy_under(name):
-    """Return the accuracy for a prior; an ironed mixture has thousands of kinks."""
+    """Return the relative accuracy of payments under a prior; ironed mixtures have many kinks."""
     return 1e-6 if name == "mixture, ironed" else 1e-8
 
 
@@ -67,20 +67,20 @@ def with_report(market, seller, report):
 
 
 def guarantee(market, seller, report):
-    """Return the guarantee of a seller at another report, from a new allocation."""
+    """Allocate with a changed report of a seller, and return the guarantee of this seller."""
     return float(cm.allocate(with_report(market, seller, report)).epsilon[seller])
 
 
 def virtual_cost_payment(report, sold, rent, virtual_cost):
-    """Compute psi(c) * u(eps) (B, Theorem A.3): right in expectation, but not truthful."""
+    """Compute the payment psi(c) * u(eps) of B, Theorem A.3, which rewards misreports."""
     return np.multiply(virtual_cost, sold, out=np.zeros(sold.shape), where=sold > 0)
 
 
 # ------------------------------------------------------------------ an independent quadrature
 
 
-def answer(market, seller, report):
-    """Return the guarantee at a report, and masks of the active sellers and limits."""
+def guarantee_with_masks(market, seller, report):
+    """Return the guarantee at a report, and masks of sellers with weight and of active limits."""
     result = cm.allocate(with_report(market, seller, report))
     weights, form = result.weights, market.standard_form
     active = (weights > 0, weights >= form.max_weight, [result.eta == form.eta_low])
@@ -88,12 +88,12 @@ def answer(market, seller, report):
 
 
 def corners(market, seller, low, high):
-    """Return the reports at which the guarantee jumps or bends, to full precision.
+    """Return the reports at which the guarantee jumps or has a kink, to full precision.
 
-    The search bisects intervals with a large drop or a change of the active set, until they are
-    shorter than the rounding error.
+    The search bisects intervals with a large drop or a change of the active set. It stops when an
+    interval is shorter than the rounding error.
     """
-    at_low, at_high = (answer(market, seller, z) for z in (low, high))
+    at_low, at_high = (guarantee_with_masks(market, seller, z) for z in (low, high))
     result, stack = [], [(low, high, at_low, at_high)]
     smallest = 0.02 * (at_low[0] - at_high[0])
     while stack:
@@ -104,13 +104,13 @@ def corners(market, seller, low, high):
         if b - a < 1e-13 * b:
             result.append(middle)
             continue
-        at_middle = answer(market, seller, middle)
+        at_middle = guarantee_with_masks(market, seller, middle)
         stack += [(a, middle, at_a, at_middle), (middle, b, at_middle, at_b)]
     return sorted(result)
 
 
 def oracle(market, seller, rel):
-    """Compute the payment by A's Eq. (8) with adaptive quadrature between corners."""
+    """Compute the payment of paper A, Eq. (8), with adaptive quadrature between corners."""
     prior, reports = market.sellers.prior_of(seller), market.sellers.sensitivities
     report, top = reports[seller], prior.support[1]
     sold = guarantee(market, seller, report)
@@ -121,11 +121,11 @@ def oracle(market, seller, rel):
         while guarantee(market, seller, top) > 0:
             top = report + 2 * (top - report)
     if not OwnReportCurve(market.standard_form).can_do_without():
-        top *= 1 - 1e-13  # at the top, psi may be infinite and the market infeasible
-    # Quadrature has additional breakpoints near the ends of ironed intervals ...
+        top *= 1 - 1e-13  # at the top, psi can be infinite and the market infeasible
+    # The quadrature has breakpoints near the ends of ironed intervals and at other reports.
     offsets = [0.0] if prior.is_step else [-1e-3 * top, 0.0, 1e-3 * top]
     closely = np.add.outer(prior.breakpoints, offsets).ravel()
-    inner = [z for z in (*reports, *closely) if report < z < top]  # ... and at other reports.
+    inner = [z for z in (*reports, *closely) if report < z < top]
     cuts = np.unique([report, *corners(market, seller, report, top), *inner, top])
     accuracy = 0.1 * rel * sold * (report + 0.1 * (top - report))
     rent = sum(
@@ -150,7 +150,7 @@ def assert_exact_payments(market, sellers, rel=1e-8):
 # ------------------------------------------------------------- markets without closed-form payments
 
 
-def alone(report, prior, cost, sigma=2.0, gamma=0.5):
+def single_seller_market(report, prior, cost, sigma=2.0, gamma=0.5):
     objective = cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments(cost)
     return cm.Market(cm.Sellers([report], prior), objective)
 
@@ -167,7 +167,7 @@ def spread_under_budget(spread, reports, others=()):
 
 
 def quotas(report):
-    """Return a market whose budget and quotas make its first two sellers complements."""
+    """Return a market in which the budget and the quotas make two sellers complements."""
     sellers = cm.Sellers([report, 2.3, 0.01, 0.005], cm.Uniform(0, 2.5))
     sex = ["woman", "man", "woman", "man"]
     place = ["north", "south", "south", "north"]
@@ -186,13 +186,13 @@ def quotas_without_a_budget():
 
 
 def epsilon_at(market, seller, reports, gap=1e-6):
-    """Return u(eps) of one seller at several reports, from new allocations."""
+    """Compute u(eps) of a seller at several reports with new allocations."""
     result = [cm.allocate(with_report(market, seller, z), gap=gap).epsilon[seller] for z in reports]
     return np.array([float(market.privacy_cost(epsilon)) for epsilon in result])
 
 
 def assert_sums_enclose_the_payment(market, seller, z, accuracy):
-    """Check the rent between lower and upper sums, which are valid for decreasing u(eps)."""
+    """Check that the rent is between lower and upper sums, which hold for decreasing u(eps)."""
     result = cm.incentives.estimate_payments(
         market, cm.allocate(market, gap=1e-8), sellers=[seller], tol=accuracy
     )

@@ -1,4 +1,4 @@
-"""The audit finds gains exactly in markets and rules that are not truthful."""
+"""The audit reports gains exactly for the markets and rules that are not truthful."""
 
 import numpy as np
 import pytest
@@ -34,12 +34,14 @@ def market_of(name, m, *, seed=0, mu=1.0, cap=None, eta_range=None):
     st.sampled_from([None, 1.6, 2.0, 3.0]),
     st.sampled_from([None, (0.5, 5.0)]),
 )
-def test_no_seller_gains_by_a_misreport_or_loses_by_taking_part(name, m, seed, mu, cap, eta_range):
+def test_no_seller_gains_by_a_misreport_or_loses_by_participation(
+    name, m, seed, mu, cap, eta_range
+):
     market = market_of(name, m, seed=seed, mu=mu, cap=cap, eta_range=eta_range)
     audit = audit_incentives(market, misreports=5)
     assert audit.is_incentive_compatible, audit.to_frame()
     assert audit.is_individually_rational, audit.to_frame()
-    # The tried reports include the truth.
+    # The audited reports include the true report.
     assert audit.max_gain >= 0
     assert audit.n_sellers == len(audit.to_frame()) == m
     paid = cm.payments(market, cm.allocate(market))
@@ -75,7 +77,7 @@ def test_a_wrong_rule_is_refuted(name, cap):
 # ------------------------------------------------ markets rebuilt at every misreport
 
 
-def expensive_is_better(reports):
+def strong_losses(reports):
     """Return a market whose losses depend on the reports."""
     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-20 * reports)
     return cm.Market(cm.Sellers(reports, cm.Uniform(0.1, 1.0)), terms)
@@ -88,12 +90,12 @@ def smooth(reports):
 
 
 def standard(reports):
-    """Return the papers' problem."""
+    """Return a market with the papers' problem."""
     sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.0))
     return cm.Market.standard(sellers, mu=1.0, sigma=1.0, gamma=0.5)
 
 
-def mild(reports):
+def weak_losses(reports):
     """Return a market whose losses depend on the reports too weakly to increase sales."""
     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-0.5 * reports)
     return cm.Market(cm.Sellers(reports, cm.Uniform(1.0, 5.0)), terms)
@@ -107,16 +109,16 @@ def cap_by_report(reports):
 
 
 TRUTH = np.array([0.3, 0.55, 0.7])
-#: Markets that depend on the reports, true sensitivities, and the largest gains.
+#: Function from reports to a market, true sensitivities, and the largest gain.
 CAPTURED = {
-    "losses": (expensive_is_better, TRUTH, 0.788),
-    "mild losses": (mild, np.array([3.54785, 2.07915, 1.16389, 1.06611]), 0.1225),
+    "losses": (strong_losses, TRUTH, 0.788),
+    "mild losses": (weak_losses, np.array([3.54785, 2.07915, 1.16389, 1.06611]), 0.1225),
     "a cap": (cap_by_report, np.array([0.12, 0.55, 0.9]), 0.11),
 }
 
 
 def surplus(build, truth, seller, report, pay=cm.payments):
-    """Build, allocate and pay; return the surplus of a seller at a report."""
+    """Compute the surplus of a seller at a report in the market built from the reports."""
     reports = truth.copy()
     reports[seller] = report
     market = build(reports)
@@ -125,7 +127,7 @@ def surplus(build, truth, seller, report, pay=cm.payments):
 
 
 @pytest.mark.parametrize("name", one_in(3, CAPTURED))
-def test_rebuilding_the_market_finds_gains_through_other_numbers(name):
+def test_rebuilt_markets_reveal_gains_through_numbers_that_depend_on_reports(name):
     build, truth, largest = CAPTURED[name]
     market = build(truth)
     assert market.incentives == "by construction"
@@ -139,26 +141,26 @@ def test_rebuilding_the_market_finds_gains_through_other_numbers(name):
     assert audit.max_gain == pytest.approx(largest, rel=0.02)
     low, high = market.sellers.priors[0].support
     for seller, row in audit.to_frame().reset_index().iterrows():
-        honest = surplus(build, truth, seller, truth[seller])
-        assert row.surplus == pytest.approx(honest, abs=1e-4)
-        lie = surplus(build, truth, seller, row.best_misreport)
-        assert row.max_gain == pytest.approx(lie - honest, abs=5e-4)
+        truthful = surplus(build, truth, seller, truth[seller])
+        assert row.surplus == pytest.approx(truthful, abs=1e-4)
+        misreport = surplus(build, truth, seller, row.best_misreport)
+        assert row.max_gain == pytest.approx(misreport - truthful, abs=5e-4)
         grid = np.linspace(low, high, 11)[1:]
         best = max(surplus(build, truth, seller, report) for report in grid)
-        assert row.max_gain > 0.97 * (best - honest) - 1e-3
+        assert row.max_gain > 0.97 * (best - truthful) - 1e-3
 
 
 @pytest.mark.parametrize("build", [smooth, standard])
-def test_rebuilding_a_truthful_market_keeps_the_verdict(build):
+def test_rebuilding_a_truthful_market_does_not_change_the_verdict(build):
     market = build(TRUTH)
-    plain, again = audit_incentives(market), audit_incentives(market, build=build)
-    assert again.is_incentive_compatible
-    assert again.is_individually_rational
-    assert again.max_rise == 0
-    assert again.n_misreports >= 12
-    np.testing.assert_allclose(again.to_frame()["epsilon"], plain.to_frame()["epsilon"], rtol=1e-6)
+    plain, other = audit_incentives(market), audit_incentives(market, build=build)
+    assert other.is_incentive_compatible
+    assert other.is_individually_rational
+    assert other.max_rise == 0
+    assert other.n_misreports >= 12
+    np.testing.assert_allclose(other.to_frame()["epsilon"], plain.to_frame()["epsilon"], rtol=1e-6)
     paid = cm.payments(market, cm.allocate(market, gap=1e-8))
-    np.testing.assert_allclose(again.to_frame()["payment"], paid, rtol=1e-4)
+    np.testing.assert_allclose(other.to_frame()["payment"], paid, rtol=1e-4)
 
 
 WRONG_BUILDS = {
@@ -207,14 +209,14 @@ def test_the_frame_has_a_row_for_each_seller():
         audit.to_frame()["surplus"],
         audit.to_frame()["payment"] - audit.to_frame()["sensitivity"] * audit.to_frame()["epsilon"],
     )
-    assert allocation.epsilon[1] == 0  # Bob sells nothing, but has a row
+    assert allocation.epsilon[1] == 0  # Bob sells nothing but has a row
     assert audit.to_frame()["payment"].iloc[1] == 0
     assert "max_gain" in repr(audit)
     assert "min_surplus" in repr(audit)
 
 
 @pytest.mark.campaign
-def test_markets_of_projections_are_audited_at_nine_reports_of_sixteen_sellers():
+def test_audits_of_markets_for_projections_use_nine_reports_of_sixteen_sellers():
     sellers = draw(prior_of("uniform"), 18, 0)
     objective = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
     shares = cm.GroupShare([0, 1] * 9, at_least={0: 0.3})
@@ -231,8 +233,8 @@ def test_audits_of_large_markets_sample_sellers():
     assert (audit.n_sellers, len(audit.to_frame())) == (100, 40)
     assert audit.to_frame().index.is_unique
     assert audit.is_incentive_compatible
-    again = audit_incentives(market, max_sellers=40, misreports=9)
-    assert list(again.to_frame().index) == list(audit.to_frame().index)
+    repeated = audit_incentives(market, max_sellers=40, misreports=9)
+    assert list(repeated.to_frame().index) == list(audit.to_frame().index)
     rng = np.random.default_rng(1)
     other = audit_incentives(market, max_sellers=40, misreports=9, random_state=rng)
     assert list(other.to_frame().index) != list(audit.to_frame().index)
@@ -247,14 +249,14 @@ def z_score(paid, virtual):
 
 
 def simulated(prior, m, draws, **buyer):
-    """Return total payments and virtual costs of markets drawn from the prior."""
-    sides, rng = [], np.random.default_rng(12)
+    """Draw the sellers of markets; return the total payment and virtual cost of each market."""
+    totals, rng = [], np.random.default_rng(12)
     for _ in range(draws):
         market = cm.Market.standard(cm.Sellers.draw(m, prior, rng), sigma=1, gamma=0.5, **buyer)
         allocation = cm.allocate(market)
         virtual = market.sellers.virtual_costs @ allocation.epsilon
-        sides.append((cm.payments(market, allocation).sum(), virtual))
-    return np.transpose(sides)
+        totals.append((cm.payments(market, allocation).sum(), virtual))
+    return np.transpose(totals)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def simulated(prior, m, draws, **buyer):
     ),
 )
 def test_expected_payments_equal_expected_virtual_costs(name, cap, draws):
-    """Check A, Eq. (9), by simulation."""
+    """Check Eq. (9) of paper A by simulation."""
     paid, virtual = simulated(prior_of(name), 5, draws, mu=1.0, cap=cap)
     assert abs(z_score(paid, virtual)) < 4
     np.testing.assert_allclose(paid.mean(), virtual.mean(), rtol=0.2)
@@ -284,8 +286,8 @@ def test_wrong_payments_violate_the_payment_identity():
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
-def test_sellers_tied_by_ironing_are_treated_equally_and_truthfully(mu):
-    """The first three of four reports lie in one ironed interval."""
+def test_sellers_with_equal_ironed_costs_get_equal_and_truthful_offers(mu):
+    """The first three of the four reports are in the same ironed interval."""
     sellers = cm.Sellers([0.45, 0.5, 0.6, 0.99], prior_of("two humps, ironed"))
     assert np.ptp(sellers.virtual_costs[:3]) == 0
     market = cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=1.0)
@@ -300,16 +302,16 @@ def test_sellers_tied_by_ironing_are_treated_equally_and_truthfully(mu):
 
 
 def test_virtual_cost_payments_reward_higher_reports():
-    """Under B's Theorem A.3, the seller with sensitivity 0.2 gains by a higher report."""
+    """Under Theorem A.3 of paper B, the seller with sensitivity 0.2 gains by a higher report."""
     sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0), ids=["Ann", "Bob", "Cy"])
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
     table = audit_incentives(market, rule=virtual_cost_payment).to_frame()
     assert table.loc["Ann", "best_misreport"] > 0.2
     assert table.loc["Ann", "max_gain"] > 0.01
-    # The same gain, computed from two allocations and the definition.
-    lie = table.loc["Ann", "best_misreport"]
+    # Compute the same gain from the definition and two allocations.
+    misreport = table.loc["Ann", "best_misreport"]
     surplus = []
-    for report in (0.2, lie):
+    for report in (0.2, misreport):
         changed = cm.Market(sellers.with_report(0, report), market.objective)
         epsilon = cm.allocate(changed).epsilon[0]
         surplus.append((changed.sellers.virtual_costs[0] - 0.2) * epsilon)
@@ -317,7 +319,7 @@ def test_virtual_cost_payments_reward_higher_reports():
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.01])
-def test_audits_try_reports_on_both_sides_of_the_truth(factor):
+def test_audits_include_reports_slightly_below_and_above_the_truth(factor):
     truth = 0.4
 
     def rule(report, epsilon, rent, virtual_cost):
@@ -331,8 +333,8 @@ def test_audits_try_reports_on_both_sides_of_the_truth(factor):
 
 
 @pytest.mark.campaign
-def test_integrating_beyond_the_support_overpays():
-    """Eq. (8) with psi = 2c - c_lo continued beyond c_hi violates Eq. (9)."""
+def test_integration_beyond_the_support_gives_excessive_payments():
+    """Eq. (8) violates Eq. (9) if the formula psi = 2c - c_lo is used beyond c_hi."""
     prior, rng = cm.Uniform(0.1, 1.0), np.random.default_rng(7)
     wrong, right, virtual = [], [], []
     for _ in range(300):
@@ -342,7 +344,7 @@ def test_integrating_beyond_the_support_overpays():
         paid = cm.payments(market, allocation)
         right.append(paid.sum())
         virtual.append(sellers.virtual_costs @ allocation.epsilon)
-        # The additional integral above c_hi, where the formula of psi continues.
+        # Add the integral above c_hi, to which the formula of psi is extended.
         curve, places = OwnReportCurve(market.standard_form), np.arange(3)
         at_top = curve(places, np.full(3, float(prior.virtual_cost(1.0)))).value
         without = curve(places, np.full(3, np.inf)).value

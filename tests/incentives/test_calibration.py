@@ -1,4 +1,4 @@
-"""Calibration of gamma to a budget in expectation, independent of the reports."""
+"""Gamma is calibrated to a budget for expected payments, independently of the reports."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.incentives.calibration import calibrate_gamma
 
-#: A prior (or one per group), the groups, constraints and a budget for ten sellers.
+#: Prior of all sellers or of each group, groups, constraints, and a budget for ten sellers.
 BUDGETS = {
     "uniform": (lambda: cm.Uniform(0.02, 0.1), None, (), 3.0),
     "capped": (lambda: cm.Uniform(0.02, 0.1), None, (cm.Cap(2),), 50.0),
@@ -24,7 +24,7 @@ BUDGETS = {
 
 @pytest.mark.parametrize("name", BUDGETS)
 def test_the_expected_payment_of_new_sellers_equals_the_budget(name):
-    """Compare with virtual costs or payments of new draws of sellers."""
+    """Compare the budget with the virtual costs or payments of newly drawn sellers."""
     make, groups, constraints, budget = BUDGETS[name]
     prior, objective = make(), 1.0 * cm.Spread() + 10.0 * cm.Noise()
     result = cm.calibrate_gamma(
@@ -72,7 +72,7 @@ def test_gamma_depends_on_the_prior_and_not_on_the_reports():
     assert cm.Market(sellers, single.objective).incentives == "by construction"
 
 
-GOOD = {
+ARGUMENTS = {
     "budget": 3.0,
     "prior": cm.Uniform(0.02, 0.1),
     "n_sellers": 4,
@@ -82,7 +82,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("changes", "words"),
     [
         ({"budget": 0}, "the budget must be a finite number > 0, got 0"),
         ({"draws": 1}, "draws must be a whole number >= 2, got 1"),
@@ -105,7 +105,7 @@ GOOD = {
         ),
     ],
 )
-def test_calibration_errors_state_the_reason(wrong, words):
-    arguments = {**GOOD, "random_state": 0, **wrong}
+def test_calibration_errors_state_the_reason(changes, words):
+    arguments = {**ARGUMENTS, "random_state": 0, **changes}
     with pytest.raises(ParameterError, match=words):
         calibrate_gamma(**arguments)

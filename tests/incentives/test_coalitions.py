@@ -1,4 +1,4 @@
-"""Pairs of sellers who misreport jointly: gains equal those from the public functions."""
+"""The audited gain of two sellers equals the gain computed with ``allocate`` and ``payments``."""
 
 from itertools import product
 
@@ -16,7 +16,7 @@ def standard(reports, **numbers):
 
 
 def surplus(make, reports, truth, pair):
-    """Return the joint surplus of a pair from the payments of the whole market."""
+    """Compute the joint surplus of two sellers from the payments of the market."""
     market = make(reports)
     allocation = cm.allocate(market, gap=1e-9)
     paid = cm.payments(market, allocation)
@@ -28,14 +28,14 @@ def test_the_gain_of_a_coalition_is_the_maximum_over_the_grid():
     result = cm.audit_incentives(standard(truth), coalitions=3).coalitions
     row = result.reset_index().iloc[0]
     pair = [int(name[1:]) for name in (row["first"], row["second"])]
-    near, quarters = np.array([1, 0.9, 0.99, 1.01, 1.1]), np.array([0.25, 0.5, 0.75, 1.0])
-    grids = [[*(custom * near), *quarters] for custom in truth[pair]]
+    factors, quarters = np.array([1, 0.9, 0.99, 1.01, 1.1]), np.array([0.25, 0.5, 0.75, 1.0])
+    grids = [[*(report * factors), *quarters] for report in truth[pair]]
     best = 0.0
-    honest = surplus(standard, truth, truth, pair)
-    for custom, other in product(*grids):
-        lie = truth.copy()
-        lie[pair] = custom, other
-        best = max(best, surplus(standard, lie, truth, pair) - honest)
+    truthful = surplus(standard, truth, truth, pair)
+    for report, other in product(*grids):
+        misreports = truth.copy()
+        misreports[pair] = report, other
+        best = max(best, surplus(standard, misreports, truth, pair) - truthful)
     assert row["max_gain"] == pytest.approx(best, rel=1e-6)
 
 
@@ -47,16 +47,16 @@ def test_gains_in_conic_markets_exceed_their_gaps():
         return cm.Market(cm.Sellers(reports, prior=cm.Uniform(0, 1)), terms)
 
     market = build(truth)
-    seen = cm.audit_incentives(market, coalitions=1, max_sellers=1, misreports=2)
+    audit = cm.audit_incentives(market, coalitions=1, max_sellers=1, misreports=2)
     built = cm.audit_incentives(
         market, coalitions=1, max_sellers=1, misreports=2, build=build
     ).coalitions
-    np.testing.assert_allclose(seen.coalitions, built, rtol=1e-3)
-    (row,) = seen.coalitions.reset_index().itertuples()
-    lie = np.empty(2)
-    lie[[row.first, row.second]] = row.first_report, row.second_report
-    gained = surplus(build, lie, truth, (0, 1)) - surplus(build, truth, truth, (0, 1))
-    assert seen.tolerance < row.max_gain <= gained
+    np.testing.assert_allclose(audit.coalitions, built, rtol=1e-3)
+    (row,) = audit.coalitions.reset_index().itertuples()
+    misreports = np.empty(2)
+    misreports[[row.first, row.second]] = row.first_report, row.second_report
+    gained = surplus(build, misreports, truth, (0, 1)) - surplus(build, truth, truth, (0, 1))
+    assert audit.tolerance < row.max_gain <= gained
 
 
 def test_a_rule_independent_of_reports_has_a_fixed_coalition_surplus():

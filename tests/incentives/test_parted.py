@@ -1,4 +1,4 @@
-"""Payments and audits are the same for sellers in partitions and in memory."""
+"""Payments and audits are equal for sellers in partitions and in memory."""
 
 import dask
 import numpy as np
@@ -22,23 +22,23 @@ STANDARD = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
 
 
 @pytest.fixture(autouse=True)
-def at_once():
+def synchronous():
     with dask.config.set(scheduler="synchronous"):
         yield
 
 
-def market_of(reports, prior=PRIOR, **wanted):
+def market_of(reports, prior=PRIOR, **options):
     make = cm.Sellers if isinstance(reports, np.ndarray) else partitions.sellers
-    return cm.Market.standard(make(reports, prior), **STANDARD | wanted)
+    return cm.Market.standard(make(reports, prior), **STANDARD | options)
 
 
-def assert_equal_payments(reports, chunks, prior=PRIOR, **wanted):
-    market = market_of(reports, prior, **wanted)
+def assert_equal_payments(reports, chunks, prior=PRIOR, **options):
+    market = market_of(reports, prior, **options)
     try:
         expected = cm.payments(market, cm.allocate(market))
     except ConvexMarketError:
         return
-    market = market_of(da.from_array(reports, chunks=chunks), prior, **wanted)
+    market = market_of(da.from_array(reports, chunks=chunks), prior, **options)
     result = cm.allocate(market)
     try:
         paid = cm.payments(market, result).compute()
@@ -53,17 +53,19 @@ def assert_equal_payments(reports, chunks, prior=PRIOR, **wanted):
     st.integers(1, 40),
     st.sampled_from([{}, {"cap": 3.0}, {"cap": 1.2}, {"mu": 0.01}, {"eta_range": (1.0, 9.0)}]),
 )
-def test_payments_in_any_partitions_equal_those_in_memory(reports, chunks, wanted):
+def test_payments_in_any_partitions_equal_payments_in_memory(reports, chunks, options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rents, "_MANY", 2)
-        assert_equal_payments(np.array(reports), chunks, **wanted)
+        assert_equal_payments(np.array(reports), chunks, **options)
 
 
 @pytest.mark.parametrize(
     ("mu", "cap"), [(1.0, None), (100.0, None), (1.0, 5.0), (100.0, 5.0), (1.0, 1.5)]
 )
 @pytest.mark.parametrize("many", [20, 256])
-def test_payments_of_many_sellers_in_partitions_equal_those_in_memory(mu, cap, many, monkeypatch):
+def test_payments_of_many_sellers_in_partitions_equal_payments_in_memory(
+    mu, cap, many, monkeypatch
+):
     monkeypatch.setattr(rents, "_MANY", many)
     reports = PRIOR.sample(5_000, np.random.default_rng(0))
     assert_equal_payments(reports, 1_700, mu=mu, cap=cap)
@@ -77,15 +79,15 @@ def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
     reports = np.maximum(prior.sample(200, np.random.default_rng(0)), prior.quantile(0.3))
     ids = [f"s{k}" for k in range(200)]
     frame = dd.from_pandas(pd.DataFrame({"id": ids, "report": reports}), npartitions=3)
-    tried = {"max_sellers": 7, "misreports": 9, "rule": rule, "random_state": 1}
+    options = {"max_sellers": 7, "misreports": 9, "rule": rule, "random_state": 1}
     parts = partitions.sellers(frame["report"], prior, frame["id"])
     sellers = cm.Sellers(reports, prior, ids), parts
     in_memory, result = (
-        cm.audit_incentives(cm.Market.standard(some, **STANDARD, cap=4.0), **tried)
-        for some in sellers
+        cm.audit_incentives(cm.Market.standard(part, **STANDARD, cap=4.0), **options)
+        for part in sellers
     )
     assert result.is_incentive_compatible is (rule is not virtual_cost_payment)
-    best = "best_misreport"  # this column is arbitrary if no misreport gains
+    best = "best_misreport"  # this column is arbitrary if no misreport gives a gain
     pd.testing.assert_frame_equal(
         result.to_frame().drop(columns=best),
         in_memory.to_frame().drop(columns=best),
@@ -98,20 +100,20 @@ def test_an_audit_of_partitions_equals_the_audit_in_memory(prior, rule):
 
 @pytest.mark.parametrize("seed", range(26))
 def test_any_report_of_any_seller_has_the_same_value_as_in_memory(seed):
-    """Reports far below all others require costs that the true allocation did not read."""
+    """Very low reports require costs that the allocation at the true reports did not read."""
     rng, prior = np.random.default_rng(seed), cm.Uniform(0.0, 1.0)
     reports = rng.uniform(rng.choice([0.3, 0.6, 0.9]), 1.0, rng.integers(2, 100))
     mu, sigma = 10 ** rng.uniform(-2, 2), 10 ** rng.uniform(-2, 1)
-    wanted = {"mu": mu, "sigma": sigma, "gamma": 0.25, "cap": rng.choice([None, 1.5, 3.0])}
-    expected = OwnReportCurve(market_of(reports, prior, **wanted).standard_form)
-    market = market_of(da.from_array(reports, chunks=40), prior, **wanted)
+    options = {"mu": mu, "sigma": sigma, "gamma": 0.25, "cap": rng.choice([None, 1.5, 3.0])}
+    expected = OwnReportCurve(market_of(reports, prior, **options).standard_form)
+    market = market_of(da.from_array(reports, chunks=40), prior, **options)
     try:
         result = cm.allocate(market).curve(reports)
     except NotSupportedError:
         assert not expected.can_do_without()
         return
-    others = prior.ironed_virtual_cost([1e-6, 1e-3, 0.05, 0.2, 0.3, 0.5, 0.9])
-    seller, psi = np.repeat(np.arange(reports.size), 7), np.tile(others, reports.size)
+    costs = prior.ironed_virtual_cost([1e-6, 1e-3, 0.05, 0.2, 0.3, 0.5, 0.9])
+    seller, psi = np.repeat(np.arange(reports.size), 7), np.tile(costs, reports.size)
     value = expected(seller, psi).value
     np.testing.assert_allclose(result(seller, psi).value, value, rtol=1e-11)
 

@@ -23,9 +23,9 @@ from tests.incentives.builders import (
     small_market,
 )
 
-# Warnings about NaN and infinity are errors; warnings of SciPy have other texts.
+# Turn warnings about NaN and infinity into errors; warnings of SciPy have other messages.
 pytestmark = pytest.mark.filterwarnings("error:(invalid|divide|overflow):RuntimeWarning")
-module = importlib.import_module("convexmarket.incentives.rules")  # the module, not the function
+module = importlib.import_module("convexmarket.incentives.rules")  # not the function of this name
 rents = importlib.import_module("convexmarket.incentives.rents")
 
 
@@ -37,7 +37,7 @@ rents = importlib.import_module("convexmarket.incentives.rents")
     ("name", "cap"), one_in(4, list(zip(PRIORS, itertools.cycle([None, 2.0]))))
 )
 def test_payments_equal_quadrature(name, cap):
-    """Test the cheapest seller, or the most expensive one under a cap; the campaign tests all."""
+    """Test the cheapest seller who sells; under a cap, test the most expensive seller."""
     sellers = draw(prior_of(name), 6, seed=3)
     market = cm.Market.standard(sellers, mu=1.5, sigma=1.0, gamma=0.6, cap=cap)
     bought = np.flatnonzero(cm.allocate(market).weights)
@@ -60,7 +60,7 @@ def test_payments_equal_quadrature(name, cap):
     ),
 )
 def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, numbers, n_cheap):
-    """At some report the optimum switches from few cheap sellers to many expensive ones.
+    """At some report, the optimum switches from few cheap sellers to many expensive sellers.
 
     With two cheap sellers, a cap of one half excludes purchases from a single seller.
     """
@@ -72,7 +72,7 @@ def test_payments_are_exact_if_the_optimum_jumps_between_branches(family, number
         gamma=0.25 / sellers.virtual_costs[-1],
         cap=None if n_cheap == 1 else 23,
     )
-    result = corners(market, 0, 0.005, 0.45)  # the instance has a jump as intended
+    result = corners(market, 0, 0.005, 0.45)  # the guarantee jumps at a report
     drop = max(np.ptp([guarantee(market, 0, z * f) for f in (1 - 1e-9, 1 + 1e-9)]) for z in result)
     assert drop > 0.1 * guarantee(market, 0, 0.005)
     assert_exact_payments(market, [0, n_cheap])
@@ -113,7 +113,7 @@ def test_an_indispensable_seller_under_an_unbounded_prior_is_refused(sensitiviti
 # -------------------------------------------------------------------------- several priors
 
 
-def test_each_seller_is_paid_by_its_own_prior():
+def test_the_payment_of_each_seller_uses_the_prior_of_the_seller():
     priors = {"young": cm.Uniform(0.1, 1.0), "old": cm.Beta(2, 2, 0.2, 2.0)}
     groups = ["young", "old", "young", "old"]
     sellers = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups)
@@ -123,8 +123,8 @@ def test_each_seller_is_paid_by_its_own_prior():
     swapped = cm.Sellers([0.3, 0.4, 0.6, 0.5], priors, groups=groups[::-1])
     other = cm.Market.standard(swapped, mu=2, sigma=1, gamma=0.5, cap=2)
     assert abs(cm.payments(other, cm.allocate(other))[0] - paid[0]) > 0.01
-    each = cm.Sellers([0.3, 0.4, 0.6, 0.5], [priors[group] for group in groups])
-    same = cm.Market.standard(each, mu=2, sigma=1, gamma=0.5, cap=2)
+    individual = cm.Sellers([0.3, 0.4, 0.6, 0.5], [priors[group] for group in groups])
+    same = cm.Market.standard(individual, mu=2, sigma=1, gamma=0.5, cap=2)
     np.testing.assert_array_equal(cm.payments(same, cm.allocate(same)), paid)
 
 
@@ -132,41 +132,41 @@ def test_each_seller_is_paid_by_its_own_prior():
 
 
 def test_payments_follow_the_given_allocation_and_not_the_optimum():
-    """An allocation may be slightly suboptimal; payments are for its own guarantees."""
+    """Payments for a slightly suboptimal allocation use the guarantees of this allocation."""
     sellers = cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0))
     market = cm.Market.standard(sellers, mu=np.sqrt(0.6) + 1e-4, sigma=1, gamma=0.5)
-    good = cm.allocate(market)
-    assert 0 < good.epsilon[1] < 0.01 * good.epsilon[0]
+    optimal = cm.allocate(market)
+    assert 0 < optimal.epsilon[1] < 0.01 * optimal.epsilon[0]
     weights = np.array([1.0, 0.0])
     costs = np.where(weights > 0, sellers.virtual_costs, 0.0)
-    objective = market.objective.value(weights, good.eta, costs)
-    rough = altered(good, weights=weights, objective=objective)
+    objective = market.objective.value(weights, optimal.eta, costs)
+    rough = altered(optimal, weights=weights, objective=objective)
     assert rough.gap < 1e-3
-    assert cm.payments(market, good)[1] > 0
+    assert cm.payments(market, optimal)[1] > 0
     paid = cm.incentives.estimate_payments(market, rough)
     assert (paid.amounts[1], paid.errors[1]) == (0.0, 0.0)
 
 
 def test_payments_check_the_allocation_within_tolerances():
-    """The gap, the objective and the guarantees are tried just within and just beyond limits."""
+    """Test gaps, objectives and guarantees slightly below and above the tolerances."""
     market = small_market()
-    good = cm.allocate(market)
-    value = good.objective
-    cm.payments(market, altered(good, lower_bound=value * (1 - 0.99e-3)))
+    optimal = cm.allocate(market)
+    value = optimal.objective
+    cm.payments(market, altered(optimal, lower_bound=value * (1 - 0.99e-3)))
     with pytest.raises(AllocationError, match="has a gap of"):
-        cm.payments(market, altered(good, lower_bound=value * (1 - 1.01e-3)))
-    cm.payments(market, altered(good, objective=value * (1 + 0.9e-6)))
+        cm.payments(market, altered(optimal, lower_bound=value * (1 - 1.01e-3)))
+    cm.payments(market, altered(optimal, objective=value * (1 + 0.9e-6)))
     with pytest.raises(AllocationError, match="allocate this market"):
-        cm.payments(market, altered(good, objective=value * (1 + 1.1e-6)))
+        cm.payments(market, altered(optimal, objective=value * (1 + 1.1e-6)))
     with pytest.raises(AllocationError, match="allocate this market"):
-        cm.payments(market, altered(good, objective=value * (1 - 1.1e-6)))
-    largest = good.epsilon.max()
+        cm.payments(market, altered(optimal, objective=value * (1 - 1.1e-6)))
+    largest = optimal.epsilon.max()
     for share, refused in ((0.009, False), (0.011, True), (-0.011, True)):
-        eta = good.eta * (1 + share * largest / good.epsilon.max())
+        eta = optimal.eta * (1 + share * largest / optimal.epsilon.max())
         moved = altered(
-            good,
+            optimal,
             eta=eta,
-            objective=market.objective.value(good.weights, eta, market.sellers.virtual_costs),
+            objective=market.objective.value(optimal.weights, eta, market.sellers.virtual_costs),
         )
         if refused:
             with pytest.raises(AllocationError, match="differ by up to"):
@@ -178,7 +178,7 @@ def test_payments_check_the_allocation_within_tolerances():
 # ------------------------------------------------------- markets without closed-form payments
 
 
-def test_a_seller_who_sells_nothing_costs_no_solve():
+def test_payments_need_no_solve_for_a_seller_who_sells_nothing():
     sellers = cm.Sellers([0.99, 0.05, 0.06], cm.Uniform(0.0, 1.0))
     objective = 0.5 * cm.terms.SquaredSpread() + cm.Noise() + 0.6 * cm.Payments()
     market = cm.Market(sellers, objective)
@@ -193,7 +193,7 @@ def test_a_seller_who_sells_nothing_costs_no_solve():
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-4])
 def test_payments_by_quadrature_satisfy_the_requested_error(tol):
-    """The gap is so small that its root, the error of the guarantees, is within ``tol``."""
+    """The square root of the gap, which is the error of the guarantees, is less than ``tol``."""
     sellers = cm.Sellers([0.25, 0.45, 0.7], cm.Uniform(0.2, 0.85))
     limited = cm.Market(sellers, 8 * cm.Spread() + 0.5 * cm.Noise(), [cm.Budget(2.4)])
     result = cm.incentives.estimate_payments(limited, cm.allocate(limited, gap=1e-8), tol=tol)

@@ -1,4 +1,4 @@
-"""Vectorised integrals."""
+"""Test adaptive quadrature of several functions in one call."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from convexmarket.incentives import quadrature
 
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-7, 1e-11])
 def test_each_integral_satisfies_its_tolerance(tolerance):
-    """The functions are smooth, kinked or discontinuous, with individual tolerances."""
+    """The integrands are smooth, kinked or discontinuous, and each has a tolerance."""
     functions = [np.exp, lambda z: np.abs(z - 0.3), lambda z: np.where(z < 0.7, 2.0, 0.5), np.sqrt]
     low, high = np.array([-1.0, 0.0, 0.0, 0.0]), np.array([2.0, 1.0, 1.0, 4.0])
     exact = np.array([np.exp(2) - np.exp(-1), 0.29, 1.55, 16 / 3])

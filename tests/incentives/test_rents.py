@@ -1,6 +1,6 @@
-"""Payments in any market equal exact payments and closed forms, and lie between sums.
+"""Payments computed from allocations equal exact payments and closed forms.
 
-Rents over curves in closed form need no allocations.
+Otherwise, lower and upper sums over separate allocations enclose the payments.
 """
 
 import dataclasses
@@ -17,20 +17,20 @@ from convexmarket.incentives.rents import SolvedCurve
 from tests import one_in
 from tests.incentives.builders import (
     PRIORS,
-    alone,
     assert_sums_enclose_the_payment,
     draw,
     epsilon_at,
     prior_of,
     quotas,
     quotas_without_a_budget,
+    single_seller_market,
     spread_market,
     spread_under_budget,
 )
 
 
 def rent_of(curve, prior, seller, report, tolerance):
-    """Return the rent of one seller and its error."""
+    """Compute the rent of one seller and the bound on its error."""
     places = np.array([seller])
     result = curve.rents(prior, places, np.array([report]), np.array([tolerance]))
     return float(result[0][0]), float(result[1][0])
@@ -47,7 +47,7 @@ def rent_of(curve, prior, seller, report, tolerance):
     st.sampled_from([None, 1.5, 3.0]),
 )
 @example(name="empirical", m=5, seed=248, mu=1.0, cap=None)  # psi jumps at the lower end
-@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # a kink within one step
+@example(name="two humps, ironed", m=2, seed=1000000, mu=1.0, cap=None)  # a kink within a step
 def test_chords_give_the_exact_rent_within_the_stated_error(name, m, seed, mu, cap):
     prior = prior_of(name)
     sellers = draw(prior, m, seed)
@@ -80,7 +80,8 @@ def test_quadrature_gives_the_exact_rent_within_the_stated_error(name):
     loose = SolvedCurve(market, allocation, gap=1e-3, method="quadrature")
     value, error = rent_of(loose, prior, seller, report, 1e-5)
     assert abs(value - exact) <= error
-    assert error >= 0.04 * value  # near an optimum, guarantees vary by the root of the gap
+    # The error of guarantees near an optimum is of the order of the root of the gap.
+    assert error >= 0.04 * value
 
 
 # ------------------------------------------------------------------------ convex costs
@@ -88,13 +89,13 @@ def test_quadrature_gives_the_exact_rent_within_the_stated_error(name):
 
 def test_payment_of_one_seller_with_a_quadratic_cost_equals_its_formula():
     """The optimum of sigma/eps + gamma*psi*eps^2 is eps^3 = sigma/(2*gamma*psi) = 2/psi = 1/z."""
-    market = alone(0.4, cm.Uniform(0.0, 1.0), cm.PowerCost(2))
+    market = single_seller_market(0.4, cm.Uniform(0.0, 1.0), cm.PowerCost(2))
     allocation = cm.allocate(market, gap=1e-9)
     assert allocation.epsilon[0] == pytest.approx(0.4 ** (-1 / 3), rel=1e-3)
     # c*eps^2 + int_c^1 z^(-2/3) dz
     expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
     result = cm.incentives.estimate_payments(market, allocation)
-    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # the guarantee also has an error
+    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # with the guarantee's error
     rent = result.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
     assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= result.errors[0] + 1e-12
     assert result.errors[0] < 1e-4
@@ -152,7 +153,7 @@ def budget_market():
 
 
 class CostMaximum(cm.Term):
-    """A user-defined term that depends on the reports."""
+    """User-defined term that depends on the reports."""
 
     def expression(self, quantities):
         return cp.max(cp.multiply(quantities.virtual_costs, quantities.weights))
@@ -190,40 +191,40 @@ def test_payments_of_selected_sellers_keep_their_order():
     allocation = cm.allocate(market, gap=1e-8)
     all_sellers = cm.incentives.estimate_payments(market, allocation)
     assert all_sellers.n_solves >= allocation.n_bought
-    some = cm.incentives.estimate_payments(market, allocation, sellers=[3, 1])
-    assert some.sellers.tolist() == [3, 1]
-    np.testing.assert_allclose(some.amounts, all_sellers.amounts[[3, 1]], rtol=1e-4)
+    selected = cm.incentives.estimate_payments(market, allocation, sellers=[3, 1])
+    assert selected.sellers.tolist() == [3, 1]
+    np.testing.assert_allclose(selected.amounts, all_sellers.amounts[[3, 1]], rtol=1e-4)
     assert np.all(all_sellers.amounts >= market.sellers.sensitivities * allocation.epsilon - 1e-12)
     assert "total=" in repr(all_sellers)
 
 
-def test_an_inaccurate_allocation_gives_errors_or_a_refusal():
-    """Its gap appears in the errors of estimate_payments, and payments raises an error."""
+def test_an_inaccurate_allocation_increases_payment_errors_or_is_refused():
+    """The gap increases the errors of the payments, and a large gap raises an error."""
     market = spread_market(cm.Uniform(0.1, 1.0), cm.PowerCost(2), m=3)
-    good = cm.allocate(market, gap=1e-8)
-    rough = dataclasses.replace(good, lower_bound=good.objective * (1 - 9e-4))
+    optimal = cm.allocate(market, gap=1e-8)
+    rough = dataclasses.replace(optimal, lower_bound=optimal.objective * (1 - 9e-4))
     result = cm.incentives.estimate_payments(market, rough)
-    assert result.errors.max() < 1e-5  # the bound is recomputed
+    assert result.errors.max() < 1e-5  # the bound is computed again
 
     def value(factor):
-        eta = factor * good.eta
-        return market.objective.value(good.weights, eta, market.sellers.virtual_costs)
+        eta = factor * optimal.eta
+        return market.objective.value(optimal.weights, eta, market.sellers.virtual_costs)
 
-    poor = dataclasses.replace(good, eta=1.02 * good.eta, objective=value(1.02))
+    poor = dataclasses.replace(optimal, eta=1.02 * optimal.eta, objective=value(1.02))
     assert 1e-5 < poor.gap < 1e-3
     assert cm.incentives.estimate_payments(market, poor).errors.max() > 1e-4
-    poor = dataclasses.replace(good, eta=1.04 * good.eta, objective=value(1.04))
+    poor = dataclasses.replace(optimal, eta=1.04 * optimal.eta, objective=value(1.04))
     with pytest.raises(AllocationError, match=r"has an error of .*allocate with a smaller"):
         cm.payments(market, poor)
 
 
 def test_an_allocation_that_is_suboptimal_in_this_market_is_refused():
-    """The allocation has a consistent objective, but is optimal only in another market."""
+    """The objective of the allocation is correct, but eta is twice the optimum."""
     market = spread_market(cm.Uniform(0.1, 1.0), spread=1.0 * cm.terms.SquaredSpread())
-    good = cm.allocate(market, gap=1e-8)
-    eta = 2 * good.eta
-    objective = market.objective.value(good.weights, eta, market.sellers.virtual_costs)
-    wrong = dataclasses.replace(good, eta=eta, objective=objective, lower_bound=objective)
+    optimal = cm.allocate(market, gap=1e-8)
+    eta = 2 * optimal.eta
+    objective = market.objective.value(optimal.weights, eta, market.sellers.virtual_costs)
+    wrong = dataclasses.replace(optimal, eta=eta, objective=objective, lower_bound=objective)
     with pytest.raises(
         AllocationError, match="not the optimum of this market, which has the objective"
     ):

@@ -1,4 +1,4 @@
-"""Priors and policies, created on demand, and checks of them."""
+"""Create priors and policies, and check payments, truthfulness and losses of policies."""
 
 from functools import cache
 from itertools import pairwise
@@ -10,7 +10,7 @@ from scipy import integrate, stats
 import convexmarket as cm
 from convexmarket.market import StandardForm
 
-#: A problem file of an online market that trains a model when it closes.
+#: Problem file of an online market that trains a model when the market closes.
 TRAINED_MARKET = """
 kind = "online"
 title = "A small market"
@@ -60,15 +60,15 @@ def policy_of(name, m, cap):
     return cm.OnlinePolicy(PRIORS[name](), m, 1.0, 2.0, 0.5, cap)
 
 
-def cut_off(policy):
-    """Return the same policy with half of its largest guarantee, without a new plan."""
+def with_half_cap(policy):
+    """Return a copy of a policy with the same plan and half of the largest guarantee."""
     described = policy.to_dict()
     described["plan"]["largest"] = 0.5 * policy.quote(policy.support[0]).epsilon
     return cm.online.policy_from_dict(described)
 
 
-def some_reports(policy, n):
-    """Return reports from the lower end of the support to beyond the last sale."""
+def random_reports(policy, n):
+    """Draw reports from the support, most of them near its lower end."""
     low, high = policy.support
     top = high if np.isfinite(high) else policy.prior.quantile(0.999)
     u = np.random.default_rng(0).uniform(0, 1, n)
@@ -76,7 +76,7 @@ def some_reports(policy, n):
 
 
 def dense_cells(prior):
-    """Return probabilities and virtual costs of about 100,000 cells of the support."""
+    """Divide the support into about 100,000 cells; return their probabilities and virtual costs."""
     low = prior.support[0]
     close = low + (prior.quantile(0.5) - low) * 0.5 ** np.arange(0.0, 50.0, 0.01)
     levels = np.linspace(0, 1 - 1e-9, 50_001)
@@ -101,10 +101,10 @@ def quantile_form(policy, n):
 
 
 def check_payments(policy, n):
-    """Compare payments for n reports with A's Eq. (8), integrated by scipy."""
+    """Compare payments for n reports with Eq. (8) of paper A, integrated by scipy."""
     high = policy.support[1]
     edges = policy.prior.breakpoints
-    for report in some_reports(policy, n):
+    for report in random_reports(policy, n):
         epsilon, payment = policy.quote(report)
         reports = np.linspace(report, min(high, policy.prior.quantile(1 - 1e-9)), 2001)
         selling = reports[policy.quote(reports).epsilon > 0]
@@ -122,19 +122,19 @@ def check_payments(policy, n):
 
 
 def check_truth(policy, n):
-    """Check truthfulness and nonnegative surplus at the default reports and at n others."""
+    """Check truthfulness and nonnegative surplus at the default reports and at n random reports."""
     audit = cm.online.audit_quotes(policy)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational
     assert audit.max_rise <= 1e-12 * policy.quote(policy.support[0]).epsilon
-    reports = some_reports(policy, n)
+    reports = random_reports(policy, n)
     audit = cm.online.audit_quotes(policy, reports)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational
     assert (audit.n_sellers, audit.n_misreports) == (n, n)
 
 
-#: Reference figures: prior, sellers, and the mean ratio of online to offline loss of 20 draws.
+#: Prior, number of sellers, and published mean ratio of online to offline loss over 20 draws.
 PUBLISHED = [
     (cm.Uniform(1, 5), 10**2, 1.071),
     (cm.Uniform(1, 5), 10**3, 1.017),
@@ -147,7 +147,7 @@ PUBLISHED = [
 
 
 def ratios(policy_of, prior, m, draws, seed=0):
-    """Return the ratios of online to offline loss for random draws."""
+    """Compute the ratio of online to offline loss for each random draw of sellers."""
     policy, result = policy_of(m), []
     for draw in range(draws):
         sellers = cm.Sellers.draw(m, prior, np.random.default_rng([seed, draw]))

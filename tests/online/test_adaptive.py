@@ -1,4 +1,4 @@
-"""Adaptive policies, streams of sellers, and ratios of online to offline loss."""
+"""Test adaptive policies, streams of sellers, and ratios of online to offline loss."""
 
 import json
 
@@ -20,7 +20,7 @@ from tests.online.builders import PUBLISHED, UNIT, adaptive, ratios
 
 @pytest.mark.parametrize(("prior", "m", "published"), one_in(7, PUBLISHED), ids=str)
 def test_competitive_ratios_agree_with_the_reference(prior, m, published):
-    """The reference figure lies in the range of means of 20 draws."""
+    """The published ratio is within the range of the means of 20 draws."""
     result = ratios(
         lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, m, 300 if m <= 10**4 else 60
     )
@@ -32,7 +32,7 @@ def test_competitive_ratios_agree_with_the_reference(prior, m, published):
 
 
 def test_the_loss_is_infinite_if_no_seller_sells():
-    """On U[0,4] about 3 % of markets with 100 sellers have no seller below the price."""
+    """On U[0, 4], no seller has a cost below the price in about 3 % of markets with 100 sellers."""
     prior = cm.Uniform(0, 4)
     policy = cm.OnlinePolicy(prior, 100, **UNIT)
     outcome = cm.run_online(policy, np.full(100, 3.0))
@@ -62,8 +62,9 @@ def test_invalid_streams_are_refused(reports, words):
 # ------------------------------------------------------------------- plans for later sellers
 
 
-@example([1.0], 1, [0.0625], (0.0, 0.0, 0.0), 1.5)  # the cap determines the total
-@example([0.0625, 1.0, 2.0, 3.0], 16, [2.0], (0.0, 0.0, 0.0), 2.34375)  # and the number of sellers
+# The cap determines the total in the first example, and the number of sellers in the second.
+@example([1.0], 1, [0.0625], (0.0, 0.0, 0.0), 1.5)
+@example([0.0625, 1.0, 2.0, 3.0], 16, [2.0], (0.0, 0.0, 0.0), 2.34375)
 @given(
     costs=st.lists(st.floats(0.05, 20), min_size=1, max_size=5),
     remaining=st.integers(1, 40),
@@ -72,7 +73,7 @@ def test_invalid_streams_are_refused(reports, words):
     cap=st.none() | st.floats(1.2, 5),
 )
 def test_plans_for_later_sellers_equal_brute_force(costs, remaining, sold, weights, cap):
-    """scipy optimises one guarantee per cost, from our plan and from random starts."""
+    """scipy optimises a guarantee for each cost, starting at the plan and at random points."""
     mu, sigma, gamma = 10.0 ** np.array(weights)
     costs, sold = np.unique(costs), np.array(sold)
     mass = np.full(costs.size, 1 / costs.size)
@@ -88,8 +89,8 @@ def test_plans_for_later_sellers_equal_brute_force(costs, remaining, sold, weigh
         norm = np.sqrt(squares + remaining * mass @ epsilon**2)
         return (mu * norm + sigma) / eta + gamma * remaining * mass @ (costs * epsilon)
 
-    ours = plan.terms.epsilon(costs)
-    assert loss(ours) == pytest.approx(plan.objective, rel=1e-6)
+    planned = plan.terms.epsilon(costs)
+    assert loss(planned) == pytest.approx(plan.objective, rel=1e-6)
     assert plan.objective <= loss(np.zeros(costs.size)) * (1 + 1e-12)
     limits = [
         {"type": "ineq", "fun": lambda e, k=k: (cap / m) * (total + remaining * mass @ e) - e[k]}
@@ -97,7 +98,7 @@ def test_plans_for_later_sellers_equal_brute_force(costs, remaining, sold, weigh
         if cap
     ]
     rng = np.random.default_rng(0)
-    for start in [ours, *rng.uniform(0, 2 * plan.eta / m + 1e-3, (2, costs.size))]:
+    for start in [planned, *rng.uniform(0, 2 * plan.eta / m + 1e-3, (2, costs.size))]:
         other = minimize(
             loss, start, bounds=[(0, None)] * costs.size, constraints=limits, method="SLSQP"
         ).x
@@ -115,17 +116,17 @@ LOOKING_BACK = [{}, {"learn": True}, {"learn": True, "replan": False}]
 
 
 @pytest.mark.parametrize("options", one_in(3, LOOKING_BACK))
-def test_a_quote_depends_only_on_earlier_reports_and_its_own(options):
+def test_a_quote_depends_only_on_its_report_and_earlier_reports(options):
     m = 100
     policy = adaptive(m, **options)
     rng = np.random.default_rng(3)
     reports = rng.uniform(1, 5, m)
     quoted = cm.run_online(policy, reports)
     for place in (0, 9, 10, 77, m - 10):
-        other = np.concatenate((reports[: place + 1], rng.uniform(1, 5, m - 1 - place)))
-        again = cm.run_online(policy, other)
-        np.testing.assert_array_equal(again.epsilon[: place + 1], quoted.epsilon[: place + 1])
-        np.testing.assert_array_equal(again.payments[: place + 1], quoted.payments[: place + 1])
+        changed = np.concatenate((reports[: place + 1], rng.uniform(1, 5, m - 1 - place)))
+        repeated = cm.run_online(policy, changed)
+        np.testing.assert_array_equal(repeated.epsilon[: place + 1], quoted.epsilon[: place + 1])
+        np.testing.assert_array_equal(repeated.payments[: place + 1], quoted.payments[: place + 1])
 
 
 @pytest.mark.parametrize(
@@ -145,11 +146,11 @@ def test_all_plans_are_truthful(options):
 @pytest.mark.campaign
 def test_learning_the_prior_reduces_the_loss():
     truth, guess = cm.Uniform(1, 5), cm.Uniform(1, 20)
-    known = ratios(lambda m: adaptive(m, truth), truth, 3000, 3)
-    learnt = ratios(lambda m: adaptive(m, guess, learn=True), truth, 3000, 3)
-    stuck = ratios(lambda m: cm.OnlinePolicy(guess, m, **UNIT), truth, 3000, 3)
-    assert learnt.mean() / known.mean() < 1.01
-    assert stuck.mean() / known.mean() > 1.3
+    with_truth = ratios(lambda m: adaptive(m, truth), truth, 3000, 3)
+    with_learning = ratios(lambda m: adaptive(m, guess, learn=True), truth, 3000, 3)
+    without_learning = ratios(lambda m: cm.OnlinePolicy(guess, m, **UNIT), truth, 3000, 3)
+    assert with_learning.mean() / with_truth.mean() < 1.01
+    assert without_learning.mean() / with_truth.mean() > 1.3
 
 
 @pytest.mark.campaign
@@ -157,19 +158,19 @@ def test_replanning_reduces_the_loss():
     m, draws = 1000, 20
     prior = cm.Uniform(0, 4)
     fixed = ratios(lambda m: cm.OnlinePolicy(prior, m, **UNIT), prior, m, draws)
-    anew = ratios(lambda m: adaptive(m, prior), prior, m, draws)
-    assert (fixed - anew).mean() > 3 * (fixed - anew).std(ddof=1) / np.sqrt(draws)
+    replanned = ratios(lambda m: adaptive(m, prior), prior, m, draws)
+    assert (fixed - replanned).mean() > 3 * (fixed - replanned).std(ddof=1) / np.sqrt(draws)
 
 
-def test_an_untrusted_guess_buys_nothing_in_the_first_stage():
+def test_with_an_untrusted_guess_the_first_stage_buys_nothing():
     reports = cm.Uniform(1, 5).sample(200, np.random.default_rng(0))
     reports[:10] = 1.0
-    careful = cm.run_online(adaptive(200, learn=True), reports)
-    assert not careful.epsilon[:10].any()
-    assert not careful.payments[:10].any()
-    assert careful.epsilon[10:].any()
-    trusting = cm.run_online(adaptive(200, learn=True, trust_guess=True), reports)
-    assert trusting.epsilon[:10].all()
+    untrusted = cm.run_online(adaptive(200, learn=True), reports)
+    assert not untrusted.epsilon[:10].any()
+    assert not untrusted.payments[:10].any()
+    assert untrusted.epsilon[10:].any()
+    trusted = cm.run_online(adaptive(200, learn=True, trust_guess=True), reports)
+    assert trusted.epsilon[:10].all()
 
 
 @given(
@@ -199,16 +200,18 @@ def test_stages_grow_then_shrink_and_end_before_the_last_seller():
 
 
 @pytest.mark.parametrize("options", [{}, {"learn": True}])
-def test_an_adaptive_policy_survives_a_json_round_trip(options):
+def test_an_adaptive_policy_is_unchanged_by_a_json_round_trip(options):
     policy = adaptive(200, **options)
-    again = cm.online.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
+    loaded = cm.online.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     reports = cm.Uniform(1, 5).sample(200, np.random.default_rng(2))
-    before, after = cm.run_online(policy, reports), cm.run_online(again, reports)
+    before, after = cm.run_online(policy, reports), cm.run_online(loaded, reports)
     np.testing.assert_array_equal(before.payments, after.payments)
     for terms in before.policies:
-        same = cm.online.policy_from_dict(json.loads(json.dumps(terms.to_dict(), allow_nan=False)))
-        np.testing.assert_array_equal(same.quote(reports).payment, terms.quote(reports).payment)
-    assert repr(again) == repr(policy)
+        copied = cm.online.policy_from_dict(
+            json.loads(json.dumps(terms.to_dict(), allow_nan=False))
+        )
+        np.testing.assert_array_equal(copied.quote(reports).payment, terms.quote(reports).payment)
+    assert repr(loaded) == repr(policy)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +223,7 @@ def test_an_adaptive_policy_survives_a_json_round_trip(options):
         ({"m": 19}, "more than half of the 19 expected sellers"),
     ],
 )
-def test_invalid_options_are_named(options, words):
+def test_errors_name_invalid_options(options, words):
     with pytest.raises(ParameterError, match=words):
         adaptive(**{"m": 100} | options)
 

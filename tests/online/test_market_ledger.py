@@ -1,4 +1,4 @@
-"""The ledger of a market: acceptances are sales, and models are charged before training."""
+"""The ledger of a market records acceptances as sales and charges models before training."""
 
 import numpy as np
 import pytest
@@ -29,24 +29,24 @@ e,0.2,0.2,yes
 BOUGHT = {"a": 1.1, "b": 1.5, "c": 1.6, "e": 1.2}
 
 
-def of(accepted, epsilon):
+def claim(accepted, epsilon):
     return Guarantee(np.asarray(epsilon, dtype=float), 0.0, "a model", "sharp", ())
 
 
 @pytest.fixture
 def market(tmp_path):
-    """Return a market in which four sellers have accepted."""
+    """Return a market in which four sellers have accepted their offers."""
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 8, mu=1, sigma=10, gamma=0.1)
-    with OnlineMarket.create(tmp_path / "market", policy) as made:
+    with OnlineMarket.create(tmp_path / "market", policy) as opened_market:
         for id, report in BOUGHT.items():
-            made.quote(id, report)
-            made.accept(id)
-        yield made
+            opened_market.quote(id, report)
+            opened_market.accept(id)
+        yield opened_market
 
 
 @pytest.fixture
 def opened(tmp_path):
-    """Return a function that opens the market of a problem file with four acceptances."""
+    """Return a function that opens a market from a problem file and accepts four offers."""
 
     def open_one(*settings):
         (tmp_path / "market.toml").write_text(TRAINED_MARKET)
@@ -64,7 +64,7 @@ def test_an_acceptance_is_recorded_as_a_sale(market):
     market.quote("no", 1.3)
     market.decline("no")
     market.quote("open", 1.3)
-    market.quote("dear", 5.0)
+    market.quote("expensive", 5.0)
     market.accept("a")  # again
     offers, sales = market.offers(), market.ledger.sales()
     accepted = offers[offers["status"] == "accepted"]
@@ -72,8 +72,8 @@ def test_an_acceptance_is_recorded_as_a_sale(market):
         assert sales[name].tolist() == accepted[column].tolist()
     assert sales["release"].isna().all()
     assert market.ledger.balance()["left"].tolist() == accepted["epsilon"].tolist()
-    with cm.Ledger(market.folder) as beside:
-        assert beside.sales().equals(sales)
+    with cm.Ledger(market.folder) as reopened:
+        assert reopened.sales().equals(sales)
 
 
 def test_a_refused_sale_undoes_the_acceptance(market, monkeypatch):
@@ -90,36 +90,36 @@ def test_a_refused_sale_undoes_the_acceptance(market, monkeypatch):
 
 def test_the_model_is_charged_before_it_is_trained(market):
     sold = market.offers()["epsilon"].to_numpy()
-    seen = []
+    balances = []
 
     def release(accepted):
-        seen.append(market.ledger.balance()["spent"].tolist())
+        balances.append(market.ledger.balance()["spent"].tolist())
         return "1"
 
-    assert market.close(release, guarantee=lambda a: of(a, a["epsilon"] / 2)) == "1"
-    assert seen == [(sold / 2).tolist()]
+    assert market.close(release, guarantee=lambda a: claim(a, a["epsilon"] / 2)) == "1"
+    assert balances == [(sold / 2).tolist()]
     assert market.ledger.releases()["name"].tolist() == ["market-model"]
-    market.ledger.account(list(BOUGHT)).charge(of(None, sold / 2))
+    market.ledger.account(list(BOUGHT)).charge(claim(None, sold / 2))
     assert market.ledger.balance()["left"].tolist() == [0.0] * 4
 
 
 def test_a_model_beyond_the_sold_privacy_is_refused_before_training(market):
-    def never(accepted):
+    def fail(accepted):
         raise AssertionError("trained")
 
     with pytest.raises(BudgetExceededError, match=r"1 of 4 rows: row 'c'"):
-        market.close(never, guarantee=lambda a: of(a, a["epsilon"] * [1, 1, 1.001, 1]))
-    market.ledger.account(["b"], release="other").charge(of(None, [1e-3]))
+        market.close(fail, guarantee=lambda a: claim(a, a["epsilon"] * [1, 1, 1.001, 1]))
+    market.ledger.account(["b"], release="other").charge(claim(None, [1e-3]))
     with pytest.raises(BudgetExceededError, match=r"1 of 4 rows: row 'b'"):
-        market.close(never)
+        market.close(fail)
     with pytest.raises(ParameterError, match="covers 3 rows"):
-        market.close(never, guarantee=lambda a: of(a, [0.1] * 3))
+        market.close(fail, guarantee=lambda a: claim(a, [0.1] * 3))
     assert not market.is_closed
     assert market.ledger.releases()["name"].tolist() == ["other"]
     market.quote("late", 1.2)
     with pytest.raises(OfferError, match="without an answer"):
-        market.close(never)
-    remaining = market.close(lambda a: "1", True, lambda a: of(a, a["epsilon"] * [1, 0.5, 1, 1]))
+        market.close(fail)
+    remaining = market.close(lambda a: "1", True, lambda a: claim(a, a["epsilon"] * [1, 0.5, 1, 1]))
     assert remaining == "1"
 
 
@@ -131,13 +131,13 @@ def test_repeated_attempts_are_charged_their_maximum(market):
     attempts = [[0.5, 0.5, 0.0, 0.0], [0.25, 0.75, 0.5, 0.0], [0.5, 0.5, 0.5, 0.0]]
     for shares in attempts:
         with pytest.raises(DataError, match="no rows"):
-            market.close(fail, guarantee=lambda a, shares=shares: of(a, sold * shares))
+            market.close(fail, guarantee=lambda a, shares=shares: claim(a, sold * shares))
     assert market.released is None
     expected = sold * np.max(attempts, axis=0)
     assert market.ledger.balance()["spent"].to_numpy() == pytest.approx(expected, rel=1e-15)
     assert market.ledger.releases()["name"].tolist() == ["market-model", "market-model-2"]
     with pytest.raises(BudgetExceededError, match=r"row 'e'"):
-        market.close(fail, guarantee=lambda a: of(a, sold * [1, 1, 1, 1.5]))
+        market.close(fail, guarantee=lambda a: claim(a, sold * [1, 1, 1, 1.5]))
     assert market.close(lambda accepted: "1") == "1"
     assert market.ledger.balance()["left"].to_numpy() == pytest.approx(np.zeros(4), abs=1e-15)
 
@@ -158,11 +158,11 @@ def interrupted(accepted):
     raise KeyboardInterrupt
 
 
-def test_a_failed_release_stays_charged_and_a_new_one_is_charged_in_full(market):
+def test_a_failed_release_remains_charged_and_a_new_release_is_charged_in_full(market):
     sold = market.offers()["epsilon"].to_numpy()
 
     def part(accepted):
-        return of(accepted, sold / 4)
+        return claim(accepted, sold / 4)
 
     expected = 0.0
     for release, error in [
@@ -193,7 +193,7 @@ def test_a_failed_release_stays_charged_and_a_new_one_is_charged_in_full(market)
 
 @pytest.mark.parametrize("release", [no_solver, no_json])
 def test_a_failed_model_is_not_drawn_again_without_remaining_budget(market, release):
-    def never(accepted):
+    def fail(accepted):
         raise AssertionError("trained")
 
     with pytest.raises((SolverError, ParameterError)):
@@ -202,7 +202,7 @@ def test_a_failed_model_is_not_drawn_again_without_remaining_budget(market, rele
         with pytest.raises(
             BudgetExceededError, match=r"The failure of an earlier attempt.*--without-model"
         ):
-            OnlineMarket(market.folder).close(never)
+            OnlineMarket(market.folder).close(fail)
     assert len(market.ledger.releases()) == 2
     close_without_model(market)
     assert market.released == WITHOUT_MODEL
@@ -224,10 +224,10 @@ def test_the_ledger_contains_the_guarantee_of_the_model(opened):
     assert len(market.ledger.releases()) == 1
 
 
-def test_no_row_is_read_for_a_model_beyond_the_budget(opened, tmp_path):
+def test_a_model_beyond_the_budget_reads_no_rows(opened, tmp_path):
     market = opened()
     (tmp_path / "rows.csv").unlink()
-    market.ledger.account(["e"], release="other").charge(of(None, [0.01]))
+    market.ledger.account(["e"], release="other").charge(claim(None, [0.01]))
     with pytest.raises(BudgetExceededError, match=r"1 of 4 rows: row 'e'"):
         close_market(market)
     assert not market.is_closed
@@ -243,29 +243,29 @@ def test_a_guarantee_beyond_the_sold_privacy_is_refused(opened, tmp_path):
     assert not market.is_closed
 
 
-def test_the_guarantee_of_the_model_is_known_without_rows(opened, tmp_path):
+def test_the_guarantee_of_the_model_is_computed_without_rows(opened, tmp_path):
     market = opened()
     offers = market.offers()
     (tmp_path / "rows.csv").unlink()
     problem = load_file(tmp_path / "market.toml")
-    known = model_guarantee(problem.classifier(), offers, leave_out=["b"])
-    assert known.epsilon[1] == 0
-    assert np.all(known.epsilon <= offers["epsilon"])
+    guarantee = model_guarantee(problem.classifier(), offers, leave_out=["b"])
+    assert guarantee.epsilon[1] == 0
+    assert np.all(guarantee.epsilon <= offers["epsilon"])
     with pytest.raises(ParameterError, match="no seller accepted"):
         model_guarantee(problem.classifier(), offers[:0])
 
 
-def test_missing_rows_are_not_charged_and_a_failed_fit_is(opened, tmp_path, monkeypatch):
+def test_missing_rows_are_not_charged_but_a_failed_fit_is_charged(opened, tmp_path, monkeypatch):
     market = opened()
     rows, read = (tmp_path / "rows.csv").read_bytes(), OnlineFile.market_rows
 
-    def gone(problem):  # the rows are deleted after the last quote
+    def rows_after_deletion(problem):  # delete the rows after the market is closed
         if market.is_closed:
             (tmp_path / "rows.csv").unlink()
         return read(problem)
 
     with monkeypatch.context() as patch:
-        patch.setattr(OnlineFile, "market_rows", gone)
+        patch.setattr(OnlineFile, "market_rows", rows_after_deletion)
         with pytest.raises(DataError, match=r"rows\.csv"):
             close_market(market)
     assert market.is_closed

@@ -1,4 +1,4 @@
-"""The stored state of an online market, and its refusals and messages."""
+"""Test the stored state of online markets, refused steps and their messages."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from convexmarket.ledger import store
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.online_market import OnlineMarket
 
-BOUGHT, DEAR = 1.1, 4.0  # reports with and without a purchase
+BOUGHT, EXPENSIVE = 1.1, 4.0  # reports of sellers who sell and who do not sell
 
 
 def fixed(expected=100):
@@ -25,8 +25,8 @@ def fixed(expected=100):
 
 @pytest.fixture
 def market(tmp_path):
-    with OnlineMarket.create(tmp_path / "market", fixed()) as made:
-        yield made
+    with OnlineMarket.create(tmp_path / "market", fixed()) as created:
+        yield created
 
 
 def database(market):
@@ -59,7 +59,7 @@ def test_several_answers_are_recorded_together_or_not_at_all(market):
 
 def test_refusals_name_the_seller_and_the_reason(tmp_path):
     market = OnlineMarket.create(tmp_path, fixed(3))
-    for id, report in (("yes", BOUGHT), ("no", BOUGHT), ("dear", DEAR)):
+    for id, report in (("yes", BOUGHT), ("no", BOUGHT), ("expensive", EXPENSIVE)):
         market.quote(id, report)
     market.accept("yes")
     market.decline("no")
@@ -68,7 +68,7 @@ def test_refusals_name_the_seller_and_the_reason(tmp_path):
         r"'yes' has accepted.*cannot be declined": lambda: market.decline("yes"),
         r"'no' has declined.*cannot be accepted": lambda: market.accept("no"),
         "'who' was never quoted; check the id": lambda: market.accept("who"),
-        "nothing is bought from seller 'dear'": lambda: market.accept("dear"),
+        "nothing is bought from seller 'expensive'": lambda: market.accept("expensive"),
     }
     for words, call in refused.items():
         with pytest.raises(OfferError, match=words):
@@ -109,27 +109,27 @@ def test_new_plans_depend_only_on_sellers_before_the_stage(tmp_path):
     policy = AdaptivePolicy(fixed(60), learn=True)
     market = OnlineMarket.create(tmp_path, policy)
     reports = np.random.default_rng(1).uniform(1, 5, 60)
-    sold, known = [], {0: policy.opening}
+    sold, policies = [], {0: policy.opening}
     for i, c in enumerate(reports):
         if i in policy.stages:
-            known[i] = policy.replanned(reports[:i].copy(), np.array(sold))
+            policies[i] = policy.replanned(reports[:i].copy(), np.array(sold))
         offer = market.quote(f"s{i}", c)
-        current = known[max(known)]
+        current = policies[max(policies)]
         assert (offer.epsilon, offer.payment) == current.quote(float(c))
         declined = offer.epsilon > 0 and i % 3 == 0
         if declined:
             market.decline(offer.id)
         elif offer.epsilon > 0 and i % 3 == 1:
-            market.accept(offer.id)  # other offers stay open and count as sold
+            market.accept(offer.id)  # other offers remain open and count as sold
         sold.append(0.0 if declined else offer.epsilon)
     plans = market.plans()
-    assert [plan.after for plan in plans] == sorted(known) == [0, *policy.stages]
+    assert [plan.after for plan in plans] == sorted(policies) == [0, *policy.stages]
     assert [plan.number for plan in plans] == list(range(1, len(plans) + 1))
     starts = np.array([plan.after for plan in plans])
     expected = np.searchsorted(starts, np.arange(60), side="right")
     assert market.offers()["plan"].tolist() == expected.tolist()
     for plan in plans:
-        assert plan.policy.to_dict() == known[plan.after].to_dict()
+        assert plan.policy.to_dict() == policies[plan.after].to_dict()
 
 
 # ------------------------------------------------------------------ closing
@@ -146,7 +146,7 @@ def test_a_release_that_is_not_json_is_refused(market, result):
 # ------------------------------------------------------------------ folders and files
 
 
-def test_a_folder_holds_one_market(market):
+def test_a_folder_contains_one_market(market):
     before = market.quote("s0", BOUGHT)
     with pytest.raises(DataError, match="exists from an earlier market"):
         OnlineMarket.create(market.folder, fixed())
@@ -157,11 +157,11 @@ def test_a_folder_holds_one_market(market):
 def test_a_market_stores_its_policy_and_problem(tmp_path):
     problem = '# Käufer "a"\nkind = "online"\r\n\ttab'
     policy = AdaptivePolicy(fixed(50))
-    made = OnlineMarket.create(tmp_path / "a" / "b", policy, problem)
-    again = OnlineMarket(str(tmp_path / "a" / "b"))
-    assert made.problem == again.problem == problem
-    assert made.policy.to_dict() == again.policy.to_dict() == policy.to_dict()
-    assert "50 sellers" in repr(again)
+    created = OnlineMarket.create(tmp_path / "a" / "b", policy, problem)
+    reopened = OnlineMarket(str(tmp_path / "a" / "b"))
+    assert created.problem == reopened.problem == problem
+    assert created.policy.to_dict() == reopened.policy.to_dict() == policy.to_dict()
+    assert "50 sellers" in repr(reopened)
 
 
 def test_a_missing_market_is_refused(tmp_path):
@@ -189,14 +189,14 @@ def test_the_journal_of_a_missing_market_is_not_applied_to_a_new_one(market):
         market.quote("s0", BOUGHT)
 
 
-def test_a_full_disk_keeps_earlier_steps(market):
-    message = [market.quote("s0", BOUGHT)]
+def test_a_full_disk_does_not_lose_earlier_steps(market):
+    offers = [market.quote("s0", BOUGHT)]
     pages = market._store._connection.execute("PRAGMA max_page_count = 1").fetchone()[0]
     with pytest.raises(DataError, match="has no space left on its disk; earlier steps are"):
-        message.extend(market.quote(f"{i}-" + "x" * 190, BOUGHT) for i in range(1, 100))
+        offers.extend(market.quote(f"{i}-" + "x" * 190, BOUGHT) for i in range(1, 100))
     market._store._connection.execute(f"PRAGMA max_page_count = {10 * pages}")
-    assert market.offers()["id"].tolist() == [offer.id for offer in message]
-    assert market.quote("more", BOUGHT).number == len(message) + 1
+    assert market.offers()["id"].tolist() == [offer.id for offer in offers]
+    assert market.quote("more", BOUGHT).number == len(offers) + 1
 
 
 def test_waiting_for_a_lock_times_out(market, monkeypatch):
@@ -219,10 +219,10 @@ def test_repeated_quotes_are_synced_before_they_are_returned(market, monkeypatch
     synced = []
     monkeypatch.setattr(store, "sync", lambda path: synced.append(path.name))
     market.quote("s0", BOUGHT)
-    assert synced == []  # the commit itself was synced
-    for tell in (lambda: market.quote("s0", BOUGHT), market.offers):
+    assert synced == []  # the commit has synced the database
+    for read in (lambda: market.quote("s0", BOUGHT), market.offers):
         synced.clear()
-        tell()
+        read()
         assert synced == ["market.sqlite-journal"]
 
 
@@ -240,7 +240,7 @@ def test_repeated_quotes_are_synced_before_they_are_returned(market, monkeypatch
 )
 def test_inconsistent_rows_are_refused(market, statement, words):
     market.quote("s0", BOUGHT)
-    market.quote("s1", DEAR)
+    market.quote("s1", EXPENSIVE)
     other = raw(market)
     with pytest.raises(sqlite3.IntegrityError, match=words):
         other.execute(statement)
@@ -255,7 +255,7 @@ REPORTS = st.one_of(st.sampled_from([1.0, 1.1, 4.0]), st.floats(1.0, 5.0))
 
 
 class AgainstADictionary(RuleBasedStateMachine):
-    """Compare a market that is reopened at random with a dictionary."""
+    """Compare a market that is reopened at random times with a dictionary of offers."""
 
     @initialize()
     def start(self):
@@ -270,7 +270,7 @@ class AgainstADictionary(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def expected_quote(self, id, sensitivity):
-        """Return the expected offer of the model, or the expected error."""
+        """Return the expected offer from the dictionary, or the type of the expected error."""
         if id in self.model:
             return self.model[id] if self.model[id]["sensitivity"] == sensitivity else OfferError
         if self.release is not None or len(self.model) == 5:
@@ -307,10 +307,10 @@ class AgainstADictionary(RuleBasedStateMachine):
     @rule(reports=st.lists(st.tuples(IDS, REPORTS), max_size=4), batch=st.integers(1, 5))
     def quote_many(self, reports, batch):
         stream = self.market.quote_many(reports, batch)
-        message = [self.expected_quote(*reports[0])] if reports else []
-        while len(message) < len(reports) and isinstance(message[-1], dict):
-            message.append(self.expected_quote(*reports[len(message)]))
-        for expected in message:
+        expected_offers = [self.expected_quote(*reports[0])] if reports else []
+        while len(expected_offers) < len(reports) and isinstance(expected_offers[-1], dict):
+            expected_offers.append(self.expected_quote(*reports[len(expected_offers)]))
+        for expected in expected_offers:
             self.agree(lambda: next(stream), expected)
 
     @rule(id=IDS, answer=st.sampled_from(["accepted", "declined"]))
@@ -345,16 +345,16 @@ class AgainstADictionary(RuleBasedStateMachine):
         assert self.market.close(lengths, lapse) == self.release
 
     @invariant()
-    def tells_the_same(self):
+    def state_matches(self):
         if not hasattr(self, "market"):
             return
         frame = self.market.offers()
         assert frame.drop(columns="plan").to_dict("records") == list(self.model.values())
         statuses = [row["status"] for row in self.model.values()]
         counts = {name: statuses.count(name) for name in set(statuses)}
-        message = {name: number for name, number in self.market.counts().items() if number}
+        counted = {name: number for name, number in self.market.counts().items() if number}
         quoted = {"quoted": len(statuses)} if statuses else {}
-        assert message == {"expected": 5, **quoted, **counts}
+        assert counted == {"expected": 5, **quoted, **counts}
         assert self.market.is_closed == (self.release is not None)
         assert self.market.released == self.release
 
@@ -363,22 +363,22 @@ TestAgainstADictionary = AgainstADictionary.TestCase
 
 
 def test_a_refused_report_leaves_no_plan(tmp_path):
-    """A step that is undone at a stage must not leave its plan in the process."""
+    """If the first step of a stage is undone, the process must discard the plan of the stage."""
     policy = AdaptivePolicy(fixed(60))
-    with OnlineMarket.create(tmp_path, policy) as here, OnlineMarket(tmp_path) as there:
+    with OnlineMarket.create(tmp_path, policy) as first, OnlineMarket(tmp_path) as second:
         for i in range(10):
-            here.quote(f"s{i}", BOUGHT)
+            first.quote(f"s{i}", BOUGHT)
         for refuse in (
-            lambda: here.quote("typo", 9.0),
-            lambda: list(here.quote_many([("typo", 9.0)])),
+            lambda: first.quote("typo", 9.0),
+            lambda: list(first.quote_many([("typo", 9.0)])),
         ):
             with pytest.raises(PriorError):
                 refuse()
-            assert len(here.plans()) == 1
+            assert len(first.plans()) == 1
         for i in range(10):
-            here.decline(f"s{i}")
-        offer = here.quote("s10", BOUGHT)
+            first.decline(f"s{i}")
+        offer = first.quote("s10", BOUGHT)
         assert offer.epsilon > 0
-        assert there.quote("s10", BOUGHT) == offer
-        (_, stored) = there.plans()
+        assert second.quote("s10", BOUGHT) == offer
+        (_, stored) = second.plans()
         assert (offer.epsilon, offer.payment) == stored.policy.quote(BOUGHT)

@@ -1,4 +1,4 @@
-"""Plans, against independent quadrature, the exact solver and brute force."""
+"""Compare plans with independent quadrature, the exact solver and brute force."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ from tests.online.builders import (
     quantile_form,
 )
 
-#: psi = (0.002, 1, ..., 1), of 45 sellers: the example with three roots of the design.
+#: Prior with the virtual costs (0.002, 1, ..., 1), for which Eq. (14) has three roots.
 THREE_ROOTS = cm.EmpiricalPrior([0.002] + [(44 + 0.002) / 45] * 44)
 
 
@@ -38,17 +38,17 @@ THREE_ROOTS = cm.EmpiricalPrior([0.002] + [(44 + 0.002) / 45] * 44)
 
 @pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
 def test_moments_of_margins_equal_dense_quadrature(name):
-    """Atoms at cell means bound E[v] and E[v^2] from below, atoms at cell ends from above."""
+    """Cell means give lower bounds on E[v] and E[v^2], and cell ends give upper bounds."""
     prior = PRIORS[name]()
-    many = dense_cells(prior)
+    fine = dense_cells(prior)
     for level in (0.02, 0.3, 0.9):
         price = float(prior.ironed_virtual_cost(prior.quantile(level)))
         cells = cells_of(prior).refined(20_000, 0.0, price)
-        theirs = [
-            expectation(many, lambda psi, k=k, p=price: np.maximum(p - psi, 0) ** k) for k in (1, 2)
+        expected = [
+            expectation(fine, lambda psi, k=k, p=price: np.maximum(p - psi, 0) ** k) for k in (1, 2)
         ]
         inner, outer = (moments(atoms, price) for atoms in (cells.inner, cells.outer))
-        np.testing.assert_allclose(inner, theirs, rtol=2e-6)
+        np.testing.assert_allclose(inner, expected, rtol=2e-6)
         assert (inner <= outer * (1 + 1e-12)).all()
         np.testing.assert_allclose(outer, inner, rtol=2e-7)
 
@@ -73,19 +73,19 @@ def moments(atoms, price):
     ),
 )
 def test_the_plan_equals_the_optimum_over_the_prior(name, m, cap):
-    """The oracle is the exact solution for n equally spaced quantiles of the prior."""
+    """The reference is the exact solution for n equally spaced quantiles of the prior."""
     policy = policy_of(name, m, cap)
     plan = policy.plan
     assert 0 <= plan.gap <= 1e-9
-    many = solve_exact(quantile_form(policy, 20_000))
-    assert plan.objective == pytest.approx(many.objective, rel=2e-5)
-    assert plan.eta == pytest.approx(many.eta, rel=2e-3)
+    reference = solve_exact(quantile_form(policy, 20_000))
+    assert plan.objective == pytest.approx(reference.objective, rel=2e-5)
+    assert plan.eta == pytest.approx(reference.eta, rel=2e-3)
     assert plan.terms.largest == (np.inf if cap is None else cap * plan.eta / m)
 
 
 @pytest.mark.parametrize("sigma", [0.01, 12.0, 20.2233, 20.2235])
-def test_the_best_root_equals_that_of_the_exact_solver(sigma):
-    """Two of the three roots coincide at sigma = 20.22339."""
+def test_the_best_root_equals_the_optimum_of_the_exact_solver(sigma):
+    """At sigma = 20.22339, two of the three roots coincide."""
     policy = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=sigma, gamma=0.25)
     exact = solve_exact(quantile_form(policy, 45))
     assert policy.plan.objective == pytest.approx(exact.objective, rel=1e-9)
@@ -94,9 +94,9 @@ def test_the_best_root_equals_that_of_the_exact_solver(sigma):
 
 
 def test_the_best_root_is_chosen_for_a_density_with_several_roots():
-    """Eq. (14) in expectation has three roots, and the plan equals the plan for n quantiles."""
-    dear = cm.priors.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
-    humps = cm.priors.Mixture([1, 44], [cm.Uniform(0.001, 0.003), dear])
+    """The expectation of Eq. (14) has three roots; the plan equals the plan for n quantiles."""
+    expensive = cm.priors.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
+    humps = cm.priors.Mixture([1, 44], [cm.Uniform(0.001, 0.003), expensive])
     policy = cm.OnlinePolicy(humps, 45, mu=3, sigma=2.5, gamma=0.25)
     prices = np.geomspace(0.01, 10, 400)
     first, second = (
@@ -105,8 +105,8 @@ def test_the_best_root_is_chosen_for_a_density_with_several_roots():
     balance = 2.5 * 0.25 * 45 / 9 * second + second / first - prices
     assert np.count_nonzero(np.diff(np.sign(balance))) == 3
     assert policy.plan.gap <= 1e-9
-    many = solve_exact(quantile_form(policy, 20_000))
-    assert policy.plan.objective == pytest.approx(many.objective, rel=1e-4)
+    reference = solve_exact(quantile_form(policy, 20_000))
+    assert policy.plan.objective == pytest.approx(reference.objective, rel=1e-4)
 
 
 @given(
@@ -119,7 +119,7 @@ def test_the_plan_for_a_sample_equals_the_exact_solution(samples, m, weights, ca
     mu, sigma, gamma = 10.0 ** np.array(weights)
     try:
         policy = cm.OnlinePolicy(cm.EmpiricalPrior(samples), m, mu, sigma, gamma, cap)
-    except SolverError:  # if sales depend on the last digit of the price
+    except SolverError:  # sales depend on the last digit of the price
         assert mu**2 / m <= 1e-12 * sigma * gamma * max(samples)
         return
     n = len(samples)
@@ -138,7 +138,7 @@ def test_the_plan_for_a_sample_equals_the_exact_solution(samples, m, weights, ca
 
 
 def test_a_plan_with_an_inaccurate_price_is_refused():
-    """One ulp of the price, 2e-13, would change a seller's guarantee by 1e-5 of its cap."""
+    """A change of the price by one ulp, 2e-13, changes a guarantee by 1e-5 of its cap."""
     prior = cm.EmpiricalPrior([1871.0, 89.0, 45.0, 45.0, 495.0, 1052.0, 1704.0, 963.0])
     with pytest.raises(SolverError, match=r"mu=0\.001, .* too many orders of magnitude"):
         cm.OnlinePolicy(prior, 22993, 1e-3, 1e4, 1e4, 2.0)
@@ -150,7 +150,7 @@ def test_a_plan_with_an_inaccurate_price_is_refused():
     m=st.integers(1, 10**8),
     weights=st.tuples(*[st.floats(-3, 3)] * 3),
 )
-def test_no_purchase_beats_the_lower_bound(case, m, weights):
+def test_no_purchase_has_a_loss_below_the_lower_bound(case, m, weights):
     name, cap = case
     prior = PRIORS[name]()
     policy = cm.OnlinePolicy(prior, m, *10.0 ** np.array(weights), cap)
@@ -176,9 +176,9 @@ def test_plans_do_not_depend_on_the_unit_of_money(name, cap, scale):
         prior = cm.Beta(2, 5, 0, unit) if name == "beta" else cm.Uniform(0, unit)
         return cm.OnlinePolicy(prior, 100, 1.0, 2.0, 0.5 / unit, cap)
 
-    here, there = policy(1.0), policy(scale)
-    assert there.plan.objective == pytest.approx(here.plan.objective, rel=1e-9)
-    assert there.quote(0.05 * scale).epsilon == pytest.approx(here.quote(0.05).epsilon, rel=1e-6)
+    base, scaled = policy(1.0), policy(scale)
+    assert scaled.plan.objective == pytest.approx(base.plan.objective, rel=1e-9)
+    assert scaled.quote(0.05 * scale).epsilon == pytest.approx(base.quote(0.05).epsilon, rel=1e-6)
 
 
 # --------------------------------------------------------------------------- Algorithm 3
@@ -194,8 +194,8 @@ def test_both_rules_agree_for_a_uniform_prior_from_zero(q, m, weights):
         assert general.plan.objective <= paper.plan.objective * (1 + 1e-12)
         return
     reports = np.linspace(0, min(q, paper.plan.cutoff), 50)
-    for ours, theirs in zip(general.quote(reports), paper.quote(reports), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9 * theirs[0])
+    for expected, printed in zip(general.quote(reports), paper.quote(reports), strict=True):
+        np.testing.assert_allclose(expected, printed, rtol=1e-7, atol=1e-9 * printed[0])
     assert paper.plan.objective == pytest.approx(general.plan.objective, rel=1e-9)
 
 
@@ -214,7 +214,7 @@ def test_algorithm_3_equals_the_printed_formula():
 @pytest.mark.parametrize(
     "prior", [cm.Beta(1, 3), cm.priors.Exponential(0.05), cm.Beta(1, 1, 0, 2)], ids=repr
 )
-def test_algorithm_3_equals_the_leading_order(prior):
+def test_algorithm_3_is_asymptotically_optimal(prior):
     def excess(m):
         paper = cm.OnlinePolicy(prior, m, 1, 1, 1, rule="algorithm-3")
         return paper.plan.objective / cm.OnlinePolicy(prior, m, 1, 1, 1).plan.objective - 1
@@ -224,7 +224,7 @@ def test_algorithm_3_equals_the_leading_order(prior):
 
 
 @pytest.mark.parametrize(
-    ("prior", "why"),
+    ("prior", "words"),
     [
         (cm.Uniform(1, 5), "its density at 0 is 0, because its support starts at 1"),
         (cm.priors.Power(3, 1), "tends to 0 or to infinity"),
@@ -235,8 +235,8 @@ def test_algorithm_3_equals_the_leading_order(prior):
     ],
     ids=repr,
 )
-def test_algorithm_3_refuses_priors_outside_its_assumption(prior, why):
-    with pytest.raises(PriorError, match=rf"Assumption IV\.3.*{why}.*rule=\"expectation\""):
+def test_algorithm_3_refuses_priors_outside_its_assumption(prior, words):
+    with pytest.raises(PriorError, match=rf"Assumption IV\.3.*{words}.*rule=\"expectation\""):
         cm.OnlinePolicy(prior, 100, 1, 1, 1, rule="algorithm-3")
     assert cm.OnlinePolicy(prior, 100, 1, 1, 1).plan.eta > 0
 
@@ -247,17 +247,17 @@ def test_algorithm_3_refuses_priors_outside_its_assumption(prior, why):
 @pytest.mark.parametrize("cap", [np.inf, 2.0])
 @pytest.mark.parametrize("name", one_in(6, CONTINUOUS))
 def test_a_plan_for_later_sellers_is_certified(name, cap):
-    """No other terms of the same shape are below its lower bound."""
+    """The loss of quotes with another price or scale is at least the lower bound of the plan."""
     prior, buyer = PRIORS[name](), Buyer(1.0, 2.0, 0.5, 1000, cap)
     cells = dense_cells(prior)
     for n, total in ((990, 0.01), (500, 2.0), (10, 0.5)):
         squares = total**2 / 300
-        made = plan(prior, buyer, n, total, squares, 1e-7)
-        assert made.gap <= 1e-6
+        later = plan(prior, buyer, n, total, squares, 1e-7)
+        assert later.gap <= 1e-6
         values = []
         for price, scale in np.random.default_rng(0).uniform(0.5, 1.5, (50, 2)):
             terms = replace(
-                made.terms, price=made.terms.price * price, scale=made.terms.scale * scale
+                later.terms, price=later.terms.price * price, scale=later.terms.scale * scale
             )
             sold = terms.epsilon(cells[1])
             eta = total + n * cells[0] @ sold
@@ -267,7 +267,7 @@ def test_a_plan_for_later_sellers_is_certified(name, cap):
             cost = n * cells[0] @ (np.minimum(cells[1], 1e300) * sold)
             if sold.max() <= cap * eta / 1000 * (1 + 1e-12):
                 values.append(buyer.loss(norm, eta, cost))
-        assert min(values, default=np.inf) >= made.lower_bound * (1 - 1e-6)
+        assert min(values, default=np.inf) >= later.lower_bound * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("cap", [None, 1.5])
@@ -294,10 +294,10 @@ def test_too_many_free_sellers_raise_an_error(cap):
         ({"rule": "algorithm 3"}, "rule must be .*one of 'expectation'.*, got 'algorithm 3'"),
     ],
 )
-def test_invalid_arguments_are_named(change, words):
-    good = {"prior": cm.Uniform(0, 1), "expected_sellers": 10, "mu": 1, "sigma": 1, "gamma": 1}
+def test_errors_name_invalid_arguments(change, words):
+    arguments = {"prior": cm.Uniform(0, 1), "expected_sellers": 10, "mu": 1, "sigma": 1, "gamma": 1}
     with pytest.raises(ParameterError, match=words):
-        cm.OnlinePolicy(**{**good, **change})
+        cm.OnlinePolicy(**{**arguments, **change})
 
 
 def test_algorithm_3_refuses_a_cap():
@@ -318,7 +318,7 @@ def test_algorithm_3_refuses_a_cap():
     ids=str,
 )
 def test_extreme_parameters_give_a_valid_bound_or_an_error(prior, m, mu, sigma, gamma, cap):
-    """The lower bound is at most the cost of buying equally from the cheapest share q."""
+    """The bound is at most the loss of equal purchases from the cheapest share of sellers."""
     try:
         plan = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap).plan
     except SolverError:

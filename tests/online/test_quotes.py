@@ -1,4 +1,4 @@
-"""Quotes: payments against an independent integral, incentives, scalars and arrays."""
+"""Compare quoted payments with an independent integral, and audit incentives of quotes."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from scipy import integrate
 import convexmarket as cm
 from convexmarket.errors import ParameterError, PriorError
 from tests import one_in
-from tests.online.builders import PRIORS, check_payments, check_truth, cut_off, policy_of
+from tests.online.builders import PRIORS, check_payments, check_truth, policy_of, with_half_cap
 
 #: Prior, expected number of sellers and cap.
 CASES = [(name, 20, None) for name in PRIORS]
@@ -23,7 +23,7 @@ def test_payments_equal_the_cost_plus_the_integral_over_higher_reports(case):
 
 @pytest.mark.parametrize("name", one_in(4, PRIORS))
 def test_policies_with_a_largest_guarantee_are_truthful(name):
-    policy = cut_off(policy_of(name, 20, None))
+    policy = with_half_cap(policy_of(name, 20, None))
     check_payments(policy, 2)
     check_truth(policy, 100)
 
@@ -37,7 +37,7 @@ def test_the_audit_refutes_wrong_payments(monkeypatch):
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 100, 1, 1, 1)
     quote = policy.quote
 
-    def virtual(sensitivity):  # psi*eps, correct only in expectation (B, Theorem A.3)
+    def virtual(sensitivity):  # psi*eps, which is correct only in expectation (B, Theorem A.3)
         epsilon = quote(sensitivity).epsilon
         return cm.online.Quote(epsilon, (2 * np.asarray(sensitivity) - 1) * epsilon)
 
@@ -56,18 +56,18 @@ def test_the_audit_refutes_wrong_payments(monkeypatch):
 @pytest.mark.parametrize("name", PRIORS)
 def test_expected_payments_equal_expected_virtual_costs(name):
     policy = policy_of(name, 20, None)
-    """Check E[t] = E[psi*eps] (A, Eq. (9)) for one seller."""
+    """Check E[t] = E[psi*eps], Eq. (9) of paper A, for one seller."""
     levels = np.linspace(0, 1, 40_001)
     levels = 0.5 * (levels[1:] + levels[:-1])
     reports = policy.prior.quantile(levels**2)
     epsilon, payment = policy.quote(reports)
-    some = epsilon > 0
-    costs = policy.prior.ironed_virtual_cost(reports[some])
-    weight = 2 * levels[some]
-    expected = (weight * costs * epsilon[some]).sum()
-    assert (weight * payment[some]).sum() == pytest.approx(expected, rel=1e-3)
+    selling = epsilon > 0
+    costs = policy.prior.ironed_virtual_cost(reports[selling])
+    weight = 2 * levels[selling]
+    expected = (weight * costs * epsilon[selling]).sum()
+    assert (weight * payment[selling]).sum() == pytest.approx(expected, rel=1e-3)
     m = policy.expected_sellers
-    assert m * (weight * epsilon[some]).sum() / levels.size == pytest.approx(
+    assert m * (weight * epsilon[selling]).sum() / levels.size == pytest.approx(
         policy.plan.eta, rel=1e-3
     )
 
@@ -79,12 +79,12 @@ def test_scalar_and_array_quotes_agree(data):
     top = high if np.isfinite(high) else float(policy.prior.quantile(0.99))
     report = data.draw(st.floats(low, top))
     single = policy.quote(report)
-    many = policy.quote(np.full((2, 3), report))
+    repeated = policy.quote(np.full((2, 3), report))
     assert isinstance(single.epsilon, float)
     assert isinstance(single.payment, float)
-    assert many.epsilon.shape == many.payment.shape == (2, 3)
-    np.testing.assert_allclose(many.epsilon, single.epsilon, rtol=1e-14)
-    np.testing.assert_allclose(many.payment, single.payment, rtol=1e-13, atol=1e-300)
+    assert repeated.epsilon.shape == repeated.payment.shape == (2, 3)
+    np.testing.assert_allclose(repeated.epsilon, single.epsilon, rtol=1e-14)
+    np.testing.assert_allclose(repeated.payment, single.payment, rtol=1e-13, atol=1e-300)
     assert single.epsilon >= 0
     assert single.payment >= report * single.epsilon * (1 - 1e-14)
 
@@ -148,7 +148,7 @@ def test_rents_are_accurate_if_the_price_far_exceeds_all_costs(prior, m, mu, sig
     ids=repr,
 )
 def test_policies_are_truthful_up_to_the_top_if_nearly_all_sellers_sell(prior, mu):
-    """Sales may extend beyond the quantiles that affect an expectation."""
+    """Sales can extend beyond the quantiles that affect expectations."""
     policy = cm.OnlinePolicy(prior, 100, mu, 1, 1)
     low, high = policy.support
     top = high if np.isfinite(high) else prior.quantile(1 - 1e-15)

@@ -1,4 +1,4 @@
-"""Threads that share a market; tests/process has shared and killed processes."""
+"""Test threads that share a market; tests/process tests shared and killed processes."""
 
 import random
 import threading
@@ -13,22 +13,22 @@ from tests.process.online.builders import (
 
 
 def test_threads_can_share_a_market(tmp_path):
-    n, message, wrong = 60, [], []
+    n, offers, errors = 60, [], []
     market = OnlineMarket.create(tmp_path, fixed(1000))
 
     def work(seed):
         order = list(range(n))
         random.Random(seed).shuffle(order)
         try:
-            message.extend([asdict(market.quote(f"s{i}", report_of(i))) for i in order])
+            offers.extend([asdict(market.quote(f"s{i}", report_of(i))) for i in order])
         except Exception as error:
-            wrong.append(error)
+            errors.append(error)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
-    assert len(message) == 4 * n
-    check_all_stored(market, message, n)
+    assert not errors
+    assert len(offers) == 4 * n
+    check_all_stored(market, offers, n)

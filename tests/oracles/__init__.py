@@ -1,1 +1,1 @@
-"""Stored answers that the package must reproduce; see :mod:`tests.oracles.store`."""
+"""Stored results that the package must reproduce; see :mod:`tests.oracles.store`."""

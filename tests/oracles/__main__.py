@@ -1,4 +1,4 @@
-"""Compare all stored answers with newly computed ones, or store the new ones.
+"""Compare the stored results with newly computed results, or store the new results.
 
 python -m tests.oracles [TOPIC ...] [--quick] [--only NAME] [--jobs N] [--rewrite]
 """
@@ -12,13 +12,13 @@ from tests.oracles.store import TOPICS, check, read, recomputed, write
 
 
 def main() -> int:
-    """Run the command; return 1 if an answer differs."""
+    """Run the command; return 1 if a result differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracles", description=__doc__)
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(TOPICS)}")
-    parser.add_argument("--quick", action="store_true", help="only records of the default tests")
-    parser.add_argument("--only", default="", help="only records whose names contain this text")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--rewrite", action="store_true", help="store the new answers")
+    parser.add_argument("--quick", action="store_true", help="use only quick records")
+    parser.add_argument("--only", default="", help="use only records whose names contain this text")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--rewrite", action="store_true", help="store the new results")
     request = parser.parse_args()
     if unknown := set(request.topics) - set(TOPICS):
         parser.error(f"no topic {', '.join(sorted(unknown))}; there are {', '.join(TOPICS)}")

@@ -1,4 +1,4 @@
-"""Averages over noise, which change only randomly with another sampler."""
+"""Compare averages over noise, which differ randomly if the sampler changes."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import numpy as np
 
 __all__ = ["ERRORS", "apart_by_chance"]
 
-#: Largest difference of two averages in standard errors of the difference.
+#: Largest allowed difference of two averages, in standard errors of the difference.
 ERRORS = 4.0
 
 
 def apart_by_chance(stored: dict[str, Any], new: dict[str, Any], at: str) -> list[str]:
-    """Compare lists of averages ``mean`` with standard errors ``error``."""
+    """Compare two lists of averages ``mean`` that have the standard errors ``error``."""
     means = np.array(stored["mean"], dtype=float), np.array(new["mean"], dtype=float)
     if means[0].shape != means[1].shape:
         return [f"{at}: stored {means[0].shape} averages, now {means[1].shape}"]
     errors = np.array([stored["error"], new["error"]], dtype=float)
-    error = np.hypot(*np.nan_to_num(errors))  # undefined for one draw
-    off = np.abs(means[0] - means[1])
+    error = np.hypot(*np.nan_to_num(errors))  # the error of a single draw is undefined
+    distance = np.abs(means[0] - means[1])
     rounding = 1e-9 * np.maximum(np.abs(means[0]), np.abs(means[1]))
     same = (np.isnan(means[0]) & np.isnan(means[1])) | (means[0] == means[1])
     return [
         f"{at}[{place}]: stored {means[0][place]:g}, now {means[1][place]:g},"
-        f" {off[place]:.1e} apart, with a standard error of {error[place]:.1e}"
-        for place in np.flatnonzero(~(same | (off <= ERRORS * error + rounding)))
+        f" {distance[place]:.1e} apart, with a standard error of {error[place]:.1e}"
+        for place in np.flatnonzero(~(same | (distance <= ERRORS * error + rounding)))
     ]

@@ -1,9 +1,9 @@
 """Build markets from plain data with the public API.
 
-A dictionary with one entry, the class and its arguments, describes an object, such as
-``{"Cap": {"k": 5}}`` or ``{"Uniform": [0, 1]}``. A market is a dictionary with the keys
+A dictionary with one entry, such as ``{"Cap": {"k": 5}}`` or ``{"Uniform": [0, 1]}``, describes an
+object by its class and its arguments. A market is a dictionary with the keys
 
-- ``reports`` and ``prior`` (one, a list, or a dictionary by ``groups``), or ``virtual_costs``;
+- ``reports`` and ``prior`` (a prior, a list, or a dictionary by ``groups``), or ``virtual_costs``;
 - ``terms``, a list of pairs (weight, term), and ``constraints``, a list.
 """
 
@@ -17,7 +17,7 @@ import convexmarket as cm
 
 
 class Imbalance(cm.terms.Term):
-    """Distance of a weighted average from a target: a kinked term in the weights."""
+    """Distance of a weighted average from a target, a kinked term in the weights."""
 
     def __init__(self, feature: list[float], target: float) -> None:
         self.feature, self.target = np.array(feature), target
@@ -27,21 +27,21 @@ class Imbalance(cm.terms.Term):
 
 
 class Curvature(cm.terms.Term):
-    """Sum of eps_i^2: a smooth term in the guarantees."""
+    """Sum of eps_i^2, a smooth term in the guarantees."""
 
     def expression(self, quantities):
         return cp.sum_squares(quantities.epsilon)
 
 
 class LargestEpsilon(cm.terms.Term):
-    """The largest guarantee: a kinked term in the guarantees."""
+    """Largest guarantee, a kinked term in the guarantees."""
 
     def expression(self, quantities):
         return cp.max(quantities.epsilon)
 
 
 class Hinge(cm.terms.Term):
-    """(1/eta - free)_+: a kinked term in 1/eta."""
+    """Positive part of 1/eta - free, a kinked term in 1/eta."""
 
     def __init__(self, free: float) -> None:
         self.free = free
@@ -51,7 +51,7 @@ class Hinge(cm.terms.Term):
 
 
 class LargestPair(cm.terms.Constraint):
-    """Bound the sum of the two largest weights by a share."""
+    """Upper bound on the sum of the two largest weights."""
 
     def __init__(self, share: float) -> None:
         self.share = share
@@ -60,11 +60,13 @@ class LargestPair(cm.terms.Constraint):
         return [cp.sum_largest(quantities.weights, 2) <= self.share]
 
 
-OWN = {kind.__name__: kind for kind in (Imbalance, Curvature, LargestEpsilon, Hinge, LargestPair)}
+CLASSES = {
+    kind.__name__: kind for kind in (Imbalance, Curvature, LargestEpsilon, Hinge, LargestPair)
+}
 
 
 def built(data: Any) -> Any:
-    """Build an object, or all objects in a list or a dictionary."""
+    """Build a described object, or all described objects in a list or a dictionary."""
     if isinstance(data, list):
         return [built(each) for each in data]
     if not isinstance(data, dict):
@@ -73,7 +75,7 @@ def built(data: Any) -> Any:
     if name == "Scipy":
         family, *parameters = data[name]
         return cm.priors.Prior.from_scipy(getattr(stats, family)(*parameters))
-    kind = OWN.get(name) or getattr(cm.terms, name, None) or getattr(cm.priors, name, None)
+    kind = CLASSES.get(name) or getattr(cm.terms, name, None) or getattr(cm.priors, name, None)
     if kind is None or not name[0].isupper():
         return {key: built(value) for key, value in data.items()}
     arguments = built(data[name])
@@ -81,14 +83,14 @@ def built(data: Any) -> Any:
 
 
 def sellers_of(spec: dict[str, Any]) -> cm.Sellers:
-    """Build the sellers of a market."""
+    """Build the sellers of a described market."""
     if "virtual_costs" in spec:
         return cm.Sellers(virtual_costs=spec["virtual_costs"])
     return cm.Sellers(spec["reports"], prior=built(spec["prior"]), groups=spec.get("groups"))
 
 
 def market_of(spec: dict[str, Any]) -> cm.Market:
-    """Build a market."""
+    """Build a described market."""
     objective = None
     for weight, term in spec["terms"]:
         part = weight * built(term)

@@ -1,8 +1,9 @@
-"""Joint solutions of 40 instances: model, weights and total privacy chosen together.
+"""Check the joint solutions of 40 instances: models, weights and eta.
 
-The spec describes a market. ``model`` holds the further arguments of ``JointMarket``, and ``ask``
-the arguments of ``allocate_jointly``. Searches end at a gap, so objectives are compared with the
-accuracy ``VALUE``. In convex problems, points are compared with the accuracy ``POINT``.
+The spec describes a market. ``model`` contains the other arguments of ``JointMarket``, and ``ask``
+contains the arguments of ``allocate_jointly``. Objectives are compared with the accuracy ``VALUE``,
+because a search ends at a gap. Solutions of convex problems are compared with the accuracy
+``POINT``.
 """
 
 from typing import Any
@@ -15,14 +16,14 @@ from tests.oracles.allocations import term_value
 from tests.oracles.building import market_of
 from tests.oracles.store import differences
 
-#: Relative accuracy of objectives and of their minimisers.
+#: Relative accuracies of objectives and of solutions.
 VALUE, POINT = 1e-7, 1e-3
-#: Statuses in increasing order of strength.
+#: Statuses of solutions, from the weakest to the strongest claim.
 STATUSES = ("best of several starts", "global for this eta", "global")
 
 
 def value(spec: dict[str, Any], w: np.ndarray, a: np.ndarray, eta: float, costs: Any) -> float:
-    """Evaluate the formula of the objective without the package."""
+    """Evaluate the objective without the package."""
     model = spec["model"]
     rows, labels = np.array(model["X"]), np.array(model["y"])
     market = sum(weight * term_value(term, a, eta, costs) for weight, term in spec["terms"])
@@ -37,7 +38,7 @@ def value(spec: dict[str, Any], w: np.ndarray, a: np.ndarray, eta: float, costs:
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Solve the joint problem of a spec."""
+    """Solve the joint problem of a spec and return the numbers to store."""
     joint = cm.JointMarket(market_of(spec), **spec["model"])
     request = {name: value for name, value in spec["ask"].items() if name != "progress"}
     result = cm.allocate_jointly(joint, **request)
@@ -60,12 +61,12 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Compare a joint solution with the stored one."""
+    """Compare a joint solution with the stored solution."""
     scale = abs(stored["objective"])
     ranks = [STATUSES.index(each["status"]) for each in (stored, new)]
     best, bound, slack = new["objective"], new["lower_bound"], VALUE * scale
     wrong = {
-        "objective is above the stored one": not best <= stored["objective"] + slack,
+        "objective is above the stored objective": not best <= stored["objective"] + slack,
         "objective is below the stored bound": not best >= stored["lower_bound"] - slack,
         "bound is above the stored objective": not bound <= stored["objective"] + slack,
         "bound is lower": not bound >= stored["lower_bound"] - slack,
@@ -74,7 +75,7 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
         "status is less": ranks[1] < ranks[0],
     }
     texts = [f"the {text}: stored {stored}, now {new}" for text in wrong if wrong[text]]
-    if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:  # not improved
+    if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:  # the objectives agree
         for name in ("eta", "norm", "model", "weights"):
             texts += differences(stored[name], new[name], POINT, name)
     if spec["conditions"] and not new["first_order"] <= max(2 * stored["first_order"], 1e-6):

@@ -1,8 +1,8 @@
-"""Accounts of 60 sequences of sales and releases.
+"""Check the accounts after 60 sequences of sales and releases.
 
-A spec names the account (``ledger`` on disk, ``memory`` or ``open``), how guarantees add up, and
-its steps. A step sells privacy or charges a release. The answer lists the admitted releases and
-the spent and remaining budget of each row at the end.
+A spec contains the kind of account (``ledger`` on disk, ``memory`` or ``open``), the composition
+rule and the steps. A step sells privacy or charges a release. The answer contains the admitted
+releases and the spent and remaining budget of each row after the last step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Spec = dict[str, Any]
 
 
 def answer(spec: Spec) -> dict[str, Any]:
-    """Return the balances after a sequence of steps."""
+    """Compute the balances after a sequence of steps."""
     kinds = {"ledger": _ledger, "memory": _memory, "open": _open}
     return kinds[spec["account"]](spec)
 
@@ -77,7 +77,7 @@ def _ledger(spec: Spec) -> dict[str, Any]:
 
 
 def _open(spec: Spec) -> dict[str, Any]:
-    """Charge nested open accounts by fits of a learner that uses its full epsilon."""
+    """Charge nested open accounts by fits of a learner that uses the full epsilon of each row."""
     budgets = [
         pd.Series(budget) if isinstance(budget, dict) else budget for budget in spec["budgets"]
     ]
@@ -118,7 +118,7 @@ def _fit(rows: pd.DataFrame, epsilon: np.ndarray) -> None:
 
 
 def _outcome(action: Any, *arguments: Any, **named: Any) -> Any:
-    """Return the outcome of a step: "done", or the name of its error."""
+    """Perform a step; return a number, "done", "refused", or the name of another error."""
     try:
         result = action(*arguments, **named)
     except BudgetExceededError:

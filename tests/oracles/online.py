@@ -1,8 +1,8 @@
-"""Plans and quotes of 60 online policies, some of which are replanned after arrivals.
+"""Check the plans and quotes of 60 online policies, some of which are adaptive.
 
-The key ``policy`` holds the arguments of a policy. If the arguments of ``AdaptivePolicy`` are
-under ``adaptive``, all ``reports`` arrive one after another. ``tolerance`` holds the accuracy of a
-minimum and of its minimiser, measured when they were stored.
+The key ``policy`` contains the arguments of a policy. If the key ``adaptive`` contains arguments of
+``AdaptivePolicy``, the ``reports`` arrive one after another. ``tolerance`` contains the accuracies
+of the stored minimum and of the stored minimiser.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from tests.oracles.store import TOLERANCE, differences
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Plan for the sellers of a spec and quote its reports."""
+    """Compute the plan of a spec and quote the reports."""
     policy = cm.OnlinePolicy(built(spec["prior"]), **spec["policy"])
     plan, reports = policy.plan, np.array(spec["reports"])
     result = {"objective": plan.objective, "eta": plan.eta, "cutoff": plan.cutoff}
@@ -31,7 +31,7 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Compare a policy with the stored one."""
+    """Compare the plan and the quotes of a policy with the stored numbers."""
     texts = differences(stored["objective"], new["objective"], spec["tolerance"][0], "objective")
     for name in ("eta", "cutoff", "epsilon", "payments"):
         texts += differences(stored[name], new[name], spec["tolerance"][1], name)

@@ -1,8 +1,9 @@
-"""Payments and rents of 400 markets; a rent is a payment minus the seller's cost.
+"""Check payments and privacy costs in 400 markets.
 
-The spec is that of an allocation. Where payments have no closed form, ``pay`` holds the arguments
-of ``estimate_payments``. Then each payment has an error of at most ``errors``, and new payments
-must agree within the sum of both errors.
+The spec has the form of a spec in :mod:`tests.oracles.allocations`. If the payments have no closed
+form, ``pay`` contains the arguments of ``estimate_payments``. In this case ``errors`` bounds the
+error of each payment, and new payments must agree with stored payments within the sum of the two
+errors.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ from tests.oracles.store import TOLERANCE, differences
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Compute the payments of the market of a spec."""
+    """Compute the payments and costs in the market of a spec."""
     market = market_of(spec)
     result = cm.allocate(market, **spec["ask"])
     costs = [term["Payments"]["privacy_cost"] for _, term in spec["terms"] if "Payments" in term]
@@ -31,12 +32,12 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Compare payments with the stored ones."""
+    """Compare payments and costs with the stored numbers."""
     if "pay" not in spec:
         return differences(stored, new, spec.get("tolerance", TOLERANCE))
     was, now = np.array(stored["payments"]), np.array(new["payments"])
     errors = np.array(stored["errors"]), np.array(new["errors"])
-    # The certified gap limits the accuracy of guarantees and thus of costs.
+    # The certified gap limits the accuracy of guarantees and of costs.
     moved = np.abs(np.array(stored["borne"]) - np.array(new["borne"]))
     far = np.abs(was - now) > errors[0] + errors[1] + 2 * moved + TOLERANCE * was.max()
     loose = errors[1] > np.maximum(2 * errors[0], spec["pay"]["tol"] * was.max())

@@ -1,17 +1,17 @@
-"""Tables of reports, recomputed by the scripts of the papers or by problem files.
+"""Check report tables that scripts of the papers or problem files compute.
 
-A spec names an experiment and contains a layout for each table:
+A spec contains the name of an experiment and a layout for each table:
 
-- ``keys``: columns that name a row;
+- ``keys``: columns that identify a row;
 - ``columns``: for each column a relative tolerance (0 for texts and truth values), ``"noisy"`` for
-  a mean of draws, or the name of a noisy statistic and the column of its draws;
-- ``order``: in a table with many rows for the same keys, the columns that sort them. Such rows are
-  stored as a summary, noisy values as a mean and its standard error;
+  a mean of draws, or a noisy statistic and the column with the draws;
+- ``order``: columns that sort rows with equal keys. Rows with equal keys are stored as a summary,
+  and noisy values as a mean and its standard error;
 - ``where``: the keys of the compared rows, if not all rows are compared;
-- ``choices``: columns that depend on noisy validation errors. If a choice differs, only noisy
-  columns are compared.
+- ``choices``: columns that depend on noisy validation errors. If a choice differs from the stored
+  choice, only noisy columns are compared.
 
-Other columns (times, solver statistics, intervals by resampling) are not compared.
+Other columns, such as times and solver statistics, are not compared.
 """
 
 from __future__ import annotations
@@ -34,44 +34,46 @@ Layout = dict[str, Any]
 Frames = Mapping[str, pd.DataFrame]
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-#: Experiments that are now parts of a report, by the names of their stored answers.
+#: Names of the report parts that contain renamed experiments.
 RENAMED = {"pareto": "limits-promise", "variants-limits": "limits-variants"}
-#: The candidates of a problem file at the time of its stored answer.
+#: Candidates of the problem file when its tables were stored.
 LAMBDAS = "learner.regularization=[0.01, 0.03, 0.1]"
 SETTINGS = {
     "wdbc": ["objective.mu=[1.0, 3.0]", "objective.sigma=[3.0, 10.0, 30.0]", LAMBDAS],
     "synthetic": ["objective.mu=[0.3, 1.0, 3.0]", "objective.sigma=[0.3, 1.0, 3.0]", LAMBDAS],
 }
-#: Smaller values count as this share of the largest value of their column.
+#: Smallest scale for relative tolerances, as a share of the largest value of the column.
 SMALL = 1e-3
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Run a script of ``problems/papers`` or a problem file; return the compared tables."""
+    """Run a script of ``problems/papers`` or a problem file; return the tables to compare."""
     script = RENAMED.get(spec["problem"], spec["problem"]).replace("-", "_")
     if script in [*NAMES, *chain(*PARTS.values())]:
-        return kept(spec["tables"], _renamed(experiment(script).compute()))
+        return select(spec["tables"], _renamed(experiment(script).compute()))
     changes = SETTINGS.get(spec["problem"], [])
     problem = load_file(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1", *changes])
-    return kept(spec["tables"], _renamed(problem.perform(subproblems_of, progress=False).tables))
+    return select(spec["tables"], _renamed(problem.perform(subproblems_of, progress=False).tables))
 
 
 def _renamed(tables: Frames) -> Frames:
-    """Rename the tables of a market without a learner to the names of the stored answers."""
+    """Rename the tables of a market without a learner to their stored names."""
     if "groups" not in tables:
         return tables
     renamed = {name: table.rename(columns={"market": "variant"}) for name, table in tables.items()}
     return {**renamed, "points": renamed["runs"]}
 
 
-def kept(layouts: dict[str, Layout], frames: Frames) -> dict[str, Any]:
-    """Select the parts of tables that the layouts describe."""
+def select(layouts: dict[str, Layout], frames: Frames) -> dict[str, Any]:
+    """Select the cells of tables that the layouts describe."""
     return {
-        name: _kept(layout, frames) for name, layout in layouts.items() if layout["table"] in frames
+        name: _select(layout, frames)
+        for name, layout in layouts.items()
+        if layout["table"] in frames
     }
 
 
-def _kept(layout: Layout, frames: Frames) -> dict[str, Any]:
+def _select(layout: Layout, frames: Frames) -> dict[str, Any]:
     keys, order = layout["keys"], layout.get("order", [])
     frame = frames[layout["table"]]
     missing = {*keys, *order, *layout["columns"]} - set(frame.columns)
@@ -104,7 +106,7 @@ def _kept(layout: Layout, frames: Frames) -> dict[str, Any]:
 
 
 def _sortable(cell: Any) -> Any:
-    """Return a sortable key without the digits that rounding affects."""
+    """Convert a cell to a sortable key; floats are rounded to nine digits."""
     if isinstance(cell, float):
         return float(f"{cell:.9g}")
     return str(cell) if isinstance(cell, list | dict) else cell
@@ -118,7 +120,7 @@ def _plain(values: pd.Series) -> list[Any]:
 
 
 def _summary(values: pd.Series) -> Any:
-    """Return figures that identify a long column: moments, quantiles, weighted sums."""
+    """Return moments, quantiles and weighted sums that identify a long column."""
     if values.dtype.kind not in "fiub":
         return hashlib.sha256("\n".join(_plain(values)).encode()).hexdigest()[:16]
     numbers = values.to_numpy(dtype=float)
@@ -132,7 +134,7 @@ def _summary(values: pd.Series) -> Any:
 
 
 def _choices(layout: Layout, rows: pd.DataFrame, frames: Frames) -> list[str]:
-    """Return the choices of noisy validation errors for each row."""
+    """Return the values of the columns ``choices`` for each row, as texts."""
     if not layout.get("choices"):
         return []
     table, *columns = layout["choices"]
@@ -155,7 +157,7 @@ def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -
     spread = drawn.groupby(keys, dropna=False)[rule["column"]].agg(["std", "count"]).reset_index()
     outcome = rows[keys].merge(spread, on=keys, how="left")
     share = 1.0 / np.sqrt(outcome["count"])
-    if rule["statistic"] == "std":  # twice the error of normal draws, because tails are heavy
+    if rule["statistic"] == "std":  # twice the error for normal draws, because the tails are heavy
         share = 2.0 / np.sqrt(2.0 * outcome["count"])
     return (outcome["std"] * share).tolist()
 
@@ -182,13 +184,13 @@ def _table(layout: Layout, stored: dict[str, Any], new: dict[str, Any]) -> list[
         texts.append("count: the numbers of rows differ")
     if texts:
         return texts
-    alike = [True] * len(next(iter(stored["keys"].values()), []))
+    equal = [True] * len(next(iter(stored["keys"].values()), []))
     if stored["choices"]:
-        alike = [a == b or not b for a, b in zip(stored["choices"], new["choices"], strict=True)]
+        equal = [a == b or not b for a, b in zip(stored["choices"], new["choices"], strict=True)]
     for column, rule in layout["columns"].items():
         values = stored["values"][column], new["values"][column]
         if isinstance(rule, float | int):
-            texts += _cells(column, *values, alike, rule)
+            texts += _cells(column, *values, equal, rule)
         else:
             old, now = stored["errors"][column], new["errors"][column]
             now = [b if b == b else a for a, b in zip(old, now, strict=True)]
@@ -207,10 +209,10 @@ def _same_keys(stored: list[Any], new: list[Any]) -> bool:
 
 
 def _cells(
-    column: str, stored: list[Any], new: list[Any], alike: list[bool], tolerance: float
+    column: str, stored: list[Any], new: list[Any], equal: list[bool], tolerance: float
 ) -> list[str]:
-    """Compare cells that are numbers, texts or summaries."""
-    pairs = [(place, stored[place], new[place]) for place in np.flatnonzero(alike)]
+    """Compare the cells of a column, which are numbers, texts or summaries."""
+    pairs = [(place, stored[place], new[place]) for place in np.flatnonzero(equal)]
     numbers = [a for _, a, _ in pairs if isinstance(a, float) and np.isfinite(a)]
     largest = max(map(abs, numbers), default=0.0)
     texts = []

@@ -1,16 +1,17 @@
-"""Stored answers: numbers that any later version of the package must reproduce.
+"""Store the numbers that later versions of the package must reproduce.
 
 A topic is a module of this folder and a file of records in ``data/``. A record is a dictionary:
 
-- ``name``: its name in messages;
-- ``quick``: whether the default tests also compare it;
-- ``spec``: plain data from which the module's ``answer(spec)`` builds the inputs through the public
-  API only, with every argument stated;
-- ``answer``: the result of ``answer(spec)`` (numbers, texts, lists and dictionaries of them), or
-  ``{"error": class name}``.
+- ``name``: the name of the record in messages;
+- ``quick``: whether the default tests compare the record;
+- ``spec``: plain data from which ``answer(spec)`` of the module builds the inputs. It uses only the
+  public API and states every argument;
+- ``answer``: the result of ``answer(spec)``, which consists of numbers, texts, lists and
+  dictionaries, or ``{"error": class name}``.
 
-A topic whose answers are not unique has a function ``compare(spec, stored, new)``, which returns a
-text for each difference; other topics are compared by number, with :func:`differences`.
+If the answers of a topic are not unique, its module has a function ``compare(spec, stored, new)``
+that returns a text for each difference. The answers of other topics are compared with
+:func:`differences`.
 """
 
 import importlib
@@ -27,10 +28,10 @@ from convexmarket.errors import ConvexMarketError, LooseCertificateWarning
 
 __all__ = ["TOPICS", "check", "differences", "failures", "read", "recomputed", "write"]
 
-#: Modules of this folder with ``answer(spec)`` and optionally ``compare(spec, stored, new)``.
+#: Modules that define ``answer(spec)`` and optionally ``compare(spec, stored, new)``.
 TOPICS = ("allocations", "payments", "online", "joint", "learners", "ledgers", "reports")
 DATA = Path(__file__).parent / "data"
-#: Tolerance relative to a number, or to the largest entry of a list.
+#: Tolerance relative to a number or to the largest entry of a list.
 TOLERANCE = 1e-9
 
 Record = dict[str, Any]
@@ -43,19 +44,19 @@ def read(topic: str) -> list[Record]:
 
 
 def write(topic: str, records: Iterable[Record]) -> None:
-    """Write the records of a topic; equal records give equal bytes."""
+    """Write the records of a topic. Equal records give equal bytes."""
     lines = (json.dumps(record, separators=(",", ":"), default=_plain) for record in records)
     text = "".join(f"{line}\n" for line in lines)
     (DATA / f"{topic}.jsonl.xz").write_bytes(lzma.compress(text.encode(), preset=9))
 
 
 def _plain(value: Any) -> Any:
-    """Convert arrays and scalars of NumPy; JSON stores their floats exactly."""
+    """Convert NumPy arrays and scalars to Python objects; JSON stores floats exactly."""
     return value.tolist()
 
 
 def recomputed(topic: str, spec: Any) -> dict[str, Any]:
-    """Compute the answer to a spec in the form of its file."""
+    """Compute the answer to a spec in the form in which it is stored."""
     module = importlib.import_module(f"tests.oracles.{topic}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LooseCertificateWarning)
@@ -67,7 +68,7 @@ def recomputed(topic: str, spec: Any) -> dict[str, Any]:
 
 
 def check(topic: str, record: Record) -> list[str]:
-    """Recompute an answer; return a text for each difference from the stored one."""
+    """Recompute an answer; return a text for each difference from the stored answer."""
     stored, new = record["answer"], recomputed(topic, record["spec"])
     module = importlib.import_module(f"tests.oracles.{topic}")
     custom: Callable[..., list[str]] | None = getattr(module, "compare", None)
@@ -77,7 +78,7 @@ def check(topic: str, record: Record) -> list[str]:
 
 
 def failures(topic: str, records: Iterable[Record]) -> list[str]:
-    """Compare records with recomputed answers; return the differences by name."""
+    """Compare records with recomputed answers; return the differences with the record names."""
     return [f"{topic}/{each['name']}: {text}" for each in records for text in check(topic, each)]
 
 
@@ -103,9 +104,9 @@ def differences(stored: Any, new: Any, tolerance: float = TOLERANCE, at: str = "
             pairs = enumerate(zip(stored, new, strict=True))
             result = [differences(a, b, tolerance, f"{at}[{i}]") for i, (a, b) in pairs]
             return [text for texts in result for text in texts]
-        return _apart(stored, new, tolerance, at)
+        return _distances(stored, new, tolerance, at)
     if _numbers([stored, new]):
-        return _apart([stored], [new], tolerance, at)
+        return _distances([stored], [new], tolerance, at)
     if type(stored) is not type(new) or stored != new:
         return [f"{at}: stored {_short(stored)}, now {_short(new)}"]
     return []
@@ -115,21 +116,21 @@ def _numbers(values: list[Any]) -> bool:
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
-def _apart(stored: list[float], new: list[float], tolerance: float, at: str) -> list[str]:
-    """Compare vectors; NaN and infinities are equal to themselves only."""
+def _distances(stored: list[float], new: list[float], tolerance: float, at: str) -> list[str]:
+    """Compare vectors. NaN equals NaN, and an infinity equals only the same infinity."""
     a, b = np.asarray(stored, dtype=float), np.asarray(new, dtype=float)
     with np.errstate(invalid="ignore"):
-        off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
     allowed = tolerance * np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
-    differ = ~(off <= allowed)
+    differ = ~(distance <= allowed)
     if not differ.any():
         return []
-    worst = int(np.argmax(np.where(np.isnan(off), np.inf, off)))
+    worst = int(np.argmax(np.where(np.isnan(distance), np.inf, distance)))
     place, others = (
         (f"[{worst}]", f", {differ.sum()} of {a.size} differ") if a.size > 1 else ("", "")
     )
-    apart = f"{off[worst]:.1e} apart (allowed {allowed:.1e}){others}"
-    return [f"{at}{place}: stored {stored[worst]!r}, now {new[worst]!r}; {apart}"]
+    text = f"{distance[worst]:.1e} apart (allowed {allowed:.1e}){others}"
+    return [f"{at}{place}: stored {stored[worst]!r}, now {new[worst]!r}; {text}"]
 
 
 def _short(value: Any) -> str:

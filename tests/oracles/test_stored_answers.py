@@ -1,4 +1,4 @@
-"""Comparison with a part of the stored answers; the campaign compares all of them."""
+"""Compare the quick records with recomputed answers; the campaign compares all records."""
 
 import pytest
 
@@ -42,6 +42,6 @@ def test_answers_that_differ_by_rounding_are_equal(stored, new):
     assert differences(stored, new) == []
 
 
-def test_a_difference_is_named():
+def test_a_difference_is_reported_with_its_path():
     (text,) = differences({"roots": [{"eta": [1.0, 2.0]}]}, {"roots": [{"eta": [1.0, 2.5]}]})
     assert text.startswith("roots[0].eta[1]: stored 2.0, now 2.5")

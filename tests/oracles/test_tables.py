@@ -1,11 +1,11 @@
-"""The comparison of report tables with stored ones."""
+"""Test the comparison of report tables with stored tables."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.oracles.averages import apart_by_chance
-from tests.oracles.reports import compare, kept
+from tests.oracles.reports import compare, select
 from tests.oracles.store import read
 
 KEYS = ["scenario", "gamma"]
@@ -26,7 +26,7 @@ LAYOUTS = {
 
 
 def frames(seed=0, shift=0.0):
-    """Return tables of two points with 50 draws and 30 sellers each."""
+    """Return the tables of two points; each point has 50 draws and 30 sellers."""
     points = pd.DataFrame({"scenario": ["a", "b"], "gamma": [0.1 + 0.2, 1.0]})
     test = np.random.default_rng(seed).normal(0.3 + shift, 0.1, (2, 50))
     curve = points.assign(eta=[2.0, 3.0], fair=[True, False], sigma=1.0, error=test.mean(axis=1))
@@ -37,8 +37,8 @@ def frames(seed=0, shift=0.0):
 
 
 def compared(new):
-    stored = kept(LAYOUTS, frames())
-    return compare({"tables": LAYOUTS}, stored, kept(LAYOUTS, new))
+    stored = select(LAYOUTS, frames())
+    return compare({"tables": LAYOUTS}, stored, select(LAYOUTS, new))
 
 
 def test_rounding_noise_and_the_order_of_rows_are_ignored():
@@ -94,7 +94,7 @@ def test_rows_with_another_choice_compare_only_noisy_values():
     assert text.startswith("curve.error[0]")
 
 
-def test_a_missing_column_is_named():
+def test_a_missing_column_is_reported():
     new = frames()
     del new["sellers"]["paid"]
     assert compared(new) == ["sellers: missing ['paid']"]

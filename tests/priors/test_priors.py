@@ -1,4 +1,4 @@
-"""Virtual costs compared with their definition, ironing with a convex hull, and errors."""
+"""Compare virtual costs with their definition and ironed costs with a convex hull."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests import one_in
 
 
 class _Spiked(stats.rv_continuous):
-    """A density that is infinite in the middle of its support."""
+    """Distribution whose density is infinite in the middle of its support."""
 
     def _pdf(self, x):
         return 1 / np.sqrt(8 * np.abs(x - 0.5))
@@ -49,13 +49,13 @@ class _Spiked(stats.rv_continuous):
 
 def histogram(weights, edges) -> Prior:
     with warnings.catch_warnings():
-        # A frozen distribution drops the argument density, with a warning.
+        # A frozen distribution ignores the argument density and warns.
         warnings.simplefilter("ignore", RuntimeWarning)
         frozen = stats.rv_histogram((np.array(weights), np.array(edges)), density=True)()
     return Prior.from_scipy(frozen)
 
 
-#: Priors of all families and distributions of SciPy, created on demand.
+#: Functions that create a prior of each family and the same distribution in SciPy.
 FAMILIES = {
     "uniform": (lambda: Uniform(0.02, 0.10), lambda: stats.uniform(0.02, 0.08)),
     "exponential": (lambda: Exponential(0.05), lambda: stats.expon(scale=0.05)),
@@ -100,14 +100,14 @@ histograms = st.builds(
     ),
     st.sampled_from([0.0, 0.02, 1.0]),
 )
-# Few distinct values, so that most samples have ties.
+# With few distinct values, most samples have ties.
 tied_samples = st.lists(
     st.one_of(st.integers(0, 5).map(float), st.floats(0, 10)), min_size=1, max_size=12
 )
 
 
 def hull_by_chords(q, curve):
-    """Compute the lower convex hull of a curve at the points q as the minimum over all chords."""
+    """Compute the lower convex hull of a curve at the points q as the minimum of all chords."""
     hull = np.array(curve, dtype=float)
     for i in range(len(q)):
         for j in range(i + 1, len(q)):
@@ -117,7 +117,7 @@ def hull_by_chords(q, curve):
     return hull
 
 
-# The virtual cost.
+# Virtual costs.
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -142,7 +142,7 @@ def test_virtual_cost_is_c_plus_cdf_over_density(name):
         (EmpiricalPrior([1, 2]), None),
     ],
 )
-def test_virtual_cost_slope_equals_that_of_an_affine_psi(prior, slope):
+def test_virtual_cost_slope_equals_the_slope_of_an_affine_psi(prior, slope):
     assert prior.virtual_cost_slope == (None if slope is None else pytest.approx(slope))
     if slope is not None:
         low, high = prior.support
@@ -172,12 +172,12 @@ def test_virtual_cost_is_correct_if_the_density_is_zero_or_infinite_at_an_end():
 
 
 def test_virtual_costs_are_accurate_if_probabilities_underflow():
-    # F/f -> c/shape at the lower end of a gamma; the upper tail is exponential with rate 1/mean.
+    # For a gamma prior, F/f tends to c/shape at zero; the upper tail is nearly exponential.
     assert Exponential(0.05).virtual_cost(1e-20) == pytest.approx(2e-20, rel=1e-14)
     assert Exponential(1).virtual_cost(700.0) == pytest.approx(700 + np.expm1(700.0), rel=1e-12)
     assert Exponential(1).virtual_cost(1e6) == np.inf
     assert Gamma(1, 1).virtual_cost(600.0) == pytest.approx(np.exp(600.0), rel=1e-9)
-    # Mills' ratio, 40 standard deviations below the mean of a normal.
+    # Mills' ratio of a normal at 40 standard deviations below its mean.
     far = TruncatedNormal(0.5, 0.01, 0.0, 1.0).virtual_cost(0.1)
     mills = np.exp(log_ndtr(-40) - stats.norm.logpdf(-40))
     assert far - 0.1 == pytest.approx(0.01 * mills, rel=1e-9)
@@ -225,7 +225,7 @@ def test_an_irregular_prior_is_ironed(name):
     # The ironed cost is constant on an ironed interval.
     start, end = [*prior.breakpoints, high][:2]
     assert np.ptp(prior.ironed_virtual_cost(np.linspace(start, end, 50))) < 1e-9 * high
-    # Below the first ironed interval it equals psi.
+    # The ironed cost equals psi below the first ironed interval.
     below = c[c < start - (high - low) / 1000]
     np.testing.assert_allclose(
         prior.ironed_virtual_cost(below), prior.virtual_cost(below), rtol=1e-4, atol=1e-5
@@ -233,8 +233,8 @@ def test_an_irregular_prior_is_ironed(name):
 
 
 def test_ironing_of_the_arcsine_prior_solves_the_tangency_condition():
-    # Beta(1/2, 1/2) has R(q) = q*sin(pi*q/2)^2. It is ironed above q*, where the chord to R(1) = 1
-    # is tangent: R'(q) = (1 - R(q))/(1 - q).
+    # The revenue curve of Beta(1/2, 1/2) is R(q) = q*sin(pi*q/2)^2. Its hull is a chord above the q
+    # at which R'(q) = (1 - R(q))/(1 - q).
     def r(q):
         return q * np.sin(np.pi * q / 2) ** 2
 
@@ -293,7 +293,7 @@ def test_an_empirical_cost_is_constant_between_breakpoints(samples):
         assert prior.ironed_virtual_cost(jump) < prior.ironed_virtual_cost(after)
 
 
-# Names.
+# Copies, equality and parsing.
 
 
 @pytest.mark.parametrize("name", [*FAMILIES, "arcsine", *SAMPLE])
@@ -415,7 +415,7 @@ def test_parse_prior_accepts_a_mixture():
         (lambda: Uniform(0, np.inf), "high = inf; give a finite number"),
         (lambda: Exponential(0), "Exponential: mean = 0; give a finite number in .2e-308, inf"),
         (lambda: Beta(1, None), "Beta: b = None; give a finite number in .2e-308, 1e.08"),
-        (lambda: Beta(1, 5e-324), "give a finite number in .2e-308"),  # scipy ends the process
+        (lambda: Beta(1, 5e-324), "give a finite number in .2e-308"),  # scipy would end the process
         (lambda: Prior.from_scipy(stats.beta(1, 5e-324)), "zero or beyond 2e-308"),
         (lambda: LogNormal(-1e4, 1), "log_mean = -10000.0; give a finite number in .-7e.02"),
         (lambda: EmpiricalPrior([]), "samples must not be empty.*got 0 samples"),
@@ -452,7 +452,7 @@ def test_virtual_cost_refuses_reports_below_the_support(prior):
             cost("much")
 
 
-def test_check_reports_names_the_first_outside():
+def test_check_reports_names_the_first_invalid_report():
     Uniform(0.02, 0.1).check_reports([0.02, 0.1])
     Exponential(1).check_reports([])
     with pytest.raises(
@@ -473,7 +473,7 @@ def test_quantile_refuses_values_outside_the_unit_interval(u):
 
 
 class _Ramp(Prior):
-    """A user-defined prior with a support, a cdf and a pdf."""
+    """User-defined prior with a support, a cdf and a pdf."""
 
     def __init__(self, high):
         self.support = (0.0, high)
@@ -486,7 +486,7 @@ class _Ramp(Prior):
 
 
 class _Tail(Prior):
-    """A user-defined prior with an unbounded support."""
+    """User-defined prior with an unbounded support."""
 
     support = (0.5, np.inf)
 
@@ -506,7 +506,7 @@ class _Tail(Prior):
     ],
     ids=["bounded", "unbounded", "small"],
 )
-def test_a_cdf_and_a_pdf_suffice_for_a_prior(prior, same):
+def test_a_cdf_and_a_pdf_define_a_prior(prior, same):
     u = np.linspace(0, 1, 41)
     c = same.quantile(u[1:-1])
     np.testing.assert_allclose(prior.quantile(u), same.quantile(u), rtol=1e-12)

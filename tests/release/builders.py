@@ -1,4 +1,4 @@
-"""Shared code of the tests of releases, and checks that also run at campaign size."""
+"""Create models and releases, and check releases; the campaign uses the checks, too."""
 
 from functools import cache
 from inspect import signature
@@ -13,14 +13,14 @@ from convexmarket.release.scales import calibrate, interactive_epsilon
 
 
 def source(random_state):
-    """Wrap a seed as a Simulation; return other values unchanged."""
+    """Convert a seed to a Simulation; return other values unchanged."""
     seeds = int, np.integer, np.random.Generator
-    fine = isinstance(random_state, seeds) and random_state != -1
-    return Simulation(random_state) if fine else random_state
+    is_seed = isinstance(random_state, seeds) and random_state != -1
+    return Simulation(random_state) if is_seed else random_state
 
 
 def bound_of(method, sensitivity, epsilon, delta, **arguments):
-    """Call a method of ErrorBounds with combined arguments of the class and the method."""
+    """Create ErrorBounds and call a method; the arguments of the two calls are combined."""
     cls = cm.release.ErrorBounds
     custom = {
         name: arguments.pop(name)
@@ -31,12 +31,12 @@ def bound_of(method, sensitivity, epsilon, delta, **arguments):
 
 
 TERMS = {"epsilon": 1.0, "delta": 1e-6}
-QUESTIONS = np.random.default_rng(1).uniform(-0.6, 0.6, (5, 2))
+QUERIES = np.random.default_rng(1).uniform(-0.6, 0.6, (5, 2))
 
 
 @cache
 def model(kernel="rbf", n_features=2, n_rows=40, regularization=0.1):
-    """Return a classifier with rows of norm at most one."""
+    """Fit a classifier to rows of norm at most one."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.7, 0.7, (n_rows, n_features)) * min(1.0, np.sqrt(2.0 / n_features))
     erm = cm.KernelERM(kernel=kernel, regularization=regularization, data_norm=1.0)
@@ -44,7 +44,7 @@ def model(kernel="rbf", n_features=2, n_rows=40, regularization=0.1):
 
 
 def made_of(kind, erm, **changes):
-    """Create a release of a kind; its random state is fixed unless it is given."""
+    """Create a release of a kind, with a fixed random state unless ``changes`` sets it."""
     terms = TERMS | {"random_state": Simulation(0)} | changes
     if kind == "interactive":
         return cm.InteractiveRelease(erm, **({"max_queries": 20, "max_updates": 5} | terms))
@@ -53,56 +53,57 @@ def made_of(kind, erm, **changes):
     if kind == "public":
         return cm.release.PublicRelease(erm, **({"rounds": 2, "net_radius": 0.4} | terms))
     noise = "process" if kind == "process" else "laplace"
-    return cm.TestSetRelease(erm, **({"X": QUESTIONS, "noise": noise} | terms))
+    return cm.TestSetRelease(erm, **({"X": QUERIES, "noise": noise} | terms))
 
 
-#: Epsilons and deltas that adversaries attack.
+#: Values of epsilon and delta of the guarantees that the tests attack.
 ATTACKS = [(1.0, 1e-3), (1.0, 1e-6), (0.3, 1e-4), (5.0, 1e-2)]
 
 
-def check_a_little_above(found, by_hand, slack=LAPLACE_SLACK):
-    """Check that a lattice scale exceeds the continuous one by at most the stated slack."""
-    assert by_hand * (1.0 - 1e-8) <= found <= by_hand * (1.0 + slack) ** 2 * (1.0 + 1e-8)
+def check_slightly_above(scale, continuous, slack=LAPLACE_SLACK):
+    """Check that a lattice scale exceeds the continuous scale by at most the stated slack."""
+    assert continuous * (1.0 - 1e-8) <= scale <= continuous * (1.0 + slack) ** 2 * (1.0 + 1e-8)
 
 
 def calibrate_once(patch, module):
-    """Cache the calibrated scale of a module for repeated releases with the same arguments."""
-    calibrate, known = module.calibrate, {}
+    """Cache the scale that a module calibrates for releases with equal arguments."""
+    calibrate, cache = module.calibrate, {}
 
-    def remembered(shifts, sold, epsilon_of):
+    def cached(shifts, sold, epsilon_of):
         key = shifts.tobytes(), sold.tobytes()
-        if key not in known:
-            known[key] = calibrate(shifts, sold, epsilon_of)
-        return known[key]
+        if key not in cache:
+            cache[key] = calibrate(shifts, sold, epsilon_of)
+        return cache[key]
 
-    patch.setattr(module, "calibrate", remembered)
+    patch.setattr(module, "calibrate", cached)
 
 
 def outcomes(shift, threshold, offset):
-    """Return the probabilities of the answers to a query under both data sets.
+    """Compute the probabilities of the answers to a query under two neighbouring data sets.
 
-    The first answer comes from the public model; the others are cells of noisy values. Merging
-    values into cells hides information, so the release reveals at least as much.
+    The first answer is the prediction of the public model. The other answers are cells of noisy
+    values. A cell contains less information than a value, so a release reveals at least as much as
+    the cells.
     """
     edges = np.concatenate(
         [[-np.inf, -threshold, threshold, np.inf], np.linspace(offset, offset + shift, 5)]
     )
     edges = np.sort(edges)
     middle = (edges[1:] + edges[:-1]) / 2.0
-    quiet = np.abs(middle) <= threshold
+    unchanged = np.abs(middle) <= threshold
     laws = []
     for centre in (offset, offset + shift):
         masses = np.diff(stats.laplace.cdf(edges, loc=centre))
-        laws.append(np.append(masses[quiet].sum(), np.where(quiet, 0.0, masses)))
+        laws.append(np.append(masses[unchanged].sum(), np.where(unchanged, 0.0, masses)))
     return laws
 
 
-def worst_delta(shift, threshold, updates, n_questions, reach, n_grid=1500):
-    """Return the delta of the best adaptive adversary on a grid of log-ratios.
+def worst_delta(shift, threshold, updates, n_queries, reach, n_grid=1500):
+    """Compute the delta of the best adaptive adversary on a grid of log-ratios.
 
-    The value function depends on the likelihood ratio y = Q/P and the remaining updates; its final
-    value is ``max(0, 1 - y)``. At y = exp(epsilon) it is the delta at epsilon. It is convex in y,
-    so interpolation between grid points overestimates it.
+    The value function depends on the likelihood ratio y = Q/P and the remaining updates. Its final
+    value is ``max(0, 1 - y)``. Its value at y = exp(epsilon) is the delta at epsilon. The value
+    function is convex in y, so interpolation between grid points overestimates it.
     """
     offsets = np.linspace(-threshold - shift - 0.2, threshold + 0.2, 25)
     laws = [outcomes(shift, threshold, offset) for offset in offsets]
@@ -114,13 +115,13 @@ def worst_delta(shift, threshold, updates, n_questions, reach, n_grid=1500):
     place = np.clip(np.searchsorted(y, after) - 1, 0, n_grid - 2)
     share = np.clip((after - y[place]) / (y[place + 1] - y[place]), 0.0, 1.0)
 
-    def expected(value, of):
-        there = value[place[:, of]] * (1.0 - share[:, of]) + value[place[:, of] + 1] * share[:, of]
-        return np.einsum("ac,acn->an", P[:, of], there)
+    def expected(value, k):
+        later = value[place[:, k]] * (1.0 - share[:, k]) + value[place[:, k] + 1] * share[:, k]
+        return np.einsum("ac,acn->an", P[:, k], later)
 
     stopped = np.maximum(1.0 - y, 0.0)
     values = [stopped] * (updates + 1)
-    for _ in range(n_questions):
+    for _ in range(n_queries):
         values = [stopped] + [
             (expected(values[left], slice(0, 1)) + expected(values[left - 1], slice(1, None))).max(
                 axis=0
@@ -130,9 +131,9 @@ def worst_delta(shift, threshold, updates, n_questions, reach, n_grid=1500):
     return log_ratios, values[updates]
 
 
-def check_the_adversary_stays_below_the_claim(updates, epsilon, delta, threshold, n_questions):
+def check_the_adversary_stays_below_the_claim(updates, epsilon, delta, threshold, n_queries):
     s = calibrate(np.ones(1), np.full(1, epsilon), interactive_epsilon(updates, delta, "tight"))[0]
     log_ratios, deltas = worst_delta(
-        1.0 / s, threshold, updates, n_questions, max(4.0, 2.0 * epsilon)
+        1.0 / s, threshold, updates, n_queries, max(4.0, 2.0 * epsilon)
     )
     assert np.interp(epsilon, log_ratios, deltas) <= delta

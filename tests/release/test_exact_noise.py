@@ -1,4 +1,4 @@
-"""Releases with exact noise: its calibration, and the coordinates of a process."""
+"""Test the calibration of exact noise in releases and the coordinates of a process."""
 
 import math
 import re
@@ -35,12 +35,12 @@ def public(n_points, seed=1):
 
 
 def step_of(release):
-    """Parse the step in the guarantee, which is a power of two printed with six digits."""
+    """Parse the step in the guarantee, a power of two that is printed with six digits."""
     printed = re.search(r"lattice of step ([^,]+),", str(release.guarantee))[1]
     return 2.0 ** round(math.log2(float(printed)))
 
 
-def test_answers_lie_on_the_lattice():
+def test_answers_are_multiples_of_the_lattice_step():
     erm, X = neighbours()[0], public(30)
     release = cm.InteractiveRelease(
         erm, 1.0, 1e-6, max_queries=30, max_updates=5, threshold=0.0, random_state=source(0)
@@ -60,7 +60,7 @@ def test_answers_lie_on_the_lattice():
 
 
 def test_coordinates_of_neighbours_are_within_the_assumed_distance():
-    """The bound covers the shift of the model, rounding and arithmetic errors."""
+    """The assumed distance includes the shift of the model, rounding and arithmetic errors."""
     models, X = neighbours(), public(200)
     X[1] = X[0]  # a repeated point
     true = []

@@ -1,4 +1,4 @@
-"""The sparse-vector release: its noise, its privacy loss under attack, and its stopping."""
+"""Test the noise, the privacy loss and the stopping rule of the sparse-vector release."""
 
 import numpy as np
 import pytest
@@ -21,14 +21,14 @@ from tests.release.builders import (
     ATTACKS,
     bound_of,
     calibrate_once,
-    check_a_little_above,
+    check_slightly_above,
     check_the_adversary_stays_below_the_claim,
     model,
     source,
     worst_delta,
 )
 
-REJECTED = 1e-6  # p-values below this refute a distribution
+REJECTED = 1e-6  # largest p-value that refutes a distribution
 TERMS = {"epsilon": 1.0, "delta": 1e-6, "max_queries": 30, "max_updates": 4}
 
 
@@ -40,8 +40,8 @@ def state_of(release):
     return release.remaining, release._generator.bit_generator.state, release.predictor
 
 
-def by_hand(erm, epsilon, delta, updates):
-    # feature norm 1, slope 1, weight 1/n; each of two fits has an error of 1 % of the sensitivity
+def manual_scale(erm, epsilon, delta, updates):
+    # feature norm 1, slope 1, weight 1/n; the errors of two fits add 2 % to the sensitivity
     sensitivity = 2.0 / (erm.regularization * erm.row_sensitivities_.size) * 1.02
     return 200.0 * np.sqrt(updates) * sensitivity * np.log(4.0 / delta) / epsilon
 
@@ -59,7 +59,7 @@ def test_the_papers_scale_and_threshold_equal_manual_values(epsilon, delta, upda
         accounting="paper",
         failure_probability=0.1,
     )
-    check_a_little_above(release.scale, by_hand(erm, epsilon, delta, updates))
+    check_slightly_above(release.scale, manual_scale(erm, epsilon, delta, updates))
     usual = 4.0 * release.scale * np.log(2.0 * 30 / 0.1)
     assert release.threshold == pytest.approx(usual, rel=1e-12)
     assert release.error_bound == pytest.approx(1.25 * usual + release._noise.step, rel=1e-12)
@@ -80,24 +80,25 @@ def test_the_adversary_refutes_a_charge_of_one_answer_per_update(updates, epsilo
 
 
 def waiting_delta(shift, updates, epsilon):
-    """Compute the delta of counting queries until the last of rare updates (gamma waiting times).
+    """Compute the delta of the number of queries until the last of several rare updates.
 
-    Rare updates form a Poisson process with a rate that changes by the factor exp(shift).
+    Rare updates form a Poisson process. A changed row changes its rate by the factor exp(shift).
     """
     rate = np.exp(shift)
     edge = (epsilon + updates * shift) / (rate - 1.0)
-    seen, other = stats.gamma(updates), stats.gamma(updates, scale=1.0 / rate)
-    return seen.sf(edge) - np.exp(epsilon) * other.sf(edge)
+    original, changed = stats.gamma(updates), stats.gamma(updates, scale=1.0 / rate)
+    return original.sf(edge) - np.exp(epsilon) * changed.sf(edge)
 
 
 def test_the_dynamic_program_reproduces_closed_forms():
-    # One noisy answer with threshold 0: Laplace noise has delta 1 - exp((epsilon - shift) / 2).
+    # One noisy answer with threshold 0 has the delta of Laplace noise, 1 - exp((epsilon -
+    # shift)/2).
     log_ratios, deltas = worst_delta(1.0, 0.0, 1, 1, 4.0, n_grid=6000)
     at = np.array([0.2, 0.5, 0.8])
     exact = 1.0 - np.exp((at - 1.0) / 2.0)
-    # four cells between the two true values slightly reduce the delta
+    # the division into four cells slightly reduces the delta
     assert np.interp(at, log_ratios, deltas) == pytest.approx(exact, abs=0.03)
-    # One update, threshold 3 and many queries: at least the delta of the waiting time.
+    # The delta of many queries with one update is at least the delta of the waiting time.
     log_ratios, deltas = worst_delta(0.05, 3.0, 1, 100, 4.0)
     waiting = waiting_delta(0.05, 1, 0.2)
     assert np.interp(0.2, log_ratios, deltas) > waiting > 0.0
@@ -122,19 +123,19 @@ def test_only_noisy_answers_correct_the_public_model():
 
 @pytest.mark.parametrize("earlier", [0, 2])
 def test_the_release_stops_at_the_first_query_after_the_last_update(earlier):
-    release = release_of(model(), threshold=0.0)  # every query is an update
+    release = release_of(model(), threshold=0.0)  # every query causes an update
     points = np.random.default_rng(0).uniform(-0.7, 0.7, (6, 2))
     release.predict(points[:earlier]) if earlier else None
-    twin = release_of(model(), threshold=0.0)
-    expected = twin.predict(points[:4])[earlier:]
+    reference = release_of(model(), threshold=0.0)
+    expected = reference.predict(points[:4])[earlier:]
     with pytest.raises(UpdatesExhaustedError, match="max_updates = 4") as stop:
         release.predict(points[earlier:])
     assert stop.value.answers == pytest.approx(tuple(expected), rel=1e-9)
     assert release.remaining == (26, 0)
     before = state_of(release)
-    with pytest.raises(UpdatesExhaustedError) as again:
+    with pytest.raises(UpdatesExhaustedError) as second:
         release.predict(points[0])
-    assert again.value.answers == ()
+    assert second.value.answers == ()
     assert state_of(release) == before
     assert len(release.predictor.points) == 4
     assert np.array_equal(release.predictor.points, points[:4])
@@ -150,10 +151,10 @@ def squared_distance(erm, predictor):
 GRID = np.stack(np.meshgrid(*[np.linspace(-0.7, 0.7, 25)] * 2), axis=-1).reshape(-1, 2)
 
 
-def ask_where_it_hurts(erm, release, n_questions, check):
-    """Query the point where the public model has the largest error, until all errors are small."""
+def query_worst_points(erm, release, n_queries, check):
+    """Query the points at which the public model has the largest error."""
     truth = erm.decision_function(GRID)
-    for _ in range(n_questions):
+    for _ in range(n_queries):
         before, used = release.predictor, release.spent.updates
         worst = int(np.argmax(np.abs(truth - before.predict(GRID))))
         answer = release.predict(GRID[worst])[0]
@@ -167,17 +168,19 @@ def test_every_update_reduces_the_distance_as_the_theorem_states(kernel):
     threshold = max(0.1, release_of(erm, **terms).threshold)
     release = release_of(erm, threshold=threshold, **terms)
     least = threshold**2 / (2.0 * erm.feature_bound_**2)
-    falls = []
+    decreases = []
 
     def check(before, answer, truth, updated):
         if updated:
             assert abs(answer - truth) <= threshold / 4.0
-            falls.append(squared_distance(erm, before) - squared_distance(erm, release.predictor))
+            decreases.append(
+                squared_distance(erm, before) - squared_distance(erm, release.predictor)
+            )
 
-    ask_where_it_hurts(erm, release, 200, check)
-    assert len(falls) == release.spent.updates > 0
-    assert min(falls) >= least
-    assert len(falls) <= 2.0 * (erm.feature_bound_ * erm.norm_bound_ / threshold) ** 2
+    query_worst_points(erm, release, 200, check)
+    assert len(decreases) == release.spent.updates > 0
+    assert min(decreases) >= least
+    assert len(decreases) <= 2.0 * (erm.feature_bound_ * erm.norm_bound_ / threshold) ** 2
 
 
 def test_the_constant_of_the_potential_is_optimal_for_noise_of_a_quarter():
@@ -188,15 +191,15 @@ def test_the_constant_of_the_potential_is_optimal_for_noise_of_a_quarter():
     assert abs(truth) > 1.0
     shifted = release.predictor.corrected(
         point, truth - np.sign(truth) * 0.75 * threshold, erm.norm_bound_
-    )  # the public error is now 3/4 of the threshold, and noise of 1/4 makes it an update
+    )  # with a public error of 3/4 of the threshold, noise of 1/4 causes an update
     after = shifted.corrected(point, truth + np.sign(truth) * threshold / 4.0, erm.norm_bound_)
-    fall = squared_distance(erm, shifted) - squared_distance(erm, after)
-    assert fall == pytest.approx(threshold**2 / 2.0, rel=1e-6)
+    decrease = squared_distance(erm, shifted) - squared_distance(erm, after)
+    assert decrease == pytest.approx(threshold**2 / 2.0, rel=1e-6)
 
 
 @pytest.mark.campaign
 @given(seed=st.integers(0, 2**32))
-def test_suggested_updates_never_run_out(seed):
+def test_the_suggested_number_of_updates_is_sufficient(seed):
     erm = model(n_rows=20_000)
     sensitivity = float(erm.row_sensitivities_.max())
     updates = bound_of(
@@ -208,7 +211,7 @@ def test_suggested_updates_never_run_out(seed):
     def check(before, answer, truth, updated):
         errors.append(abs(answer - truth))
 
-    ask_where_it_hurts(erm, release, 100, check)
+    query_worst_points(erm, release, 100, check)
     assert 0 < release.spent.updates < updates
     assert max(errors) <= release.error_bound
 
@@ -237,23 +240,23 @@ def test_the_error_bound_holds_with_the_stated_probability(monkeypatch):
 
 
 def test_the_attacks_nearly_attain_the_claim():
-    """The loss of the best attack is close to the claimed epsilon."""
+    """The epsilon that the best attack proves is at least 75 % of the claim."""
     s = calibrate(np.ones(1), np.ones(1), interactive_epsilon(2, 1e-6, "tight"))[0]
     log_ratios, deltas = worst_delta(1.0 / s, 3.0, 2, 60, 4.0)
     result = optimize.brentq(lambda e: np.interp(e, log_ratios, deltas) - 1e-6, 0.01, 1.0)
     assert 0.75 < result < 1.0
 
 
-def ask(release, points):
-    """Return the answers and the error that stopped them, if any."""
+def query(release, points):
+    """Return the answers to queries, and the error that ended the release or None."""
     try:
         return release.predict(points).tolist(), None
     except ReleaseExhaustedError as error:
         return list(error.answers), error
 
 
-class Asking(RuleBasedStateMachine):
-    """Compare valid and invalid queries in any order with a manual count."""
+class Queries(RuleBasedStateMachine):
+    """Compare the counters of a release with a separate count of valid and invalid queries."""
 
     @initialize(
         seed=st.integers(0, 2**32),
@@ -267,14 +270,14 @@ class Asking(RuleBasedStateMachine):
         self.release = release_of(
             erm, seed, max_queries=queries, max_updates=updates, threshold=ratio * plain.scale
         )
-        self.limits, self.asked = (queries, updates), 0
+        self.limits, self.answered = (queries, updates), 0
 
     @rule(seed=st.integers(0, 2**32), count=st.integers(1, 5))
-    def ask_some(self, seed, count):
+    def query_points(self, seed, count):
         points = np.random.default_rng(seed).uniform(-0.7, 0.7, (count, 2))
         left = self.release.remaining
-        answers, stopped = ask(self.release, points)
-        self.asked += len(answers)
+        answers, stopped = query(self.release, points)
+        self.answered += len(answers)
         assert isinstance(stopped, QueriesExhaustedError) == (count > left.queries)
         if count > left.queries:
             assert answers == []
@@ -286,7 +289,7 @@ class Asking(RuleBasedStateMachine):
             assert len(answers) < count
 
     @rule(row=st.sampled_from([[9.0, 0.0], [np.nan, 0.0], [0.0], [0.0, 0.0, 0.0], ["a", "b"]]))
-    def ask_nonsense(self, row):
+    def query_invalid_row(self, row):
         before = state_of(self.release)
         with pytest.raises(DataError):
             self.release.predict([[0.1, 0.1], row] if len(row) == 2 else [row])
@@ -297,11 +300,11 @@ class Asking(RuleBasedStateMachine):
         if not hasattr(self, "release"):
             return
         spent, left = self.release.spent, self.release.remaining
-        assert spent.queries == self.asked
+        assert spent.queries == self.answered
         assert (spent.queries + left.queries, spent.updates + left.updates) == self.limits
         assert 0 <= spent.updates <= min(self.limits[1], spent.queries)
         assert len(self.release.predictor.points) == spent.updates
         assert self.release.predictor.norm <= model().norm_bound_ * (1.0 + 1e-9)
 
 
-TestAsking = Asking.TestCase
+TestQueries = Queries.TestCase

@@ -1,4 +1,4 @@
-"""The public release: its selections, measurements, net and error bounds."""
+"""Test selections, measurements, the net and the error bounds of the public release."""
 
 from functools import cache
 
@@ -18,7 +18,7 @@ from convexmarket.release.scales import calibrate, non_interactive_epsilon
 from tests import one_in
 from tests.release.builders import bound_of, calibrate_once, model, source
 
-REJECTED = 1e-6  # p-values below this refute a distribution
+REJECTED = 1e-6  # largest p-value that refutes a distribution
 N_ROWS = 40
 
 
@@ -29,7 +29,7 @@ def release_of(erm, epsilon=1.0, delta=1e-6, random_state=0, **options):
     )
 
 
-#: Scales for which selections have equal exponents and measurements satisfy the norm bound.
+#: Noise scales at which the exponents are equal and the measurements satisfy the norm bound.
 SCALES = {"tight": 0.4, "paper": 0.1}
 
 
@@ -40,10 +40,10 @@ def quick_kernel(X, Y, metric, gamma):
 
 @cache
 def first_rounds(accounting, n_releases):
-    """Return the selected points and the measured values of many first rounds.
+    """Return the selected points and the measured values of many releases with one round.
 
-    With one round, the predictor is half of the updated model, which has the noisy value at the
-    selected point.
+    The predictor of one round is half of the updated model. The value of this model at the selected
+    point is the noisy value.
     """
     erm, generator, scale = model(n_features=1), np.random.default_rng(1), SCALES[accounting]
     with pytest.MonkeyPatch.context() as patch:
@@ -73,14 +73,14 @@ def test_points_are_selected_by_the_exponential_mechanism(accounting):
     points, _ = first_rounds(accounting, 2000)
     exponent = {"tight": 1.0, "paper": 0.25}[accounting] / SCALES[accounting]
     assert p_value_of_picks(points, exponent) > REJECTED
-    for off in (0.0, 0.5, 1.5):
-        assert p_value_of_picks(points, off * exponent) < REJECTED
+    for factor in (0.0, 0.5, 1.5):
+        assert p_value_of_picks(points, factor * exponent) < REJECTED
 
 
 def test_the_predictor_equals_the_mean_of_all_models():
     erm = model()
     assert release_of(erm, rounds=1).predictor.coefficients.any()
-    # replay the rounds with the same draws
+    # repeat the rounds with the same draws
     release = release_of(erm, epsilon=200.0, rounds=4)
     generator, net = np.random.default_rng(0), ball_net(2, 1.0, 0.3)
     noise = laplace_noise(
@@ -109,19 +109,20 @@ def shift_of(erm):
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_large_net_attains_the_claim_without_delta(rounds):
     scale = calibrate(np.ones(1), np.ones(1), non_interactive_epsilon(rounds, 0.0, "tight"))[0]
-    # the true error increases at one of many points and decreases at the others
+    # a changed row increases the error at one of many points and decreases it at the others
     before, after = np.zeros(10**6), np.full(10**6, -1.0 / scale)
     after[0] = 1.0 / scale
-    picked = after[0] - np.log(np.exp(after).sum()) - (before[0] - np.log(np.exp(before).sum()))
-    loss = rounds * (picked + 1.0 / scale)  # the measurement reveals the increase
+    selected = after[0] - np.log(np.exp(after).sum()) - (before[0] - np.log(np.exp(before).sum()))
+    loss = rounds * (selected + 1.0 / scale)  # the measurement reveals the increase
     assert 0.999 < loss <= 1.0
 
 
 def round_masses(share, shift, step):
-    """Return the law of a round's loss, rounded down to a grid, and the first grid point.
+    """Compute the distribution of the loss of a round on a grid; return it and the first index.
 
-    A share of the selections has points whose error decreases by the shift, while it increases at
-    the others. The measurement also changes by the shift.
+    Losses are rounded down to the grid. With probability ``share``, the error at the selected point
+    decreases by the shift. Otherwise it increases by the shift. The measurement also changes by the
+    shift.
     """
     other = share * np.exp(-2.0 * shift) / (share * np.exp(-2.0 * shift) + 1.0 - share)
     losses = np.floor(np.log([share / other, (1.0 - share) / (1.0 - other)]) / step).astype(int)
@@ -135,7 +136,7 @@ def round_masses(share, shift, step):
 
 
 def true_delta(share, shift, rounds, epsilon, step):
-    """Return a lower bound on the delta of several rounds."""
+    """Compute a lower bound on the delta of several rounds."""
     masses, first = round_masses(share, shift, step)
     total = np.ones(1)
     for _ in range(rounds):
@@ -151,7 +152,7 @@ def test_selections_and_measurements_do_not_exceed_the_claim(rounds, epsilon, de
     shift = 1.0 / calibrate(np.ones(1), np.full(1, epsilon), terms)[0]
     shares = (1e-3, 0.1, 0.5, 0.9, 0.999)
     assert max(true_delta(share, shift, rounds, epsilon, step) for share in shares) <= delta
-    # half of the noise would not suffice
+    # half of the noise is not sufficient
     assert max(true_delta(share, 2.0 * shift, rounds, epsilon, step) for share in shares) > delta
 
 
@@ -188,10 +189,10 @@ def test_the_error_bound_and_its_parts_equal_manual_values():
     s, C = release.scale, erm.norm_bound_
     missed = s * np.log(2 * 8 * release.net_size / 0.1)
     between = 2 * C * np.sqrt(2 * erm.kernel_.gamma) * 0.1
-    by_hand = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
-    rounded = release.error_bound - by_hand  # for a selection and for a measurement
+    expected = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
+    rounded = release.error_bound - expected  # rounding of a selection and of a measurement
     assert 0.0 < rounded <= 2.0 * 2.0**-20 * erm.sensitivity_ * (1.0 + 1e-6)
-    message = bound_of(
+    error_bound = bound_of(
         "non_interactive",
         shift_of(erm),
         1.0,
@@ -203,8 +204,8 @@ def test_the_error_bound_and_its_parts_equal_manual_values():
         feature_lipschitz=np.sqrt(2 * erm.kernel_.gamma),
         failure_probability=0.1,
     )
-    assert message == pytest.approx(by_hand, rel=3e-6)
-    assert message >= release.error_bound
+    assert error_bound == pytest.approx(expected, rel=3e-6)
+    assert error_bound >= release.error_bound
 
 
 @pytest.mark.parametrize("n_features", [1, 2, 3])

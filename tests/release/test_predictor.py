@@ -1,4 +1,4 @@
-"""The public predictor: its values, corrections and file format."""
+"""Test the predictions, corrections and files of public predictors."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from convexmarket.errors import DataError
 from convexmarket.learners.predictor import Kernel
 from convexmarket.privacy import Guarantee
 from convexmarket.release import PublicPredictor
-from tests.release.builders import QUESTIONS, made_of, model
+from tests.release.builders import QUERIES, made_of, model
 
 GUARANTEE = Guarantee(np.array([0.3, 0.3]), 1e-6, "a release", "tight", ("noise is secret",))
 RBF = Kernel("rbf", gamma=0.7, data_norm=1.0)
@@ -26,10 +26,10 @@ def predictor(kernel=RBF, n_points=4, classes=None, seed=0, guarantee=GUARANTEE)
 
 
 def test_labels_follow_the_sign():
-    here = predictor(Kernel("linear", data_norm=1.0), classes=("no", "yes"))
+    linear = predictor(Kernel("linear", data_norm=1.0), classes=("no", "yes"))
     X = np.random.default_rng(1).uniform(-1, 1, (40, 2))
-    expected = np.where(here.predict(X) > 0, "yes", "no")
-    assert here.classify(X).tolist() == expected.tolist()
+    expected = np.where(linear.predict(X) > 0, "yes", "no")
+    assert linear.classify(X).tolist() == expected.tolist()
     assert len(set(expected)) == 2
     with pytest.raises(DataError, match="predict"):
         predictor().classify(X)
@@ -49,33 +49,35 @@ def test_a_correction_reduces_the_distance_to_any_function_in_the_ball(
     share = max_norm / max(truth.norm, max_norm)
     truth = replace(truth, coefficients=truth.coefficients * share)
     point = np.random.default_rng(seed).uniform(-0.7, 0.7, 2)
-    value, was = truth.predict(point)[0], before.predict(point)[0]
+    value, prediction = truth.predict(point)[0], before.predict(point)[0]
     after = before.corrected(point, value + noise, max_norm)
     square = domain.diagonal(point[None, :])[0]
-    fall = distance(truth, before) - distance(truth, after)
-    assert fall >= ((value - was) ** 2 - noise**2) / square - 1e-7 * (1 + distance(truth, before))
+    decrease = distance(truth, before) - distance(truth, after)
+    assert decrease >= ((value - prediction) ** 2 - noise**2) / square - 1e-7 * (
+        1 + distance(truth, before)
+    )
     assert after.norm <= max_norm * (1.0 + 1e-9)
     assert len(after.points) == 4
 
 
-def distance(one, other):
-    points = np.vstack([one.points, other.points])
-    coefficients = np.concatenate([one.coefficients, -other.coefficients])
-    return float(coefficients @ one.kernel(points, points) @ coefficients)
+def distance(first, second):
+    points = np.vstack([first.points, second.points])
+    coefficients = np.concatenate([first.coefficients, -second.coefficients])
+    return float(coefficients @ first.kernel(points, points) @ coefficients)
 
 
 @pytest.mark.parametrize("kind", ["interactive", "test set", "public", "function"])
-def test_published_predictors_survive_a_round_trip(kind, tmp_path):
-    erm, X = model(), QUESTIONS
+def test_published_predictors_are_unchanged_by_a_round_trip(kind, tmp_path):
+    erm, X = model(), QUERIES
     release = made_of(kind, erm, **({"threshold": 0.0} if kind == "interactive" else {}))
     release.predict(X)
-    here = release.predictor
-    path = cm.save_model(here, tmp_path / "p.json", guarantee="rows")
-    there = cm.load_model(path)
-    assert np.abs(here.predict(X)).max() > 0.0
-    assert np.array_equal(there.predict(X), here.predict(X))
-    assert there.classes == (-1, 1)
-    assert there.guarantee.statement() == release.guarantee.statement()
+    published = release.predictor
+    path = cm.save_model(published, tmp_path / "p.json", guarantee="rows")
+    loaded = cm.load_model(path)
+    assert np.abs(published.predict(X)).max() > 0.0
+    assert np.array_equal(loaded.predict(X), published.predict(X))
+    assert loaded.classes == (-1, 1)
+    assert loaded.guarantee.statement() == release.guarantee.statement()
     # the file contains no private rows
     points = json.loads(path.read_text())["points"]
     assert not any(row.tolist() in points for row in erm.pivots_)

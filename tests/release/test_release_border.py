@@ -1,4 +1,4 @@
-"""Extreme inputs of releases give finite answers or a typed error that quotes no row."""
+"""Extreme inputs of releases give finite answers or a typed error that does not quote rows."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Error bounds against manual values and simulations, and optimal counts by brute force."""
+"""Compare error bounds with formulas and simulations, and suggested counts with brute force."""
 
 from functools import cache
 
@@ -12,9 +12,9 @@ import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.release import lattice_noise as noise_of
 from tests import one_in
-from tests.release.builders import bound_of, calibrate_once, check_a_little_above, source
+from tests.release.builders import bound_of, calibrate_once, check_slightly_above, source
 
-REJECTED = 1e-6  # p-values below this refute a probability
+REJECTED = 1e-6  # largest p-value that refutes a probability
 S, TERMS = 1e-3, {"epsilon": 1.0, "delta": 1e-6}
 
 
@@ -31,12 +31,12 @@ def sensitivity_of(erm):
 
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
-def test_the_interactive_bound_equals_that_of_the_release(accounting):
+def test_the_interactive_bound_equals_the_bound_of_the_release(accounting):
     erm = model()
     release = cm.InteractiveRelease(
         erm, **TERMS, max_queries=77, max_updates=5, failure_probability=0.2, accounting=accounting
     )
-    message = bound_of(
+    error_bound = bound_of(
         "interactive",
         sensitivity_of(erm),
         **TERMS,
@@ -45,13 +45,13 @@ def test_the_interactive_bound_equals_that_of_the_release(accounting):
         failure_probability=0.2,
         accounting=accounting,
     )
-    check_a_little_above(message, release.error_bound)  # never below
+    check_slightly_above(error_bound, release.error_bound)  # never below
 
 
 @pytest.mark.parametrize("n_points", [1, 30, 5000])
 def test_the_semi_interactive_bound_equals_manual_values(n_points):
     C, R, beta = 2.5, 1.5, 0.1
-    message = bound_of(
+    error_bound = bound_of(
         "semi_interactive",
         S,
         2.0,
@@ -61,14 +61,14 @@ def test_the_semi_interactive_bound_equals_manual_values(n_points):
         feature_bound=R,
         failure_probability=beta,
     )
-    nu = n_points * S / 2.0  # without delta, epsilons add up and all points may change
+    nu = n_points * S / 2.0  # without delta, the epsilons are added, and all points can change
     by_paper = 2 * nu * np.log(2 * n_points / beta)
     log = np.log(4 / beta)
     reach = R * nu * (log + np.sqrt(log**2 + 4 * n_points * log))
-    check_a_little_above(message.fit, min(by_paper, 2 * np.sqrt(C * reach / n_points)))
-    fresh = 2 * C * R / np.sqrt(n_points) * (1 + np.sqrt(np.log(2 / beta) / 2))
-    assert message.generalization == pytest.approx(fresh, rel=1e-12)
-    assert message.total == message.fit + message.generalization
+    check_slightly_above(error_bound.fit, min(by_paper, 2 * np.sqrt(C * reach / n_points)))
+    expected = 2 * C * R / np.sqrt(n_points) * (1 + np.sqrt(np.log(2 / beta) / 2))
+    assert error_bound.generalization == pytest.approx(expected, rel=1e-12)
+    assert error_bound.total == error_bound.fit + error_bound.generalization
 
 
 def public(n_points, rng):
@@ -81,7 +81,7 @@ def public(n_points, rng):
 def test_semi_interactive_bounds_hold_with_the_stated_probability(noise, n_points):
     erm, failure_probability, missed = model(), 0.4, np.zeros(2, dtype=int)
     rng = np.random.default_rng(1)
-    message = bound_of(
+    error_bound = bound_of(
         "semi_interactive",
         sensitivity_of(erm),
         **TERMS,
@@ -96,8 +96,8 @@ def test_semi_interactive_bounds_hold_with_the_stated_probability(noise, n_point
         X = public(n_points, rng)
         release = cm.TestSetRelease(erm, X, **TERMS, noise=noise, random_state=source(rng))
         errors = np.abs(release.predict(X) - erm.decision_function(X))
-        missed[0] += errors.mean() > message.fit
-        missed[1] += np.abs(release.predict(elsewhere) - truth).mean() > message.total
+        missed[0] += errors.mean() > error_bound.fit
+        missed[1] += np.abs(release.predict(elsewhere) - truth).mean() > error_bound.total
     assert np.all(missed <= stats.binom.ppf(1 - REJECTED, 30, failure_probability))
 
 
@@ -106,7 +106,7 @@ def test_the_function_bound_holds_with_the_stated_probability(monkeypatch):
     erm, failure_probability, n_seeds = model(), 0.4, 80
     X = np.array([[x, y] for x in (-0.6, 0.0, 0.6) for y in (-0.6, 0.0, 0.6)])
     truth = erm.decision_function(X)
-    message = bound_of(
+    error_bound = bound_of(
         "function",
         sensitivity_of(erm),
         **TERMS,
@@ -117,10 +117,10 @@ def test_the_function_bound_holds_with_the_stated_probability(monkeypatch):
     for seed in range(n_seeds):
         release = cm.release.FunctionRelease(erm, **TERMS, random_state=source(seed))
         worst.append(float(np.abs(release.predict(X) - truth).max()))
-    assert np.sum(np.array(worst) > message) <= stats.binom.ppf(
+    assert np.sum(np.array(worst) > error_bound) <= stats.binom.ppf(
         1 - REJECTED, n_seeds, failure_probability
     )
-    assert np.sum(np.array(worst) > 0.5 * message) > stats.binom.ppf(
+    assert np.sum(np.array(worst) > 0.5 * error_bound) > stats.binom.ppf(
         1 - REJECTED, n_seeds, failure_probability
     )
 
@@ -133,7 +133,7 @@ def test_suggested_updates_are_minimal(sensitivity, accounting):
     result = bound_of("suggest_updates", sensitivity, **TERMS, max_norm=C, feature_bound=R, **terms)
 
     def enough(updates):
-        # the bound on errors is 5/4 of the threshold
+        # the error bound is 5/4 of the threshold
         threshold = (
             bound_of("interactive", sensitivity, **TERMS, max_updates=updates, **terms) / 1.25
         )
@@ -150,7 +150,7 @@ def test_suggested_updates_are_minimal(sensitivity, accounting):
     [(1e-1, 1e-6, "laplace"), (1e-3, 0.0, "laplace"), (1e-3, 1e-6, "process")],
 )
 def test_the_suggested_test_size_equals_brute_force(sensitivity, delta, noise):
-    """No size of a grid or near the suggestion has a smaller bound."""
+    """No tested size has a smaller bound than the suggested size."""
     terms = {"max_norm": 2.0, "failure_probability": 0.1, "noise": noise}
     result = bound_of("suggest_test_size", sensitivity, 1.0, delta, largest=62, **terms)
     tried = {*range(1, 63, 6), result - 1, result, result + 1, 62}
@@ -180,10 +180,10 @@ def test_bounds_decrease_in_epsilon_and_are_proportional_to_the_sensitivity(epsi
         lambda s, e, d: bound_of("semi_interactive", s, e, d, n_points=5, max_norm=1e9).fit,
     ]
     for bound in bounds:
-        here = bound(S, epsilon, delta)
-        assert bound(S, factor * epsilon, delta) < here
-        assert bound(S, epsilon, min(factor * delta, 0.5)) <= here  # equal if epsilons add up
-        assert bound(factor * S, epsilon, delta) == pytest.approx(factor * here, rel=1e-7)
+        value = bound(S, epsilon, delta)
+        assert bound(S, factor * epsilon, delta) < value
+        assert bound(S, epsilon, min(factor * delta, 0.5)) <= value  # equal under basic composition
+        assert bound(factor * S, epsilon, delta) == pytest.approx(factor * value, rel=1e-7)
 
 
 def test_the_error_at_optimal_rounds_decreases_with_the_root_of_the_rows():
@@ -193,7 +193,7 @@ def test_the_error_at_optimal_rounds_decreases_with_the_root_of_the_rows():
         return bound_of("non_interactive", sensitivity, **TERMS, rounds=rounds, **terms)
 
     rate = np.log(best(1e-4) / best(1e-6)) / np.log(100)
-    assert 0.4 < rate < 0.56  # instead of the printed exponent two thirds
+    assert 0.4 < rate < 0.56  # the exponent printed in the paper is 2/3
 
 
 NET = {"net_size": 9, "net_radius": 0.1, "feature_lipschitz": 1.0}
@@ -212,7 +212,7 @@ METHODS = {
     ("method", "name"), [(method, name) for method in METHODS for name in METHODS[method]]
 )
 @pytest.mark.parametrize("value", [-1, np.nan])
-def test_invalid_arguments_of_a_bound_are_named(method, name, value):
+def test_errors_name_invalid_arguments_of_a_bound(method, name, value):
     bound_of(method, S, **TERMS, **METHODS[method])
     with pytest.raises(ParameterError, match=name):
         bound_of(method, S, **TERMS, **(METHODS[method] | {name: value}))

@@ -1,4 +1,4 @@
-"""Several releases on one account never exceed a budget, and refusals are not charged."""
+"""Releases on a shared account do not exceed a budget, and refused releases are not charged."""
 
 from functools import cache
 from typing import ClassVar
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError
-from tests.release.builders import QUESTIONS, made_of, source
+from tests.release.builders import QUERIES, made_of, source
 
 N_ROWS, N_ACCOUNT = 12, 20
 X = np.random.default_rng(0).uniform(-0.7, 0.7, (N_ROWS, 2))
@@ -18,10 +18,10 @@ LABELS = np.where(X[:, 0] > 0, 1, -1)
 KINDS = ["interactive", "test set", "process", "public", "function"]
 
 
-class Watched(cm.KernelERM):
-    """A model that counts reads of its private predictions."""
+class Counting(cm.KernelERM):
+    """Model that counts calls of its private predictions."""
 
-    counter: ClassVar[list[int]] = [0]  # on the class, because releases hold copies
+    counter: ClassVar[list[int]] = [0]  # on the class, because releases copy the model
 
     @property
     def reads(self):
@@ -36,21 +36,21 @@ class Watched(cm.KernelERM):
 def fitted(regularization=0.1, zero_rows=0):
     weights = np.ones(N_ROWS)
     weights[:zero_rows] = 0.0
-    return Watched(regularization=regularization, data_norm=1.0).fit(X, LABELS, epsilon=weights)
+    return Counting(regularization=regularization, data_norm=1.0).fit(X, LABELS, epsilon=weights)
 
 
 def release(kind, erm, epsilon, delta, account, rows, generator):
-    """Create a release of a kind and query it."""
+    """Create a release of a kind, and query it if it is interactive."""
     terms = {"accountant": account, "rows": rows, "random_state": source(generator)}
-    made = made_of(kind, erm, epsilon=epsilon, delta=delta, **terms)
+    created = made_of(kind, erm, epsilon=epsilon, delta=delta, **terms)
     if kind in ("interactive", "function"):
-        made.predict(QUESTIONS)
-    return made
+        created.predict(QUERIES)
+    return created
 
 
 @st.composite
 def attempts(draw):
-    """Draw a kind of release, the rows of the account that it uses, and their epsilon."""
+    """Draw the kind, the rows, the epsilons and the delta of a release."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     rows = rng.permutation(N_ACCOUNT)[:N_ROWS]
     epsilon = draw(st.floats(0.05, 1.0)) * rng.choice([0.3, 1.0, 2.0], size=N_ROWS)
@@ -71,14 +71,14 @@ def test_no_sequence_of_releases_exceeds_a_budget(sequence, seed, composition, z
     for kind, rows, epsilon, delta in sequence:
         before = account.spent, account.releases, generator.bit_generator.state, erm.reads
         try:
-            made = release(kind, erm, epsilon, delta, account, rows, generator)
+            created = release(kind, erm, epsilon, delta, account, rows, generator)
         except BudgetExceededError:
             assert np.array_equal(account.spent, before[0])
             assert (account.releases, generator.bit_generator.state, erm.reads) == before[1:]
             continue
         assert erm.reads > before[3]
         assert generator.bit_generator.state != before[2]
-        spent = made.guarantee.epsilon
+        spent = created.guarantee.epsilon
         assert np.all(spent[:zero_rows] == 0.0)
         for row, single in zip(rows, spent, strict=True):
             charges[row].append(single)
@@ -96,14 +96,14 @@ def test_no_sequence_of_releases_exceeds_a_budget(sequence, seed, composition, z
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_refused_release_has_no_side_effects(monkeypatch, kind):
-    def unread(*_):
+    def fail(*_):
         raise AssertionError("private rows were read")
 
     budget = np.full(N_ACCOUNT, 2.0)
     budget[7] = 0.5
     account, generator = cm.PrivacyAccountant(budget, 1e-3), np.random.default_rng(3)
     before, erm = generator.bit_generator.state, fitted()
-    monkeypatch.setattr(Watched, "decision_function", unread)
+    monkeypatch.setattr(Counting, "decision_function", fail)
     with pytest.raises(BudgetExceededError, match=r"1 of 20 rows.*row 7 .*needs 1"):
         release(kind, erm, 1.0, 1e-6, account, np.arange(N_ROWS), generator)
     assert generator.bit_generator.state == before
@@ -131,15 +131,15 @@ def test_invalid_positions_are_refused_before_any_work(kind, rows):
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_row_exceeds_its_epsilon_and_some_row_nearly_attains_it(kind, accounting):
-    erm, sold = fitted(zero_rows=3), np.linspace(0.5, 1.5, N_ROWS)
+    erm, granted = fitted(zero_rows=3), np.linspace(0.5, 1.5, N_ROWS)
     options = {} if kind == "function" else {"accounting": accounting}
     release, noisier = (
-        made_of(kind, erm, epsilon=epsilon, **options) for epsilon in (sold, sold / 2)
+        made_of(kind, erm, epsilon=epsilon, **options) for epsilon in (granted, granted / 2)
     )
     epsilon = release.guarantee.epsilon
     assert np.all(epsilon[:3] == 0.0)
-    assert np.all(epsilon <= sold)
-    assert (epsilon / sold).max() > 0.999
+    assert np.all(epsilon <= granted)
+    assert (epsilon / granted).max() > 0.999
     assert noisier.scale > release.scale
     assert release.guarantee.assumptions[0].startswith("SIMULATION")
 
@@ -158,7 +158,7 @@ def test_no_row_exceeds_its_epsilon_and_some_row_nearly_attains_it(kind, account
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_invalid_argument_is_named_and_nothing_is_charged(kind, changes, words):
+def test_an_invalid_argument_raises_an_error_without_a_charge(kind, changes, words):
     account = cm.PrivacyAccountant(np.full(N_ROWS, 10.0), 1e-3)
     with pytest.raises(ParameterError, match=words):
         made_of(kind, fitted(), accountant=account, **changes)
@@ -184,7 +184,7 @@ def test_an_invalid_argument_is_named_and_nothing_is_charged(kind, changes, word
         ("public", {"accounting": "paper", "delta": 0.0}, "paper's accounting"),
     ],
 )
-def test_invalid_options_of_each_kind_are_named(kind, changes, words):
+def test_errors_name_invalid_options_of_each_release(kind, changes, words):
     with pytest.raises(ParameterError, match=words):
         made_of(kind, fitted(), **changes)
 
@@ -206,8 +206,8 @@ def test_an_unfitted_model_is_refused(kind):
 )
 @pytest.mark.parametrize("kind", ["interactive", "function"])
 def test_queries_outside_the_domain_are_refused_without_effect(kind, rows, words):
-    request, other = made_of(kind, fitted()), made_of(kind, fitted())
+    queried, other = made_of(kind, fitted()), made_of(kind, fitted())
     with pytest.raises(DataError, match=words):
-        request.predict(rows)
-    assert np.array_equal(request.predict(QUESTIONS), other.predict(QUESTIONS))
-    assert request.predict(np.zeros((0, 2))).size == 0
+        queried.predict(rows)
+    assert np.array_equal(queried.predict(QUERIES), other.predict(QUERIES))
+    assert queried.predict(np.zeros((0, 2))).size == 0

@@ -1,4 +1,4 @@
-"""Regression tests for leaks outside the guarantee and for late failures."""
+"""Regression tests for leaks outside the guarantee and for failures after a charge."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def release(kind, erm, epsilon=1.0, delta=1e-6, **options):
 
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
 def test_an_overflowing_query_reads_no_prediction(kernel):
-    """An answer of inf - inf = NaN would reveal the side of the rows without noise."""
+    """A NaN answer, inf - inf, would reveal without noise on which side the rows are."""
     erm = model(kernel=kernel)
     huge = [[1.5e308, 0.0]]
     for kind in ("interactive", "function"):
@@ -77,14 +77,14 @@ def test_an_epsilon_that_rounds_to_zero_still_charges_its_delta(kind):
 
 @pytest.mark.parametrize("kind", ["interactive", "function"])
 def test_refitting_a_model_does_not_change_its_release(kind):
-    questions = rows(2, 4)[0]
+    queries = rows(2, 4)[0]
     first, second = (release(kind, model(), random_state=source(0)) for _ in range(2))
     erm = model()
     third = release(kind, erm, random_state=source(0))
     erm.set_params(regularization=1e-6).fit(*rows(5))
-    assert np.array_equal(first.predict(questions), third.predict(questions))
-    second.predict(questions)
-    assert np.array_equal(first.predict(questions), second.predict(questions))
+    assert np.array_equal(first.predict(queries), third.predict(queries))
+    second.predict(queries)
+    assert np.array_equal(first.predict(queries), second.predict(queries))
 
 
 @pytest.mark.parametrize("kind", ["interactive", "function"])
@@ -95,25 +95,27 @@ def test_releases_cannot_be_copied_with_their_noise(kind, copied):
 
 
 def test_threads_share_one_budget_of_updates():
-    made = cm.InteractiveRelease(model(), 1.0, 1e-6, max_queries=200, max_updates=3, threshold=0.0)
+    created = cm.InteractiveRelease(
+        model(), 1.0, 1e-6, max_queries=200, max_updates=3, threshold=0.0
+    )
 
-    def ask(seed):
+    def query(seed):
         try:
-            return len(made.predict(rows(seed, 1)[0]))
+            return len(created.predict(rows(seed, 1)[0]))
         except UpdatesExhaustedError:
             return 0
 
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(ask, range(60))) == 3
-    assert made.spent.updates == 3
+        assert sum(pool.map(query, range(60))) == 3
+    assert created.spent.updates == 3
 
 
 def test_threads_share_one_draw():
-    made = release("function", model())
+    created = release("function", model())
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda seed: made.predict(rows(seed, 3)[0]), range(40)))
+        answers = list(pool.map(lambda seed: created.predict(rows(seed, 3)[0]), range(40)))
     assert np.isfinite(np.concatenate(answers)).all()
-    assert len(made.predictor.points) == 120
+    assert len(created.predictor.points) == 120
 
 
 def test_too_many_rounds_are_refused_before_any_charge():
@@ -133,36 +135,36 @@ def test_a_fit_to_huge_noise_finds_a_multiplier(seed):
     assert np.linalg.norm(beta) == pytest.approx(1.0, rel=1e-9)
 
 
-def test_a_public_release_needs_a_public_ball():
+def test_a_public_release_requires_a_public_norm_bound():
     with pytest.raises(ParameterError, match="data_norm"):
         release("public", model())
 
 
 @pytest.mark.parametrize("kind", RELEASES)
-def test_columns_are_matched_to_those_of_the_model(kind, tmp_path):
+def test_columns_are_matched_to_the_columns_of_the_model(kind, tmp_path):
     X, y = rows()
     table = pd.DataFrame(X, columns=["age", "dose"])
     erm = cm.KernelERM(regularization=0.1, data_norm=1.0).fit(table, y)
     if kind == "test set":
         with pytest.raises(DataError, match="columns"):
             cm.TestSetRelease(erm, table[["dose", "age"]], 1.0, 1e-6)
-        made = cm.TestSetRelease(erm, table.iloc[:5], 1.0, 1e-6)
+        created = cm.TestSetRelease(erm, table.iloc[:5], 1.0, 1e-6)
     else:
-        made = release(kind, erm)
+        created = release(kind, erm)
     with pytest.raises(DataError, match="columns"):
-        made.predict(table[["dose", "age"]].iloc[:3])
+        created.predict(table[["dose", "age"]].iloc[:3])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made.predict(table.iloc[:3])
-        made.predictor.predict(table.iloc[:3])
-    again = cm.load_model(cm.save_model(made.predictor, tmp_path / "p.json"))
-    assert again.feature_names == ("age", "dose")
+        created.predict(table.iloc[:3])
+        created.predictor.predict(table.iloc[:3])
+    loaded = cm.load_model(cm.save_model(created.predictor, tmp_path / "p.json"))
+    assert loaded.feature_names == ("age", "dose")
     with pytest.raises(DataError, match="columns"):
-        again.predict(table[["dose", "age"]].iloc[:3])
+        loaded.predict(table[["dose", "age"]].iloc[:3])
 
 
-def test_the_published_scale_is_refused_where_it_is_wrong():
-    """At epsilon = 5,000, twenty thousand queries refute Theorem 9."""
+def test_the_published_scale_is_increased_where_it_is_insufficient():
+    """At epsilon = 5,000, the tight accounting of one update exceeds the claim of Theorem 9."""
     paper = interactive_epsilon(1, 0.9, "paper")
     tight = interactive_epsilon(1, 0.9, "tight")
     scale = 200.0 * np.log(4.0 / 0.9) / 5000.0
@@ -174,14 +176,14 @@ def test_the_published_scale_is_refused_where_it_is_wrong():
 
 @cache
 def hinge(seed):
-    """Return a linear model and the guarantee of its release."""
+    """Fit a linear model; return the model and the guarantee of a function release."""
     erm = cm.KernelERM("hinge", "linear", 0.1, data_norm=1.0).fit(*rows(seed))
     return erm, release("function", erm).guarantee
 
 
 @given(seed=st.integers(0, 2**32), noise=st.floats(-20, 20), divisor=st.sampled_from([1.0, 3.0]))
 def test_a_noisy_answer_changes_the_model_only_slightly(seed, noise, divisor):
-    """A correction is divided by a bound on k(z, z) instead of k(z, z), for any noise."""
+    """The bound holds for any noise and for any divisor that is at least k(z, z)."""
     rng = np.random.default_rng(seed)
     erm, guarantee = hinge(seed % 7)
     truth = erm.pivots_.T @ erm.dual_coef_
@@ -202,14 +204,14 @@ def terms(rounds):
 @given(seed=st.integers(0, 2**32))
 def test_a_public_release_divides_by_the_bound_on_features(seed):
     erm, _ = hinge(0)
-    made = cm.release.PublicRelease(
+    created = cm.release.PublicRelease(
         erm, 1.0, 1e-6, rounds=1, net_radius=0.3, random_state=source(seed)
     )
     net, rng = cm.release.ball_net(2, 1.0, 0.3), np.random.default_rng(seed)
     truth = erm.decision_function(net)
     noise = laplace_noise(erm, np.ones(len(erm.row_sensitivities_)), terms(1), 1e-6)
     z = _selected(np.abs(truth), noise.step, noise.steps, rng)
-    step = noise.added_to(truth[z : z + 1], rng)[0]  # divided by one instead of the length of z
+    step = noise.added_to(truth[z : z + 1], rng)[0]  # the divisor is one
     shrunk = min(1.0, erm.norm_bound_ / max(abs(step) * np.linalg.norm(net[z]), 1e-300))
     if np.any(net[z]):
-        assert made.predictor.coefficients == pytest.approx([step * shrunk / 2.0], rel=1e-9)
+        assert created.predictor.coefficients == pytest.approx([step * shrunk / 2.0], rel=1e-9)

@@ -1,4 +1,4 @@
-"""Noisy predictions at public points: noise, guarantee and fit."""
+"""Test the noise, the guarantee and the fit of predictions at public points."""
 
 import numpy as np
 import pytest
@@ -57,10 +57,10 @@ def test_the_papers_scale_equals_manual_values(epsilon, n_points):
 
 
 def loss_masses(shift, step):
-    """Return the law of the loss of one Laplace answer, rounded down to multiples of a step."""
+    """Compute the distribution of the loss of a Laplace answer, rounded down to a grid."""
     reach = int(np.ceil(shift / step)) + 1
     edges = step * np.arange(-reach, reach + 2)
-    # the loss is (|x - shift| - |x|), at least l where x is at most (shift - l) / 2
+    # the loss |x - shift| - |x| is at least l if x is at most (shift - l) / 2
     above = np.where(edges <= -shift, 1.0, stats.laplace.cdf((shift - edges) / 2.0))
     above[edges > shift] = 0.0
     return above[:-1] - above[1:], reach
@@ -92,11 +92,12 @@ def test_no_change_of_the_model_exceeds_the_claim(n_points, epsilon, delta):
     apart = release_of(erm, np.eye(10)[:n_points], epsilon, delta, **kind)
     together = release_of(erm, np.repeat(np.eye(10)[:1], n_points, axis=0), epsilon, delta, **kind)
     moved = shift_of(erm) / apart.scale
-    spread = np.full(n_points, moved / np.sqrt(n_points))  # the model changes along the diagonal
+    # Either all predictions change equally or one prediction changes.
+    spread = np.full(n_points, moved / np.sqrt(n_points))
     same = np.full(n_points, shift_of(erm) / together.scale)
     for shifts in (spread, np.array([moved]), same):
         assert true_delta(shifts, epsilon, step) <= delta
-    # the claim is nearly tight: two thirds of the noise would not suffice
+    # two thirds of the noise are not sufficient
     assert true_delta(1.5 * same, epsilon, step) > delta
 
 
@@ -116,7 +117,7 @@ def test_the_exact_fit_equals_the_optimum_of_every_declaration(formulation, max_
     X = rng.uniform(-1.0, 1.0, (8, 2))
     gram, noisy = rbf_kernel(X, gamma=1.0), rng.laplace(size=8)
     problem, place, answer = fit(gram, np.array([noisy, noisy]), max_norm).declare(formulation)
-    for scale in (1.0, 0.3):  # without recompiling
+    for scale in (1.0, 0.3):  # without compiling the problem again
         place(scale * noisy)
         problem.solve(solver="CLARABEL")
         *values, norm = answer()
@@ -125,7 +126,7 @@ def test_the_exact_fit_equals_the_optimum_of_every_declaration(formulation, max_
         best = objective(gram, exact, scale * noisy)
         assert problem.value == pytest.approx(best, rel=1e-6, abs=1e-6)
         assert norm <= max_norm * (1.0 + 1e-5)
-        # in constrained least squares, the excess is at least the squared distance of the fits
+        # in constrained least squares, the excess bounds the squared distance of the fits
         distance = ((values - gram @ exact) ** 2).sum()
         assert distance <= abs(problem.value - best) + 1e-5
 

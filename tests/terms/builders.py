@@ -1,4 +1,4 @@
-"""All terms and constraints with their definitions."""
+"""Examples of all terms and constraints, with functions that define their values."""
 
 import itertools
 
@@ -12,14 +12,14 @@ M = 5
 COSTS = np.array([0.5, 1.0, 2.0, 3.0, 0.1])
 GROUPS = np.array(["a", "b", "a", "c", "b"])
 SELLERS = cm.Sellers(virtual_costs=COSTS)
-OWN = np.array([1.0, 0.0, 3.0, 2.0, 4.0])
+ENTRIES = np.array([1.0, 0.0, 3.0, 2.0, 4.0])
 
 
-#: Target weights, public features and their averages, and similarities of rows.
+#: Target weights, public features, target averages of features, and a similarity matrix.
 TARGET = np.array([0.1, 0.3, 0.2, 0.25, 0.15])
 FEATURES = np.array([[1, -2], [0, 0.5], [3, 1], [2, 0], [-1, 400]])
 AVERAGES = np.array([1.2, 0.5])
-ALIKE = np.array(
+SIMILARITY = np.array(
     [
         [1, 0.9, 0, 0, 0],
         [0.9, 1, 0, 0, 0],
@@ -37,39 +37,39 @@ def entropy(a, target=None):
 
 
 def tiers(epsilon):
-    """Integrate the rate that is 1 up to 0.2, 3 up to 0.5, and then 4."""
+    """Integrate the rate that is 1 up to 0.2, 3 up to 0.5, and 4 above 0.5."""
     return [min(e, 0.2) + 3 * min(max(e - 0.2, 0), 0.3) + 4 * max(e - 0.5, 0) for e in epsilon]
 
 
 def worst(x, level):
-    """Compute the conditional value at risk as a minimum over thresholds in x."""
+    """Compute the conditional value at risk as a minimum over the thresholds in x."""
     return min(t + np.maximum(x - t, 0).sum() / ((1 - level) * M) for t in x)
 
 
 def vertices(size):
-    """Yield the extreme deviations: ``int(size)`` full ones and one partial deviation."""
+    """Yield vectors with ``int(size)`` entries of one, a fractional entry, and zeros."""
     whole, part = int(size), size - int(size)
     for chosen in itertools.permutations(range(M), whole + (part > 0)):
-        off = np.zeros(M)
-        off[list(chosen[:whole])] = 1
+        deviation = np.zeros(M)
+        deviation[list(chosen[:whole])] = 1
         if part:
-            off[chosen[-1]] = part
-        yield off
+            deviation[chosen[-1]] = part
+        yield deviation
 
 
-def worst_case(a, eta, c, offs):
-    """Compute the maximal payments over some deviations of costs."""
-    return max((c * (1 + RADIUS * off)) @ (eta * a) for off in offs)
+def worst_case(a, eta, c, deviations):
+    """Compute the largest total payment over given relative deviations of costs."""
+    return max((c * (1 + RADIUS * deviation)) @ (eta * a) for deviation in deviations)
 
 
 def on_a_sphere(x):
-    """Return the unit vector along ``RADIUS * x``, which maximises the sum over the unit ball."""
-    along = RADIUS * x
-    along /= along.max() or 1.0  # avoids underflow of squares
-    return [along / np.linalg.norm(along) if along.any() else along]
+    """Return the unit vector along ``RADIUS * x``, the worst deviation in the unit ball."""
+    direction = RADIUS * x
+    direction /= direction.max() or 1.0  # avoids underflow of squares
+    return [direction / np.linalg.norm(direction) if direction.any() else direction]
 
 
-#: A term, and its definition as a function of weights, eta and virtual costs.
+#: Terms, and their definitions as functions of weights, eta and virtual costs.
 TERMS = {
     "spread 2": (cm.Spread(), lambda a, eta, c: np.sqrt(np.sum(a**2))),
     "spread 1.5": (cm.Spread(1.5), lambda a, eta, c: np.sum(a**1.5) ** (1 / 1.5)),
@@ -92,10 +92,10 @@ TERMS = {
     "distance 3": (cm.Spread(3, TARGET), lambda a, eta, c: np.sum(abs(a - TARGET) ** 3) ** (1 / 3)),
     "distance inf": (cm.Spread(np.inf, TARGET), lambda a, eta, c: np.max(abs(a - TARGET))),
     "divergence": (cm.terms.NegativeEntropy(TARGET), lambda a, eta, c: entropy(a, TARGET)),
-    "quadratic": (cm.terms.QuadraticSpread(ALIKE), lambda a, eta, c: a @ ALIKE @ a),
+    "quadratic": (cm.terms.QuadraticSpread(SIMILARITY), lambda a, eta, c: a @ SIMILARITY @ a),
     "quadratic, sparse": (
-        cm.terms.QuadraticSpread(sparse.csc_matrix(ALIKE)),
-        lambda a, eta, c: a @ ALIKE @ a,
+        cm.terms.QuadraticSpread(sparse.csc_matrix(SIMILARITY)),
+        lambda a, eta, c: a @ SIMILARITY @ a,
     ),
     "squared noise": (cm.terms.SquaredNoise(), lambda a, eta, c: 1 / eta**2),
     "tiers": (
@@ -128,13 +128,13 @@ def share(a, group):
     return a[group == GROUPS].sum()
 
 
-#: A constraint, and the slack of its definition at a point, which is negative if violated.
+#: Constraints, and their slacks as functions of weights and eta; a violated slack is negative.
 CONSTRAINTS = {
     "cap": (cm.Cap(2), lambda a, eta: (2 / M - a).min()),
-    "caps": (cm.Cap(OWN), lambda a, eta: (OWN / M - a).min()),
+    "caps": (cm.Cap(ENTRIES), lambda a, eta: (ENTRIES / M - a).min()),
     "largest": (cm.MaxEpsilon(0.5), lambda a, eta: (0.5 - eta * a).min()),
-    "each largest": (cm.MaxEpsilon(OWN), lambda a, eta: (OWN - eta * a).min()),
-    "given": (cm.terms.GivenEpsilon(OWN), lambda a, eta: (OWN - eta * a).min()),
+    "each largest": (cm.MaxEpsilon(ENTRIES), lambda a, eta: (ENTRIES - eta * a).min()),
+    "given": (cm.terms.GivenEpsilon(ENTRIES), lambda a, eta: (ENTRIES - eta * a).min()),
     "budget": (cm.Budget(1.5), lambda a, eta: 1.5 - eta * (COSTS @ a)),
     "range": (cm.EtaRange(0.5, 2), lambda a, eta: min(eta - 0.5, 2 - eta)),
     "at least": (
@@ -165,7 +165,7 @@ BILLS = ["payments", "power", "exponential", None]
 
 
 def assert_dcp_and_dpp(spread, bill, chosen):
-    """Check that each choice of constraints gives a declaration that is DCP and DPP."""
+    """Check that declarations with the given sets of constraints are DCP and DPP."""
     objective = TERMS[spread][0] + 2.0 * cm.Noise()
     if bill:
         objective += 0.5 * TERMS[bill][0]

@@ -1,4 +1,4 @@
-"""Numeric forms of pieces: values, and inheritance by subclasses."""
+"""Test the numeric forms of terms and constraints, and which subclasses inherit them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORM = MarketNumbers(COSTS)
 
 
 def form_of(*parts):
-    """Return the numeric form of terms with weight 2 and of constraints."""
+    """Build the numeric form of constraints and of terms with weight 2."""
     objectives = [2.0 * part for part in parts if isinstance(part, cm.Term)]
     limits = [part for part in parts if isinstance(part, cm.terms.Constraint)]
     return FORM.plus(sum(objectives, cm.terms.Objective(())).parts, limits)
@@ -93,7 +93,7 @@ class Overdraft(cm.Budget):
 
 
 class Doubling:
-    """A mixin that overrides the definition of a piece."""
+    """Mixin that overrides the definition of a term."""
 
     def expression(self, quantities):
         return 2 * super().expression(quantities)
@@ -160,12 +160,12 @@ def test_slopes_of_costs_equal_their_derivatives():
     assert cm.PowerCost(1.5).derivatives(np.zeros(1))[1] == np.inf
 
 
-# ------------------------------------------------- a term is one class and its export
+# ------------------------------------------------- new terms
 
 
 @dataclass(frozen=True)
 class Reserve(cm.Term):
-    """The cost (level/eta - 1)_+ of a shortfall below a level of privacy.
+    """Cost (level/eta - 1)_+ of a shortfall below a level of privacy.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Markets and their pieces have formulas in plain text and in LaTeX."""
+"""Markets, terms and constraints have formulas in plain text and in LaTeX."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class OwnTerm(cm.Term):
         return cp.max(quantities.weights)
 
 
-class Own_cost_2(terms.PrivacyCost):  # noqa: N801  (underscores are special in LaTeX)
+class Own_cost_2(terms.PrivacyCost):  # noqa: N801  (LaTeX treats underscores as subscripts)
     def expression(self, epsilon):
         return cp.square(epsilon)
 

@@ -1,4 +1,4 @@
-"""Terms and constraints against their definitions, user-defined pieces, and incentives."""
+"""Compare terms and constraints with their definitions; test user-defined pieces and incentives."""
 
 import copy
 import itertools
@@ -23,13 +23,13 @@ from convexmarket.errors import (
     ParameterError,
 )
 from tests.terms.builders import (
-    ALIKE,
     CONSTRAINTS,
     COSTS,
+    ENTRIES,
     FEATURES,
     GROUPS,
-    OWN,
     SELLERS,
+    SIMILARITY,
     TARGET,
     TERMS,
     M,
@@ -81,7 +81,7 @@ def test_a_declaration_without_eta_equals_the_definition():
 
 
 class SquareRootOfOne(cm.terms.PrivacyCost):
-    """u(eps) = sqrt(1 + eps^2) - 1, which is quadratic near zero and then linear."""
+    """Privacy cost sqrt(1 + eps^2) - 1, which is quadratic near zero and linear at infinity."""
 
     def expression(self, epsilon):
         pairs = cp.vstack([np.ones(epsilon.size), epsilon])
@@ -102,7 +102,7 @@ def test_a_user_defined_privacy_cost_gives_the_optimum():
 
 
 class Shortfall(cm.Term):
-    """The squared shortfall of guarantees from a level, which favours purchases from all."""
+    """Squared shortfall of the guarantees below a level; it favours purchases from all sellers."""
 
     def __init__(self, level):
         self.level = level
@@ -115,7 +115,7 @@ class Shortfall(cm.Term):
 
 
 class Balance(cm.terms.Constraint):
-    """Bound the difference of the first and the last weight."""
+    """Upper bound on the distance between the first and the last weight."""
 
     def __init__(self, apart):
         self.apart = apart
@@ -145,14 +145,14 @@ def test_a_user_defined_term_and_constraint_equal_brute_force():
 
 
 class CostMaximum(cm.Term):
-    """A term that uses the virtual costs nonlinearly."""
+    """Term that is nonlinear in the virtual costs."""
 
     def expression(self, quantities):
         return cp.max(cp.multiply(quantities.virtual_costs, quantities.epsilon))
 
 
 class Sorted(cm.terms.Constraint):
-    """A constraint that treats the virtual costs as numbers, although they may be a parameter."""
+    """Constraint that reads the virtual costs as numbers, although they can be a parameter."""
 
     def constraints(self, quantities):
         costliest = int(np.argmax(np.sort(quantities.virtual_costs)))
@@ -246,13 +246,13 @@ RNG = np.random.default_rng(0)
 
 
 def threshold(quantities):
-    """Return the exponential excess above an optimal threshold."""
+    """Return an expression with a threshold that is a variable of the term."""
     t = cp.Variable(name="t", value=0.0)
     return t + cp.sum(cp.exp(quantities.epsilon - t) - 1) / M
 
 
 def partly(quantities):
-    """Return the distance to the solution of an inner problem."""
+    """Return the optimal value of an inner problem as an expression."""
     t = cp.Variable(M)
     inner = cp.Problem(cp.Minimize(cp.norm(quantities.weights - t) + cp.norm1(t)))
     return partial_optimize(inner, opt_vars=[t], dont_opt_vars=[quantities.weights])
@@ -262,7 +262,7 @@ CLOSED = "a piece depends only on its quantities"
 ANOTHER = "differ: .* fix its data at creation"
 COUNTS = r"add the restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
-#: Refused calls, by the error and a pattern of its message.
+#: Invalid calls, grouped by the class of the error, with patterns of the message as keys.
 REFUSED = {
     CurvatureError: {
         rf"Bad\(\) uses t, but {CLOSED}": lambda: market_with(Bad(threshold)),
@@ -370,7 +370,7 @@ def test_refusals_name_argument_value_and_remedy(error, words, call):
 
 @dataclass(frozen=True)
 class Averages(cm.terms.Constraint):
-    """A user-defined constraint whose repr prints a matrix."""
+    """User-defined constraint whose repr contains a matrix."""
 
     features: np.ndarray
     least: float
@@ -381,7 +381,7 @@ class Averages(cm.terms.Constraint):
 
 @dataclass(frozen=True)
 class Farthest(cm.Term):
-    """A user-defined term that may be concave or depend on the reports."""
+    """User-defined term that depends on the reports and is concave for a negative weight."""
 
     features: np.ndarray
     weight: float
@@ -403,13 +403,13 @@ def test_errors_do_not_print_the_data_of_a_piece():
     features = np.random.default_rng(0).uniform(size=(60, 4))
     assert repr(Averages(features, 2.0)).count("\n") > 50
     objective = cm.Spread() + cm.Noise() + cm.Payments()
-    with pytest.raises(InfeasibleMarketError) as alone:
+    with pytest.raises(InfeasibleMarketError) as single:
         cm.allocate(cm.Market(sellers, objective, [Averages(features, 2.0)]))
-    assert_shown_on_a_line(str(alone.value), "Averages(features=array(")
-    apart = [Averages(features, 0.6), Averages(-features, -0.4)]
-    with pytest.raises(InfeasibleMarketError, match="no weights that sum to one") as both:
-        cm.allocate(cm.Market(sellers, objective, apart))
-    assert_shown_on_a_line(str(both.value), "least=-0.4)", pieces=2)
+    assert_shown_on_a_line(str(single.value), "Averages(features=array(")
+    constraints = [Averages(features, 0.6), Averages(-features, -0.4)]
+    with pytest.raises(InfeasibleMarketError, match="no weights that sum to one") as infeasible:
+        cm.allocate(cm.Market(sellers, objective, constraints))
+    assert_shown_on_a_line(str(infeasible.value), "least=-0.4)", pieces=2)
     with pytest.raises(CurvatureError) as concave:
         cm.Market(sellers, objective + Farthest(features, -1.0))
     assert_shown_on_a_line(str(concave.value), "weight=-1.0) is concave")
@@ -423,10 +423,10 @@ def test_errors_do_not_print_the_data_of_a_piece():
 
 
 def test_pieces_are_compared_by_value_and_have_a_readable_repr():
-    assert cm.Cap(2) == cm.Cap(2) != cm.Cap(OWN)
-    assert cm.Cap(OWN) == cm.Cap(list(OWN))
-    assert hash(cm.Cap(OWN)) == hash(cm.Cap(OWN.copy()))
-    assert cm.MaxEpsilon(OWN) != cm.terms.GivenEpsilon(OWN)
+    assert cm.Cap(2) == cm.Cap(2) != cm.Cap(ENTRIES)
+    assert cm.Cap(ENTRIES) == cm.Cap(list(ENTRIES))
+    assert hash(cm.Cap(ENTRIES)) == hash(cm.Cap(ENTRIES.copy()))
+    assert cm.MaxEpsilon(ENTRIES) != cm.terms.GivenEpsilon(ENTRIES)
     assert cm.GroupShare(GROUPS, equal=True) == cm.GroupShare(list(GROUPS), equal=True)
     assert cm.GroupShare(GROUPS, equal=True) != cm.GroupShare(GROUPS, at_most={"a": 1})
     shares = [cm.GroupShare(GROUPS, {"a": 0.2}, {"a": 1, "b": 0.7}) for _ in range(2)]
@@ -439,7 +439,7 @@ def test_pieces_are_compared_by_value_and_have_a_readable_repr():
     )
 
 
-def test_pieces_of_arrays_are_compared_by_value_and_read_well():
+def test_pieces_of_arrays_are_compared_by_value_and_have_a_short_repr():
     for single, same, other, words in [
         (cm.Spread(3, TARGET), cm.Spread(3, list(TARGET)), cm.Spread(3), "Spread(p=3, reference=<"),
         (cm.Spread(), cm.Spread(2.0), cm.Spread(reference=TARGET), "Spread()"),
@@ -450,9 +450,9 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
             "Moments(<5 x 2 entries>, <2 values in [1, 2]>)",
         ),
         (
-            pieces.QuadraticSpread(sparse.csc_matrix(ALIKE)),
-            pieces.QuadraticSpread(sparse.coo_array(ALIKE)),
-            pieces.QuadraticSpread(ALIKE),
+            pieces.QuadraticSpread(sparse.csc_matrix(SIMILARITY)),
+            pieces.QuadraticSpread(sparse.coo_array(SIMILARITY)),
+            pieces.QuadraticSpread(SIMILARITY),
             "QuadraticSpread(<5 x 5 entries>)",
         ),
         (pieces.CVaR(0.5), pieces.CVaR(0.5, "eps"), pieces.CVaR(0.5, "payments"), "CVaR(0.5"),
@@ -469,13 +469,13 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda text: pickle.loads(pickle.dumps(text))])
 def test_copies_of_incentives_keep_the_reason(make):
     verdict = cm.Market(SELLERS, cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)]).incentives
-    again = make(verdict)
-    assert again == verdict
-    assert again.reason == verdict.reason
+    copied = make(verdict)
+    assert copied == verdict
+    assert copied.reason == verdict.reason
 
 
 def test_a_cardinality_limit_is_solved_with_the_suggested_remedy():
-    """Allow at most two sellers, each with at most three fifths of the weight."""
+    """At most two sellers have weight, and each weight is at most three fifths."""
     losses = cm.Losses(np.linspace(2, 1, M))
     declared = cm.declare(cm.Market(SELLERS, losses + cm.Noise() + 0.5 * cm.Payments()), 2.0)
     chosen = cp.Variable(M, boolean=True)

@@ -1,4 +1,4 @@
-"""Effects of pieces on allocations, against brute force over eta and known solutions."""
+"""Compare allocations with each term and constraint with brute force and known solutions."""
 
 import numpy as np
 import pytest
@@ -10,12 +10,12 @@ import convexmarket as cm
 from convexmarket.errors import InfeasibleMarketError, ParameterError
 from tests import one_in
 from tests.terms.builders import (
-    ALIKE,
     AVERAGES,
     CONSTRAINTS,
     COSTS,
     FEATURES,
     SELLERS,
+    SIMILARITY,
     TARGET,
     TERMS,
     M,
@@ -31,7 +31,7 @@ ADDED = ("worst guarantees", "worst payments", "fairness")
 
 
 def objective_with(name):
-    """Return the papers' objective with the piece instead of its spread, noise or payments."""
+    """Replace the spread, the noise or the payments by a term, or add the term to the objective."""
     term = TERMS[name][0]
     if name in SPREADS:
         return term + 2.0 * cm.Noise() + 0.5 * cm.Payments()
@@ -41,7 +41,7 @@ def objective_with(name):
 
 
 def assert_solved(market):
-    """Check the objective and the bound against CVXPY on a grid of eta."""
+    """Compare the objective and the bound with CVXPY on a grid of eta."""
     result = cm.allocate(market, method="branch_and_bound", max_solves=40)
     problem = cm.declare(market, eta=1.0)
     assert problem.is_dcp(dpp=True)
@@ -55,7 +55,7 @@ def assert_solved(market):
 
 
 def test_noisy_and_costly_rows_get_less_weight():
-    """At equal prices the weights are (level - cost)/variance (A, conclusion)."""
+    """At equal prices, the weights are (level - cost)/variance (paper A, conclusion)."""
     variance, costs = np.array([1.0, 1.0, 2.0, 4.0]), np.array([0.0, 0.3, 0.0, 0.3])
     sellers = cm.Sellers(virtual_costs=np.full(4, 0.2))
     objective = cm.terms.QuadraticSpread(np.diag(variance)) + cm.Noise() + cm.Payments()
@@ -83,7 +83,7 @@ def test_markets_with_each_constraint_equal_brute_force(name):
     piece, slack = CONSTRAINTS[name]
     free = cm.allocate(cm.Market(SELLERS, STANDARD))
     result = assert_solved(cm.Market(SELLERS, STANDARD, [piece]))
-    assert slack(free.weights, free.eta) < -0.01  # the constraint is not redundant
+    assert slack(free.weights, free.eta) < -0.01  # the constraint excludes the free optimum
     assert -1e-6 < slack(result.weights, result.eta) < 1e-4
     assert result.gap <= 1e-6
 
@@ -113,7 +113,7 @@ def test_equal_costs_give_the_target_weights(name):
 )
 @example(raw=[1e4, 0, 0, 0, 0], weight=1e-3)
 def test_the_minimum_of_the_divergence_is_exact(raw, weight):
-    """A softmax gives equal slopes of all weights and attains the minimum."""
+    """The softmax weights have equal slopes and attain the minimum."""
     costs = np.array(raw)
     result = float(cm.terms.NegativeEntropy(TARGET).simplex_minimum(weight, costs))
     a = TARGET * np.exp(-(costs - costs.min()) / weight)
@@ -123,7 +123,7 @@ def test_the_minimum_of_the_divergence_is_exact(raw, weight):
     assert many[0] == pytest.approx(result)
 
 
-def test_a_spread_with_reference_is_not_the_standard_form():
+def test_a_spread_with_a_reference_is_not_in_the_standard_form():
     about = cm.Spread(reference=TARGET)
     payments, noise = 0.5 * cm.Payments(), 2.0 * cm.Noise()
     assert cm.Market(SELLERS, about + noise + payments).standard_form is None
@@ -140,11 +140,11 @@ def test_a_large_quadratic_spread_is_factored_by_blocks():
     rows = [rng.normal(size=(size, max(1, size - 1))) for size in rng.integers(1, 6, 4_000)]
     order = rng.permutation(sum(map(len, rows)))
     blocks = [row @ row.T for row in rows]
-    alike = sparse.block_diag(blocks, format="csr")[order][:, order]
-    term = cm.terms.QuadraticSpread(alike)
+    covariance = sparse.block_diag(blocks, format="csr")[order][:, order]
+    term = cm.terms.QuadraticSpread(covariance)
     a = rng.dirichlet(np.ones(order.size))
     result = (1.0 * term).value(a, 1.0, np.ones(order.size))
-    assert result == pytest.approx(a @ (alike @ a), rel=1e-12)
+    assert result == pytest.approx(a @ (covariance @ a), rel=1e-12)
     with pytest.raises(ValueError, match="read-only"):
         term.Sigma.data[0] = 9
 
@@ -152,9 +152,9 @@ def test_a_large_quadratic_spread_is_factored_by_blocks():
 def test_rounding_does_not_make_a_covariance_indefinite():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(30, 4))
-    alike = rows @ rows.T
-    term = cm.terms.QuadraticSpread(alike + 1e-12 * rng.normal(size=alike.shape))
+    covariance = rows @ rows.T
+    term = cm.terms.QuadraticSpread(covariance + 1e-12 * rng.normal(size=covariance.shape))
     a = np.full(30, 1 / 30)
-    assert (1.0 * term).value(a, 1.0, a) == pytest.approx(a @ alike @ a, rel=1e-9)
+    assert (1.0 * term).value(a, 1.0, a) == pytest.approx(a @ covariance @ a, rel=1e-9)
     with pytest.raises(ParameterError, match="eigenvalue -1e-07; give"):
-        cm.terms.QuadraticSpread(ALIKE - 1e-7 * np.eye(M))
+        cm.terms.QuadraticSpread(SIMILARITY - 1e-7 * np.eye(M))

@@ -1,4 +1,4 @@
-"""The algebra of terms: sums, weights and parameters, and refusals of nonconvex objectives."""
+"""Test sums, weights and parameters of terms, and errors for nonconvex objectives."""
 
 import cvxpy as cp
 import numpy as np
@@ -106,7 +106,7 @@ def test_cvxpy_expressions_cannot_multiply_terms(left, right):
 @pytest.mark.parametrize(
     "weight", [cp.Parameter(), cp.Parameter(2, nonneg=True), cp.Variable(nonneg=True)]
 )
-def test_other_weights_of_cvxpy_are_refused(weight):
+def test_other_cvxpy_objects_are_refused_as_weights(weight):
     with pytest.raises(ParameterError, match=r"a scalar cvxpy.Parameter\(nonneg=True\)"):
         cm.Noise() * weight
 
