@@ -13,13 +13,8 @@ from tests import ROOT
 DOCS = ROOT / "docs"
 
 
-<<<<<<< HEAD
-def test_the_gain_of_the_sharp_accounting_equals_that_of_the_page():
-    text = " ".join((DOCS / "howto/audits.md").read_text().split())
-=======
 def test_the_gain_of_the_sharp_accounting_equals_the_number_on_the_page():
-    text = (DOCS / "howto/audits.md").read_text()
->>>>>>> e6
+    text = " ".join((DOCS / "howto/audits.md").read_text().split())
     written = re.search(
         r"For 500 rows with epsilon 3, this accounting allows (.*) times .* `regularization=1`, "
         r"(.*) times at 0.1, and (.*) times at 0.01",
@@ -44,17 +39,9 @@ def test_the_odds_in_the_table_of_epsilons_follow_from_bayes():
         assert small == pytest.approx(100 * odds / (odds + 99), abs=0.051)
 
 
-<<<<<<< HEAD
-def test_noise_factors_of_the_interactive_release_equal_those_of_the_page():
-    text = " ".join((DOCS / "theory/releases.md").read_text().split())
-    pattern = (
-        r"is (\d+) times smaller for \$B=1\$, (\d+) times smaller for \$B=10\$ and (\d+)"
-    )
-=======
 def test_noise_factors_of_the_interactive_release_equal_the_numbers_on_the_page():
-    text = (DOCS / "theory/releases.md").read_text()
-    pattern = r"Ours is (\d+) times smaller for \$B=1\$, (\d+) times for \$B=10\$ and (\d+) times"
->>>>>>> e6
+    text = " ".join((DOCS / "theory/releases.md").read_text().split())
+    pattern = r"is (\d+) times smaller for \$B=1\$, (\d+) times smaller for \$B=10\$ and (\d+)"
     for updates, number in zip((1, 10, 100), re.search(pattern, text).groups(), strict=True):
         single = np.ones(1)
         scale, _ = calibrate(single, single, interactive_epsilon(updates, 1e-6, "tight"))
@@ -62,17 +49,9 @@ def test_noise_factors_of_the_interactive_release_equal_the_numbers_on_the_page(
         assert int(number) == round(published / scale)
 
 
-<<<<<<< HEAD
-def test_the_factor_of_the_published_ridge_constant_equals_that_of_the_page():
-    text = " ".join((DOCS / "theory/ridge.md").read_text().split())
-    pattern = (
-        r"published constant, .*?, is ([\d.]+) times as large and causes (\d+) times"
-    )
-=======
 def test_the_factor_of_the_published_ridge_constant_equals_the_number_on_the_page():
-    text = (DOCS / "theory/ridge.md").read_text()
-    pattern = r"published constant is .*?, ([\d.]+) times as large: (\d+) times the excess loss"
->>>>>>> e6
+    text = " ".join((DOCS / "theory/ridge.md").read_text().split())
+    pattern = r"published constant, .*?, is ([\d.]+) times as large and causes (\d+) times"
     factor, excess = map(float, re.search(pattern, text).groups())
     tight, published = (ridge_sensitivity(1e-8, 3, sensitivity=s) for s in ("tight", "paper"))
     assert factor == pytest.approx(published / tight, abs=0.05)

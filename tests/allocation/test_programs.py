@@ -36,48 +36,7 @@ def test_a_program_exposes_its_last_solution():
     assert program.eta == pytest.approx(best.eta, rel=1e-3)
 
 
-<<<<<<< HEAD
 # -------------------------------------------------------------------- parameters
-=======
-# ------------------------------------------------------------------------ sweeps
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"market": None}, "market must be a Market, got None"),
-        ({"progress": 3}, "progress must be a function, or None, got 3"),
-        ({"solver_options": 3}, "solver_options must be a dictionary, got 3"),
-        ({"parameter": "B"}, r"parameter must be .*the cvxpy\.Parameter.*, got 'B'"),
-        ({"values": [1.0, np.inf]}, "list of finite numbers"),
-        ({"values": [1.0, None]}, "list of finite numbers"),
-        ({"values": [1.0, "a"]}, "list of finite numbers"),
-        ({"values": 3.0}, "list of finite numbers"),
-        ({"values": [10**400]}, "list of finite numbers"),
-    ],
-)
-def test_a_sweep_refuses_invalid_arguments_before_any_work(changes, message, monkeypatch):
-    monkeypatch.setattr(branch, "MarketExpressions", None)
-    amount = cp.Parameter(nonneg=True, value=0.25)
-    inputs = {"market": market(cm.Budget(amount)), "parameter": amount, "values": [1.0]} | changes
-    with pytest.raises(ParameterError, match=message):
-        cm.sweep(inputs.pop("market"), inputs.pop("parameter"), inputs.pop("values"), **inputs)
-    assert amount.value == 0.25
-
-
-def test_a_sweep_reports_every_solve():
-    amount, records = cp.Parameter(nonneg=True), []
-    values = [0.5, 1, 40.0]
-    result = cm.sweep(
-        market(cm.Budget(amount)), amount, iter(values), progress=records.append, gap=1e-5
-    )
-    assert tuple(records) == tuple(record for allocation in result for record in allocation.solves)
-    assert [allocation.tolerance for allocation in result] == [1e-5] * 3
-    for value, allocation in zip(values, result, strict=True):
-        assert allocation.epsilon @ COSTS == pytest.approx(value, rel=1e-4)
-        assert allocation.gap <= 1e-5
-    assert amount.value is None
->>>>>>> e6
 
 
 NUMBER, VECTOR = cp.Parameter(nonneg=True), cp.Parameter(3, nonneg=True)
@@ -129,8 +88,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("name", one_in(6, NUMBERS))
-<<<<<<< HEAD
-def test_every_number_of_a_piece_may_be_a_parameter(name):
+def test_every_number_of_a_term_or_constraint_can_be_a_parameter(name):
     """The results equal the results of fixed numbers, from any start."""
     parameter, values, build = NUMBERS[name]
     market, last = build(parameter), None
@@ -140,18 +98,6 @@ def test_every_number_of_a_piece_may_be_a_parameter(name):
         assert last.objective == pytest.approx(fixed, rel=2e-6)
         assert last.gap <= 1e-6
         assert cm.allocate(market, "branch_and_bound").objective == pytest.approx(fixed, rel=2e-6)
-=======
-def test_every_number_of_a_term_or_constraint_can_be_a_parameter(name):
-    """Sweeps give the results of fixed numbers and do not change the user's parameter."""
-    parameter, values, build = NUMBERS[name]
-    swept = cm.sweep(build(parameter), parameter, values)
-    assert parameter.value is None
-    separate = [cm.allocate(build(value), "branch_and_bound").objective for value in values]
-    assert [result.objective for result in swept] == pytest.approx(separate, rel=2e-6)
-    assert max(result.gap for result in swept) <= 1e-6
-    parameter.value = values[-1]
-    assert cm.allocate(build(parameter)).objective == pytest.approx(separate[-1], rel=2e-6)
->>>>>>> e6
     parameter.value = None
 
 
